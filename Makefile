@@ -1,0 +1,76 @@
+# Every command that this project needs. Debian with python3 (3.11 or newer) and make is enough; `make setup` brings the
+# rest into .venv. Tools are started as modules, because scripts of an environment may not survive a folder with spaces.
+
+PYTHON ?=
+LOCK_FLAGS ?=
+PYTEST_FLAGS ?=
+
+PY := .venv/bin/python
+CHECKED := $(wildcard src tests scripts benchmarks examples)
+# mypy stops at a folder without Python files.
+TYPED := src scripts $(if $(wildcard benchmarks/*.py),benchmarks)
+TYPED_TOOLS := build/typed_tools
+ARTIFACT := build/run/tool_registry.json
+LINT_IMPORTS := from importlinter.cli import lint_imports_command as lint; lint(prog_name="lint-imports")
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-long pytest lint format types imports sizes bench lock docs clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: ## Make or refresh .venv (PYTHON=... chooses the interpreter)
+	@PYTHON='$(PYTHON)' sh scripts/setup.sh
+
+run: setup ## Build the reference tools and call one of them
+	@mkdir -p build/run
+	@$(PY) -m handrail build src/handrail/tools -o $(ARTIFACT)
+	@$(PY) -m handrail call format_datetime --args '{"value": "2026-03-29T09:30:00Z", "time_zone": "Europe/Zagreb"}' --registry $(ARTIFACT)
+
+test: lint pytest ## Check everything: lint, types, import directions, sizes, tests
+
+pytest: setup ## Run the tests alone (PYTEST_FLAGS=... is passed on)
+	@$(PY) -m pytest -n 2 --dist worksteal $(PYTEST_FLAGS)
+
+test-long: lint ## Run every test, the long ones too, with many more examples
+	@HANDRAIL_TEST_PROFILE=long $(PY) -m pytest -n 2 --dist worksteal -m "" $(PYTEST_FLAGS)
+
+lint: setup ## Check format, style, types, import directions and sizes
+	@$(PY) -m ruff format --check --quiet --output-format concise $(CHECKED) || { echo "Run make format."; exit 1; }
+	@$(PY) -m ruff check --quiet $(CHECKED)
+	@$(MAKE) --no-print-directory types imports sizes
+
+# A tool's folder may be called "kb-search", which Python cannot import, and every tool has a handler.py, which mypy would
+# take for one module. So each folder is checked through a link with an importable name.
+types: setup
+	@rm -rf $(TYPED_TOOLS) && mkdir -p $(TYPED_TOOLS)
+	@for handler in src/handrail/tools/*/handler.py; do \
+		[ -f "$$handler" ] || continue; \
+		folder=$$(dirname "$$handler"); \
+		ln -s "../../$$folder" "$(TYPED_TOOLS)/$$(basename "$$folder" | tr - _)"; \
+	done
+	@$(PY) -m mypy --no-error-summary $(TYPED) $(if $(wildcard src/handrail/tools/*/handler.py),$(TYPED_TOOLS))
+
+imports: setup
+	@mkdir -p build
+	@$(PY) -c '$(LINT_IMPORTS)' --no-logo > build/imports.txt || { cat build/imports.txt; exit 1; }
+
+sizes: setup
+	@$(PY) scripts/check_sizes.py
+
+format: setup ## Format the code and mend what can be mended safely
+	@$(PY) -m ruff check --quiet --fix --exit-zero $(CHECKED)
+	@$(PY) -m ruff format $(CHECKED)
+
+bench: setup ## Run the benchmarks
+	@$(PY) -m benchmarks
+
+lock: ## Write requirements.lock anew (LOCK_FLAGS=--upgrade takes newer versions)
+	@PYTHON='$(PYTHON)' sh scripts/setup.sh lock $(LOCK_FLAGS)
+
+docs: setup ## Regenerate the documentation that is made from code
+	@$(PY) scripts/generate_docs.py
+
+clean: ## Remove everything that was generated
+	@rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,75 @@
+"""Directory tools: one folder with `schema.json`, `guide.md` and `handler.py` becomes a `ToolSource`.
+
+Folders whose name starts with `_` or `.` are not tools. Links are noted and never followed: what the build hashes has
+to be what lies in the folder. What cannot be read is noted, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from handrail.authoring.source import MAX_FILE_BYTES, REQUIRED_FILES, ToolSource
+from handrail.contract.errors import UsageError
+
+_IGNORED = ("__pycache__", ".DS_Store", "Thumbs.db")
+
+
+def tool_folders(root: Path) -> list[str]:
+    """The names of the tool folders below `root`, sorted, links included."""
+    if not root.is_dir():
+        raise UsageError(
+            f'There is no tools directory "{root}"; name another one, or make a tool with `handrail new NAME`.'
+        )
+    return sorted(
+        entry.name
+        for entry in os.scandir(root)
+        if not entry.name.startswith(("_", ".")) and (entry.is_dir() or entry.is_symlink())
+    )
+
+
+def read_folders(root: Path) -> Iterator[ToolSource]:
+    for name in tool_folders(root):
+        yield read_folder(root, name)
+
+
+def read_folder(root: Path, name: str) -> ToolSource:
+    """One folder as a `ToolSource`. Nothing in it is run, and no link is followed."""
+    folder = root / name
+    if folder.is_symlink():
+        return ToolSource(kind="directory", folder=name, links=(".",))
+    files: dict[str, bytes] = {}
+    links, oversized, extras, unreadable = [], [], [], []
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return ToolSource(kind="directory", folder=name, unreadable=(".",))
+    for entry in entries:
+        if entry.name in _IGNORED or entry.name.endswith((".pyc", "~")):
+            continue
+        try:
+            if entry.is_symlink():
+                links.append(entry.name)
+            elif not entry.is_file() or not _belongs(entry.name):
+                extras.append(entry.name)
+            elif entry.stat().st_size > MAX_FILE_BYTES:
+                oversized.append(entry.name)
+            else:
+                files[entry.name] = Path(entry.path).read_bytes()
+        except OSError:
+            unreadable.append(entry.name)
+    return ToolSource(
+        kind="directory",
+        folder=name,
+        files=files,
+        links=tuple(links),
+        oversized=tuple(oversized),
+        extras=tuple(extras),
+        unreadable=tuple(unreadable),
+    )
+
+
+def _belongs(name: str) -> bool:
+    # A name that no import can say would be hashed and never run.
+    return name in REQUIRED_FILES or (name.endswith(".py") and name.removesuffix(".py").isidentifier())

@@ -1,0 +1,1 @@
+"""The build: read every tool, report every problem at once, and write the artifact only if there are none."""

@@ -1,0 +1,184 @@
+"""The build itself: read, lint, compile, version. Everything happens in memory; `writer.py` puts the result on disk.
+
+collect → lint → (no problems) → entries and provider schemas → hashes → version → bytes
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from handrail.authoring.directory import read_folder, tool_folders
+from handrail.authoring.modules import BrokenModule, read_modules
+from handrail.authoring.source import ToolSource
+from handrail.build.findings import Catalogue, Finding
+from handrail.build.guide import summary_of
+from handrail.build.rules import all_rules
+from handrail.providers import adapt, provider_names
+from handrail.registry.artifact import FORMAT, render
+from handrail.schema.canonical import canonical
+
+Progress = Callable[[int, int], None]
+"""Called with how many tools are done, and of how many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildPlan:
+    """What to build: where the tools are, which modules, and where the artifact will lie."""
+
+    tools: Path
+    artifact: Path
+    modules: tuple[str, ...] = ()
+    project: Path = field(default_factory=Path.cwd)
+    voice_turn_ms: int = 1500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildStamp:
+    """What stands in the artifact but outside its hash."""
+
+    git_commit: str | None
+    timestamp: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildResult:
+    """What a build found and, if nothing stands against it, what it made."""
+
+    plan: BuildPlan
+    findings: tuple[Finding, ...]
+    version: str = ""
+    entries: tuple[dict[str, Any], ...] = ()
+    providers: bytes = b""
+
+    @property
+    def errors(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity == "error"]
+
+    @property
+    def warnings(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity == "warning"]
+
+    @property
+    def provider_file(self) -> str:
+        """Named after its content, so that an older artifact keeps the schemas that belong to it."""
+        return f"{self.plan.artifact.stem}.providers.{sha256(self.providers).hexdigest()[:8]}.jsonl"
+
+    def document(self, stamp: BuildStamp) -> bytes:
+        """The bytes of the artifact."""
+        head = {
+            "version": self.version,
+            "gitCommit": stamp.git_commit,
+            "buildTimestamp": stamp.timestamp,
+            "toolsRoot": _relative(self.plan.tools, self.plan.artifact.parent),
+            "providerSchemas": {
+                "file": self.provider_file,
+                "sha256": sha256(self.providers).hexdigest(),
+                "providers": list(provider_names()),
+            },
+        }
+        return render(head, self.entries)
+
+
+def build(plan: BuildPlan, progress: Progress | None = None) -> BuildResult:
+    """Read and judge every tool; compile them if there is no error."""
+    sources, findings = _collect(plan)
+    by_id: dict[str, list[ToolSource]] = {}
+    for source in sources:
+        tool_id = (source.raw or {}).get("toolId")
+        if isinstance(tool_id, str):
+            by_id.setdefault(tool_id, []).append(source)
+    catalogue = Catalogue(tuple(sources), by_id, plan.voice_turn_ms, provider_names())
+    for done, source in enumerate(sources, 1):
+        findings += _lint(source, catalogue)
+        if progress is not None:
+            progress(done, len(sources))
+    ordered = tuple(sorted(findings, key=lambda found: (found.severity, found.file, found.place, found.rule)))
+    result = BuildResult(plan=plan, findings=ordered)
+    return result if result.errors else _compile(result, sources)
+
+
+def _collect(plan: BuildPlan) -> tuple[list[ToolSource], list[Finding]]:
+    sources: list[ToolSource] = []
+    findings: list[Finding] = []
+    # A project of decorated tools alone needs no tools directory.
+    if plan.tools.is_dir() or not plan.modules:
+        sources += [read_folder(plan.tools, name) for name in tool_folders(plan.tools)]
+    for found in read_modules(plan.modules, plan.project):
+        if isinstance(found, BrokenModule):
+            place = f"line {found.line}" if found.line else ""
+            findings.append(
+                Finding(
+                    rule=found.rule,
+                    severity="error",
+                    tool=found.module,
+                    file=found.file,
+                    place=place,
+                    message=found.message,
+                    fix=found.fix,
+                )
+            )
+        else:
+            sources.append(found)
+    return sources, findings
+
+
+def _lint(source: ToolSource, catalogue: Catalogue) -> Iterable[Finding]:
+    waived = source.definition.waivers if source.definition is not None else {}
+    for rule in all_rules():
+        if rule.severity == "warning" and rule.name in waived:
+            continue
+        yield from rule.findings(source, catalogue)
+
+
+def _compile(result: BuildResult, sources: Iterable[ToolSource]) -> BuildResult:
+    entries: list[dict[str, Any]] = []
+    schemas: dict[str, dict[str, Any]] = {name: {} for name in provider_names()}
+    for source in sorted(sources, key=lambda source: source.name):
+        entry, adapted = _entry(source)
+        entries.append(entry)
+        for provider, schema in adapted.items():
+            schemas[provider][entry["toolId"]] = schema
+    hashes = {"format": FORMAT, "tools": {entry["toolId"]: entry["hash"] for entry in entries}}
+    version = "1.0." + sha256(canonical(hashes)).hexdigest()[:8]
+    lines = (orjson.dumps({"provider": name, "schemas": schemas[name]}) + b"\n" for name in sorted(schemas))
+    return BuildResult(
+        plan=result.plan, findings=result.findings, version=version, entries=tuple(entries), providers=b"".join(lines)
+    )
+
+
+def _entry(source: ToolSource) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """One tool's entry, and its provider schemas. The hash covers everything that can change behaviour."""
+    definition = source.definition
+    if definition is None or source.guide is None:
+        raise AssertionError(f'"{source.name}" lacks definition or guide, and no rule has said so')
+    fields = definition.to_dict()
+    adapted = {provider: adapt(definition, provider).schema for provider in provider_names()}
+    files = {name: sha256(data).hexdigest() for name, data in source.handler_files().items()}
+    handler: dict[str, Any] = {"kind": source.kind, "files": files}
+    if source.module_tool is not None:
+        handler |= {"module": source.module_tool.module, "name": source.module_tool.name}
+    else:
+        handler |= {"folder": source.folder, "path": f"{source.folder}/handler.py"}
+    content = {"definition": fields, "guide": source.guide, "handler": handler, "providerSchemas": adapted}
+    digest = sha256(canonical(content)).hexdigest()
+    entry = {name: value for name, value in fields.items() if name != "parameters"}
+    entry |= {
+        "jsonSchema": fields["parameters"],
+        "summary": summary_of(source.guide)[0],
+        "documentation": source.guide,
+        "handler": handler,
+        "hash": digest,
+    }
+    return entry, adapted
+
+
+def _relative(path: Path, start: Path) -> str:
+    """`path` as seen from `start`, with forward slashes; artifacts hold no absolute path."""
+    return Path(os.path.relpath(path.resolve(), start.resolve())).as_posix()

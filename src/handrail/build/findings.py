@@ -1,0 +1,84 @@
+"""Findings: what the build has to say about a tool, each with the rule it comes from, its place, and how to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from handrail.authoring.source import ToolSource
+
+Severity = Literal["error", "warning"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One problem. `place` is a JSON pointer in a JSON file, `line N` in any other, or empty for the whole file."""
+
+    rule: str
+    severity: Severity
+    tool: str
+    file: str
+    place: str
+    message: str
+    fix: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.place}" if self.place else self.file
+        return f"{self.severity} [{self.rule}] {where}\n    {self.message}\n    {self.fix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """What a rule yields: where in the tool, what is wrong, how to mend it."""
+
+    file: str
+    place: str
+    message: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """All tools of one build, for the rules that look beyond a single one."""
+
+    sources: tuple[ToolSource, ...]
+    by_id: dict[str, list[ToolSource]]
+    voice_turn_ms: int = 1500
+    providers: tuple[str, ...] = ()
+
+
+Check = Callable[[ToolSource, Catalogue], Iterable[Spot]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A lint rule: a stable name, what it promises in one sentence, and the check."""
+
+    name: str
+    promise: str
+    check: Check
+    severity: Severity = "error"
+
+    def findings(self, source: ToolSource, catalogue: Catalogue) -> Iterator[Finding]:
+        for spot in self.check(source, catalogue):
+            place, message = _placed(spot, source)
+            yield Finding(
+                rule=self.name,
+                severity=self.severity,
+                tool=source.name,
+                file=source.file(spot.file),
+                place=place,
+                message=message,
+                fix=spot.fix,
+            )
+
+
+def _placed(spot: Spot, source: ToolSource) -> tuple[str, str]:
+    """Place and message. A decorated tool has no schema.json to point into: its place is its line in the module."""
+    if source.module_tool is None:
+        return spot.place, spot.message
+    return f"line {source.module_tool.line}", f"{spot.place}: {spot.message}" if spot.place else spot.message

@@ -1,0 +1,30 @@
+"""Rule `condition`: CEL that does not compile is named now, not at the first call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from handrail.authoring.source import SCHEMA_FILE, ToolSource
+from handrail.build.findings import Catalogue, Rule, Spot
+from handrail.contract.errors import SchemaError
+from handrail.schema.condition import compile_condition
+
+
+def check(source: ToolSource, catalogue: Catalogue) -> Iterator[Spot]:
+    definition = source.definition
+    if definition is None:
+        return
+    conditions = (
+        ("/availability/condition", definition.availability_condition, ("mode", "user", "session")),
+        ("/confirmation/when", definition.confirmation_when, ("mode", "user", "session", "args")),
+    )
+    for place, text, names in conditions:
+        if text is None:
+            continue
+        try:
+            compile_condition(text, names)
+        except SchemaError as error:
+            yield Spot(SCHEMA_FILE, place, error.message, f"Write a CEL expression over {', '.join(names)}.")
+
+
+RULE = Rule(name="condition", promise="Every CEL condition compiles and uses only names that it is given.", check=check)

@@ -1,0 +1,116 @@
+"""The command line. Each command is a module with `configure(parser)` and `run(options)`; it is imported when it is used.
+
+Exit codes: 0 done, 1 the work failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+COMMANDS = {
+    "init": "make a project",
+    "new": "write a tool that builds and passes its own test",
+    "build": "check the tools and write the registry",
+    "diff": "compare two registries: what breaks callers, what only widens",
+    "list": "the tools of the registry",
+    "show": "one tool: definition, guide, schemas",
+    "call": "call a tool through the pipeline",
+    "tools": "switch tools off and on",
+    "audit": "what was decided, and why",
+    "ledger": "writing calls, and outcomes to settle",
+    "doctor": "check this machine and project",
+}
+
+_EXAMPLES = """\
+examples:
+  handrail init demo && cd demo
+  handrail new lookup_order
+  handrail build
+  handrail call lookup_order --args '{"id": "A-1001"}'
+
+`handrail COMMAND --help` says more about a command."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are one sentence, with the nearest option that exists."""
+
+    def error(self, message: str) -> NoReturn:
+        unknown = (
+            message.removeprefix("unrecognized arguments: ").split()[0] if message.startswith("unrecognized") else ""
+        )
+        hint = ""
+        if unknown.startswith("-"):
+            hint = nearest(unknown, [name for action in self._actions for name in action.option_strings])
+        sys.stderr.write(f"{self.prog}: {message}{hint}\n`{self.prog} --help` shows what there is.\n")
+        raise SystemExit(2)
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """`; did you mean "x"?` or nothing."""
+    from difflib import get_close_matches  # only mistakes need it
+
+    near = get_close_matches(name, known, n=1)
+    return f'; did you mean "{near[0]}"?' if near else ""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_help())
+        return 0
+    if words[0] in ("-V", "--version"):
+        from handrail import __version__
+
+        print(f"handrail {__version__}")
+        return 0
+    name = words[0]
+    if name not in COMMANDS:
+        sys.stderr.write(
+            f'handrail: there is no command "{name}"{nearest(name, list(COMMANDS))}\n`handrail --help` lists them.\n'
+        )
+        return 2
+    return _run(name, words[1:])
+
+
+def _run(name: str, words: list[str]) -> int:
+    command = import_module(f"handrail.cli.{name}_command")
+    parser = Parser(
+        prog=f"handrail {name}",
+        description=command.__doc__,
+        epilog=getattr(command, "EXAMPLES", None),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.configure(parser)
+    options = parser.parse_args(words)
+    from handrail.contract.errors import HandrailError, UsageError
+
+    try:
+        return int(command.run(options))
+    except UsageError as error:
+        sys.stderr.write(f"handrail {name}: {error}\n")
+        return 2
+    except HandrailError as error:
+        sys.stderr.write(f"handrail {name}: {error}\n")
+        return 1
+    except BrokenPipeError:
+        # Whoever read our output has gone; closing stderr too keeps the interpreter from complaining at exit.
+        sys.stderr.close()
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    lines = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
+    return (
+        "usage: handrail COMMAND [options]\n\n"
+        "Handrail: a tool runtime for agents that speak and type.\n\n"
+        f"commands:\n{lines}\n\n{_EXAMPLES}"
+    )

@@ -1,0 +1,144 @@
+"""Check every tool, report all problems at once, and write the registry only if there are none."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from handrail.app import build_plan
+from handrail.build.compiler import BuildPlan, BuildResult, build
+from handrail.build.diff import diff_registries, unbumped
+from handrail.build.watch import changes
+from handrail.build.writer import is_current, stamp_for, write
+from handrail.cli.output import print_json, progress_for
+from handrail.cli.project import current_settings
+from handrail.contract.definition import ToolDefinition
+from handrail.contract.errors import HandrailError, UsageError
+from handrail.registry.artifact import read_artifact
+from handrail.registry.registry import environment_from
+
+EXAMPLES = """examples:
+  handrail build
+  handrail build --strict --json
+  handrail build --check
+  handrail build --against released/tool_registry.json
+  handrail build --watch"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("directory", nargs="?", help="the folder of tools (default: that of handrail.toml, else tools)")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="where to write the artifact (default: tool_registry.json beside it)"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if the artifact is not what would be written"
+    )
+    parser.add_argument("--strict", action="store_true", help="warnings fail the build")
+    parser.add_argument(
+        "--against", metavar="OLD", help="fail on changes that break callers of OLD without a major version"
+    )
+    parser.add_argument("--watch", action="store_true", help="build again whenever a file changes (development)")
+    parser.add_argument("--json", action="store_true", help="print findings and result as JSON")
+
+
+def run(options: Namespace) -> int:
+    if options.watch and (options.check or options.json):
+        raise UsageError("--watch goes with neither --check nor --json.")
+    if options.watch and environment_from(os.environ.get("HANDRAIL_ENV")) == "production":
+        raise UsageError("--watch is for development; HANDRAIL_ENV is production.")
+    plan = build_plan(current_settings(), options.directory, options.output)
+    return _watch(plan, options) if options.watch else _once(plan, options)
+
+
+def _once(plan: BuildPlan, options: Namespace) -> int:
+    result = build(plan, None if options.json else progress_for("building"))
+    broken = _breaking(result, options.against)
+    failed = bool(result.errors or broken or (options.strict and result.warnings))
+    written = False
+    stale = False
+    if not failed and options.check:
+        stale = not is_current(result)
+    elif not failed:
+        write(result, stamp_for(result, os.environ))
+        written = True
+    if options.json:
+        _print_json(result, broken, written, stale)
+    else:
+        _print_text(result, broken, options, written, stale)
+    return 1 if failed or stale else 0
+
+
+def _breaking(result: BuildResult, against: str | None) -> list[str]:
+    if against is None or result.errors:
+        return []
+    old = definitions_in(Path(against))
+    new = {
+        entry["toolId"]: ToolDefinition.from_checked({**entry, "parameters": entry["jsonSchema"]})
+        for entry in result.entries
+    }
+    return [
+        f"{change.tool} {change.place}: {change.message}" for change in unbumped(diff_registries(old, new), old, new)
+    ]
+
+
+def definitions_in(path: Path) -> dict[str, ToolDefinition]:
+    """The definitions of an artifact, without loading any handler."""
+    entries = read_artifact(path).entries
+    return {
+        entry["toolId"]: ToolDefinition.from_checked({**entry, "parameters": entry["jsonSchema"]}) for entry in entries
+    }
+
+
+def _print_json(result: BuildResult, broken: list[str], written: bool, stale: bool) -> None:
+    print_json(
+        {
+            "findings": [finding.to_dict() for finding in result.findings],
+            "breaking": broken,
+            "version": result.version or None,
+            "tools": [entry["toolId"] for entry in result.entries],
+            "written": written,
+            "stale": stale,
+        }
+    )
+
+
+def _print_text(result: BuildResult, broken: list[str], options: Namespace, written: bool, stale: bool) -> None:
+    for finding in result.findings:
+        sys.stderr.write(f"{finding}\n")
+    for line in broken:
+        sys.stderr.write(f"breaking without a new major version: {line}\n")
+    name = os.path.relpath(result.plan.artifact)
+    if result.errors:
+        sys.stderr.write(f"{_count(len(result.errors), 'problem')}; nothing was written.\n")
+    elif broken:
+        sys.stderr.write(f"{_count(len(broken), 'breaking change')}; nothing was written.\n")
+    elif options.strict and result.warnings:
+        sys.stderr.write(
+            f"{_count(len(result.warnings), 'warning')}, which --strict does not let pass; nothing was written.\n"
+        )
+    elif stale:
+        sys.stderr.write(f"{name} is stale or missing; run `handrail build`.\n")
+    elif written:
+        print(f"Built {_count(len(result.entries), 'tool')} into {name}, version {result.version}.")
+    else:
+        print(f"{name} is current, version {result.version}.")
+
+
+def _watch(plan: BuildPlan, options: Namespace) -> int:
+    try:
+        for _ in changes(plan, time.sleep):
+            try:
+                _once(plan, options)
+            except HandrailError as error:
+                sys.stderr.write(f"handrail build: {error}\n")
+            print("Watching for changes; Ctrl-C ends it.", flush=True)
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -1,0 +1,70 @@
+"""Call a tool through the pipeline, as a model would, and print the envelope.
+
+A tool that needs a person's approval asks you on the terminal; `--yes` says yes beforehand. The exit code is 0 for a
+success envelope and 1 for a failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from argparse import ArgumentParser, Namespace
+
+from handrail.app import Runtime, open_registry, open_runtime
+from handrail.cli.output import print_json
+from handrail.cli.project import current_settings
+from handrail.contract.envelope import ToolResponse
+from handrail.contract.errors import ErrorType
+from handrail.runtime.session import Session
+
+EXAMPLES = """examples:
+  handrail call lookup_order --args '{"id": "A-1001"}'
+  echo '{"id": "A-1001"}' | handrail call lookup_order --args -"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("name", help="the tool")
+    parser.add_argument("--args", default="{}", metavar="JSON", help="the arguments as JSON; - reads standard input")
+    parser.add_argument(
+        "--mode", choices=("text", "voice"), default="text", help="the mode of the session (default: text)"
+    )
+    parser.add_argument("--user", help="the user on whose behalf the call is made")
+    parser.add_argument("--yes", action="store_true", help="approve the call if it needs an approval")
+    parser.add_argument("--registry", metavar="FILE", help="another artifact than the project's")
+    parser.add_argument("--json", action="store_true", help="print the envelope as JSON (the default; for symmetry)")
+
+
+def run(options: Namespace) -> int:
+    settings = current_settings()
+    registry = open_registry(settings, options.registry)
+    text = sys.stdin.read() if options.args == "-" else options.args
+    response = asyncio.run(_call(open_runtime(settings, registry), options, text))
+    print_json(response.to_dict())
+    return 0 if response.ok else 1
+
+
+async def _call(runtime: Runtime, options: Namespace, text: str) -> ToolResponse:
+    """One call is one turn of a session of its own."""
+    async with runtime:
+        session = await runtime.open_session(mode=options.mode, user=options.user)
+        await session.begin_turn()
+        response = await session.call(options.name, text)
+        held = response.error is not None and response.error.type is ErrorType.CONFIRMATION_REQUIRED
+        if held and (options.yes or sys.stdin.isatty()):
+            response = await _asked(runtime, session, options.yes) or response
+        await session.close()
+        return response
+
+
+async def _asked(runtime: Runtime, session: Session, yes: bool) -> ToolResponse | None:
+    """Put the held call to the person at the terminal: this is the user's own channel."""
+    async for event in session.events():
+        if event.type != "confirmation":
+            continue
+        if not yes:
+            sys.stderr.write(f"{event.data['preview']}\nRun it? [y/N] ")
+            sys.stderr.flush()
+            yes = sys.stdin.readline().strip().lower() in ("y", "yes")
+        answer = runtime.approve if yes else runtime.decline
+        return await answer(event.data["id"], token=event.data["token"])
+    return None

@@ -1,0 +1,104 @@
+"""Check this machine and project, and say what to do about what is wrong."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from handrail.app import build_plan, open_registry
+from handrail.build.compiler import build
+from handrail.build.scaffold import SCHEMA_COPY, editor_schema
+from handrail.build.writer import is_current
+from handrail.cli.output import print_json
+from handrail.cli.project import current_settings
+from handrail.contract.errors import HandrailError
+from handrail.settings import FILE, Settings
+
+EXAMPLES = "examples:\n  handrail doctor\n  handrail doctor --json"
+_NEEDED = ("jsonschema-rs", "orjson")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    ok: bool
+    message: str
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the checks as JSON")
+
+
+def run(options: Namespace) -> int:
+    checks = list(_checks())
+    if options.json:
+        print_json([{"name": check.name, "ok": check.ok, "message": check.message} for check in checks])
+    else:
+        for check in checks:
+            print(f"{'ok  ' if check.ok else 'FAIL'}  {check.name:<12} {check.message}")
+    return 0 if all(check.ok for check in checks) else 1
+
+
+def _checks() -> Iterator[Check]:
+    yield Check("python", sys.version_info >= (3, 11), f"{sys.version.split()[0]} (3.11 or newer is needed)")
+    for name in _NEEDED:
+        try:
+            yield Check(name, True, version(name))
+        except PackageNotFoundError:
+            yield Check(name, False, f"not installed; install it with `pip install {name}`")
+    yield Check("sqlite", sqlite3.sqlite_version_info >= (3, 35), f"{sqlite3.sqlite_version} (3.35 or newer is needed)")
+    yield Check("environment", True, os.environ.get("HANDRAIL_ENV", "development"))
+    try:
+        settings = current_settings()
+    except HandrailError as error:
+        yield Check("settings", False, str(error))
+        return
+    found = (settings.project / FILE).is_file()
+    yield Check("settings", True, f"{FILE} is right" if found else f"no {FILE} here or above; defaults apply")
+    yield from _project_checks(settings)
+
+
+def _project_checks(settings: Settings) -> Iterator[Check]:
+    if not settings.tools_path.is_dir() and not settings.tools_modules:
+        yield Check("tools", False, f'no folder "{settings.tools_directory}"; `handrail init` makes a project')
+        return
+    try:
+        result = build(build_plan(settings))
+    except HandrailError as error:
+        yield Check("tools", False, str(error))
+        return
+    problems = len(result.errors)
+    yield Check(
+        "tools",
+        not problems,
+        f"{problems} problems; `handrail build` names them" if problems else f"{len(result.entries)} tools are right",
+    )
+    if problems:
+        return
+    current = is_current(result)
+    yield Check(
+        "artifact",
+        current,
+        f"current, version {result.version}" if current else "stale or missing; run `handrail build`",
+    )
+    if current:
+        try:
+            open_registry(settings)
+            yield Check("handlers", True, "every handler is the one that was built")
+        except HandrailError as error:
+            yield Check("handlers", False, str(error))
+    copy = settings.project / SCHEMA_COPY
+    if copy.is_file():
+        same = copy.read_text(encoding="utf-8") == editor_schema()
+        yield Check(
+            "editor",
+            same,
+            f"{SCHEMA_COPY} is current"
+            if same
+            else f"{SCHEMA_COPY} is of another version; delete it and run `handrail new`",
+        )

@@ -1,0 +1,27 @@
+"""Make a project: a handrail.toml, a folder for tools, and the schema that editors complete schema.json from."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from handrail.build.scaffold import init_project
+from handrail.cli.output import print_json
+
+EXAMPLES = "examples:\n  handrail init demo\n  handrail init ."
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("folder", nargs="?", default=".", help="where to make it (default: here)")
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
+
+
+def run(options: Namespace) -> int:
+    folder = Path(options.folder)
+    written = init_project(folder)
+    if options.json:
+        print_json({"project": options.folder, "written": written})
+        return 0
+    print(f'Made the project "{options.folder}": {", ".join(written)}')
+    print("Next: " + (f"cd {options.folder} && " if options.folder != "." else "") + "handrail new NAME")
+    return 0

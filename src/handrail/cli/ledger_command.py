@@ -1,0 +1,127 @@
+"""Writing calls and their outcomes; settle those whose outcome is not known.
+
+`settle KEY --as succeeded|failed` records what a person found out; `settle KEY --reconcile` asks the tool itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+import orjson
+
+from handrail.app import Runtime, open_registry, open_runtime
+from handrail.cli.output import print_json
+from handrail.cli.project import current_settings
+from handrail.contract.envelope import ToolResponse
+from handrail.contract.errors import ErrorType, UsageError
+from handrail.contract.store import LedgerRow, LedgerState
+from handrail.runtime.reconcile import reconcile
+
+EXAMPLES = """examples:
+  handrail ledger list
+  handrail ledger list --state unknown --json
+  handrail ledger show 3f2a
+  handrail ledger settle 3f2a --reconcile
+  handrail ledger settle 3f2a --as succeeded --note "seen in the calendar" """
+
+
+def configure(parser: ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|settle")
+    listing = actions.add_parser("list", help="the newest writing calls")
+    listing.add_argument("--state", choices=[state.value for state in LedgerState], help="only those in this state")
+    listing.add_argument("--limit", type=int, default=50, help="how many (default: 50)")
+    showing = actions.add_parser("show", help="one call with its arguments and outcome")
+    showing.add_argument("key", help="its key, or the beginning of it")
+    settling = actions.add_parser("settle", help="settle an unknown outcome")
+    settling.add_argument("key", help="its key, or the beginning of it")
+    how = settling.add_mutually_exclusive_group(required=True)
+    how.add_argument("--as", dest="state", choices=("succeeded", "failed"), help="what a person found out")
+    how.add_argument("--reconcile", action="store_true", help="let the tool's own `reconcile` find out")
+    settling.add_argument("--note", default="", help="why, for the record")
+    for one in (listing, showing, settling):
+        one.add_argument("--registry", metavar="FILE", help="another artifact than the project's")
+        one.add_argument("--json", action="store_true", help="print as JSON")
+
+
+def run(options: Namespace) -> int:
+    return asyncio.run(_run(options))
+
+
+async def _run(options: Namespace) -> int:
+    settings = current_settings()
+    async with open_runtime(settings, open_registry(settings, options.registry), capability_checks=False) as runtime:
+        if options.action == "list":
+            state = LedgerState(options.state) if options.state else None
+            return _list(await runtime.store.ledger_rows(state=state, limit=options.limit), options.json)
+        row = _one(await runtime.store.ledger_rows(limit=100_000), options.key)
+        if options.action == "settle":
+            if row.state is not LedgerState.UNKNOWN:
+                raise UsageError(
+                    f"The call {row.key[:12]} is {row.state.value}; only an unknown outcome can be settled."
+                )
+            if options.reconcile:
+                row = await reconcile(runtime, row)
+            else:
+                row = await _settle(runtime, row, options)
+        if options.json:
+            print_json(_fields(row))
+        else:
+            _show(row)
+        return 0 if options.action == "show" or row.state is not LedgerState.UNKNOWN else 1
+
+
+async def _settle(runtime: Runtime, row: LedgerRow, options: Namespace) -> LedgerRow:
+    state = LedgerState(options.state)
+    meta = {"toolId": row.tool, "settledBy": os.environ.get("USER", "operator"), "note": options.note}
+    if state is LedgerState.SUCCEEDED:
+        answer = ToolResponse.success(None, meta=meta)
+    else:
+        answer = ToolResponse.failure(ErrorType.PERMANENT, f'"{row.tool}" did not take effect.', meta=meta)
+    settled = await runtime.store.settle(row.key, state=state, envelope=orjson.dumps(answer.to_dict()).decode())
+    if settled is None:
+        raise UsageError(f"The call {row.key[:12]} was settled by somebody else in the meantime.")
+    runtime.audit.emit("settled", {"idempotencyKey": row.key, "toolId": row.tool, "ok": answer.ok, **meta})
+    return settled
+
+
+def _one(rows: list[LedgerRow], beginning: str) -> LedgerRow:
+    found = [row for row in rows if row.key.startswith(beginning)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UsageError(f'No call has a key that begins with "{beginning}".')
+    raise UsageError(f'{len(found)} calls have a key that begins with "{beginning}"; give more of it.')
+
+
+def _list(rows: list[LedgerRow], as_json: bool) -> int:
+    if as_json:
+        print_json([_fields(row) for row in rows])
+        return 0
+    for row in rows:
+        print(f"{row.key[:12]}  {row.state.value:<9}  {row.tool:<24}  {row.session_id}  turn {row.turn}")
+    if not rows:
+        print("No writing call is recorded.")
+    return 0
+
+
+def _show(row: LedgerRow) -> None:
+    for name, value in _fields(row).items():
+        print(f"{name:<16} {value}")
+
+
+def _fields(row: LedgerRow) -> dict[str, Any]:
+    return {
+        "key": row.key,
+        "state": row.state.value,
+        "tool": row.tool,
+        "sessionId": row.session_id,
+        "turn": row.turn,
+        "user": row.user,
+        "args": orjson.loads(row.args),
+        "createdAt": row.created_at,
+        "finishedAt": row.finished_at,
+        "envelope": orjson.loads(row.envelope) if row.envelope else None,
+    }

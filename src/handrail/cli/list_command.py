@@ -1,0 +1,40 @@
+"""The tools of the registry, one line each."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from handrail.app import open_registry
+from handrail.cli.output import print_json
+from handrail.cli.project import current_settings
+
+EXAMPLES = "examples:\n  handrail list\n  handrail list --mode voice\n  handrail list --category retrieval --json"
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("--mode", choices=("text", "voice"), help="only the tools of this mode")
+    parser.add_argument(
+        "--category", choices=("retrieval", "action", "utility"), help="only the tools of this category"
+    )
+    parser.add_argument("--registry", metavar="FILE", help="another artifact than the project's")
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+
+
+def run(options: Namespace) -> int:
+    registry = open_registry(current_settings(), options.registry)
+    tools = [tool for tool in registry.snapshot().in_mode(options.mode) if options.category in (None, tool.category)]
+    if options.json:
+        print_json(
+            {
+                "version": registry.version,
+                "gitCommit": registry.git_commit,
+                "tools": [{**tool.metadata(), "summary": tool.summary} for tool in tools],
+            }
+        )
+        return 0
+    width = max((len(tool.tool_id) for tool in tools), default=0)
+    for tool in tools:
+        print(f"{tool.tool_id:<{width}}  {tool.category:<9}  {','.join(tool.modes):<10}  {tool.summary}")
+    if not tools:
+        print("No tool fits.")
+    return 0

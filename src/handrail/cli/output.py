@@ -1,0 +1,44 @@
+"""What commands print: JSON for programs, plain lines for people, progress on long work."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+import orjson
+
+_SHOW_AFTER_SECONDS = 0.5
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
+
+
+def progress_for(
+    what: str, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+) -> Callable[[int, int], None]:
+    """A function to call with (done, total): a bar on a terminal, a line every ten percent elsewhere, nothing for quick work."""
+    out = stream or sys.stderr
+    started = clock()
+    terminal = out.isatty()
+    last = -1
+
+    def report(done: int, total: int) -> None:
+        nonlocal last
+        if clock() - started < _SHOW_AFTER_SECONDS and last < 0:
+            return
+        percent = 100 * done // max(total, 1)
+        step = percent if terminal else percent // 10
+        if step == last and done != total:
+            return
+        last = step
+        if terminal:
+            bar = "█" * (percent // 5) + "·" * (20 - percent // 5)
+            out.write(f"\r{what} {bar} {done}/{total}" + ("\n" if done == total else ""))
+        else:
+            out.write(f"{what}: {done} of {total}\n")
+        out.flush()
+
+    return report

@@ -1,0 +1,56 @@
+"""One tool: its definition, its guide, or the schema that a provider is offered."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from handrail.app import open_registry
+from handrail.cli.output import print_json
+from handrail.cli.project import current_settings
+
+EXAMPLES = """examples:
+  handrail show lookup_order
+  handrail show lookup_order --guide
+  handrail show lookup_order --provider openai-chat"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("name", help="the tool")
+    parser.add_argument("--guide", action="store_true", help="print its guide")
+    parser.add_argument("--provider", help="print what a model of this provider is offered")
+    parser.add_argument("--registry", metavar="FILE", help="another artifact than the project's")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+
+
+def run(options: Namespace) -> int:
+    snapshot = open_registry(current_settings(), options.registry).snapshot()
+    tool = snapshot.tool(options.name)
+    if options.provider:
+        names = [other.tool_id for other in snapshot]
+        print_json(snapshot.provider_schemas(options.provider)[names.index(tool.tool_id)])
+    elif options.guide:
+        print(tool.documentation)
+    elif options.json:
+        print_json({**tool.metadata(), "summary": tool.summary, "documentation": tool.documentation})
+    else:
+        _print(tool.metadata(), tool.summary)
+    return 0
+
+
+def _print(fields: dict[str, object], summary: str) -> None:
+    print(f"{fields['toolId']} {fields['version']}: {summary}\n")
+    plain = {
+        name: value for name, value in fields.items() if name not in ("toolId", "version", "parameters", "outputSchema")
+    }
+    for name, value in plain.items():
+        print(f"  {name:<22} {', '.join(map(str, value)) if isinstance(value, list) else value}")
+    parameters = fields["parameters"]
+    assert isinstance(parameters, dict)
+    required = parameters.get("required", [])
+    print("\n  arguments:")
+    for name, schema in parameters.get("properties", {}).items():
+        need = (
+            "required" if name in required else f"default {schema['default']!r}" if "default" in schema else "optional"
+        )
+        kind = schema.get("type", "one of " + ", ".join(map(str, schema["enum"])) if "enum" in schema else "any")
+        print(f"    {name} ({kind}, {need}): {schema.get('description', '')}")

@@ -1,0 +1,1 @@
+"""The values that every part speaks: definition, call, envelope, errors, intents, ports. Standard library only."""

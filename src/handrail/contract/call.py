@@ -1,0 +1,23 @@
+"""A call: what a model asked for, before anything about it was checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+IdScope = Literal["session", "connection", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One tool call of a model.
+
+    `args` is what the provider sent: an object, or JSON text. `call_id` is the provider's id, verbatim; `id_scope` says
+    for how long the provider keeps that id the same for the same call, and the transport sets it.
+    """
+
+    name: str
+    args: Any = None
+    call_id: str | None = None
+    provider: str | None = None
+    id_scope: IdScope = "session"

@@ -1,0 +1,333 @@
+"""The port of the store: where sessions, turns, the ledger, confirmations, blocks, switches and limits live.
+
+One conformance suite runs over every implementation. Every method is one transaction: it happened whole, or not at all.
+Times are milliseconds since 1970 on the *store's* clock. A store that cannot answer raises `StoreUnavailable`; a request
+that makes no sense (a session or row that is not there) raises `UsageError`. Cancelling the wait for a method does not take
+back what it does: shield a claim, or settle the row that it may have made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, Protocol
+
+from handrail.contract.errors import HandrailError
+
+Effects = Literal["none", "idempotent", "unsafe"]
+
+
+class StoreUnavailable(HandrailError):
+    """The store could not be reached or written in time; nothing was changed, or it is not known whether it was."""
+
+
+class LedgerState(StrEnum):
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+
+
+class HoldState(StrEnum):
+    """What became of a held call."""
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    CONSUMED = "consumed"
+    DECLINED = "declined"
+    EXPIRED = "expired"
+    SUPERSEDED = "superseded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """A session as stored. `token_hash` is the SHA-256 of its secret; the secret itself is never stored."""
+
+    session_id: str
+    token_hash: str
+    tenant: str
+    user: str | None
+    mode: str
+    attributes: Mapping[str, Any]
+    registry_version: str
+    connection: int = 1
+    turn: int = 0
+    active: bool = True
+    state: Mapping[str, Any] = field(default_factory=dict)
+    """The state controller's values."""
+    counters: Mapping[str, Any] = field(default_factory=dict)
+    """Budget and loop counters of the current turn, written behind."""
+    owner: str = ""
+    """The process that has the connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnStart:
+    """The number of a turn; `known` if this input had begun it before."""
+
+    turn: int
+    known: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alias:
+    """A provider's call id that a session has used, and what it stands for."""
+
+    call_id: str
+    """The key of the call: `provider:<id>` or `provider:<connection>:<id>`."""
+    tool: str
+    raw_digest: str
+    """SHA-256 of the canonical parsed arguments, before defaults and clamps."""
+    ledger_key: str | None
+    hold_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateCharge:
+    """One unit of a limit that is counted over all processes: at most `limit` in the window that `now` falls into."""
+
+    scope: str
+    limit: int
+    window_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The wish to run a writing (or held) call once."""
+
+    key: str
+    tenant: str
+    session_id: str
+    user: str | None
+    turn: int
+    connection: int
+    tool: str
+    tool_hash: str
+    registry_version: str
+    args_digest: str
+    args: str
+    """The validated arguments as canonical JSON: what `reconcile` and a person will be shown."""
+    effects: Effects
+    ordinal: int
+    owner: str
+    lease_ms: int
+    alias: Alias | None = None
+    hold_id: str | None = None
+    """The confirmation whose single-use grant this claim consumes."""
+    rate: RateCharge | None = None
+    counters: Mapping[str, Any] | None = None
+    """Counters to write with the claim."""
+    check_connection: bool = True
+    claim_id: str = ""
+    """Random for each claim, and the same when that claim is tried again after `StoreUnavailable`: a row that bears it is
+    ours although the commit was not heard of. Empty: never recognised."""
+
+
+class ClaimVerdict(StrEnum):
+    CLAIMED = "claimed"
+    """It is yours: run it."""
+    TAKEN_OVER = "taken_over"
+    """It is yours: its first owner died, and it is safe to run again."""
+    RUNNING = "running"
+    """Somebody else runs it; wait."""
+    SETTLED = "settled"
+    """It ran; `row` has the outcome."""
+    UNKNOWN = "unknown"
+    """It may have run; it is never run again by itself."""
+    MISMATCH = "mismatch"
+    """The key stands for other arguments."""
+    BLOCKED = "blocked"
+    SWITCHED_OFF = "switched_off"
+    RATE_LIMITED = "rate_limited"
+    STALE_CONNECTION = "stale_connection"
+    INACTIVE = "inactive"
+    NO_GRANT = "no_grant"
+    """The confirmation is not approved, expired, or was consumed by another key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRow:
+    """One writing call and what became of it."""
+
+    key: str
+    tenant: str
+    session_id: str
+    user: str | None
+    turn: int
+    ordinal: int
+    tool: str
+    tool_hash: str
+    registry_version: str
+    args_digest: str
+    args: str
+    effects: Effects
+    state: LedgerState
+    fence: int
+    owner: str
+    lease_until: int
+    created_at: int
+    finished_at: int | None
+    envelope: str | None
+    """The wire form as JSON text; None while running, or after its body was evicted."""
+    evicted: bool
+    hold_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimResult:
+    verdict: ClaimVerdict
+    fence: int = 0
+    row: LedgerRow | None = None
+    retry_after_ms: int | None = None
+    """When a limit or a block ends."""
+    reason: str | None = None
+    """Why the tool is switched off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    tenant: str
+    user: str
+    until: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """The outcome of a claimed call, with what has to be stored in the same transaction."""
+
+    key: str
+    fence: int
+    state: LedgerState
+    envelope: str
+    block: Block | None = None
+    session_state: Mapping[str, Any] | None = None
+    connection: int | None = None
+    """The connection that `session_state` belongs to: it is not stored if that is no longer current. None: always stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A held call: the request for a person's confirmation."""
+
+    hold_id: str
+    tenant: str
+    session_id: str
+    user: str | None
+    turn: int
+    tool: str
+    tool_hash: str
+    args_digest: str
+    args: str
+    """The exact validated arguments as canonical JSON."""
+    raw_args: str
+    preview: str
+    channel: str
+    ledger_key: str
+    ordinal: int
+    expires_at: int
+    state: HoldState = HoldState.PENDING
+    alias: Alias | None = None
+    repaired: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operating:
+    """What operators and other processes have set: blocks (by tenant and user), switched-off tools, limits used."""
+
+    blocks: Mapping[tuple[str, str], int]
+    switches: Mapping[str, str]
+    now: int
+
+
+class Store(Protocol):
+    """Durable state of sessions. See the module's docstring."""
+
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
+    async def now(self) -> int: ...
+
+    # Owners: processes that hold claims. An owner that lives is never taken over, whatever the clock says.
+    async def register_owner(self, owner: str) -> None: ...
+    async def release_owner(self, owner: str) -> None: ...
+
+    # Sessions and turns
+    async def create_session(self, record: SessionRecord) -> None: ...
+    async def load_session(self, session_id: str) -> SessionRecord | None: ...
+    async def connect(self, session_id: str, *, registry_version: str, owner: str) -> int:
+        """The next connection number of the session, which makes all older ones stale."""
+        ...
+
+    async def begin_turn(self, session_id: str, *, connection: int, input_id: str | None) -> TurnStart:
+        """The next turn; or, for an input id that began one before, that turn. `StaleConnection` is told as turn 0."""
+        ...
+
+    async def save_sessions(self, saves: Sequence[tuple[str, int, Mapping[str, Any]]]) -> None:
+        """Write behind: for each (session id, connection, fields) the fields `mode`, `state`, `counters`, `active`,
+        `attributes` that are given; ignored where the connection is no longer current."""
+        ...
+
+    async def aliases(self, session_id: str) -> list[Alias]:
+        """The call ids of a session, those of held calls too (`hold_id`, until a claim gives them a `ledger_key`)."""
+        ...
+
+    async def add_alias(self, session_id: str, alias: Alias) -> Alias:
+        """Remember a call id that was answered without a claim; what it stands for, which may be something older."""
+        ...
+
+    # Ledger
+    async def claim(self, claim: Claim) -> ClaimResult: ...
+    async def finish(self, finish: Finish) -> LedgerRow:
+        """Store the outcome and give the row as it then is: another outcome if the claim was lost (fenced out)."""
+        ...
+
+    async def renew(self, claims: Sequence[tuple[str, int]], lease_ms: int) -> list[str]:
+        """Extend the leases of (key, fence); the keys that are no longer ours."""
+        ...
+
+    async def ledger_row(self, key: str) -> LedgerRow | None:
+        """The row; one whose owner died past its lease is told as what it becomes (unknown, for unsafe effects)."""
+        ...
+
+    async def unknown_like(self, session_id: str, turn: int, tool: str, args_digest: str) -> LedgerRow | None: ...
+    async def ledger_rows(self, *, state: LedgerState | None = None, limit: int = 100) -> list[LedgerRow]:
+        """Newest first. Rows whose owner died are made unknown before they are listed."""
+        ...
+
+    async def settle(self, key: str, *, state: LedgerState, envelope: str) -> LedgerRow | None:
+        """Settle an unknown outcome (by `reconcile` or a person); None if there is no such row or it is not unknown."""
+        ...
+
+    async def evict(self, *, bodies_before: int, rows_before: int) -> tuple[int, int]:
+        """Give back room: drop envelopes of rows finished before the one time (the row stays, and is never run again), and
+        rows of *closed* sessions finished before the other. Never touches running or unknown rows."""
+        ...
+
+    # Confirmations
+    async def hold(self, hold: Hold, token_hash: str) -> Hold:
+        """Store a held call; or give the open one for the same session, tool and arguments, with this token added to it."""
+        ...
+
+    async def hold_by_id(self, hold_id: str) -> Hold | None: ...
+    async def holds(self, session_id: str, states: Sequence[HoldState]) -> list[Hold]: ...
+    async def add_hold_token(self, hold_id: str, token_hash: str) -> None: ...
+    async def hold_has_token(self, hold_id: str, token_hash: str) -> bool: ...
+    async def move_hold(self, hold_id: str, to: HoldState, *, frm: Sequence[HoldState]) -> Hold | None:
+        """Change its state if it is in one of `frm` (an expired one becomes EXPIRED instead); the row as it then is."""
+        ...
+
+    # Operating
+    async def operating(self) -> Operating: ...
+    async def block(self, block: Block) -> int:
+        """Block a user; a longer block wins. The time at which it ends."""
+        ...
+
+    async def unblock(self, tenant: str, user: str) -> None: ...
+    async def switch(self, tool: str, off: str | None) -> None:
+        """Switch a tool off with a reason, or on with None."""
+        ...
+
+    async def count_rates(self, charges: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+        """Add to the counters of (scope, window start) and give their new totals."""
+        ...

@@ -1,0 +1,1 @@
+"""What an operator sees: the audit log and its verification, metrics, traces."""

@@ -1,0 +1,224 @@
+"""The audit log: one JSON line per event, chained by hashes. `emit` only buffers, so it neither blocks nor fails; the runtime
+calls `flush` every 100 ms and before a writing call starts. While lines cannot be written the log is not `healthy`: the
+pipeline then refuses tools that write and lets the others go on. What does not fit the buffer is counted, and the count is
+written as an `audit_gap` line as soon as that is possible.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from weakref import WeakSet
+
+import orjson
+
+from handrail.observe.chain import GAP, encode, plain
+from handrail.observe.chain_writer import ChainWriter, Entry
+from handrail.observe.redaction import compile_redactor
+
+_log = logging.getLogger("handrail.audit")
+MAX_BYTES = 64 * 1024 * 1024
+MAX_PENDING = 10_000
+MAX_PENDING_BYTES = 32 * 1024 * 1024
+_BATCH = 256
+"""At most so many lines are rendered before they are written, and kept rendered if that fails."""
+
+
+class _Ring:
+    """Keeps the newest events in memory, as a reader of the file would get them."""
+
+    trouble: str | None = None
+
+    def __init__(self, size: int) -> None:
+        self.events: deque[dict[str, Any]] = deque(maxlen=size)
+        self._seq = 0
+
+    def ready(self) -> bool:
+        return True
+
+    def write(self, entries: Sequence[Entry]) -> bool:
+        for event, when, body in entries:
+            self._seq += 1
+            text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(int(when)))
+            ts = f"{text}.{int(when * 1000) % 1000:03}Z"
+            self.events.append({"event": event, "ts": ts, "seq": self._seq, **json.loads(b"{" + body)})
+        return True
+
+    def close(self) -> bool:
+        return True
+
+    def restart(self) -> None:
+        self.events.clear()
+
+
+class AuditLog:
+    """Where every event of a process goes. `path` is a directory; None keeps the events in memory, for tests."""
+
+    __slots__ = (
+        "__weakref__",
+        "_clock",
+        "_closed",
+        "_drop_lock",
+        "_dropped",
+        "_limit",
+        "_lock",
+        "_mask",
+        "_pending",
+        "_sink",
+    )
+
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        key: bytes | None = None,
+        redact: Sequence[str] = (),
+        max_bytes: int = MAX_BYTES,
+        checkpoint_every: int = 1000,
+        max_pending: int = MAX_PENDING,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock = clock
+        self._limit = max_pending
+        self._mask = compile_redactor(None, redact)
+        # Appending to a deque and taking from it are atomic, so that any thread may emit without a lock.
+        self._pending: deque[Entry] = deque()
+        self._dropped = 0
+        self._lock = Lock()
+        self._drop_lock = Lock()
+        self._closed = False
+        self._sink: ChainWriter | _Ring
+        if path is None:
+            self._sink = _Ring(max_pending)
+        else:
+            self._sink = ChainWriter(path, key=key, max_bytes=max_bytes, checkpoint_every=checkpoint_every, clock=clock)
+            _LIVE.add(self)
+        self.flush()
+
+    def emit(self, event: str, fields: Mapping[str, object]) -> None:
+        """Note an event. Never raises and never waits; `fields` may be changed afterwards.
+
+        `event`, `ts`, `seq` and `hash` are the log's own names: a field called so is written with a `_` behind it.
+        """
+        pending = self._pending
+        if len(pending) >= self._limit:
+            with self._drop_lock:
+                self._dropped += 1
+            return
+        try:
+            if "event" in fields or "ts" in fields or "seq" in fields or "hash" in fields:
+                body = encode(fields)
+            else:
+                body = orjson.dumps(fields, plain)
+        except Exception:  # noqa: BLE001  # see `encode`, which takes what is left
+            body = encode(fields)
+        # Names of the log itself stand at the top; what a tool or a model named is nested, and needs a second brace.
+        if self._mask is not None and body.find(b"{", 1) > 0:
+            body = encode(self._masked(fields))
+        # The slice is a copy of the right size: the encoder's own buffer would cost a page fault for every line kept.
+        pending.append((event, self._clock(), body[1:]))
+
+    def flush(self) -> bool:
+        """Write what waits; whether everything is written and the log is healthy."""
+        if self._closed:
+            return False
+        with self._lock:
+            return self._flush()
+
+    def close(self) -> None:
+        """Write what waits and a last checkpoint. What cannot be written now is lost, and said so in the process's log."""
+        if self._closed:
+            return
+        written = self.flush()
+        with self._lock:
+            self._closed = True
+            written = self._sink.close() and written
+        if not written:
+            lost = len(self._pending) + self._dropped
+            _log.error("The audit log was closed with at least %d lines that could not be written", lost)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether lines can be written, as far as the last flush could tell, and none was dropped since."""
+        return self._sink.trouble is None and not self._dropped and not self._closed
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the log is not healthy, as a sentence for the operator."""
+        if self._closed:
+            return "The audit log is closed."
+        if self._sink.trouble is None and self._dropped:
+            return f"The audit log was not flushed in time; {self._dropped} lines were dropped."
+        return self._sink.trouble
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The newest events of a log in memory; for a log on disk use `read_events`."""
+        if not isinstance(self._sink, _Ring):
+            raise TypeError("This audit log is on disk; handrail.observe.verify.read_events reads it.")
+        self.flush()
+        return list(self._sink.events)
+
+    def _flush(self) -> bool:
+        sink, pending = self._sink, self._pending
+        if not sink.ready():
+            self._trim()
+            return False
+        left = len(pending)
+        while left:
+            count = min(left, _BATCH)
+            if not sink.write([pending.popleft() for _ in range(count)]):
+                return False
+            left -= count
+        return not self._dropped or self._write_gap()
+
+    def _trim(self) -> None:
+        """Nothing can be written: keep what waits within its limit of bytes, the oldest lines first."""
+        excess = sum(len(body) for _, _, body in self._pending) - MAX_PENDING_BYTES
+        while excess > 0 and self._pending:
+            excess -= len(self._pending.pop()[2])
+            with self._drop_lock:
+                self._dropped += 1
+
+    def _write_gap(self) -> bool:
+        with self._drop_lock:
+            dropped, self._dropped = self._dropped, 0
+        # The sink keeps what it could not write, so the count is told once, whatever happens now.
+        return self._sink.write([(GAP, self._clock(), b'"dropped":%d}' % dropped)])
+
+    def _masked(self, fields: Mapping[str, object]) -> Mapping[str, object]:
+        mask = self._mask
+        assert mask is not None
+        try:
+            return {
+                name: mask(value) if isinstance(value, (Mapping, list, tuple)) else value
+                for name, value in fields.items()
+            }
+        except Exception:  # noqa: BLE001  # a foreign mapping that cannot be read must neither raise nor leak
+            return {"unreadable": type(fields).__name__}
+
+    def _after_fork(self) -> None:
+        self._lock = Lock()
+        self._drop_lock = Lock()
+        self._pending.clear()
+        self._dropped = 0
+        self._sink.restart()
+
+
+_LIVE: WeakSet[AuditLog] = WeakSet()
+
+
+def _after_fork(logs: Iterable[AuditLog] = _LIVE) -> None:
+    for log in list(logs):
+        log._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

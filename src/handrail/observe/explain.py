@@ -1,0 +1,146 @@
+"""Tells in one sentence what became of a call and why: which gate refused it, by which rule and value, or that it ran, was
+replayed, held, approved or declined. Reads nothing but the call's lines in the audit log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from handrail.contract.fields import shown
+from handrail.observe.reading import matches
+
+_REMEMBERED = 5_000
+"""So many of the newest ids are searched for near ones."""
+
+_HELD = "was held for a person's confirmation"
+_CONFIRMATIONS = {
+    "wanted": _HELD,
+    "held": _HELD,
+    "pending": _HELD,
+    "approved": "was approved by a person",
+    "consumed": "was approved by a person",
+    "declined": "was declined by a person",
+    "expired": "expired before anybody confirmed it",
+    "superseded": "was superseded before it was carried out",
+    "refused": "was approved, but could not be carried out",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    found: bool
+    sentence: str
+
+
+def why(events: Iterable[Mapping[str, Any]], call_id: str) -> str:
+    """What became of the call with this id or key, as one sentence."""
+    return explain(events, call_id).sentence
+
+
+def explain(events: Iterable[Mapping[str, Any]], call_id: str) -> Explanation:
+    """As `why`, and whether there is such a call."""
+    steps: list[str] = []
+    tool = ""
+    ids: dict[str, None] = {}
+    holds: set[str] = set()
+    for event in events:
+        hold = event.get("confirmationId")
+        if matches(event, call=call_id) or (hold is not None and hold in holds):
+            if isinstance(hold, str):
+                holds.add(hold)
+            tool = tool or str(event.get("toolId") or "")
+            step = _step(event)
+            if step and (not steps or steps[-1] != step):
+                steps.append(step)
+        else:
+            _remember(ids, event)
+    if steps:
+        return Explanation(
+            True, f"Call {shown(call_id)}{f' to {shown(tool)}' if tool else ''} {', then '.join(steps)}."
+        )
+    if tool:
+        return Explanation(
+            True, f"Call {shown(call_id)} to {shown(tool)} is in the audit log, but not what became of it."
+        )
+    near = get_close_matches(call_id, ids, n=3, cutoff=0.5)
+    hint = f"the nearest are {', '.join(map(shown, near))}" if near else "and none that is like it"
+    return Explanation(False, f"There is no call {shown(call_id)} in the audit log; {hint}.")
+
+
+def _remember(ids: dict[str, None], event: Mapping[str, Any]) -> None:
+    for name in ("callId", "idempotencyKey"):
+        value = event.get(name)
+        if isinstance(value, str):
+            ids.pop(value, None)
+            ids[value] = None
+            if len(ids) > _REMEMBERED:
+                del ids[next(iter(ids))]
+
+
+def _step(event: Mapping[str, Any]) -> str | None:
+    """What this line says about the call, as the rest of a sentence; None if nothing."""
+    kind = str(event.get("event"))
+    if kind.startswith("confirmation") or kind == "held":
+        return _confirmation(kind, event)
+    match kind:
+        case "refusal" | "would_refuse":
+            return _refused(event)
+        case "execution":
+            return _ran(event)
+        case "replay":
+            other = event.get("duplicateOf")
+            return (
+                "was answered from an earlier run" + (f", {shown(other)}" if other else "") + ", and did not run again"
+            )
+        case "settled":
+            return f"was settled as {'succeeded' if event.get('ok') else 'failed'} by {event.get('by') or 'a person'}"
+        case "clamp":
+            return "had its arguments clamped" + _because(event)
+        case "repair":
+            return "had its arguments repaired" + _because(event)
+        case _:
+            return None
+
+
+def _confirmation(kind: str, event: Mapping[str, Any]) -> str:
+    state = str(event.get("state") or kind.removeprefix("confirmation").lstrip("_") or "refused")
+    return _CONFIRMATIONS.get(state, f"was {state}") + _because(event)
+
+
+def _refused(event: Mapping[str, Any]) -> str:
+    if event.get("errorType") == "CONFIRMATION_REQUIRED":
+        return _HELD + _because(event)
+    gate = event.get("gate")
+    by = f"by the gate {shown(gate)}" if gate else "before any gate"
+    observed = event.get("event") == "would_refuse"
+    did = "would have been refused, had it not only been observed," if observed else "was refused"
+    kind = f" ({event['errorType']})" if event.get("errorType") else ""
+    return f"{did} {by}{kind}{_because(event)}"
+
+
+def _ran(event: Mapping[str, Any]) -> str:
+    duration = event.get("duration")
+    took = f" for {duration:g} ms" if isinstance(duration, (int, float)) else ""
+    if event.get("ok"):
+        return f"ran{took} and succeeded"
+    return f"ran{took} and failed ({event.get('errorType') or 'no error type'}){_because(event)}"
+
+
+def _because(event: Mapping[str, Any]) -> str:
+    """The rule and the value that decided, and what the model was told."""
+    rule, value, limit = event.get("rule"), event.get("value"), event.get("limit")
+    reasons = []
+    if rule:
+        reasons.append(f"rule {shown(rule)}")
+    if value is not None:
+        reasons.append(f"value {shown(value)}")
+    if limit is not None:
+        reasons.append(f"limit {shown(limit)}")
+    message = event.get("message")
+    if isinstance(message, str) and message.strip():
+        # One sentence stays one: what was told is quoted, on one line, without its full stop.
+        reasons.append(f'"{" ".join(message.split()).rstrip(".")}"')
+    return f": {', '.join(reasons)}" if reasons else ""

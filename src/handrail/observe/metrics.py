@@ -1,0 +1,289 @@
+"""Counts what happens: per tool calls, errors, durations and response sizes; per session calls, turns and context. Recording
+only stores numbers; averages and percentiles, over the last 1,000 calls of a tool, are worked out when somebody reads.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from handrail.observe.exposition import Exposition
+
+WINDOW = 1_000
+"""So many of a tool's newest calls count for percentiles."""
+MAX_TOOLS = 2_000
+"""Beyond it, tools share one entry: a name must never be able to fill the memory."""
+OTHER = "(other)"
+SIZE_LIMIT = 1_500
+CONTEXT_SHARE = 0.9
+_QUANTILES = (0.5, 0.95, 0.99)
+_RECENT_SESSIONS = 100
+
+
+class ToolMetrics:
+    """The numbers of one tool."""
+
+    __slots__ = ("calls", "durations", "errors", "size_total", "sizes", "total_ms")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.total_ms = 0.0
+        self.size_total = 0
+        self.durations = array("d", bytes(8 * WINDOW))
+        self.sizes = array("q", bytes(8 * WINDOW))
+        self.errors: dict[str, int] = {}
+
+    @property
+    def average_ms(self) -> float:
+        return self.total_ms / self.calls if self.calls else 0.0
+
+    def latest(self, ring: array[Any]) -> list[Any]:
+        """The window's values in rising order."""
+        return sorted(ring[: min(self.calls, WINDOW)])
+
+    def tokens(self) -> list[int]:
+        return [-(-size // 4) for size in self.latest(self.sizes)]
+
+
+class SessionMetrics:
+    """The numbers of one session."""
+
+    __slots__ = ("calls", "ended", "peak_context", "started", "turns", "window")
+
+    def __init__(self, started: float) -> None:
+        self.started = started
+        self.ended: float | None = None
+        self.calls = 0
+        self.turns = 0
+        self.peak_context = 0
+        self.window: int | None = None
+
+    def to_dict(self, now: float) -> dict[str, Any]:
+        duration = (now if self.ended is None else self.ended) - self.started
+        return {
+            "calls": self.calls,
+            "turns": self.turns,
+            "duration": round(duration * 1000),
+            "peakContextTokens": self.peak_context,
+        }
+
+
+class Metrics:
+    """All numbers of a process. `clock` gives seconds that never go back."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._tools: dict[str, ToolMetrics] = {}
+        self._open: dict[str, SessionMetrics] = {}
+        self._closed: deque[tuple[str, SessionMetrics]] = deque(maxlen=_RECENT_SESSIONS)
+        self._sessions = 0
+        self._session_calls = 0
+        self._session_turns = 0
+        self._peak_context = 0
+        self._peak_share = 0.0
+        self._prompt_tokens = 0
+        self._declaration_tokens = 0
+
+    # ---------------------------------------------------------------------------------------------------- recording
+    def record(self, tool_id: str, duration_ms: float, ok: bool, error_type: str | None, size_chars: int) -> None:
+        """One call that got its envelope: how long it took, how it ended, how long the answer is."""
+        tool = self._tools.get(tool_id) or self._new_tool(tool_id)
+        calls = tool.calls
+        slot = calls % WINDOW
+        tool.calls = calls + 1
+        tool.total_ms += duration_ms
+        tool.size_total += size_chars
+        tool.durations[slot] = duration_ms
+        tool.sizes[slot] = size_chars
+        if not ok:
+            kind = error_type or "INTERNAL"
+            tool.errors[kind] = tool.errors.get(kind, 0) + 1
+
+    def session_opened(self, session_id: str) -> None:
+        """A session was opened, or resumed in this process."""
+        if session_id not in self._open:
+            self._open[session_id] = SessionMetrics(self._clock())
+            self._sessions += 1
+
+    def session_closed(self, session_id: str) -> None:
+        session = self._open.pop(session_id, None)
+        if session is not None:
+            session.ended = self._clock()
+            self._closed.append((session_id, session))
+
+    def turn_started(self, session_id: str) -> None:
+        self._session_turns += 1
+        session = self._open.get(session_id)
+        if session is not None:
+            session.turns += 1
+
+    def session_call(self, session_id: str) -> None:
+        self._session_calls += 1
+        session = self._open.get(session_id)
+        if session is not None:
+            session.calls += 1
+
+    def session_context(self, session_id: str, tokens: int, window: int | None = None) -> None:
+        """How much of the model's context the session uses now; `window` is how much the model has."""
+        self._peak_context = max(self._peak_context, tokens)
+        if window:
+            self._peak_share = max(self._peak_share, tokens / window)
+        session = self._open.get(session_id)
+        if session is not None:
+            session.peak_context = max(session.peak_context, tokens)
+            session.window = window or session.window
+
+    def context(self, prompt_tokens: int, declaration_tokens: int) -> None:
+        """What a session starts with: the system prompt and the declarations of the tools."""
+        self._prompt_tokens = prompt_tokens
+        self._declaration_tokens = declaration_tokens
+
+    def _new_tool(self, tool_id: str) -> ToolMetrics:
+        name = tool_id if len(self._tools) < MAX_TOOLS else OTHER
+        return self._tools.setdefault(name, ToolMetrics())
+
+    # ------------------------------------------------------------------------------------------------------ reading
+    def session(self, session_id: str) -> dict[str, Any] | None:
+        """The numbers of a session that is open or was closed lately."""
+        known = self._open.get(session_id) or dict(self._closed).get(session_id)
+        return known.to_dict(self._clock()) if known is not None else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The shape of the seeds, with tools and sessions beside it. Durations are milliseconds."""
+        tools = sorted(self._tools.items())
+        return {
+            "responseSizes": {name: percentiles(tool.latest(tool.sizes)) for name, tool in tools},
+            "responseTokens": {name: _token_facts(tool.tokens()) for name, tool in tools},
+            "context": {
+                "sessionInitTokens": self._prompt_tokens + self._declaration_tokens,
+                "systemPromptTokens": self._prompt_tokens,
+                "toolDeclTokens": self._declaration_tokens,
+                "peakTokens": self._peak_context,
+            },
+            "loopDetection": self._loop_detection(),
+            "tools": {
+                name: {
+                    "calls": tool.calls,
+                    "errors": dict(sorted(tool.errors.items())),
+                    "avgDuration": round(tool.average_ms, 3),
+                    "latency": percentiles(tool.latest(tool.durations), digits=3),
+                }
+                for name, tool in tools
+            },
+            "sessions": self._session_facts(),
+            "warnings": self.warnings(),
+        }
+
+    def warnings(self) -> list[str]:
+        """What an operator should look at, as sentences."""
+        found = []
+        for name, tool in sorted(self._tools.items()):
+            size = quantile(tool.latest(tool.sizes), 0.95)
+            if size > SIZE_LIMIT:
+                found.append(f'Responses of "{name}" are long: P95 is {size:,} characters, more than {SIZE_LIMIT:,}.')
+        if self._peak_share > CONTEXT_SHARE:
+            found.append(
+                f"A session used {self._peak_share:.0%} of its model's context window, more than {CONTEXT_SHARE:.0%}."
+            )
+        return found
+
+    def to_prometheus(self) -> str:
+        """The text exposition format, version 0.0.4. Durations are seconds."""
+        text = Exposition()
+        tools = sorted(self._tools.items())
+        text.family("handrail_tool_calls_total", "counter", "Calls that got an envelope.")
+        for name, tool in tools:
+            text.sample("handrail_tool_calls_total", tool.calls, tool=name)
+        text.family("handrail_tool_errors_total", "counter", "Calls that ended in a failure, by error type.")
+        for name, tool in tools:
+            for kind, count in sorted(tool.errors.items()):
+                text.sample("handrail_tool_errors_total", count, tool=name, type=kind)
+        text.family(
+            "handrail_tool_duration_seconds", "summary", f"Duration of calls; quantiles over the last {WINDOW}."
+        )
+        for name, tool in tools:
+            seconds = [value / 1000 for value in tool.latest(tool.durations)]
+            text.summary(
+                "handrail_tool_duration_seconds", _quantiles(seconds), tool.total_ms / 1000, tool.calls, tool=name
+            )
+        text.family(
+            "handrail_tool_response_characters", "summary", f"Size of responses; quantiles over the last {WINDOW}."
+        )
+        for name, tool in tools:
+            sizes = _quantiles(tool.latest(tool.sizes))
+            text.summary("handrail_tool_response_characters", sizes, tool.size_total, tool.calls, tool=name)
+        for label, part in (("avg", "Average"), ("p95", "P95")):
+            family = f"handrail_tool_response_tokens_{label}"
+            text.family(
+                family, "gauge", f"{part} of estimated tokens (characters / 4) over the last {WINDOW} responses."
+            )
+            for name, tool in tools:
+                text.sample(family, _token_facts(tool.tokens())[label], tool=name)
+        self._expose_totals(text)
+        return text.render()
+
+    def _expose_totals(self, text: Exposition) -> None:
+        loop = self._loop_detection()
+        for name, kind, meaning, value in (
+            ("handrail_sessions_total", "counter", "Sessions opened.", self._sessions),
+            ("handrail_session_calls_total", "counter", "Calls of all sessions.", self._session_calls),
+            ("handrail_session_turns_total", "counter", "Turns of all sessions.", self._session_turns),
+            ("handrail_loop_active_sessions", "gauge", "Open sessions.", loop["activeSessions"]),
+            ("handrail_loop_turns_tracked", "gauge", "Turns of open sessions.", loop["totalTurnsTracked"]),
+            ("handrail_context_prompt_tokens", "gauge", "Tokens of the system prompt.", self._prompt_tokens),
+            (
+                "handrail_context_declaration_tokens",
+                "gauge",
+                "Tokens of the tools' declarations.",
+                self._declaration_tokens,
+            ),
+            ("handrail_context_peak_tokens", "gauge", "The largest context of any session.", self._peak_context),
+            ("handrail_context_peak_ratio", "gauge", "The largest share of a model's window in use.", self._peak_share),
+        ):
+            text.family(name, kind, meaning)
+            text.sample(name, value)
+
+    def _loop_detection(self) -> dict[str, int]:
+        return {
+            "activeSessions": len(self._open),
+            "totalTurnsTracked": sum(session.turns for session in self._open.values()),
+        }
+
+    def _session_facts(self) -> dict[str, Any]:
+        now = self._clock()
+        newest = list(self._open.items())[-_RECENT_SESSIONS:]
+        return {
+            "open": len(self._open),
+            "total": self._sessions,
+            "calls": self._session_calls,
+            "turns": self._session_turns,
+            "active": {name: session.to_dict(now) for name, session in newest},
+            "recent": {name: session.to_dict(now) for name, session in self._closed},
+        }
+
+
+def quantile(ordered: Sequence[Any], share: float) -> Any:
+    """The smallest value that at least this share of the values do not exceed (nearest rank); 0 of nothing."""
+    if not ordered:
+        return 0
+    rank = -(-len(ordered) * round(share * 100) // 100)
+    return ordered[max(rank, 1) - 1]
+
+
+def percentiles(ordered: Sequence[Any], digits: int | None = None) -> dict[str, Any]:
+    return {f"p{share * 100:.0f}": _rounded(quantile(ordered, share), digits) for share in _QUANTILES}
+
+
+def _quantiles(ordered: Sequence[Any]) -> Mapping[float, float]:
+    return {share: quantile(ordered, share) for share in _QUANTILES}
+
+
+def _token_facts(tokens: Sequence[int]) -> dict[str, int]:
+    return {"avg": round(sum(tokens) / len(tokens)) if tokens else 0, "p95": quantile(tokens, 0.95)}
+
+
+def _rounded(value: Any, digits: int | None) -> Any:
+    return value if digits is None else round(value, digits)

@@ -1,0 +1,1 @@
+"""The format of OpenAI Chat Completions, and of the many servers that speak it."""

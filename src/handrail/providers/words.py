@@ -1,0 +1,91 @@
+"""Keywords in words: what an adapter writes into a description when a format has no place for the keyword itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from handrail.schema.subschemas import Json
+
+
+def with_phrases(text: str, phrases: Iterable[str]) -> str:
+    """`text` followed by the phrases, each set off by a full stop."""
+    told = text.strip()
+    for phrase in phrases:
+        gap = "" if not told else " " if told[-1] in ".!?:;…" else ". "
+        told += gap + phrase
+    return told
+
+
+def phrase(keyword: str, value: Json) -> str:
+    """What the keyword asks for, in English where that is short, as JSON otherwise. Without a full stop."""
+    return _PHRASES[keyword](value) if keyword in _PHRASES else f"{keyword}: {as_json(value)}"
+
+
+def conditional(schema: Mapping[str, Json]) -> str:
+    """The `if`, `then` and `else` of a schema, as `phrase` tells other keywords."""
+    then, other = schema.get("then", True), schema.get("else", True)
+    told = f"If the arguments fit the JSON Schema {as_json(schema['if'])}"
+    told += "" if then is True else f", they must fit {as_json(then)}"
+    return (
+        told
+        if other is True
+        else f"{told}{', and' if then is not True else ','} if not, they must fit {as_json(other)}"
+    )
+
+
+def as_json(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _several(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+def _listed(values: Sequence[Json]) -> str:
+    return ", ".join(map(as_json, values))
+
+
+def _together(dependent: Mapping[str, Sequence[str]]) -> str:
+    return ". ".join(f"With {name} also give {' and '.join(others)}" for name, others in dependent.items() if others)
+
+
+def _alternatives(how_many: str) -> Callable[[Sequence[Json]], str]:
+    def told(branches: Sequence[Json]) -> str:
+        if all(_only_requires(branch) for branch in branches):
+            return f"Give {how_many} of: " + ", ".join(" and ".join(branch["required"]) for branch in branches)
+        return f"The arguments must fit {how_many} of these JSON Schemas: {as_json(branches)}"
+
+    return told
+
+
+def _refused(schema: Json) -> str:
+    if _only_requires(schema):
+        names = schema["required"]
+        return f"Do not give {names[0]}" if len(names) == 1 else f"Do not give {' and '.join(names)} together"
+    return f"The arguments must not fit this JSON Schema: {as_json(schema)}"
+
+
+def _only_requires(schema: Json) -> bool:
+    return isinstance(schema, Mapping) and schema.keys() == {"required"} and bool(schema["required"])
+
+
+_PHRASES: Mapping[str, Callable[[Json], str]] = {
+    "minLength": lambda least: f"At least {_several(least, 'character', 'characters')}",
+    "maxLength": lambda most: f"At most {_several(most, 'character', 'characters')}",
+    "minProperties": lambda least: f"At least {_several(least, 'property', 'properties')} given",
+    "maxProperties": lambda most: f"At most {_several(most, 'property', 'properties')} given",
+    "uniqueItems": lambda _: "No item twice",
+    "contains": lambda schema: f"Among the items: one that fits {as_json(schema)}",
+    "prefixItems": lambda schemas: f"The items, in this order, fit {_listed(schemas)}",
+    "format": lambda name: f"Format: {name}",
+    "default": lambda value: f"Default: {as_json(value)}",
+    "examples": lambda values: f"Examples: {_listed(values)}",
+    "deprecated": lambda _: "Deprecated",
+    "dependentRequired": _together,
+    "oneOf": _alternatives("exactly one"),
+    "anyOf": _alternatives("at least one"),
+    "allOf": lambda schemas: f"The arguments must fit all of these JSON Schemas: {as_json(schemas)}",
+    "not": _refused,
+    "enum": lambda values: f"The arguments must be one of: {_listed(values)}",
+}

@@ -1,0 +1,204 @@
+"""From an entry of the artifact to the code that runs: read once, hash checked, executed from those very bytes.
+
+A directory tool becomes a small package of its own, made of the files that the artifact names and no others, so files
+beside the handler are imported relatively and two tools' files never meet. A decorated tool is found in its module.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+from handrail.authoring.decorator import ToolComponent, definition_of
+from handrail.authoring.modules import module_of, module_source
+from handrail.contract.errors import ArtifactError, HandlerChanged, RegistryError
+from handrail.registry.artifact import inside
+
+Kind = Literal["directory", "function", "class"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handler:
+    """What the pipeline runs. `component` is the class of a class tool; for it, `execute` is None."""
+
+    kind: Kind
+    execute: Callable[..., Any] | None
+    is_async: bool
+    component: type[ToolComponent] | None = None
+    preview: Callable[..., Any] | None = None
+    reconcile: Callable[..., Any] | None = None
+    takes_context: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerCode:
+    """The verified bytes of one tool's handler, not yet run."""
+
+    tool_id: str
+    kind: Kind
+    sources: Mapping[str, bytes]
+    place: str
+    module: str = ""
+    name: str = ""
+    digest: str = ""
+
+    def load(self) -> Handler:
+        """Run the module and take what it exports; `RegistryError` with a sentence if that fails."""
+        try:
+            if self.kind == "directory":
+                return _directory_handler(self)
+            return _module_handler(self)
+        except RegistryError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise RegistryError(
+                f'The handler of "{self.tool_id}" cannot be loaded: {type(error).__name__}: {error}'
+            ) from error
+
+
+def verified_code(entry: Mapping[str, Any], root: Path, *, production: bool) -> HandlerCode:
+    """The handler's bytes, read once and checked against the hashes in the artifact."""
+    handler = entry["handler"]
+    tool_id, kind = entry["toolId"], handler["kind"]
+    hashes: Mapping[str, str] = handler["files"]
+    if kind == "directory":
+        folder = inside(root, handler["folder"])
+        sources = {name: _read_beside(folder, name, tool_id) for name in hashes}
+    else:
+        sources = {handler["module"]: _read_module(handler["module"], tool_id)}
+        folder = Path(handler["module"])
+    for name, expected in hashes.items():
+        if sha256(sources[name]).hexdigest() != expected:
+            raise HandlerChanged(_changed(tool_id, name, production))
+    return HandlerCode(
+        tool_id=tool_id,
+        kind=kind,
+        sources=sources,
+        place=str(folder),
+        module=handler.get("module", ""),
+        name=handler.get("name", ""),
+        digest=entry["hash"],
+    )
+
+
+def _changed(tool_id: str, name: str, production: bool) -> str:
+    what = f'The handler of "{tool_id}" ({name}) changed since the build'
+    if production:
+        return f"{what}; it is refused in production. Deploy the artifact and the handlers of one build together."
+    return f"{what}; run `handrail build` to take the change in."
+
+
+def _read_beside(folder: Path, name: str, tool_id: str) -> bytes:
+    if "/" in name or "\\" in name or name.startswith("."):
+        raise ArtifactError(f'The handler file "{name}" of "{tool_id}" leads out of its folder; run `handrail build`.')
+    try:
+        # O_NOFOLLOW on both steps: what was hashed was no link, so a link here was put there since. O_NONBLOCK: nor was
+        # it a pipe, on which opening would wait for ever.
+        directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+        finally:
+            os.close(directory)
+        try:
+            size = os.fstat(handle).st_size
+            return os.read(handle, size + 1)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise ArtifactError(
+            f'The handler of "{tool_id}" cannot be read at "{folder.name}/{name}" ({error.strerror}); run `handrail build`.'
+        ) from None
+
+
+def _read_module(module: str, tool_id: str) -> bytes:
+    try:
+        return module_source(module)
+    except ModuleNotFoundError:
+        raise ArtifactError(
+            f'The module "{module}" of "{tool_id}" cannot be found; is its folder on the Python path?'
+        ) from None
+    except Exception as error:  # noqa: BLE001 - finding a module runs the packages around it
+        raise ArtifactError(f'The module "{module}" of "{tool_id}" cannot be read: {error}.') from None
+
+
+class _VerifiedFiles(MetaPathFinder, Loader):
+    """Finds the modules of directory tools among bytes that were verified before, and nothing else."""
+
+    def __init__(self) -> None:
+        self._sources: dict[str, tuple[bytes, str]] = {}
+
+    def offer(self, package: str, code: HandlerCode) -> None:
+        for name, data in code.sources.items():
+            self._sources[f"{package}.{name.removesuffix('.py')}"] = (data, str(Path(code.place) / name))
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if fullname not in self._sources:
+            return None
+        spec = ModuleSpec(fullname, self, origin=self._sources[fullname][1])
+        spec.has_location = True  # so that a handler has its `__file__`
+        return spec
+
+    def exec_module(self, module: ModuleType) -> None:
+        data, origin = self._sources[module.__name__]
+        code = compile(data, origin, "exec", dont_inherit=True)
+        exec(code, module.__dict__)  # noqa: S102  # these bytes are the ones that were hashed
+
+
+_FILES = _VerifiedFiles()
+
+
+def _directory_handler(code: HandlerCode) -> Handler:
+    package = f"handrail_tool_{code.tool_id}_{code.digest[:16]}"
+    if _FILES not in sys.meta_path:
+        sys.meta_path.append(_FILES)
+    if package not in sys.modules:
+        holder = ModuleType(package)
+        holder.__path__ = []
+        sys.modules[package] = holder
+    _FILES.offer(package, code)
+    module = importlib.import_module(f"{package}.handler")
+    execute = getattr(module, "execute", None)
+    if not callable(execute):
+        raise RegistryError(f'The handler of "{code.tool_id}" has no function `execute`; run `handrail build`.')
+    return Handler(
+        kind="directory",
+        execute=execute,
+        is_async=inspect.iscoroutinefunction(execute),
+        preview=getattr(module, "preview", None),
+        reconcile=getattr(module, "reconcile", None),
+    )
+
+
+def _module_handler(code: HandlerCode) -> Handler:
+    module = module_of(code.module, code.sources[code.module])
+    target = getattr(module, code.name, None)
+    if definition_of(target) is None:
+        raise RegistryError(f'"{code.module}" has no tool "{code.name}" any more; run `handrail build`.')
+    if inspect.isclass(target) and issubclass(target, ToolComponent):
+        return Handler(
+            kind="class",
+            execute=None,
+            is_async=True,
+            component=target,
+            preview=getattr(target, "preview", None),
+            reconcile=getattr(target, "reconcile", None),
+        )
+    function: Callable[..., Any] = target  # type: ignore[assignment]  # `definition_of` found it marked by `@tool`
+    return Handler(
+        kind="function",
+        execute=function,
+        is_async=inspect.iscoroutinefunction(function),
+        takes_context="ctx" in inspect.signature(function).parameters,
+        preview=getattr(function, "preview", None),
+        reconcile=getattr(function, "reconcile", None),
+    )

@@ -1,0 +1,169 @@
+"""A snapshot: the immutable view of a registry that a session is pinned to, handlers included.
+
+Nothing is built for a tool before it is needed: its definition, validator and handler are made at first use from data
+whose integrity was checked at load, and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any
+
+import orjson
+
+from handrail.contract.definition import Mode, ToolDefinition
+from handrail.contract.errors import RegistryError, UsageError
+from handrail.registry.artifact import Artifact, read_providers
+from handrail.registry.handlers import Handler, HandlerCode
+from handrail.schema.validator import CompiledSchema, SchemaCompiler
+
+
+class LoadedTool:
+    """One tool of a snapshot. Cheap to make; what costs something is made when first asked for."""
+
+    __slots__ = (
+        "_code",
+        "_compiler",
+        "_definition",
+        "_entry",
+        "_handler",
+        "_output",
+        "_validator",
+        "compiled_at",
+        "hash",
+        "tool_id",
+    )
+
+    def __init__(self, entry: Mapping[str, Any], code: HandlerCode, compiler: SchemaCompiler) -> None:
+        self.tool_id: str = entry["toolId"]
+        self.hash: str = entry["hash"]
+        self.compiled_at: str | None = None
+        self._entry = entry
+        self._code = code
+        self._compiler = compiler
+        self._definition: ToolDefinition | None = None
+        self._validator: CompiledSchema | None = None
+        self._output: CompiledSchema | None = None
+        self._handler: Handler | None = None
+
+    @property
+    def definition(self) -> ToolDefinition:
+        if self._definition is None:
+            self._definition = ToolDefinition.from_checked({**self._entry, "parameters": self._entry["jsonSchema"]})
+        return self._definition
+
+    @property
+    def summary(self) -> str:
+        return str(self._entry["summary"])
+
+    @property
+    def documentation(self) -> str:
+        return str(self._entry["documentation"])
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        return tuple(self._entry["allowedModes"])
+
+    @property
+    def category(self) -> str:
+        return str(self._entry["category"])
+
+    @property
+    def validator(self) -> CompiledSchema:
+        """The compiled parameter schema; compiled now if it was not yet."""
+        if self._validator is None:
+            self._validator = self._compiler.compile(self._entry["jsonSchema"], trusted=True)
+            self.compiled_at = datetime.now(UTC).isoformat(timespec="milliseconds")  # noqa: TID251  # provenance only
+        return self._validator
+
+    @property
+    def output_validator(self) -> CompiledSchema | None:
+        """The compiled schema of `data`, where the tool has one."""
+        if self._output is None and self._entry.get("outputSchema") is not None:
+            self._output = self._compiler.compile(self._entry["outputSchema"], trusted=True)
+        return self._output
+
+    @property
+    def validator_name(self) -> tuple[str, str]:
+        return self._compiler.name, self._compiler.version
+
+    @property
+    def handler(self) -> Handler:
+        """The handler, loaded from the bytes that were verified. For the pipeline, and nothing else."""
+        if self._handler is None:
+            self._handler = self._code.load()
+        return self._handler
+
+    def metadata(self) -> dict[str, Any]:
+        """The definition's fields as plain data, with the tool's hash."""
+        return {**self.definition.to_dict(), "hash": self.hash}
+
+
+class Snapshot:
+    """An immutable view of one generation of the registry."""
+
+    __slots__ = ("_artifact", "tools", "version")
+
+    def __init__(self, artifact: Artifact, tools: Mapping[str, LoadedTool]) -> None:
+        self._artifact = artifact
+        self.version = artifact.version
+        self.tools: Mapping[str, LoadedTool] = MappingProxyType(dict(tools))
+
+    def __len__(self) -> int:
+        return len(self.tools)
+
+    def __iter__(self) -> Iterator[LoadedTool]:
+        return iter(self.tools.values())
+
+    def __contains__(self, tool_id: object) -> bool:
+        return tool_id in self.tools
+
+    @property
+    def git_commit(self) -> str | None:
+        return self._artifact.git_commit
+
+    @property
+    def build_timestamp(self) -> str:
+        return self._artifact.build_timestamp
+
+    @property
+    def entries(self) -> tuple[dict[str, Any], ...]:
+        return self._artifact.entries
+
+    def get(self, tool_id: str) -> LoadedTool | None:
+        return self.tools.get(tool_id)
+
+    def tool(self, tool_id: str) -> LoadedTool:
+        """The tool; `UsageError` with the nearest name if there is none."""
+        found = self.tools.get(tool_id)
+        if found is None:
+            near = get_close_matches(tool_id, self.tools, n=1)
+            raise UsageError(f'There is no tool "{tool_id}"' + (f'; did you mean "{near[0]}"?' if near else "."))
+        return found
+
+    def in_mode(self, mode: Mode | None) -> Iterator[LoadedTool]:
+        return (tool for tool in self if mode is None or mode in tool.modes)
+
+    def provider_schemas(self, provider: str, mode: Mode | None = None) -> list[dict[str, Any]]:
+        """What a model of this provider is offered, sorted by tool, as fresh data that the caller may change."""
+        wanted = _canonical(provider)
+        known = self._artifact.provider_file.providers
+        for line in read_providers(self._artifact).splitlines() if wanted in known else ():
+            if line.startswith(b'{"provider":"%s"' % wanted.encode()):
+                schemas = orjson.loads(line)["schemas"]
+                return [schemas[tool.tool_id] for tool in self.in_mode(mode)]
+        raise RegistryError(f'The artifact has no schemas for "{provider}"; it was built for {", ".join(known)}.')
+
+    def summaries(self, mode: Mode | None = None) -> dict[str, str]:
+        return {tool.tool_id: tool.summary for tool in self.in_mode(mode)}
+
+
+# The names that older catalogues use.
+_ALIASES = {"openai": "openai-chat", "geminiNative": "gemini"}
+
+
+def _canonical(provider: str) -> str:
+    return _ALIASES.get(provider, provider)

@@ -1,0 +1,1 @@
+"""Governed execution: one pipeline between a model's call and a handler."""

@@ -1,0 +1,390 @@
+"""Confirmation: a call that a person must approve is held, shown, and carried out once, after the person said yes.
+
+The model can never approve its own call: the secret goes to the user's channel only, is stored as a hash, and no argument,
+tool, tool output or model text leads here. Approving is necessary, not sufficient: the checks run again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from hashlib import sha256
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from handrail.contract.call import Call
+from handrail.contract.envelope import ToolFailure, ToolResponse
+from handrail.contract.errors import ErrorType, SchemaError
+from handrail.contract.store import Alias, Hold, HoldState, LedgerState
+from handrail.runtime.attempt import Attempt, Refusal
+from handrail.runtime.keys import args_digest, ledger_key
+from handrail.runtime.pipeline import failure_from
+from handrail.runtime.preview import render
+from handrail.runtime.replays import Entry
+from handrail.runtime.writing import declined, settle_from_row
+
+if TYPE_CHECKING:
+    from handrail.runtime.core import RuntimeCore
+    from handrail.runtime.session import Session
+
+OPEN = (HoldState.PENDING, HoldState.APPROVED)
+_POLL_SECONDS = 0.1
+
+
+class Confirmations:
+    """Held calls of one runtime."""
+
+    __slots__ = ("core",)
+
+    def __init__(self, core: RuntimeCore) -> None:
+        self.core = core
+
+    def wanted(self, attempt: Attempt) -> bool:
+        """Step 13's question, asked early: does a person have to approve this call?"""
+        plan = attempt.plan
+        if plan.always_confirm or (attempt.repaired and plan.writes):
+            return True
+        if plan.confirm_when is None:
+            return False
+        try:
+            return plan.confirm_when.holds({**attempt.session.facts(), "args": attempt.args})
+        except SchemaError as error:
+            # A question that cannot be answered is put to a person.
+            self.core.log.warning("%s", error)
+            return True
+
+    async def hold(self, attempt: Attempt) -> ToolResponse:
+        """Hold the call, ask the user's channel, and tell the model that it waits."""
+        session, plan = attempt.session, attempt.plan
+        token = secrets.token_urlsafe(32)
+        seconds = session.limits.confirmation_seconds
+        expires = await self.core.store.now() + seconds * 1000
+        asked = await self.core.store.hold(await self._new_hold(attempt, expires), token_hash(token))
+        entry = Entry(plan.tool_id, attempt.raw_digest, ledger_key=asked.ledger_key, hold_id=asked.hold_id)
+        session.holds[(plan.tool_id, attempt.digest)] = (asked, entry)
+        if attempt.key.startswith("provider:"):
+            session.calls_by_id[attempt.key] = entry
+        attempt.turn.ordinals[(plan.tool_id, attempt.digest)] = attempt.ordinal
+        self.announce(session, asked, token)
+        self.core.audit_hold("confirmation_wanted", session, asked, attempt.call.call_id)
+        return self._held_answer(attempt, asked)
+
+    async def again(self, attempt: Attempt, entry: Entry) -> ToolResponse:
+        """The same call while it is held."""
+        for hold, known in attempt.session.holds.values():
+            if known is entry or hold.hold_id == entry.hold_id:
+                answer = await self.answered_from(attempt, hold, known)
+                if answer is not None:
+                    return answer
+        message = "The request for a confirmation has expired."
+        return self.core.pipeline.refuse(
+            attempt, Refusal("confirmation", ErrorType.CONFLICT, message, rule="expired"), free=True
+        )
+
+    async def answered_from(self, attempt: Attempt, hold: Hold, entry: Entry) -> ToolResponse | None:
+        """The answer that an open or carried-out confirmation gives to an identical call; None if it gives none any more."""
+        session = attempt.session
+        pair = (hold.tool, hold.args_digest)
+        stored = await self.core.store.hold_by_id(hold.hold_id)
+        now = await self.core.store.now()
+        if stored is None or (stored.expires_at <= now and not (entry.settled and stored.state in OPEN)):
+            session.holds.pop(pair, None)
+            return None
+        if stored.state is HoldState.PENDING or (stored.state is HoldState.APPROVED and not entry.settled):
+            return self._held_answer(attempt, stored)
+        if stored.state is HoldState.CONSUMED:
+            if not entry.settled:
+                await self._outcome(entry, hold.ledger_key, session.limits.wait_seconds)
+            answer = await self.core.pipeline.await_outcome(attempt, entry)
+            error = answer.error
+            if error is not None and not error.partial_side_effects and error.type is not ErrorType.IN_PROGRESS:
+                session.holds.pop(pair, None)  # it failed without effects, so it was not carried out
+                return None if not attempt.key or attempt.call.call_id is None else answer
+            return answer
+        if stored.state is HoldState.DECLINED and pair in attempt.turn.declined:
+            return self.core.pipeline.refuse(attempt, declined(hold.tool), free=True)
+        session.holds.pop(pair, None)
+        return None
+
+    async def approve(self, hold_id: str, token: str) -> ToolResponse:
+        """A person said yes. The outcome of the held call, whoever runs it; or why it does not run."""
+        hold = await self._authentic(hold_id, token)
+        if hold is None:
+            self.core.audit.emit(
+                "confirmation",
+                {"confirmationId": hold_id, "ok": False, "errorType": "NOT_FOUND", "gate": "confirmation"},
+            )
+            return _failure(ErrorType.NOT_FOUND, "There is no such confirmation request.")
+        session = await self.core.session_for(hold)
+        if session is None:
+            return _failure(ErrorType.SESSION_INACTIVE, "The session has ended.")
+        if hold.state is HoldState.CONSUMED:
+            return await self._carried_out(session, hold)
+        if hold.state not in OPEN:
+            return _closed(hold)
+        attempt, refusal = self._checked_again(session, hold)
+        if refusal is not None:
+            if refusal.rule == "superseded":
+                await self._supersede(session, hold)
+            self.core.audit_hold("confirmation_refused", session, hold, None, refusal)
+            return ToolResponse(False, None, failure_from(refusal), (), {"toolId": hold.tool})
+        moved = await self.core.store.move_hold(hold_id, HoldState.APPROVED, frm=OPEN)
+        if moved is None or moved.state is not HoldState.APPROVED:
+            if moved is not None and moved.state is HoldState.CONSUMED:
+                return await self._carried_out(session, moved)
+            return _closed(moved or hold)
+        self.core.audit_hold("confirmation_approved", session, hold, None)
+        if not self.core.has_connection(session):
+            taken = await self._left_to_owner(session, hold)
+            if taken is not None:
+                return taken
+        assert attempt is not None
+        return await self.carry_out(session, attempt, moved)
+
+    async def decline(self, hold_id: str, token: str) -> ToolResponse:
+        """A person said no: that is the answer for the rest of the turn."""
+        hold = await self._authentic(hold_id, token)
+        if hold is None:
+            return _failure(ErrorType.NOT_FOUND, "There is no such confirmation request.")
+        moved = await self.core.store.move_hold(hold_id, HoldState.DECLINED, frm=(HoldState.PENDING,))
+        if moved is None or moved.state is not HoldState.DECLINED:
+            return _closed(moved or hold)
+        answer = ToolResponse(False, None, failure_from(declined(hold.tool)), (), {"toolId": hold.tool})
+        session = await self.core.session_for(hold)
+        if session is not None:
+            pair = (hold.tool, hold.args_digest)
+            if session.turn is not None:
+                session.turn.declined.add(pair)
+                session.dirty = True
+            known = session.holds.get(pair)
+            if known is not None:
+                known[1].settle(answer, b"")
+            self.core.audit_hold("confirmation_declined", session, hold, None)
+            self.core.deliver(session, _call_id(hold), hold.tool, answer, hold_id=hold_id)
+        return answer
+
+    async def carry_out(self, session: Session, attempt: Attempt, hold: Hold) -> ToolResponse:
+        """Run an approved call: once, whoever else tries. Its late envelope goes to the session's events."""
+        pair = (hold.tool, hold.args_digest)
+        known = session.holds.get(pair)
+        answer = await self.core.writing.carry_out(attempt, hold)
+        written = session.writes.get(hold.ledger_key)
+        entry = (
+            known[1]
+            if known is not None
+            else Entry(hold.tool, hold.raw_args, ledger_key=hold.ledger_key, hold_id=hold.hold_id)
+        )
+        if written is not None and written.response is not None and not entry.settled:
+            entry.settle(*written.response)
+            session.holds[pair] = (hold, entry)
+            self.core.deliver(session, _call_id(hold), hold.tool, answer, hold_id=hold.hold_id)
+        return answer
+
+    async def run_approved(self, session: Session) -> None:
+        """Carry out what was approved in another process: this one has the session's connection."""
+        for hold in await self.core.store.holds(session.id, (HoldState.APPROVED,)):
+            attempt, refusal = self._checked_again(session, hold)
+            if attempt is not None and refusal is None and hold.ledger_key not in session.writes:
+                await self.carry_out(session, attempt, hold)
+
+    async def restore(self, session: Session) -> None:
+        """After a resume: open requests go to the user's channel again; those whose tool changed are superseded."""
+        for hold in await self.core.store.holds(session.id, (*OPEN, HoldState.CONSUMED)):
+            tool = session.snapshot.get(hold.tool)
+            if hold.state in OPEN and (tool is None or tool.hash != hold.tool_hash):
+                await self._supersede(session, hold)
+                continue
+            entry = Entry(
+                hold.tool, hold.alias.raw_digest if hold.alias else "", ledger_key=hold.ledger_key, hold_id=hold.hold_id
+            )
+            session.holds[(hold.tool, hold.args_digest)] = (hold, entry)
+            if hold.alias is not None:
+                session.calls_by_id.setdefault(hold.alias.call_id, entry)
+            if hold.state is HoldState.PENDING:
+                await self.announce_again(session, hold)
+
+    async def announce_again(self, session: Session, hold: Hold) -> None:
+        """A fresh token for an open request; any of its tokens approves, once."""
+        token = secrets.token_urlsafe(32)
+        await self.core.store.add_hold_token(hold.hold_id, token_hash(token))
+        self.announce(session, hold, token)
+
+    def announce(self, session: Session, hold: Hold, token: str) -> None:
+        session.events_queue.emit("confirmation", {**request_of(hold), "token": token, "channel": hold.channel})
+
+    async def _new_hold(self, attempt: Attempt, expires: int) -> Hold:
+        session, plan = attempt.session, attempt.plan
+        hold_id = "conf_" + secrets.token_hex(12)
+        key = ledger_key(session.tenant, session.id, attempt.turn.number, plan.tool_id, attempt.digest, attempt.ordinal)
+        alias = None
+        if attempt.key.startswith("provider:"):
+            raw = self.core.digest_of(attempt.raw_digest)
+            alias = Alias(call_id=attempt.key, tool=plan.tool_id, raw_digest=raw, ledger_key=None, hold_id=hold_id)
+        return Hold(
+            hold_id=hold_id,
+            tenant=session.tenant,
+            session_id=session.id,
+            user=session.user,
+            turn=attempt.turn.number,
+            tool=plan.tool_id,
+            tool_hash=plan.tool.hash,
+            args_digest=attempt.digest,
+            args=attempt.canonical.decode(),
+            raw_args=attempt.raw_digest.decode(),
+            preview=await self._preview(attempt),
+            channel=plan.definition.confirmation_channel,
+            ledger_key=key,
+            ordinal=attempt.ordinal,
+            expires_at=expires,
+            alias=alias,
+            repaired=attempt.repaired,
+        )
+
+    async def _preview(self, attempt: Attempt) -> str:
+        """The trusted text, with the facts that the tool's own `preview` finds, where it has one."""
+        hook = attempt.plan.tool.handler.preview
+        facts: Any = None
+        if hook is not None:
+            try:
+                context = self.core.pipeline.context(attempt, None)
+                facts = await self.core.runner.call_hook(hook, orjson.loads(attempt.canonical), context)
+            except Exception as error:  # noqa: BLE001  # an author's code may raise anything
+                self.core.log.warning("The preview of %s failed: %s", attempt.plan.tool_id, error)
+        return render(attempt.plan.definition, attempt.args, facts)
+
+    def _held_answer(self, attempt: Attempt, hold: Hold) -> ToolResponse:
+        duration = (perf_counter() - attempt.started) * 1000
+        message = f'"{hold.tool}" waits for the approval of a person; tell the user what it is about, and do not call it again.'
+        failure = ToolFailure(
+            ErrorType.CONFIRMATION_REQUIRED,
+            message,
+            False,
+            False,
+            (),
+            None,
+            None,
+            None,
+            confirmation_request=request_of(hold),
+        )
+        attempt.charged = False  # a held call keeps its unit
+        self.core.metrics.record(hold.tool, duration, False, failure.type.value, 0)
+        self.core.audit_call("held", attempt, duration, False, failure.type.value)
+        return ToolResponse(False, None, failure, (), self.core.pipeline.meta(attempt, duration))
+
+    async def _authentic(self, hold_id: object, token: object) -> Hold | None:
+        """The held call, if the token is one of its secrets."""
+        if not isinstance(hold_id, str) or not isinstance(token, str) or not token:
+            return None
+        hold = await self.core.store.hold_by_id(hold_id)
+        if hold is None or not await self.core.store.hold_has_token(hold_id, token_hash(token)):
+            return None
+        return hold
+
+    def _checked_again(self, session: Session, hold: Hold) -> tuple[Attempt | None, Refusal | None]:
+        """Steps 1 and 4 to 8, with the session as it is now and without the connection check."""
+        plan = session.plans.find(hold.tool)
+        if plan is None or plan.tool.hash != hold.tool_hash:
+            return None, Refusal(
+                "confirmation",
+                ErrorType.CONFLICT,
+                f'"{hold.tool}" has changed since it was asked for.',
+                rule="superseded",
+            )
+        turn = session.turn or session.enter_turn(hold.turn, self.core.clock.monotonic())
+        call = Call(name=hold.tool, args=None, call_id=_call_id(hold))
+        attempt = Attempt(session, call, plan, turn, perf_counter())
+        attempt.args = orjson.loads(hold.raw_args)
+        stale, session.is_stale = session.is_stale, False
+        try:
+            for gate in plan.early:
+                refusal = gate(attempt)
+                if refusal is not None:
+                    return None, refusal
+        finally:
+            session.is_stale = stale
+        refusal = self.core.pipeline.prepare(attempt)
+        if refusal is not None:
+            return None, refusal
+        attempt.digest = args_digest(plan.definition, attempt.args, attempt.canonical)
+        if attempt.canonical.decode() != hold.args or attempt.digest != hold.args_digest:
+            return None, Refusal(
+                "confirmation",
+                ErrorType.CONFLICT,
+                f'The arguments of "{hold.tool}" would now be others.',
+                rule="superseded",
+            )
+        attempt.ordinal = hold.ordinal
+        attempt.key = hold.alias.call_id if hold.alias else ""
+        return attempt, None
+
+    async def _supersede(self, session: Session, hold: Hold) -> None:
+        await self.core.store.move_hold(hold.hold_id, HoldState.SUPERSEDED, frm=OPEN)
+        session.holds.pop((hold.tool, hold.args_digest), None)
+        self.core.audit_hold("confirmation_superseded", session, hold, None)
+
+    async def _left_to_owner(self, session: Session, hold: Hold) -> ToolResponse | None:
+        """The process that has the session's connection runs it; if it does not within two seconds, we do."""
+        waited = 0.0
+        while waited < session.policy.approver_wait_seconds:
+            stored = await self.core.store.hold_by_id(hold.hold_id)
+            if stored is not None and stored.state is HoldState.CONSUMED:
+                return await self._carried_out(session, stored)
+            await self.core.clock.sleep(_POLL_SECONDS)
+            waited += _POLL_SECONDS
+        return None
+
+    async def _carried_out(self, session: Session, hold: Hold) -> ToolResponse:
+        """The outcome of a call that was carried out before: a second approval gets the same one."""
+        entry = session.writes.get(hold.ledger_key) or Entry(hold.tool, "", ledger_key=hold.ledger_key)
+        await self._outcome(entry, hold.ledger_key, session.limits.wait_seconds)
+        if entry.settled:
+            return entry.replay()
+        message = f'"{hold.tool}" is still running.'
+        return _failure(ErrorType.IN_PROGRESS, message, retryable=True, retry_after=1.0)
+
+    async def _outcome(self, entry: Entry, key: str, seconds: float) -> None:
+        waited = 0.0
+        while not entry.settled and waited < seconds:
+            row = await self.core.store.ledger_row(key)
+            if row is not None and row.state is not LedgerState.RUNNING:
+                settle_from_row(entry, row)
+                return
+            await self.core.clock.sleep(_POLL_SECONDS)
+            waited += _POLL_SECONDS
+
+
+def request_of(hold: Hold) -> dict[str, Any]:
+    """What everyone may see of a held call; the secret is not in it."""
+    return {
+        "id": hold.hold_id,
+        "tool": hold.tool,
+        "args": orjson.loads(hold.args),
+        "preview": hold.preview,
+        "expires_at": hold.expires_at,
+    }
+
+
+def token_hash(token: str) -> str:
+    return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _call_id(hold: Hold) -> str | None:
+    return hold.alias.call_id.removeprefix("provider:") if hold.alias else None
+
+
+def _closed(hold: Hold) -> ToolResponse:
+    words = {
+        HoldState.EXPIRED: (ErrorType.CONFLICT, "This request has expired; nothing was run."),
+        HoldState.DECLINED: (ErrorType.DECLINED, "This request was declined; nothing was run."),
+        HoldState.SUPERSEDED: (
+            ErrorType.CONFLICT,
+            "This request was replaced, because the tool or its arguments changed; nothing was run.",
+        ),
+    }
+    kind, message = words.get(hold.state, (ErrorType.CONFLICT, "This request can no longer be answered."))
+    return _failure(kind, message)
+
+
+def _failure(kind: ErrorType, message: str, **facts: Any) -> ToolResponse:
+    return ToolResponse.failure(kind, message, **facts)

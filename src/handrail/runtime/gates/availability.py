@@ -1,0 +1,44 @@
+"""Step 6: the tool is switched on, has a schema if the policy wants one, and its condition is true."""
+
+from __future__ import annotations
+
+from handrail.contract.definition import ToolDefinition
+from handrail.contract.errors import ErrorType, SchemaError
+from handrail.runtime.attempt import Attempt, Gate, Refusal
+from handrail.runtime.policy import Policy
+from handrail.schema.condition import compile_condition
+
+NAME = "availability"
+
+
+def gate_for(definition: ToolDefinition, policy: Policy) -> Gate:
+    tool_id = definition.tool_id
+    text = definition.availability_condition
+    condition = compile_condition(text, ("mode", "user", "session")) if text is not None else None
+    refuse_always = definition.no_schema_mode == "refuse"
+
+    def gate(attempt: Attempt) -> Refusal | None:
+        reason = attempt.session.switches.get(tool_id)
+        if reason is not None:
+            return Refusal(
+                NAME, ErrorType.UNAVAILABLE, f'"{tool_id}" is switched off for now.', rule="switch", value=reason
+            )
+        if refuse_always:
+            message = f'"{tool_id}" has no schema, and its calls are refused until it has one.'
+            return Refusal(NAME, ErrorType.UNAVAILABLE, message, rule="noSchemaMode", value="refuse")
+        if condition is None:
+            return None
+        try:
+            holds = condition.holds(attempt.session.facts())
+        except SchemaError as error:
+            # A condition that cannot be answered does not let anything pass.
+            message = f'"{tool_id}" is not available.'
+            return Refusal(
+                NAME, ErrorType.UNAVAILABLE, message, rule="availability.condition", value=error.message, limit=text
+            )
+        if holds:
+            return None
+        message = f'"{tool_id}" is not available in this situation.'
+        return Refusal(NAME, ErrorType.UNAVAILABLE, message, rule="availability.condition", value=False, limit=text)
+
+    return gate

@@ -1,0 +1,45 @@
+"""Step 11: a model that goes in circles is told so. The third identical call in a turn; a search that keeps coming back empty."""
+
+from __future__ import annotations
+
+from handrail.contract.definition import ToolDefinition
+from handrail.contract.errors import ErrorType
+from handrail.runtime.attempt import Attempt, Gate, Refusal
+from handrail.runtime.policy import Policy
+
+NAME = "loop"
+
+
+def gate_for(definition: ToolDefinition, policy: Policy) -> Gate:
+    tool_id = definition.tool_id
+    most, most_empty = policy.identical_calls, policy.empty_results
+    retrieval = definition.category == "retrieval"
+
+    def gate(attempt: Attempt) -> Refusal | None:
+        turn = attempt.turn
+        key = (tool_id, attempt.loop_key)
+        seen = turn.identical.get(key, 0) + 1
+        turn.identical[key] = seen
+        if seen >= most:
+            return Refusal(
+                NAME,
+                ErrorType.LOOP_DETECTED,
+                f'"{tool_id}" was called {seen} times with the same arguments in this turn.',
+                rule="identical",
+                value=seen,
+                limit=most,
+                suggestion="Use the result that you have, change the arguments, or answer the user.",
+            )
+        if retrieval and turn.empties.get(tool_id, 0) >= most_empty:
+            return Refusal(
+                NAME,
+                ErrorType.LOOP_DETECTED,
+                f'"{tool_id}" found nothing {turn.empties[tool_id]} times in this turn.',
+                rule="empty",
+                value=turn.empties[tool_id],
+                limit=most_empty,
+                suggestion="What you look for may not exist; use another tool, or tell the user that it was not found.",
+            )
+        return None
+
+    return gate

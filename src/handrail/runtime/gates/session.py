@@ -1,0 +1,51 @@
+"""Step 4: the session is active, its connection current, the user not blocked, and signed in where the tool asks for it."""
+
+from __future__ import annotations
+
+from handrail.contract.definition import ToolDefinition
+from handrail.contract.errors import ErrorType
+from handrail.runtime.attempt import Attempt, Gate, Refusal
+from handrail.runtime.policy import Policy
+
+NAME = "session"
+
+
+def gate_for(definition: ToolDefinition, policy: Policy) -> Gate:
+    wants_user = definition.requires_auth
+
+    def gate(attempt: Attempt) -> Refusal | None:
+        session = attempt.session
+        if not session.is_active:
+            return Refusal(NAME, ErrorType.SESSION_INACTIVE, "The session has ended.", rule="active")
+        if session.is_stale:
+            return Refusal(
+                NAME,
+                ErrorType.CONFLICT,
+                "This connection was replaced by a newer one.",
+                rule="connection",
+                value=session.connection,
+            )
+        if session.superseded_version:
+            return Refusal(
+                NAME,
+                ErrorType.CONFLICT,
+                "The tools were built again while this session was open; resume the session to go on with the new ones.",
+                rule="version",
+                value=session.snapshot.version,
+                limit=session.superseded_version,
+            )
+        left = session.blocked_for()
+        if left:
+            return Refusal(
+                NAME,
+                ErrorType.AUTH,
+                "This user is blocked for now.",
+                rule="block",
+                value=session.user,
+                retry_after=left,
+            )
+        if wants_user and session.user is None:
+            return Refusal(NAME, ErrorType.AUTH, "The user must sign in first.", rule="requiresAuth")
+        return None
+
+    return gate

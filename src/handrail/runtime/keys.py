@@ -1,0 +1,49 @@
+"""Keys: what makes two calls the same call.
+
+The *call key* names a call within its session: by the provider's id where that is stable, by content otherwise. The
+*ledger key* names one execution of a writing tool: the same call issued again under a new id after a reconnect has the
+same one, two identical calls that the model really asked for do not.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+from handrail.contract.call import Call
+from handrail.contract.definition import ToolDefinition
+from handrail.schema.canonical import canonical
+
+
+def id_key(call: Call, connection: int) -> str | None:
+    """The key by the provider's id; None where that is missing or not stable."""
+    if not call.call_id or call.id_scope == "none":
+        return None
+    if call.id_scope == "connection":
+        return f"provider:{connection}:{call.call_id}"
+    return f"provider:{call.call_id}"
+
+
+def hash_key(tool: str, args: Mapping[str, Any], turn: int) -> str:
+    """The key by content, for calls without a stable id."""
+    return f"hash:{turn}:{sha256(canonical({'tool': tool, 'args': args, 'turn': turn})).hexdigest()[:16]}"
+
+
+def args_digest(definition: ToolDefinition, args: Mapping[str, Any], canonical_args: bytes) -> str:
+    """What two writing calls are compared by: their validated arguments, or the tool's `dedupeFields` of them."""
+    if definition.dedupe_fields:
+        return sha256(canonical({name: args[name] for name in definition.dedupe_fields if name in args})).hexdigest()
+    return sha256(canonical_args).hexdigest()
+
+
+def ledger_key(tenant: str, session: str, turn: int, tool: str, digest: str, ordinal: int) -> str:
+    return sha256(canonical(["call-v1", tenant, session, turn, tool, digest, ordinal])).hexdigest()
+
+
+def loop_key(canonical_args: bytes) -> bytes:
+    """Arguments as the loop detector compares them: ways of writing the same letters count as the same."""
+    if canonical_args.isascii():
+        return canonical_args
+    return unicodedata.normalize("NFC", canonical_args.decode()).encode()

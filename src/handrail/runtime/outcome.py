@@ -1,0 +1,142 @@
+"""From what a handler gave back, or raised, to an envelope. If the effect happened it stands, whatever the result looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from handrail.contract.definition import ToolDefinition
+from handrail.contract.envelope import ToolFailure, ToolResponse
+from handrail.contract.errors import ErrorType, ToolError
+from handrail.registry.snapshot import LoadedTool
+
+MAX_RESULT_BYTES = 1024 * 1024
+
+
+class BadResult(Exception):
+    """The handler's result cannot be used; the text is for the log, never for the model."""
+
+
+def checked_result(returned: Any, tool: LoadedTool) -> tuple[ToolResponse, bytes]:
+    """The envelope for what a handler returned, and its data as JSON; `BadResult` if it cannot be used."""
+    response = _response(returned, tool)
+    if not response.ok:
+        return response, b""
+    data = response.data
+    raw = _as_json(data)
+    limit = tool.definition.max_output_bytes
+    if limit is not None and len(raw) > limit:
+        data = _cut(orjson.loads(raw), limit)
+        cut = ToolResponse(True, data, None, response.intents, {**response.meta, "truncated": True})
+        return cut, orjson.dumps(data)
+    checker = tool.output_validator
+    if checker is not None and not checker.is_valid(data):
+        first = checker.violations(data)[0]
+        raise BadResult(f"its data does not fit outputSchema: {first.pointer} {first.message}")
+    return response, raw
+
+
+def is_empty(data: Any) -> bool:
+    """Nothing was found: null, `{}`, or an object whose lists are all empty."""
+    if data is None or data == {}:
+        return True
+    if not isinstance(data, Mapping):
+        return False
+    lists = [value for value in data.values() if isinstance(value, list)]
+    return bool(lists) and not any(lists)
+
+
+def failure_of(error: BaseException, definition: ToolDefinition, *, voice: bool) -> ToolFailure:
+    """What the model is told of an exception. An unexpected one is INTERNAL, and its text stays out of it."""
+    if isinstance(error, ToolError):
+        failure = ToolFailure.from_error(error)
+        if voice and failure.type is ErrorType.TRANSIENT and failure.retryable:
+            # In voice there is no time for a second try, so the model must not be told to make one.
+            return ToolFailure(
+                failure.type,
+                failure.message,
+                False,
+                failure.partial_side_effects,
+                failure.details,
+                failure.retry_after,
+                None,
+                failure.suggestion,
+            )
+        return failure
+    if isinstance(error, BadResult):
+        message = f'"{definition.tool_id}" gave a result that cannot be used.'
+    else:
+        message = f'"{definition.tool_id}" failed unexpectedly.'
+    return ToolFailure(ErrorType.INTERNAL, message, False, definition.writes)
+
+
+def _response(returned: Any, tool: LoadedTool) -> ToolResponse:
+    if isinstance(returned, ToolResponse):
+        return returned
+    if isinstance(returned, Mapping) and isinstance(returned.get("ok"), bool):
+        try:
+            return ToolResponse.from_dict(returned)
+        except ValueError as error:
+            raise BadResult(str(error)) from error
+    if tool.handler.kind == "directory":
+        raise BadResult('a handler returns {"ok": true, "data": …} or a ToolResponse')
+    return ToolResponse(True, returned)
+
+
+_JSON_ONLY = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+
+
+def _as_json(data: Any) -> bytes:
+    try:
+        raw = orjson.dumps(data, option=_JSON_ONLY)
+    except TypeError as error:
+        raise BadResult(f"its data is not JSON: {error}") from error
+    if b"null" in raw and _has_strange_float(data):
+        raise BadResult("its data has a number that JSON does not have")
+    if len(raw) > MAX_RESULT_BYTES:
+        raise BadResult(f"its data is larger than {MAX_RESULT_BYTES // 1024} KiB")
+    return raw
+
+
+def _has_strange_float(data: Any) -> bool:
+    """NaN and infinity are written as null; only a look at the values tells them apart."""
+    stack = [data]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, float):
+            if value - value != 0:
+                return True
+        elif isinstance(value, dict):
+            stack.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            stack.extend(value)
+    return False
+
+
+def _cut(data: Any, limit: int) -> Any:
+    if isinstance(data, str):
+        return data.encode()[: max(0, limit - 2)].decode(errors="ignore")
+    if isinstance(data, list):
+        kept: list[Any] = []
+        size = 2
+        for item in data:
+            size += len(orjson.dumps(item)) + 1
+            if size > limit:
+                break
+            kept.append(item)
+        return kept
+    if isinstance(data, dict):
+        # The largest member gives way first: it is what made the whole too large.
+        members = dict(data)
+        for name in sorted(members, key=lambda name: -len(orjson.dumps(members[name]))):
+            excess = len(orjson.dumps(members)) - limit
+            if excess <= 0:
+                break
+            room = len(orjson.dumps(members[name])) - excess
+            members[name] = (
+                _cut(members[name], room) if isinstance(members[name], (str, list, dict)) and room > 2 else None
+            )
+        return members
+    return None

@@ -1,0 +1,381 @@
+"""The one flow of a call, from what a model asked for to the envelope that it gets. Nothing reaches a handler around it.
+
+`Pipeline.call` reads as the steps of the contract, in their order. Steps 1 to 12 neither wait nor touch a disk for a tool
+that does not write; a writing or held call goes on in `writing.py`, a confirmation in `confirm.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from handrail.contract.call import Call
+from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, ToolFailure, ToolResponse
+from handrail.contract.errors import ErrorType, JsonError, ToolError
+from handrail.runtime.attempt import Attempt, Refusal
+from handrail.runtime.context import Context, SessionView
+from handrail.runtime.gates import budget
+from handrail.runtime.hydrate import parse_call, unknown_tool, validate_call
+from handrail.runtime.keys import hash_key, id_key, loop_key
+from handrail.runtime.outcome import BadResult, checked_result, failure_of, is_empty
+from handrail.runtime.replays import Entry
+from handrail.schema.canonical import canonical
+
+if TYPE_CHECKING:
+    from handrail.runtime.core import RuntimeCore
+    from handrail.runtime.session import Session
+
+_PASSING = (ErrorType.TRANSIENT, ErrorType.TIMEOUT, ErrorType.CANCELLED)
+"""Outcomes that say nothing about the next try."""
+
+
+class Pipeline:
+    """The pipeline of one runtime."""
+
+    __slots__ = ("core",)
+
+    def __init__(self, core: RuntimeCore) -> None:
+        self.core = core
+
+    async def call(self, session: Session, call: Call) -> ToolResponse:
+        """The envelope that this call ends in. Every call gets one."""
+        started = perf_counter()
+        turn = session.turn
+        if turn is None:
+            await session.begin_turn()
+            turn = session.turn
+            assert turn is not None
+        # 1. Find
+        plan = session.plans.find(call.name)
+        if plan is None:
+            message = unknown_tool(call.name, session.snapshot)
+            return self._refuse_unknown(
+                session, call, Refusal("find", ErrorType.NOT_FOUND, message, rule="name", value=call.name), started
+            )
+        attempt = Attempt(session, call, plan, turn, started)
+        # 2. Parse
+        try:
+            parsed = parse_call(call.args, repair=session.policy.repair)
+        except JsonError as error:
+            details = ({"pointer": error.pointer, "code": error.code, "message": error.message},)
+            return self._refuse(
+                attempt, Refusal("parse", ErrorType.VALIDATION, error.message, rule=error.code, details=details)
+            )
+        attempt.args = parsed.args
+        attempt.repaired = parsed.repaired
+        # 3. Replay by id
+        key = id_key(call, session.connection)
+        if key is not None:
+            attempt.key = key
+            known = session.replays.get(key) or session.calls_by_id.get(key)
+            if known is not None:
+                return await self._again(attempt, known)
+        # 4. Session, 5. mode, 6. availability
+        for gate in plan.early:
+            refusal = gate(attempt)
+            if refusal is not None:
+                return self._refuse(attempt, refusal)
+        # 7. Validate, 8. clamp
+        refusal = self.prepare(attempt)
+        if refusal is not None:
+            return self._refuse(attempt, refusal)
+        # 9. Key
+        needs_person = self.core.confirmations.wanted(attempt)
+        if plan.writes or needs_person:
+            return await self.core.writing.call(attempt, needs_person)
+        if key is None:
+            attempt.key = key = hash_key(plan.tool_id, attempt.args, turn.number)
+            known = session.replays.get(key)
+            if known is not None and not known.retryable:
+                return await self._again_by_hash(attempt, known)
+        # 10. Rate limit, 11. loop, 12. budget
+        refusal = self.charge(attempt)
+        if refusal is not None:
+            return self._refuse(attempt, refusal)
+        # 15. Run (13 and 14 are for writing and held calls)
+        entry = Entry(plan.tool_id, attempt.raw_digest)
+        session.replays.put(key, entry)
+        try:
+            response, raw = await self.run(attempt)
+        except BaseException:
+            session.replays.forget(key, entry)
+            entry.abandon()
+            self._audit_cut_off(attempt)
+            raise
+        # 16. Settle
+        return self.settle(attempt, response, raw, entry)
+
+    async def call_many(self, session: Session, calls: Sequence[Call]) -> list[ToolResponse]:
+        """Several calls of one message: a writing call waits for all before it, and is waited for by all after it."""
+        answers: list[ToolResponse] = []
+        together: list[Call] = []
+        for call in calls:
+            plan = session.plans.find(call.name)
+            if plan is not None and (plan.writes or plan.always_confirm or plan.confirm_when is not None):
+                answers += await self._together(session, together)
+                together = []
+                answers.append(await self.call(session, call))
+            else:
+                together.append(call)
+        return answers + await self._together(session, together)
+
+    async def _together(self, session: Session, calls: Sequence[Call]) -> list[ToolResponse]:
+        if len(calls) < 2:
+            return [await self.call(session, call) for call in calls]
+        return list(await asyncio.gather(*(self.call(session, call) for call in calls)))
+
+    def prepare(self, attempt: Attempt) -> Refusal | None:
+        """Steps 7 and 8: validated arguments with defaults, clamped by mode, in canonical form."""
+        plan, session = attempt.plan, attempt.session
+        checked = validate_call(plan.tool, attempt.args, repair=session.policy.repair)
+        if checked.violations:
+            message = " ".join(violation.message for violation in checked.violations[:5])
+            details = tuple(violation.to_dict() for violation in checked.violations)
+            first = checked.violations[0]
+            return Refusal(
+                "validate", ErrorType.VALIDATION, message, rule=first.keyword, value=first.pointer, details=details
+            )
+        raw = attempt.args
+        attempt.args = checked.args
+        attempt.defaulted = checked.defaulted
+        attempt.repaired = attempt.repaired or checked.repaired
+        clamp = plan.clamps.get(session.mode) if plan.clamps else None
+        if clamp is not None:
+            attempt.args, attempt.clamped = clamp(attempt.args)
+        attempt.canonical = canonical(attempt.args)
+        attempt.loop_key = loop_key(attempt.canonical)
+        changed = attempt.defaulted or attempt.clamped or attempt.repaired
+        attempt.raw_digest = canonical(raw) if changed else attempt.canonical
+        return None
+
+    def charge(self, attempt: Attempt) -> Refusal | None:
+        """Steps 10 to 12."""
+        plan = attempt.plan
+        for gate in plan.late:
+            refusal = gate(attempt)
+            if refusal is not None:
+                return refusal
+        limit = plan.definition.rate_limit
+        if limit is not None and not plan.writes:
+            self.core.rates.write_behind(attempt.session, plan.tool_id, limit)
+        attempt.session.dirty = True
+        return None
+
+    async def run(self, attempt: Attempt, idempotency_key: str | None = None) -> tuple[ToolResponse, bytes]:
+        """Step 15: the handler's envelope and its data as JSON. Retried once where policy and tool allow it."""
+        context = self.context(attempt, idempotency_key)
+        retries = attempt.session.limits.retries if attempt.plan.definition.idempotent else 0
+        attempts = 1
+        while True:
+            response, raw = await self._run_once(attempt, context)
+            error = response.error
+            if error is None or attempts > retries or error.type is not ErrorType.TRANSIENT or not error.retryable:
+                break
+            await self.core.clock.sleep(self.core.jitter() * 0.2)
+            attempts += 1
+        if attempts > 1:
+            response = response.with_meta(attempts=attempts)
+        return response, raw
+
+    async def _run_once(self, attempt: Attempt, context: Context) -> tuple[ToolResponse, bytes]:
+        plan = attempt.plan
+        try:
+            returned = await self.core.runner.run(attempt, context)
+            return checked_result(returned, plan.tool)
+        except TimeoutError as error:
+            if type(error) is not TimeoutError or perf_counter() - attempt.started < plan.timeout:
+                return self._failed(attempt, error)  # the handler's own time-out, not ours
+            message = f'"{plan.tool_id}" did not finish within {plan.timeout * 1000:g} ms.'
+            unsafe = plan.writes and plan.effects == "unsafe"
+            return ToolResponse(False, None, ToolFailure(ErrorType.TIMEOUT, message, not unsafe, unsafe)), b""
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not attempt.interrupted or task is None:
+                raise
+            task.uncancel()
+            message = f'"{plan.tool_id}" was cancelled because the user interrupted.'
+            return ToolResponse(False, None, ToolFailure(ErrorType.CANCELLED, message, True)), b""
+        except Exception as error:  # noqa: BLE001  # an author's code may raise anything
+            return self._failed(attempt, error)
+
+    def _failed(self, attempt: Attempt, error: Exception) -> tuple[ToolResponse, bytes]:
+        failure = failure_of(error, attempt.plan.definition, voice=attempt.session.mode == "voice")
+        if not isinstance(error, ToolError):
+            self.core.log.error("The handler of %s failed", attempt.plan.tool_id, exc_info=error)
+        # A result that cannot be used is not a failed effect: the ledger keeps that it happened.
+        meta = {"resultUnavailable": True} if isinstance(error, BadResult) else {}
+        return ToolResponse(False, None, failure, (), meta), b""
+
+    def settle(self, attempt: Attempt, response: ToolResponse, raw: bytes, entry: Entry) -> ToolResponse:
+        """Step 16 for a tool that does not write."""
+        session, plan = attempt.session, attempt.plan
+        error = response.error
+        entry.retryable = error is not None and error.type in _PASSING and not attempt.key.startswith("provider:")
+        if plan.retrieval and error is None and is_empty(response.data):
+            attempt.turn.empties[plan.tool_id] = attempt.turn.empties.get(plan.tool_id, 0) + 1
+        answer = self.finished(attempt, response, raw)
+        entry.settle(answer, raw)
+        if response.intents and error is None:
+            self.core.apply_intents(session, attempt, response.intents)
+        return answer
+
+    def finished(self, attempt: Attempt, response: ToolResponse, raw: bytes) -> ToolResponse:
+        """The envelope with its facts; audit line and metrics written."""
+        plan, session = attempt.plan, attempt.session
+        duration = (perf_counter() - attempt.started) * 1000
+        meta = self.meta(attempt, duration)
+        if response.meta:
+            meta = {**response.meta, **meta}
+        answer = ToolResponse(response.ok, response.data, response.error, response.intents, meta)
+        error_type = None if response.error is None else response.error.type.value
+        self.core.metrics.record(plan.tool_id, duration, response.ok, error_type, len(raw))
+        self.core.audit_call("execution", attempt, duration, response.ok, error_type)
+        if duration > plan.definition.latency_budget_ms:
+            self.core.warn_latency(attempt, duration)
+        session.last_used = attempt.started
+        return answer
+
+    def meta(self, attempt: Attempt, duration: float) -> dict[str, Any]:
+        plan = attempt.plan
+        meta: dict[str, Any] = {
+            "toolId": plan.tool_id,
+            "toolVersion": plan.definition.version,
+            "registryVersion": attempt.session.snapshot.version,
+            "duration": round(duration, 3),
+            "responseSchemaVersion": RESPONSE_SCHEMA_VERSION,
+        }
+        if attempt.defaulted:
+            meta["defaulted"] = list(attempt.defaulted)
+        if attempt.clamped:
+            meta["clamped"] = list(attempt.clamped)
+        if attempt.repaired:
+            meta["repaired"] = True
+        if plan.definition.unvalidated:
+            meta["unvalidated"] = True
+        left = budget.left(attempt)
+        if left is not None:
+            meta["budget"] = left
+        return meta
+
+    def context(self, attempt: Attempt, idempotency_key: str | None) -> Context:
+        session = attempt.session
+        return Context(
+            args=attempt.args,
+            tool=attempt.plan.facts,
+            session=SessionView(session.is_active, session.snapshot.version, session.state),
+            client_id=session.id,
+            user=session.user,
+            tenant=session.tenant,
+            mode=session.mode,
+            idempotency_key=idempotency_key or attempt.key,
+            deadline=attempt.started + attempt.plan.timeout,
+            events=session.events_queue,
+            services=self.core.capabilities,
+        )
+
+    async def _again(self, attempt: Attempt, known: Entry) -> ToolResponse:
+        """Step 3: an id that this session has settled, runs or holds."""
+        if known.tool != attempt.plan.tool_id or not self._same_arguments(attempt, known):
+            message = f'The call id "{attempt.call.call_id}" was used before for another call.'
+            return self._refuse(
+                attempt,
+                Refusal("replay", ErrorType.CONFLICT, message, rule="call_id_reused", value=attempt.call.call_id),
+            )
+        if known.hold_id is not None and not known.settled:
+            return await self.core.confirmations.again(attempt, known)
+        return await self.await_outcome(attempt, known)
+
+    async def _again_by_hash(self, attempt: Attempt, known: Entry) -> ToolResponse:
+        """Step 9: no id of its own, and the same content in the same turn. On one connection it counts as a call for loops."""
+        for gate in attempt.plan.late[-2:-1]:
+            refusal = gate(attempt)
+            if refusal is not None:
+                return self._refuse(attempt, refusal)
+        return await self.await_outcome(attempt, known)
+
+    async def await_outcome(self, attempt: Attempt, known: Entry) -> ToolResponse:
+        """The envelope of the first; it is waited for a little if it still runs."""
+        if not known.settled and not await known.wait(attempt.session.limits.wait_seconds):
+            message = f'"{attempt.plan.tool_id}" is still running from an earlier request.'
+            return self._refuse(
+                attempt,
+                Refusal("replay", ErrorType.IN_PROGRESS, message, rule="running", retry_after=1.0, retryable=True),
+                free=True,
+            )
+        answer = known.replay()
+        self.core.audit_call("replay", attempt, (perf_counter() - attempt.started) * 1000, answer.ok, _type(answer))
+        return answer
+
+    def _same_arguments(self, attempt: Attempt, known: Entry) -> bool:
+        raw = canonical(attempt.args)
+        return known.raw_digest in (raw, self.core.digest_of(raw))
+
+    def _refuse(self, attempt: Attempt, refusal: Refusal, *, free: bool = False) -> ToolResponse:
+        """A refusal envelope. Too many refusals by the first eight steps in a turn are a loop."""
+        budget.give_back(attempt)
+        turn = attempt.turn
+        if not free and refusal.gate in _COUNTED:
+            turn.refusals += 1
+            if turn.refusals > attempt.session.policy.refusals:
+                refusal = _too_many(turn.refusals, attempt.session.policy.refusals, refusal)
+        duration = (perf_counter() - attempt.started) * 1000
+        error = failure_from(refusal)
+        self.core.metrics.record(attempt.plan.tool_id, duration, False, error.type.value, 0)
+        self.core.audit_refusal(attempt, refusal, duration)
+        return ToolResponse(False, None, error, (), self.meta(attempt, duration))
+
+    refuse = _refuse
+
+    def _refuse_unknown(self, session: Session, call: Call, refusal: Refusal, started: float) -> ToolResponse:
+        turn = session.turn
+        assert turn is not None
+        turn.refusals += 1
+        if turn.refusals > session.policy.refusals:
+            refusal = _too_many(turn.refusals, session.policy.refusals, refusal)
+        duration = (perf_counter() - started) * 1000
+        self.core.audit_unknown(session, call, refusal, duration)
+        meta = {
+            "toolId": call.name if isinstance(call.name, str) else "",
+            "registryVersion": session.snapshot.version,
+            "duration": round(duration, 3),
+            "responseSchemaVersion": RESPONSE_SCHEMA_VERSION,
+        }
+        return ToolResponse(False, None, failure_from(refusal), (), meta)
+
+    def _audit_cut_off(self, attempt: Attempt) -> None:
+        budget_used = (perf_counter() - attempt.started) * 1000
+        self.core.audit_call("execution", attempt, budget_used, False, ErrorType.CANCELLED.value)
+
+
+_COUNTED = frozenset({"find", "parse", "replay", "session", "mode", "availability", "validate"})
+
+
+def failure_from(refusal: Refusal) -> ToolFailure:
+    return ToolFailure(
+        refusal.type,
+        refusal.message,
+        refusal.retryable,
+        False,
+        refusal.details,
+        refusal.retry_after,
+        None,
+        refusal.suggestion,
+    )
+
+
+def _too_many(count: int, limit: int, last: Refusal) -> Refusal:
+    return Refusal(
+        "loop",
+        ErrorType.LOOP_DETECTED,
+        f"{count} calls were refused in this turn; the last because: {last.message}",
+        rule="refusals",
+        value=count,
+        limit=limit,
+        suggestion="Stop calling tools in this turn, and answer the user.",
+    )
+
+
+def _type(response: ToolResponse) -> str | None:
+    return None if response.error is None else response.error.type.value

@@ -1,0 +1,105 @@
+"""A tool's plan: everything about it that a call needs to know, worked out once per snapshot and policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from handrail.contract.definition import ToolDefinition
+from handrail.contract.store import Effects
+from handrail.registry.snapshot import LoadedTool, Snapshot
+from handrail.runtime.attempt import Attempt, Gate, Refusal
+from handrail.runtime.context import ToolFacts
+from handrail.runtime.gates import availability, budget, clamp, loop, mode, rate, session
+from handrail.runtime.policy import Policy
+from handrail.schema.condition import Condition, compile_condition
+
+Observer = Callable[[Attempt, Refusal], None]
+Redactor = Callable[[Any], Any]
+RedactorFactory = Callable[[Mapping[str, Any], tuple[str, ...]], Redactor | None]
+
+EARLY = (session, mode, availability)
+"""Steps 4 to 6. Adding a gate is one file and one line."""
+LATE = (rate, loop, budget)
+"""Steps 10 to 12."""
+
+
+class ToolPlan:
+    """One tool under one policy."""
+
+    __slots__ = (
+        "always_confirm",
+        "clamps",
+        "confirm_when",
+        "definition",
+        "early",
+        "effects",
+        "facts",
+        "late",
+        "redact",
+        "retrieval",
+        "timeout",
+        "tool",
+        "tool_id",
+        "validator",
+        "writes",
+    )
+
+    def __init__(self, tool: LoadedTool, policy: Policy, observer: Observer, redactors: RedactorFactory) -> None:
+        definition = tool.definition
+        self.tool = tool
+        self.definition = definition
+        self.tool_id = definition.tool_id
+        self.retrieval = definition.category == "retrieval"
+        self.writes = definition.writes
+        self.effects: Effects = "unsafe" if definition.writes and not definition.idempotent else "idempotent"
+        self.early = _compiled(EARLY, definition, policy, observer)
+        self.late = _compiled(LATE, definition, policy, observer)
+        self.clamps = clamp.clamps_for(definition)
+        self.always_confirm = definition.requires_confirmation or definition.unvalidated
+        self.confirm_when = _condition(definition.confirmation_when)
+        self.timeout = (definition.timeout_ms or policy.timeout_ms) / 1000
+        self.facts = ToolFacts(definition.tool_id, definition.version, definition.category, definition.idempotent)
+        self.redact = redactors(definition.parameters, policy.redact)
+        self.validator = tool.validator
+
+
+class Plans(dict[str, ToolPlan]):
+    """The plans of a snapshot, each made when its tool is first called."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, observer: Observer, redactors: RedactorFactory) -> None:
+        super().__init__()
+        self._make = partial(ToolPlan, policy=policy, observer=observer, redactors=redactors)
+        self._snapshot = snapshot
+
+    def find(self, name: object) -> ToolPlan | None:
+        plan = self.get(name) if isinstance(name, str) else None
+        if plan is not None:
+            return plan
+        tool = self._snapshot.get(name) if isinstance(name, str) else None
+        if tool is None:
+            return None
+        plan = self[tool.tool_id] = self._make(tool)
+        return plan
+
+
+def _compiled(modules: Any, definition: ToolDefinition, policy: Policy, observer: Observer) -> tuple[Gate, ...]:
+    gates = ((module.NAME, module.gate_for(definition, policy)) for module in modules)
+    return tuple(
+        _observed(gate, observer) if name in policy.observe else gate for name, gate in gates if gate is not None
+    )
+
+
+def _observed(gate: Gate, observer: Observer) -> Gate:
+    def observing(attempt: Attempt) -> Refusal | None:
+        refusal = gate(attempt)
+        if refusal is not None:
+            observer(attempt, refusal)
+        return None
+
+    return observing
+
+
+def _condition(text: str | None) -> Condition | None:
+    return None if text is None else compile_condition(text, ("mode", "user", "session", "args"))

@@ -1,0 +1,147 @@
+"""Policy as data: budgets, limits, times and switches, checked when it is made. `handrail.toml` and sessions give it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from typing import Any
+
+from handrail.contract.errors import ConfigError
+
+OBSERVABLE = ("session", "mode", "availability", "rate", "loop", "budget")
+"""The gates that may be set to observe: they log what they would have refused. Never confirmation, validation or ledger."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModePolicy:
+    """What one turn may cost in a mode. None means no limit."""
+
+    retrieval_calls: int | None
+    total_calls: int | None
+    turn_ms: int | None
+    retrieval_ms: int
+    wait_seconds: float
+    """How long a duplicate waits for the first."""
+    confirmation_seconds: int
+    retries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Everything that governs calls and is not a property of a tool."""
+
+    text: ModePolicy = ModePolicy(
+        retrieval_calls=5,
+        total_calls=None,
+        turn_ms=None,
+        retrieval_ms=2000,
+        wait_seconds=10.0,
+        confirmation_seconds=300,
+        retries=1,
+    )
+    voice: ModePolicy = ModePolicy(
+        retrieval_calls=2,
+        total_calls=3,
+        turn_ms=1500,
+        retrieval_ms=800,
+        wait_seconds=2.0,
+        confirmation_seconds=60,
+        retries=0,
+    )
+    identical_calls: int = 3
+    """The how-manieth identical call in a turn is a loop."""
+    empty_results: int = 2
+    """After so many empty results a retrieval tool is not called again in the turn."""
+    refusals: int = 5
+    """After so many refusals in a turn, each further one is a loop."""
+    timeout_ms: int = 30_000
+    """The hard limit of tools that set none themselves."""
+    lease_ms: int = 15_000
+    workers: int = 16
+    """Threads for plain functions."""
+    replays: int = 100
+    """How many results of tools that do not write are kept for replay, per session."""
+    approver_wait_seconds: float = 2.0
+    repair: bool = False
+    observe: frozenset[str] = frozenset()
+    redact: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        strange = sorted(self.observe - set(OBSERVABLE))
+        if strange:
+            raise ConfigError(
+                f'The gate "{strange[0]}" cannot be set to observe; possible are {", ".join(OBSERVABLE)}.'
+            )
+        for item in fields(self):
+            _check(item.name, getattr(self, item.name), item.default)
+        for name in ("text", "voice"):
+            for item in fields(ModePolicy):
+                value = getattr(getattr(self, name), item.name)
+                if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0):
+                    raise ConfigError(
+                        f'"{item.name}" of policy "{name}" must be a number that is not negative; {value!r} is not.'
+                    )
+
+    def for_mode(self, mode: str) -> ModePolicy:
+        return self.voice if mode == "voice" else self.text
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], base: Policy | None = None) -> Policy:
+        """A policy that differs from `base` in what `data` names; `ConfigError` for an unknown name or a wrong type."""
+        start = base or cls()
+        known = {item.name for item in fields(cls)}
+        changes: dict[str, Any] = {}
+        for name, value in data.items():
+            if name not in known:
+                near = get_close_matches(str(name), known, n=1)
+                raise ConfigError(f'A policy has no "{name}"' + (f'; did you mean "{near[0]}"?' if near else "."))
+            changes[name] = (
+                _mode(name, value, getattr(start, name)) if name in ("text", "voice") else _plain(name, value)
+            )
+        return replace(start, **changes)
+
+
+def _mode(name: str, value: Any, start: ModePolicy) -> ModePolicy:
+    if isinstance(value, ModePolicy):
+        return value
+    if not isinstance(value, Mapping):
+        raise ConfigError(f'"{name}" in a policy must be a table; {value!r} is not.')
+    known = {item.name for item in fields(ModePolicy)}
+    for key in value:
+        if key not in known:
+            near = get_close_matches(str(key), known, n=1)
+            raise ConfigError(f'Policy "{name}" has no "{key}"' + (f'; did you mean "{near[0]}"?' if near else "."))
+    # 0 means "no limit" in a file, where there is no null.
+    limits = ("retrieval_calls", "total_calls", "turn_ms")
+    changes: dict[str, Any] = {key: None if key in limits and item == 0 else item for key, item in value.items()}
+    return replace(start, **changes)
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name == "observe" and isinstance(value, (list, tuple, set, frozenset)):
+        return frozenset(value)
+    if name == "redact" and isinstance(value, (list, tuple)):
+        return tuple(value)
+    return value
+
+
+def _check(name: str, value: Any, default: Any) -> None:
+    if isinstance(default, bool):
+        good, wanted = isinstance(value, bool), "true or false"
+    elif isinstance(default, int):
+        good, wanted = (
+            isinstance(value, int) and not isinstance(value, bool) and value > 0,
+            "a whole number greater than 0",
+        )
+    elif isinstance(default, float):
+        good, wanted = (
+            isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0,
+            "a number of seconds",
+        )
+    elif name == "redact":
+        good, wanted = all(isinstance(item, str) for item in value), "a list of names"
+    else:
+        return
+    if not good:
+        raise ConfigError(f'"{name}" in a policy must be {wanted}; {value!r} is not.')

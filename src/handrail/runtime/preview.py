@@ -1,0 +1,80 @@
+"""What a person is shown before approving: a trusted template and the exact arguments, never a word of the model's own.
+
+Every argument is shown or counted, control and bidirectional characters are escaped, secrets are masked, cuts are said.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from handrail.contract.definition import ToolDefinition
+
+MASK = "•••"
+_PLACE = re.compile(r"\{([^{}]*)\}")
+_LONG, _SHORT = 300, 60
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+def render(definition: ToolDefinition, args: Mapping[str, Any], facts: Any = None) -> str:
+    """The text of a confirmation request. `facts` are what the tool's own `preview` found out, shown below."""
+    properties = definition.parameters.get("properties") or {}
+    secret = {name for name, schema in properties.items() if isinstance(schema, Mapping) and schema.get("writeOnly")}
+    named: set[str] = set()
+
+    def fill(match: re.Match[str]) -> str:
+        name, _, how = (part.strip() for part in match[1].partition("|"))
+        named.add(name)
+        if name not in args:
+            return "–"
+        return MASK if name in secret else _shown(args[name], how)
+
+    text = _PLACE.sub(fill, definition.preview) if definition.preview else f"Run {definition.tool_id}."
+    rest = [
+        f"{escaped(name)}: {MASK if name in secret else _shown(args[name], '')}" for name in args if name not in named
+    ]
+    lines = [text, *rest]
+    if facts is not None:
+        lines.append(_shown(facts, ""))
+    return "\n".join(lines)
+
+
+def escaped(text: str) -> str:
+    """Text in which nothing can hide: control, format and bidirectional characters are written out."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(f"\\u{{{ord(letter):x}}}" if unicodedata.category(letter) in _HIDDEN else letter for letter in text)
+
+
+def _shown(value: Any, how: str) -> str:
+    if how == "count":
+        return str(len(value)) if isinstance(value, (list, str, dict)) else str(value)
+    if how == "date" and isinstance(value, str):
+        return _date(value)
+    text = value if isinstance(value, str) else _text(value)
+    return _cut(escaped(text), _SHORT if how == "short" else _LONG)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "nothing"}[value]
+    if isinstance(value, list) and all(isinstance(item, (str, int, float)) for item in value):
+        return ", ".join(map(str, value))
+    return orjson.dumps(value).decode()
+
+
+def _date(value: str) -> str:
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return _cut(escaped(value), _SHORT)
+    return moment.strftime("%A %d %B %Y, %H:%M") + (f" ({moment.strftime('UTC%z')})" if moment.tzinfo else "")
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"

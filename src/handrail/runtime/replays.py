@@ -1,0 +1,95 @@
+"""What a session remembers of its calls, so that the same call asked for twice is answered from the first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import Any
+
+import orjson
+
+from handrail.contract.envelope import ToolResponse
+
+
+class Entry:
+    """One remembered call. While it runs, duplicates wait for it; afterwards they get its envelope."""
+
+    __slots__ = ("_future", "hold_id", "ledger_key", "raw_digest", "response", "retryable", "tool")
+
+    def __init__(
+        self, tool: str, raw_digest: bytes | str, *, ledger_key: str | None = None, hold_id: str | None = None
+    ) -> None:
+        self.tool = tool
+        self.raw_digest = raw_digest
+        self.ledger_key = ledger_key
+        self.hold_id = hold_id
+        self.response: tuple[ToolResponse, bytes] | None = None
+        self.retryable = False
+        self._future: asyncio.Future[None] | None = None
+
+    @property
+    def settled(self) -> bool:
+        return self.response is not None
+
+    def settle(self, response: ToolResponse, raw_data: bytes) -> None:
+        self.response = (response, raw_data)
+        self._wake()
+
+    def abandon(self) -> None:
+        """It will not be settled here; whoever waits looks again."""
+        self._wake()
+
+    async def wait(self, seconds: float) -> bool:
+        """Whether it was settled within this time."""
+        if self.response is None:
+            if self._future is None or self._future.done():
+                self._future = asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._future,), timeout=seconds)
+        return self.response is not None
+
+    def replay(self, **facts: Any) -> ToolResponse:
+        """The envelope again, as fresh data. Its intents stay in it for the model to see; nobody applies them twice."""
+        assert self.response is not None
+        first, raw = self.response
+        data = orjson.loads(raw) if first.ok else None
+        return ToolResponse(first.ok, data, first.error, first.intents, {**first.meta, "replayed": True, **facts})
+
+    def _wake(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+
+class Replays:
+    """The last results of tools that do not write. In memory only: after a restart they may run again."""
+
+    __slots__ = ("_entries", "_most")
+
+    def __init__(self, most: int) -> None:
+        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._most = most
+
+    def get(self, key: str) -> Entry | None:
+        return self._entries.get(key)
+
+    def put(self, key: str, entry: Entry) -> None:
+        self._entries[key] = entry
+        if len(self._entries) > self._most:
+            self._drop_oldest()
+
+    def forget(self, key: str, entry: Entry) -> None:
+        if self._entries.get(key) is entry:
+            del self._entries[key]
+
+    def clear(self) -> None:
+        """Give the memory back, for a session that has been idle for long. Running calls stay."""
+        for key in [key for key, entry in self._entries.items() if entry.settled]:
+            del self._entries[key]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _drop_oldest(self) -> None:
+        for key, entry in self._entries.items():
+            if entry.settled:
+                del self._entries[key]
+                return

@@ -1,0 +1,111 @@
+"""Running a handler: with its deadline, cancellable, plain functions in a bounded pool of threads.
+
+A coroutine that never waits is driven to its end directly; only one that waits pays for a timer. A plain function cannot
+be stopped: after its deadline its late result is recorded by whoever asked for it, and not delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import types
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from handrail.registry.handlers import Handler
+from handrail.runtime.attempt import Attempt
+from handrail.runtime.context import Context
+
+
+class Runner:
+    """Invokes handlers for one runtime."""
+
+    __slots__ = ("_pool", "_workers")
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._pool: ThreadPoolExecutor | None = None
+
+    async def run(self, attempt: Attempt, context: Context) -> Any:
+        """What the handler returned; its own exception, or `TimeoutError` past the deadline."""
+        handler = attempt.plan.tool.handler
+        if not handler.is_async:
+            return await self._in_thread(attempt, handler, context)
+        coroutine = _coroutine(handler, attempt.args, context)
+        try:
+            waiting = coroutine.send(None)
+        except StopIteration as done:
+            return done.value
+        return await self._rest(attempt, _resume(coroutine, waiting))
+
+    async def call_hook(self, hook: Callable[..., Any], args: Any, context: Context) -> Any:
+        """A tool's `preview` or `reconcile`."""
+        if inspect.iscoroutinefunction(hook):
+            return await hook(args, context)
+        return await asyncio.get_running_loop().run_in_executor(self.pool, hook, args, context)
+
+    @property
+    def pool(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="handrail-tool")
+        return self._pool
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _in_thread(self, attempt: Attempt, handler: Handler, context: Context) -> Any:
+        assert handler.execute is not None
+        execute, args = handler.execute, attempt.args
+        if handler.kind == "directory":
+            job: Callable[[], Any] = lambda: execute(args, context)  # noqa: E731
+        elif handler.takes_context:
+            job = lambda: execute(**args, ctx=context)  # noqa: E731
+        else:
+            job = lambda: execute(**args)  # noqa: E731
+        future = asyncio.get_running_loop().run_in_executor(self.pool, job)
+        # The thread goes on whatever happens to us; shielding keeps its late result from being thrown away unseen.
+        return await self._rest(attempt, asyncio.shield(future))
+
+    async def _rest(self, attempt: Attempt, waiting: Any) -> Any:
+        running = attempt.session.running
+        running[attempt] = asyncio.current_task()
+        try:
+            async with asyncio.timeout(attempt.plan.timeout):
+                return await waiting
+        finally:
+            running.pop(attempt, None)
+
+
+def _coroutine(handler: Handler, args: dict[str, Any], context: Context) -> Coroutine[Any, Any, Any]:
+    if handler.component is not None:
+        component = handler.component(args)
+        component.ctx = context
+        return component.run(args)
+    assert handler.execute is not None
+    if handler.kind == "directory":
+        made: Coroutine[Any, Any, Any] = handler.execute(args, context)
+    elif handler.takes_context:
+        made = handler.execute(**args, ctx=context)
+    else:
+        made = handler.execute(**args)
+    return made
+
+
+@types.coroutine
+def _resume(coroutine: Coroutine[Any, Any, Any], waiting: Any) -> Generator[Any, Any, Any]:
+    """The rest of a coroutine whose first step was taken already, as something to await."""
+    while True:
+        try:
+            sent = yield waiting
+        except BaseException as error:  # noqa: BLE001  # whatever the loop throws goes on to the handler
+            try:
+                waiting = coroutine.throw(error)
+            except StopIteration as done:
+                return done.value
+        else:
+            try:
+                waiting = coroutine.send(sent)
+            except StopIteration as done:
+                return done.value

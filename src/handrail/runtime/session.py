@@ -1,0 +1,210 @@
+"""A session: one conversation with one user, pinned to a snapshot, and its connection to a model stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from handrail.contract.call import Call, IdScope
+from handrail.contract.definition import Mode
+from handrail.contract.envelope import ToolResponse
+from handrail.contract.errors import UsageError
+from handrail.contract.store import Hold
+from handrail.runtime.attempt import Attempt
+from handrail.runtime.events import Event, Events
+from handrail.runtime.plan import Plans
+from handrail.runtime.policy import ModePolicy, Policy
+from handrail.runtime.rates import Rates
+from handrail.runtime.replays import Entry, Replays
+from handrail.runtime.state import StateController
+from handrail.runtime.turn import Turn
+
+if TYPE_CHECKING:
+    from handrail.registry.snapshot import Snapshot
+    from handrail.runtime.core import RuntimeCore
+
+TURNS_KEPT = 5
+
+
+class Session:
+    """Made by `Runtime.open_session` and `Runtime.resume_session`."""
+
+    __slots__ = (
+        "attributes",
+        "blocked_until",
+        "calls_by_id",
+        "connection",
+        "core",
+        "dirty",
+        "events_queue",
+        "holds",
+        "id",
+        "is_stale",
+        "last_used",
+        "limits",
+        "plans",
+        "policy",
+        "replays",
+        "resumed",
+        "running",
+        "snapshot",
+        "state",
+        "superseded_version",
+        "tenant",
+        "token",
+        "turn",
+        "turns",
+        "user",
+        "writes",
+    )
+
+    def __init__(
+        self,
+        core: RuntimeCore,
+        *,
+        id: str,
+        token: str,
+        user: str | None,
+        tenant: str,
+        attributes: Mapping[str, Any],
+        state: StateController,
+        snapshot: Snapshot,
+        plans: Plans,
+        policy: Policy,
+        connection: int,
+        resumed: bool,
+    ) -> None:
+        self.core = core
+        self.id = id
+        self.token = token
+        self.user = user
+        self.tenant = tenant
+        self.attributes = attributes
+        self.state = state
+        self.snapshot = snapshot
+        self.plans = plans
+        self.policy = policy
+        self.limits: ModePolicy = policy.for_mode(state.get("mode"))
+        self.connection = connection
+        self.resumed = resumed
+        self.turn: Turn | None = None
+        self.turns: dict[int, Turn] = {}
+        self.replays = Replays(policy.replays)
+        self.calls_by_id: dict[str, Entry] = {}
+        """Writing and held calls by the provider's id, for as long as the session lives."""
+        self.writes: dict[str, Entry] = {}
+        """Executions by ledger key, in this process."""
+        self.holds: dict[tuple[str, str], tuple[Hold, Entry]] = {}
+        """Held calls by tool and arguments, open or carried out."""
+        self.running: dict[Attempt, asyncio.Task[Any] | None] = {}
+        self.events_queue = Events()
+        self.is_stale = False
+        self.superseded_version = ""
+        self.blocked_until = 0.0
+        self.dirty = False
+        self.last_used = core.clock.monotonic()
+
+    @property
+    def mode(self) -> Mode:
+        mode: Mode = self.state.get("mode")
+        return mode
+
+    @property
+    def is_active(self) -> bool:
+        return bool(self.state.get("isActive"))
+
+    @property
+    def switches(self) -> Mapping[str, str]:
+        return self.core.switches
+
+    @property
+    def rates(self) -> Rates:
+        return self.core.rates
+
+    def blocked_for(self) -> float:
+        """The seconds for which the user is still blocked; 0 if not."""
+        blocks = self.core.blocks
+        if not blocks or self.user is None:
+            return 0.0
+        until = blocks.get((self.tenant, self.user))
+        return max(0.0, until / 1000 - self.core.clock.time()) if until else 0.0
+
+    def facts(self) -> dict[str, Any]:
+        """What conditions see."""
+        return {
+            "mode": self.mode,
+            "user": {"id": self.user or "", "signedIn": self.user is not None},
+            "session": {"id": self.id, **self.attributes},
+        }
+
+    async def begin_turn(self, input_id: str | None = None) -> int:
+        """A user's input was committed: the turn's number. The same input sent again keeps its turn."""
+        return await self.core.begin_turn(self, input_id)
+
+    async def end_turn(self) -> None:
+        """The model has finished answering. Calls that still come belong to this turn."""
+        self.core.end_turn(self)
+
+    async def call(
+        self,
+        name: str,
+        args: Any = None,
+        *,
+        call_id: str | None = None,
+        provider: str | None = None,
+        id_scope: IdScope = "session",
+    ) -> ToolResponse:
+        """One call of the model, through the pipeline. Every call is answered with an envelope."""
+        call = Call(name=name, args=args, call_id=call_id, provider=provider, id_scope=id_scope)
+        return await self.core.pipeline.call(self, call)
+
+    async def call_many(self, calls: Sequence[Call]) -> list[ToolResponse]:
+        """The calls of one model message: read-only neighbours together, a writing one alone; answers in the order asked."""
+        return await self.core.pipeline.call_many(self, calls)
+
+    async def interrupt(self) -> None:
+        """The user interrupted: calls that do not write are cancelled, writing ones that have started are finished."""
+        await self.core.interrupt(self)
+
+    def events(self) -> AsyncIterator[Event]:
+        """What happens beside the answers to calls."""
+        return self.events_queue.listen()
+
+    async def set_mode(self, mode: Mode) -> None:
+        """Hand the session over to the other mode."""
+        if mode not in ("text", "voice"):
+            raise UsageError(f'"{mode}" is not a mode; choose "text" or "voice".')
+        self.state.set("mode", mode)
+        self.limits = self.policy.for_mode(mode)
+        await self.core.save(self)
+
+    async def close(self) -> None:
+        """End the session. Calls that run settle; later ones are refused."""
+        await self.core.close_session(self)
+
+    def enter_turn(self, number: int, started: float) -> Turn:
+        """The turn of this number; the last five are remembered."""
+        turn = self.turns.get(number)
+        if turn is None:
+            turn = self.turns[number] = Turn(number, started)
+            for old in sorted(self.turns)[:-TURNS_KEPT]:
+                del self.turns[old]
+            # Executions are found by keys that name their turn, so those of older turns cannot be asked for by key again.
+            self.writes = {key: entry for key, entry in self.writes.items() if not entry.settled}
+        self.turn = turn
+        return turn
+
+
+class Client:
+    """A user's page that is attached to a session: it hears the events, and approves or declines."""
+
+    __slots__ = ("_core", "_events", "session_id")
+
+    def __init__(self, core: RuntimeCore, session_id: str, events: Events) -> None:
+        self._core = core
+        self._events = events
+        self.session_id = session_id
+
+    def events(self) -> AsyncIterator[Event]:
+        return self._events.listen()

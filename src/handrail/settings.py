@@ -1,0 +1,144 @@
+"""Settings: `handrail.toml`, overridden by `HANDRAIL_*`, checked key by key. Unknown keys and wrong types are named.
+
+`HANDRAIL_TOOLS_DIRECTORY=x` overrides `directory` in `[tools]`, and so on for every key.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from handrail.contract.errors import ConfigError
+from handrail.runtime.policy import Policy
+
+FILE = "handrail.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every setting, with its default. Field names are `<section>_<key>`."""
+
+    project: Path
+    tools_directory: str = "tools"
+    tools_modules: tuple[str, ...] = ()
+    tools_artifact: str = ""
+    """Where the artifact lies; empty means `tool_registry.json` beside the tools directory."""
+    registry_validators: str = "lazy"
+    store_url: str = "sqlite:///handrail.db"
+    audit_directory: str = "audit"
+    policy: Policy = field(default_factory=Policy)
+
+    @property
+    def tools_path(self) -> Path:
+        return self.project / self.tools_directory
+
+    @property
+    def artifact_path(self) -> Path:
+        return (
+            self.project / self.tools_artifact if self.tools_artifact else self.tools_path.parent / "tool_registry.json"
+        )
+
+
+_CHOICES = {"registry_validators": ("eager", "lazy")}
+_KEYS = {field.name: field for field in fields(Settings) if field.name not in ("project", "policy")}
+_DEFAULTS = {name: field.default for name, field in _KEYS.items()}
+
+
+def find_project(start: Path) -> Path:
+    """The nearest folder, upwards, that has a `handrail.toml`; `start` itself if there is none."""
+    for folder in (start, *start.parents):
+        if (folder / FILE).is_file():
+            return folder
+    return start
+
+
+def load_settings(project: Path, environment: Mapping[str, str]) -> Settings:
+    """The settings of a project; `ConfigError` with one sentence if one cannot be used."""
+    values: dict[str, Any] = {}
+    policy: Any = {}
+    path = project / FILE
+    if path.is_file():
+        document = dict(_read(path))
+        policy = document.pop("policy", {})
+        values.update(_flatten(document))
+    if not isinstance(policy, Mapping):
+        raise ConfigError(f"[policy] in {FILE} must be a table.")
+    for name in _KEYS:
+        text = environment.get(f"HANDRAIL_{name.upper()}")
+        if text is not None:
+            values[name] = _from_text(name, text)
+    checked = {name: _checked(name, value) for name, value in values.items()}
+    return Settings(project=project, policy=Policy.from_dict(policy), **checked)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise ConfigError(f"{FILE} is not UTF-8 text.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{FILE} is not TOML: {error}.") from None
+    except OSError as error:
+        raise ConfigError(f"{FILE} cannot be read ({error.strerror}).") from None
+
+
+def _flatten(document: Mapping[str, Any]) -> dict[str, Any]:
+    sections = sorted({name.split("_")[0] for name in _KEYS} | {"policy"})
+    flat: dict[str, Any] = {}
+    for section, content in document.items():
+        if section not in sections:
+            raise ConfigError(
+                f"{FILE} has no section [{section}]{_near(section, sections)}; known are {', '.join(sections)}."
+            )
+        if not isinstance(content, Mapping):
+            raise ConfigError(f"[{section}] in {FILE} must be a table.")
+        known = [name.split("_", 1)[1] for name in _KEYS if name.startswith(section + "_")]
+        for key, value in content.items():
+            if key not in known:
+                raise ConfigError(
+                    f'[{section}] in {FILE} has no key "{key}"{_near(key, known)}; known are {", ".join(known)}.'
+                )
+            flat[f"{section}_{key}"] = value
+    return flat
+
+
+def _checked(name: str, value: Any) -> Any:
+    section, key = name.split("_", 1)
+    default = _DEFAULTS[name]
+    wanted: str | None = None
+    if isinstance(default, bool):
+        wanted = None if isinstance(value, bool) else "true or false"
+    elif isinstance(default, int):
+        good = isinstance(value, int) and not isinstance(value, bool) and value > 0
+        wanted = None if good else "a whole number greater than 0"
+    elif isinstance(default, tuple):
+        good = isinstance(value, (list, tuple)) and all(isinstance(item, str) and item for item in value)
+        wanted = None if good else "a list of texts"
+        value = tuple(value) if good else value
+    elif not isinstance(value, str):
+        wanted = "text"
+    elif name in _CHOICES and value not in _CHOICES[name]:
+        wanted = " or ".join(f'"{choice}"' for choice in _CHOICES[name])
+    if wanted is not None:
+        raise ConfigError(f'"{key}" in [{section}] must be {wanted}; {value!r} is not.')
+    return value
+
+
+def _from_text(name: str, text: str) -> Any:
+    default = _DEFAULTS[name]
+    if isinstance(default, bool):
+        return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+    if isinstance(default, int):
+        return int(text) if text.isdecimal() else text
+    if isinstance(default, tuple):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return text
+
+
+def _near(name: str, known: list[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f' (did you mean "{near[0]}"?)' if near else ""

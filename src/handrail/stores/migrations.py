@@ -1,0 +1,111 @@
+"""The tables of a store, as numbered steps that only go forward. Each is one transaction that also records itself, so
+that several processes may start on one file at once, and a crash in the middle leaves the step before."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from handrail.contract.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    version: int
+    name: str
+    statements: tuple[str, ...]
+
+
+_TABLES = (
+    """CREATE TABLE session (
+        session_id TEXT PRIMARY KEY, token_hash TEXT NOT NULL, tenant TEXT NOT NULL, user TEXT, mode TEXT NOT NULL,
+        attributes TEXT NOT NULL, registry_version TEXT NOT NULL, connection INTEGER NOT NULL, turn INTEGER NOT NULL,
+        active INTEGER NOT NULL, state TEXT NOT NULL, counters TEXT NOT NULL, owner TEXT NOT NULL,
+        pruned INTEGER NOT NULL DEFAULT 0)""",
+    """CREATE TABLE turn_input (
+        session_id TEXT NOT NULL REFERENCES session, input_id TEXT NOT NULL, turn INTEGER NOT NULL,
+        PRIMARY KEY (session_id, input_id)) WITHOUT ROWID""",
+    """CREATE TABLE ledger (
+        key TEXT PRIMARY KEY, tenant TEXT NOT NULL, session_id TEXT NOT NULL REFERENCES session, user TEXT,
+        turn INTEGER NOT NULL, ordinal INTEGER NOT NULL, tool TEXT NOT NULL, tool_hash TEXT NOT NULL,
+        registry_version TEXT NOT NULL, args_digest TEXT NOT NULL, args TEXT NOT NULL,
+        effects TEXT NOT NULL CHECK (effects IN ('none', 'idempotent', 'unsafe')),
+        state TEXT NOT NULL CHECK (state IN ('running', 'succeeded', 'failed', 'cancelled', 'unknown')),
+        fence INTEGER NOT NULL, owner TEXT NOT NULL, claim_id TEXT NOT NULL, lease_until INTEGER NOT NULL,
+        created_at INTEGER NOT NULL, finished_at INTEGER, envelope TEXT, evicted INTEGER NOT NULL DEFAULT 0,
+        hold_id TEXT)""",
+    "CREATE INDEX ledger_like ON ledger (session_id, turn, tool, args_digest)",
+    "CREATE INDEX ledger_newest ON ledger (created_at)",
+    "CREATE INDEX ledger_open ON ledger (state, lease_until) WHERE state IN ('running', 'unknown')",
+    "CREATE INDEX ledger_finished ON ledger (finished_at) WHERE finished_at IS NOT NULL",
+    """CREATE TABLE hold (
+        hold_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, session_id TEXT NOT NULL REFERENCES session, user TEXT,
+        turn INTEGER NOT NULL, tool TEXT NOT NULL, tool_hash TEXT NOT NULL, args_digest TEXT NOT NULL,
+        args TEXT NOT NULL, raw_args TEXT NOT NULL, preview TEXT NOT NULL,
+        channel TEXT NOT NULL, ledger_key TEXT NOT NULL,
+        ordinal INTEGER NOT NULL, expires_at INTEGER NOT NULL,
+        state TEXT NOT NULL CHECK (state IN ('pending', 'approved', 'consumed', 'declined', 'expired', 'superseded')),
+        alias TEXT, repaired INTEGER NOT NULL, consumed_by TEXT)""",
+    """CREATE UNIQUE INDEX hold_open ON hold (session_id, tool, args_digest)
+        WHERE state IN ('pending', 'approved')""",
+    "CREATE INDEX hold_session ON hold (session_id, state)",
+    """CREATE TABLE hold_token (
+        hold_id TEXT NOT NULL REFERENCES hold ON DELETE CASCADE, token_hash TEXT NOT NULL,
+        PRIMARY KEY (hold_id, token_hash)) WITHOUT ROWID""",
+    """CREATE TABLE alias (
+        session_id TEXT NOT NULL REFERENCES session, call_id TEXT NOT NULL, tool TEXT NOT NULL,
+        raw_digest TEXT NOT NULL, ledger_key TEXT REFERENCES ledger ON DELETE CASCADE,
+        hold_id TEXT REFERENCES hold ON DELETE CASCADE,
+        PRIMARY KEY (session_id, call_id)) WITHOUT ROWID""",
+    "CREATE INDEX alias_ledger ON alias (ledger_key)",
+    "CREATE INDEX alias_hold ON alias (hold_id)",
+    """CREATE TABLE block (
+        tenant TEXT NOT NULL, user TEXT NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (tenant, user)) WITHOUT ROWID""",
+    "CREATE TABLE switch (tool TEXT PRIMARY KEY, reason TEXT NOT NULL) WITHOUT ROWID",
+    """CREATE TABLE rate (
+        scope TEXT NOT NULL, window_start INTEGER NOT NULL, used INTEGER NOT NULL,
+        PRIMARY KEY (scope, window_start)) WITHOUT ROWID""",
+)
+
+MIGRATIONS = (Migration(1, "sessions, ledger, confirmations, operating", _TABLES),)
+
+
+def migrate(db: sqlite3.Connection, name: str, now: int, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Bring the file to the newest version that is known; `UsageError` if it is newer still, or another program's."""
+    newest = migrations[-1].version
+    while True:
+        # The version is read again inside each transaction: another process may have taken the step meanwhile.
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            version = _version(db, name)
+            if version > newest:
+                raise UsageError(
+                    f'The store "{name}" was written by a newer Handrail (its tables have version {version}; this one '
+                    f"knows {newest}); upgrade Handrail, or name another file."
+                )
+            step = next((step for step in migrations if step.version > version), None)
+            if step is not None:
+                for statement in step.statements:
+                    db.execute(statement)
+                db.execute("INSERT INTO handrail_migration VALUES (?, ?, ?)", (step.version, step.name, now))
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+        if step is None:
+            return
+
+
+def _version(db: sqlite3.Connection, name: str) -> int:
+    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if "handrail_migration" not in tables:
+        if tables:
+            raise UsageError(f'"{name}" is a database of another program; name a file of its own for the store.')
+        db.execute(
+            """CREATE TABLE handrail_migration (
+                version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)"""
+        )
+        return 0
+    return int(db.execute("SELECT coalesce(max(version), 0) FROM handrail_migration").fetchone()[0])

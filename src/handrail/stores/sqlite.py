@@ -1,0 +1,212 @@
+"""The store in one SQLite file, for any number of processes of one machine. A writer thread commits everything that
+waits in one transaction (group commit); a reader thread has a connection of its own, and never waits for a commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from handrail.contract.errors import HandrailError, UsageError
+from handrail.contract.store import StoreUnavailable
+from handrail.stores.base import Request, StatementStore
+from handrail.stores.failures import is_busy, unavailable, unusable
+from handrail.stores.migrations import migrate
+from handrail.stores.owners import OwnerLocks
+from handrail.stores.statements import Clock, Transaction
+from handrail.stores.worker import Job, Worker
+
+T = TypeVar("T")
+_OLDEST = (3, 35, 0)
+_START_PATIENCE = 5
+"""A start waits so many times longer: other processes may start too, and each holds the file for a moment."""
+
+
+class SqliteStore(StatementStore):
+    """See the module's docstring. Several runtimes may share one object, each opening and closing it."""
+
+    def __init__(self, path: Path, *, clock: Clock | None = None, busy_ms: int = 2_000) -> None:
+        super().__init__(clock)
+        # Absolute, because the process may change its folder later.
+        self._path = path.absolute()
+        self._busy_ms = busy_ms
+        self._owners = OwnerLocks(self._path.with_name(self._path.name + ".owners"))
+        self._identity = (0, 0)
+        self._users = 0
+        self._turnstile = asyncio.Lock()
+        self._connections: tuple[sqlite3.Connection, ...] = ()
+        self._writer: Worker | None = None
+        self._reader: Worker | None = None
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    async def open(self) -> None:
+        async with self._turnstile:
+            if not self._users:
+                writer, reader = self._connections = await asyncio.to_thread(self._open_file)
+                self._writer = Worker("handrail-store-writer", lambda batch: self._commit(writer, batch))
+                self._reader = Worker("handrail-store-reader", lambda batch: self._look(reader, batch))
+            self._users += 1
+
+    async def close(self) -> None:
+        """Wait for what was asked for, then let go of the file and of every owner that was registered here."""
+        async with self._turnstile:
+            self._users = max(0, self._users - 1)
+            if self._users or self._writer is None or self._reader is None:
+                return
+            writer, reader, self._writer, self._reader = self._writer, self._reader, None, None
+            await asyncio.to_thread(self._close_file, writer, reader)
+
+    async def register_owner(self, owner: str) -> None:
+        await self._read(lambda _: self._owners.take(owner))
+
+    async def release_owner(self, owner: str) -> None:
+        await self._read(lambda _: self._owners.release(owner))
+
+    async def _write(self, request: Request[T]) -> T:
+        if self._writer is None:
+            raise self._not_open()
+        return await self._writer.submit(request)
+
+    async def _read(self, request: Request[T]) -> T:
+        if self._reader is None:
+            raise self._not_open()
+        return await self._reader.submit(request)
+
+    # On the threads
+    def _commit(self, db: sqlite3.Connection, batch: Sequence[Job]) -> None:
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            self._check_file()
+            for job in batch:
+                self._carry_out(db, job)
+            db.execute("COMMIT")
+        except (sqlite3.Error, StoreUnavailable) as error:
+            for job in batch:
+                # An exception of its own for each: they are raised in different tasks.
+                job.error = self._failure(error)
+        finally:
+            self._roll_back(db)
+
+    def _carry_out(self, db: sqlite3.Connection, job: Job) -> None:
+        """One request of a batch: if it fails, it undoes what it did and nothing else."""
+        db.execute("SAVEPOINT request")
+        try:
+            job.outcome = job.request(Transaction(db, self._clock(), self._owners.alive))
+        except Exception as error:
+            job.error = self._failure(error)
+            if not db.in_transaction:
+                # A full disk or a failing one ends the whole transaction, not only this request.
+                raise
+            db.execute("ROLLBACK TO request")
+        db.execute("RELEASE request")
+
+    def _look(self, db: sqlite3.Connection, batch: Sequence[Job]) -> None:
+        for job in batch:
+            try:
+                self._check_file()
+                job.outcome = job.request(Transaction(db, self._clock(), self._owners.alive))
+            except Exception as error:  # noqa: BLE001 - whatever it is belongs to the one that asked
+                job.error = self._failure(error)
+
+    def _failure(self, error: Exception) -> Exception:
+        if isinstance(error, sqlite3.Error):
+            return unavailable(self._path.name, error)
+        if isinstance(error, StoreUnavailable):
+            return StoreUnavailable(*error.args)
+        return error
+
+    def _roll_back(self, db: sqlite3.Connection) -> None:
+        if db.in_transaction:
+            try:
+                db.execute("ROLLBACK")
+            except sqlite3.Error:
+                # The next BEGIN will say what is wrong, to somebody who waits for it.
+                return
+
+    def _check_file(self) -> None:
+        """A deleted file can still be written to, and everything in it would be lost without a word."""
+        try:
+            found = os.stat(self._path)  # noqa: PTH116 - once for every commit: the plain call costs a third
+        except OSError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != self._identity:
+            raise StoreUnavailable(
+                f'The store "{self._path.name}" was deleted or replaced while in use; put the file back and restart.'
+            )
+
+    def _open_file(self) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+        if sqlite3.sqlite_version_info < _OLDEST:
+            raise UsageError(f"A store in a file needs SQLite 3.35 or newer; this Python has {sqlite3.sqlite_version}.")
+        self._make_file()
+        writer = self._patiently(self._open_writer)
+        try:
+            reader = self._patiently(lambda: self._connect("PRAGMA query_only = ON"))
+        except HandrailError:
+            writer.close()
+            raise
+        return writer, reader
+
+    def _make_file(self) -> None:
+        if not self._path.parent.is_dir():
+            raise UsageError(
+                f'The folder "{self._path.parent}" of the store is not there; make it, or name another file.'
+            )
+        if self._path.is_dir():
+            raise UsageError(f'"{self._path}" is a folder; name a file for the store.')
+        try:
+            # Arguments and outcomes of calls are nobody else's business. SQLite gives its side files the same rights.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+            found = self._path.stat()
+        except OSError as error:
+            raise StoreUnavailable(
+                f'The store "{self._path}" cannot be opened for writing ({error.strerror}).'
+            ) from None
+        self._identity = (found.st_dev, found.st_ino)
+
+    def _patiently(self, attempt: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:
+        # Turning a new file to WAL fails at once, without the busy timeout, when another process is at it too.
+        deadline = time.monotonic() + _START_PATIENCE * self._busy_ms / 1_000
+        while True:
+            try:
+                return attempt()
+            except sqlite3.Error as error:
+                if not is_busy(error) or time.monotonic() > deadline:
+                    raise unusable(self._path.name, error) from None
+            time.sleep(0.02)
+
+    def _open_writer(self) -> sqlite3.Connection:
+        db = self._connect("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "PRAGMA foreign_keys = ON")
+        try:
+            migrate(db, self._path.name, self._clock())
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _connect(self, *pragmas: str) -> sqlite3.Connection:
+        db = sqlite3.connect(self._path, timeout=self._busy_ms / 1_000, isolation_level=None, check_same_thread=False)
+        try:
+            for pragma in pragmas:
+                db.execute(pragma)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _close_file(self, writer: Worker, reader: Worker) -> None:
+        writer.stop()
+        reader.stop()
+        for db in self._connections:
+            db.close()
+        self._owners.release_all()
+
+    def _not_open(self) -> StoreUnavailable:
+        return StoreUnavailable(f'The store "{self._path.name}" is not open; call open() first.')

@@ -1,0 +1,209 @@
+"""The claim: the one transaction after which a handler may start. Whatever refuses it is looked at first; it then
+writes everything at once, so that a claim that does not succeed costs no limit and no grant."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from handrail.contract.store import Claim, ClaimResult, ClaimVerdict, HoldState, LedgerRow, LedgerState, RateCharge
+from handrail.stores.statements import ledger, sessions
+from handrail.stores.statements.transaction import Transaction, to_json
+
+
+def claim(tx: Transaction, claim: Claim) -> ClaimResult:
+    row = ledger.fresh_row(tx, claim.key)
+    if row is not None and row.state is LedgerState.RUNNING and _is_ours(tx, claim):
+        # The commit that nobody heard of. What has changed since (a block, another connection) came after the claim.
+        return _mine(tx, claim, ClaimVerdict.CLAIMED, row.fence, row.created_at)
+    refusal = _refused_by_session(tx, claim) or _refused_by_alias(tx, claim)
+    if refusal is not None:
+        return refusal
+    if row is None:
+        return (
+            _met_unknown(tx, claim) or _refused_by_limit(tx, claim) or _refused_by_grant(tx, claim) or _first(tx, claim)
+        )
+    if (row.args_digest, row.tool, row.session_id) != (claim.args_digest, claim.tool, claim.session_id):
+        return ClaimResult(verdict=ClaimVerdict.MISMATCH, row=row)
+    if claim.hold_id is not None and not _consumed_by(tx, claim.hold_id, claim.key):
+        return ClaimResult(verdict=ClaimVerdict.NO_GRANT, row=row)
+    if not ledger.is_abandoned(tx, row):
+        return _told(row)
+    if claim.effects != "unsafe":
+        return _taken_over(tx, claim, row)
+    # It was safe to run again in the version that died, and is not in ours.
+    return _told(ledger.make_unknown(tx, row))
+
+
+def _refused_by_session(tx: Transaction, claim: Claim) -> ClaimResult | None:
+    found = tx.db.execute(
+        """SELECT active, connection, (SELECT until FROM block WHERE block.tenant = ? AND block.user = ?),
+                  (SELECT reason FROM switch WHERE tool = ?) FROM session WHERE session_id = ?""",
+        (claim.tenant, claim.user, claim.tool, claim.session_id),
+    ).fetchone()
+    if found is None or not found[0]:
+        return ClaimResult(verdict=ClaimVerdict.INACTIVE)
+    _, connection, blocked_until, switched_off = found
+    if claim.check_connection and connection != claim.connection:
+        return ClaimResult(verdict=ClaimVerdict.STALE_CONNECTION)
+    if blocked_until is not None and blocked_until > tx.now:
+        return ClaimResult(verdict=ClaimVerdict.BLOCKED, retry_after_ms=blocked_until - tx.now)
+    if switched_off is not None:
+        return ClaimResult(verdict=ClaimVerdict.SWITCHED_OFF, reason=switched_off)
+    return None
+
+
+def _refused_by_alias(tx: Transaction, claim: Claim) -> ClaimResult | None:
+    """A call id that another process used meanwhile: for other arguments, for another key, or for a held call."""
+    known = sessions.alias_of(tx, claim.session_id, claim.alias.call_id) if claim.alias else None
+    if known is None or claim.alias is None:
+        return None
+    row = ledger.fresh_row(tx, known.ledger_key) if known.ledger_key else None
+    if (known.tool, known.raw_digest) != (claim.alias.tool, claim.alias.raw_digest):
+        return ClaimResult(verdict=ClaimVerdict.MISMATCH, row=row)
+    if row is not None and row.key != claim.key:
+        return _told(row)
+    if row is None and known.hold_id is not None and known.hold_id != claim.hold_id:
+        return ClaimResult(verdict=ClaimVerdict.NO_GRANT)
+    return None
+
+
+def _met_unknown(tx: Transaction, claim: Claim) -> ClaimResult | None:
+    row = ledger.unknown_like(tx, claim.session_id, claim.turn, claim.tool, claim.args_digest)
+    return _told(row) if row is not None else None
+
+
+def _refused_by_limit(tx: Transaction, claim: Claim) -> ClaimResult | None:
+    if claim.rate is None:
+        return None
+    start = _window(claim.rate, tx.now)
+    used = tx.db.execute(
+        "SELECT used FROM rate WHERE scope = ? AND window_start = ?", (claim.rate.scope, start)
+    ).fetchone()
+    if (used[0] if used else 0) < claim.rate.limit:
+        return None
+    return ClaimResult(verdict=ClaimVerdict.RATE_LIMITED, retry_after_ms=start + claim.rate.window_ms - tx.now)
+
+
+def _refused_by_grant(tx: Transaction, claim: Claim) -> ClaimResult | None:
+    """Consume the single-use grant, if this claim needs one."""
+    if claim.hold_id is None:
+        return None
+    consumed = tx.db.execute(
+        """UPDATE hold SET state = ?, consumed_by = ? WHERE hold_id = ? AND state = ? AND expires_at > ?
+           AND tenant = ? AND session_id = ? AND user IS ? AND tool = ? AND tool_hash = ? AND args_digest = ?""",
+        (
+            *(HoldState.CONSUMED, claim.key, claim.hold_id, HoldState.APPROVED, tx.now),
+            *(claim.tenant, claim.session_id, claim.user, claim.tool, claim.tool_hash, claim.args_digest),
+        ),
+    )
+    return None if consumed.rowcount else ClaimResult(verdict=ClaimVerdict.NO_GRANT)
+
+
+def _first(tx: Transaction, claim: Claim) -> ClaimResult:
+    # Nothing may refuse from here on: the grant is consumed.
+    tx.db.execute(
+        """INSERT INTO ledger (key, tenant, session_id, user, turn, ordinal, tool, tool_hash, registry_version,
+               args_digest, args, effects, state, fence, owner, claim_id, lease_until, created_at, hold_id)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 1, ?, ?, ?, ?, ?)""",
+        (
+            *(
+                claim.key,
+                claim.tenant,
+                claim.session_id,
+                claim.user,
+                claim.turn,
+                claim.ordinal,
+                claim.tool,
+                claim.tool_hash,
+            ),
+            *(claim.registry_version, claim.args_digest, claim.args, claim.effects, claim.owner, claim.claim_id),
+            *(tx.now + claim.lease_ms, tx.now, claim.hold_id),
+        ),
+    )
+    if claim.rate is not None:
+        tx.db.execute(
+            "INSERT INTO rate VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET used = used + 1",
+            (claim.rate.scope, _window(claim.rate, tx.now)),
+        )
+    if claim.hold_id is not None:
+        tx.db.execute("UPDATE alias SET ledger_key = ? WHERE hold_id = ?", (claim.key, claim.hold_id))
+    _remember(tx, claim)
+    _save_counters(tx, claim)
+    return _mine(tx, claim, ClaimVerdict.CLAIMED, 1, tx.now)
+
+
+def _taken_over(tx: Transaction, claim: Claim, row: LedgerRow) -> ClaimResult:
+    """Run again what a dead owner left. The limit was paid by the first claim of this key."""
+    tx.db.execute(
+        """UPDATE ledger SET fence = fence + 1, owner = ?, claim_id = ?, lease_until = ?, tool_hash = ?,
+           registry_version = ? WHERE key = ?""",
+        (claim.owner, claim.claim_id, tx.now + claim.lease_ms, claim.tool_hash, claim.registry_version, claim.key),
+    )
+    _remember(tx, claim)
+    _save_counters(tx, claim)
+    return _mine(tx, claim, ClaimVerdict.TAKEN_OVER, row.fence + 1, row.created_at)
+
+
+def _told(row: LedgerRow) -> ClaimResult:
+    if row.state is LedgerState.RUNNING:
+        return ClaimResult(verdict=ClaimVerdict.RUNNING, fence=row.fence, row=row)
+    verdict = ClaimVerdict.UNKNOWN if row.state is LedgerState.UNKNOWN else ClaimVerdict.SETTLED
+    return ClaimResult(verdict=verdict, fence=row.fence, row=row)
+
+
+def _is_ours(tx: Transaction, claim: Claim) -> bool:
+    if not claim.claim_id:
+        return False
+    renewed = tx.db.execute(
+        "UPDATE ledger SET lease_until = ? WHERE key = ? AND owner = ? AND claim_id = ? AND state = 'running'",
+        (tx.now + claim.lease_ms, claim.key, claim.owner, claim.claim_id),
+    )
+    return renewed.rowcount == 1
+
+
+def _mine(tx: Transaction, claim: Claim, verdict: ClaimVerdict, fence: int, created_at: int) -> ClaimResult:
+    row = LedgerRow(
+        key=claim.key,
+        tenant=claim.tenant,
+        session_id=claim.session_id,
+        user=claim.user,
+        turn=claim.turn,
+        ordinal=claim.ordinal,
+        tool=claim.tool,
+        tool_hash=claim.tool_hash,
+        registry_version=claim.registry_version,
+        args_digest=claim.args_digest,
+        args=claim.args,
+        effects=claim.effects,
+        state=LedgerState.RUNNING,
+        fence=fence,
+        owner=claim.owner,
+        lease_until=tx.now + claim.lease_ms,
+        created_at=created_at,
+        finished_at=None,
+        envelope=None,
+        evicted=False,
+        hold_id=claim.hold_id,
+    )
+    return ClaimResult(verdict=verdict, fence=fence, row=row)
+
+
+def _consumed_by(tx: Transaction, hold_id: str, key: str) -> bool:
+    return bool(tx.db.execute("SELECT 1 FROM hold WHERE hold_id = ? AND consumed_by = ?", (hold_id, key)).fetchone())
+
+
+def _remember(tx: Transaction, claim: Claim) -> None:
+    """Only what was claimed: a call that met another's outcome may yet take the next ordinal under this id."""
+    if claim.alias is not None:
+        alias = replace(claim.alias, ledger_key=claim.key, hold_id=claim.hold_id or claim.alias.hold_id)
+        sessions.add_alias(tx, claim.session_id, alias)
+
+
+def _save_counters(tx: Transaction, claim: Claim) -> None:
+    if claim.counters is not None:
+        counters = to_json(claim.counters, '"counters" of a claim')
+        tx.db.execute("UPDATE session SET counters = ? WHERE session_id = ?", (counters, claim.session_id))
+
+
+def _window(rate: RateCharge, now: int) -> int:
+    return now - now % rate.window_ms

@@ -1,0 +1,87 @@
+"""Held calls: at most one open for the same session, tool and arguments; every change of state goes through
+`move_hold`, except that a claim consumes the grant."""
+
+# ruff: noqa: S608 - the only names that are put into SQL are those of our own columns
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from handrail.contract.errors import UsageError
+from handrail.contract.store import Hold, HoldState
+from handrail.stores.statements import sessions
+from handrail.stores.statements.transaction import HOLD_COLUMNS, HOLD_FIELDS, Transaction, hold_of, hold_values
+
+_OPEN = (HoldState.PENDING, HoldState.APPROVED)
+
+
+def hold(tx: Transaction, hold: Hold, token_hash: str) -> Hold:
+    kept = _open_like(tx, hold)
+    if kept is None:
+        marks = ", ".join("?" * len(HOLD_FIELDS))
+        tx.db.execute(f"INSERT INTO hold ({HOLD_COLUMNS}) VALUES ({marks})", hold_values(hold))
+        kept = hold
+    add_hold_token(tx, kept.hold_id, token_hash)
+    if hold.alias is not None:
+        sessions.add_alias(tx, hold.session_id, replace(hold.alias, ledger_key=None, hold_id=kept.hold_id))
+    return kept
+
+
+def hold_by_id(tx: Transaction, hold_id: str) -> Hold | None:
+    row = tx.db.execute(f"SELECT {HOLD_COLUMNS} FROM hold WHERE hold_id = ?", (hold_id,)).fetchone()
+    return _as_of(tx, hold_of(row)) if row else None
+
+
+def holds(tx: Transaction, session_id: str, states: Sequence[HoldState]) -> list[Hold]:
+    rows = tx.db.execute(
+        f"SELECT {HOLD_COLUMNS} FROM hold WHERE session_id = ? ORDER BY rowid", (session_id,)
+    ).fetchall()
+    found = [_as_of(tx, hold_of(row)) for row in rows]
+    return [hold for hold in found if hold.state in states]
+
+
+def add_hold_token(tx: Transaction, hold_id: str, token_hash: str) -> None:
+    if hold_by_id(tx, hold_id) is None:
+        raise UsageError(f'There is no held call "{hold_id}".')
+    tx.db.execute("INSERT INTO hold_token VALUES (?, ?) ON CONFLICT DO NOTHING", (hold_id, token_hash))
+
+
+def hold_has_token(tx: Transaction, hold_id: str, token_hash: str) -> bool:
+    found = tx.db.execute(
+        "SELECT 1 FROM hold_token WHERE hold_id = ? AND token_hash = ?", (hold_id, token_hash)
+    ).fetchone()
+    return found is not None
+
+
+def move_hold(tx: Transaction, hold_id: str, to: HoldState, frm: Sequence[HoldState]) -> Hold | None:
+    held = hold_by_id(tx, hold_id)
+    if held is None:
+        return None
+    if held.state in frm and held.state is not HoldState.EXPIRED:
+        held = replace(held, state=to)
+    tx.db.execute("UPDATE hold SET state = ? WHERE hold_id = ? AND state <> ?", (held.state, hold_id, held.state))
+    return held
+
+
+def _open_like(tx: Transaction, hold: Hold) -> Hold | None:
+    row = tx.db.execute(
+        f"""SELECT {HOLD_COLUMNS} FROM hold
+            WHERE session_id = ? AND tool = ? AND args_digest = ? AND state IN ('pending', 'approved')""",
+        (hold.session_id, hold.tool, hold.args_digest),
+    ).fetchone()
+    if row is None:
+        return None
+    held = hold_of(row)
+    # Neither an overdue request nor one for another version of the tool can ever be carried out: it makes room.
+    stale = HoldState.EXPIRED if held.expires_at <= tx.now else HoldState.SUPERSEDED
+    if stale is HoldState.SUPERSEDED and held.tool_hash == hold.tool_hash:
+        return held
+    tx.db.execute("UPDATE hold SET state = ? WHERE hold_id = ?", (stale, held.hold_id))
+    return None
+
+
+def _as_of(tx: Transaction, held: Hold) -> Hold:
+    """An open request past its time is told as expired, whether or not somebody has written that down."""
+    overdue = held.state in _OPEN and held.expires_at <= tx.now
+    return replace(held, state=HoldState.EXPIRED) if overdue else held

@@ -1,0 +1,150 @@
+"""The ledger after the claim: outcomes, leases, what became of the calls of dead owners, and room given back."""
+
+# ruff: noqa: S608 - the only names that are put into SQL are those of our own columns
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from handrail.contract.errors import UsageError
+from handrail.contract.store import Finish, LedgerRow, LedgerState
+from handrail.stores.statements import operating
+from handrail.stores.statements.transaction import LEDGER_COLUMNS, Transaction, ledger_row, to_json
+
+_SETTLED = (LedgerState.SUCCEEDED, LedgerState.FAILED, LedgerState.CANCELLED)
+
+
+def stored_row(tx: Transaction, key: str) -> LedgerRow | None:
+    row = tx.db.execute(f"SELECT {LEDGER_COLUMNS} FROM ledger WHERE key = ?", (key,)).fetchone()
+    return ledger_row(row) if row else None
+
+
+def is_abandoned(tx: Transaction, row: LedgerRow) -> bool:
+    """Past its lease *and* its owner dead. The lease alone says nothing: the clock may have jumped."""
+    return row.state is LedgerState.RUNNING and row.lease_until < tx.now and not tx.alive(row.owner)
+
+
+def becomes_unknown(tx: Transaction, row: LedgerRow) -> bool:
+    return row.effects == "unsafe" and is_abandoned(tx, row)
+
+
+def fresh_row(tx: Transaction, key: str) -> LedgerRow | None:
+    """The row; an unsafe one that its owner has abandoned is made unknown first."""
+    row = stored_row(tx, key)
+    return make_unknown(tx, row) if row is not None and becomes_unknown(tx, row) else row
+
+
+def make_unknown(tx: Transaction, row: LedgerRow) -> LedgerRow:
+    tx.db.execute(
+        "UPDATE ledger SET state = 'unknown' WHERE key = ? AND fence = ? AND state = 'running'", (row.key, row.fence)
+    )
+    return replace(row, state=LedgerState.UNKNOWN)
+
+
+def unknown_like(tx: Transaction, session_id: str, turn: int, tool: str, args_digest: str) -> LedgerRow | None:
+    """The unknown outcome of the same call in this turn, whatever its ordinal."""
+    rows = tx.db.execute(
+        f"""SELECT {LEDGER_COLUMNS} FROM ledger WHERE session_id = ? AND turn = ? AND tool = ? AND args_digest = ?
+            AND state IN ('running', 'unknown') ORDER BY ordinal""",
+        (session_id, turn, tool, args_digest),
+    ).fetchall()
+    for row in map(ledger_row, rows):
+        if row.state is LedgerState.UNKNOWN:
+            return row
+        if becomes_unknown(tx, row):
+            return make_unknown(tx, row)
+    return None
+
+
+def ledger_rows(tx: Transaction, state: LedgerState | None, limit: int) -> list[LedgerRow]:
+    overdue = tx.db.execute(
+        f"SELECT {LEDGER_COLUMNS} FROM ledger WHERE state = 'running' AND lease_until < ? AND effects = 'unsafe'",
+        (tx.now,),
+    ).fetchall()
+    for row in map(ledger_row, overdue):
+        if becomes_unknown(tx, row):
+            make_unknown(tx, row)
+    rows = tx.db.execute(
+        f"""SELECT {LEDGER_COLUMNS} FROM ledger WHERE ?1 IS NULL OR state = ?1
+            ORDER BY created_at DESC, rowid DESC LIMIT ?2""",
+        (state, limit),
+    ).fetchall()
+    return [ledger_row(row) for row in rows]
+
+
+def finish(tx: Transaction, finish: Finish) -> LedgerRow:
+    if finish.state is LedgerState.RUNNING:
+        raise UsageError('A call cannot be finished as "running"; say what became of it.')
+    settled_at = tx.now if finish.state in _SETTLED else None
+    # Also from unknown: the first owner, taken for dead, knows best what it did. A lower fence was taken over.
+    changed = tx.db.execute(
+        f"""UPDATE ledger SET state = ?, envelope = ?, finished_at = ?
+            WHERE key = ? AND fence = ? AND state IN ('running', 'unknown') RETURNING {LEDGER_COLUMNS}""",
+        (finish.state, finish.envelope, settled_at, finish.key, finish.fence),
+    ).fetchone()
+    if changed is None:
+        return _stored_outcome(tx, finish.key)
+    row = ledger_row(changed)
+    if finish.block is not None:
+        operating.block(tx, finish.block)
+    if finish.session_state is not None:
+        tx.db.execute(
+            "UPDATE session SET state = ?1 WHERE session_id = ?2 AND (?3 IS NULL OR connection = ?3)",
+            (to_json(finish.session_state, '"state" of a session'), row.session_id, finish.connection),
+        )
+    return row
+
+
+def renew(tx: Transaction, claims: Sequence[tuple[str, int]], lease_ms: int) -> list[str]:
+    lost: list[str] = []
+    for key, fence in claims:
+        renewed = tx.db.execute(
+            "UPDATE ledger SET lease_until = ? WHERE key = ? AND fence = ? AND state = 'running'",
+            (tx.now + lease_ms, key, fence),
+        )
+        if not renewed.rowcount:
+            lost.append(key)
+    return lost
+
+
+def settle(tx: Transaction, key: str, state: LedgerState, envelope: str) -> LedgerRow | None:
+    if state not in _SETTLED:
+        raise UsageError(f'An unknown outcome is settled as {", ".join(_SETTLED)}; not as "{state}".')
+    row = fresh_row(tx, key)
+    if row is None or row.state is not LedgerState.UNKNOWN:
+        return None
+    tx.db.execute(
+        "UPDATE ledger SET state = ?, envelope = ?, finished_at = ? WHERE key = ?", (state, envelope, tx.now, key)
+    )
+    return stored_row(tx, key)
+
+
+def evict(tx: Transaction, bodies_before: int, rows_before: int) -> tuple[int, int]:
+    # `finished_at` is set for settled rows only, which keeps running and unknown ones out of both.
+    closed = "session_id IN (SELECT session_id FROM session WHERE NOT active)"
+    doomed = f"finished_at < ? AND state IN ('succeeded', 'failed', 'cancelled') AND {closed}"
+    overdue = f"expires_at < ? AND {closed}"
+    tx.db.execute(
+        f"""UPDATE session SET pruned = 1 WHERE session_id IN (
+                SELECT session_id FROM ledger WHERE {doomed} UNION SELECT session_id FROM hold WHERE {overdue})""",
+        (rows_before, rows_before),
+    )
+    rows = tx.db.execute(f"DELETE FROM ledger WHERE {doomed}", (rows_before,)).rowcount
+    bodies = tx.db.execute(
+        """UPDATE ledger SET envelope = NULL, evicted = 1
+           WHERE finished_at < ? AND state IN ('succeeded', 'failed', 'cancelled') AND NOT evicted""",
+        (bodies_before,),
+    ).rowcount
+    # What nobody can refer to any more.
+    tx.db.execute(f"DELETE FROM hold WHERE {overdue}", (rows_before,))
+    tx.db.execute("DELETE FROM rate WHERE window_start < ?", (rows_before,))
+    tx.db.execute("DELETE FROM block WHERE until < ?", (min(rows_before, tx.now),))
+    return bodies, rows
+
+
+def _stored_outcome(tx: Transaction, key: str) -> LedgerRow:
+    row = stored_row(tx, key)
+    if row is None:
+        raise UsageError(f'The ledger has no call "{key}" that could be finished.')
+    return row

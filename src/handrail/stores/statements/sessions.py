@@ -1,0 +1,120 @@
+"""Sessions, their connections and turns, and the call ids that they have used."""
+
+# ruff: noqa: S608 - the only names that are put into SQL are those of our own columns
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from handrail.contract.errors import UsageError
+from handrail.contract.store import Alias, SessionRecord, TurnStart
+from handrail.stores.statements.transaction import (
+    SESSION_COLUMNS,
+    SESSION_FIELDS,
+    Transaction,
+    session_of,
+    to_json,
+)
+
+_JSON = ("attributes", "state", "counters")
+_SAVED = ("mode", "active", *_JSON)
+
+
+def create_session(tx: Transaction, record: SessionRecord) -> None:
+    values = [_stored(name, getattr(record, name)) for name in SESSION_FIELDS]
+    marks = ", ".join("?" * len(values))
+    created = tx.db.execute(f"INSERT INTO session ({SESSION_COLUMNS}) VALUES ({marks}) ON CONFLICT DO NOTHING", values)
+    if not created.rowcount:
+        raise UsageError(f'There is a session "{record.session_id}" already; resume it, or choose another id.')
+
+
+def load_session(tx: Transaction, session_id: str) -> SessionRecord | None:
+    row = tx.db.execute(f"SELECT {SESSION_COLUMNS} FROM session WHERE session_id = ?", (session_id,)).fetchone()
+    return session_of(row) if row else None
+
+
+def connect(tx: Transaction, session_id: str, registry_version: str, owner: str) -> int:
+    row = tx.db.execute(
+        """UPDATE session SET connection = connection + 1, registry_version = ?, owner = ? WHERE session_id = ?
+           RETURNING connection""",
+        (registry_version, owner, session_id),
+    ).fetchone()
+    if row is None:
+        raise _no_session(session_id)
+    return int(row[0])
+
+
+def begin_turn(tx: Transaction, session_id: str, connection: int, input_id: str | None) -> TurnStart:
+    row = tx.db.execute("SELECT connection, turn FROM session WHERE session_id = ?", (session_id,)).fetchone()
+    if row is None:
+        raise _no_session(session_id)
+    if row[0] != connection:
+        return TurnStart(turn=0, known=False)
+    if input_id is not None:
+        known = tx.db.execute(
+            "SELECT turn FROM turn_input WHERE session_id = ? AND input_id = ?", (session_id, input_id)
+        ).fetchone()
+        if known is not None:
+            return TurnStart(turn=known[0], known=True)
+    turn = row[1] + 1
+    tx.db.execute("UPDATE session SET turn = ? WHERE session_id = ?", (turn, session_id))
+    if input_id is not None:
+        tx.db.execute("INSERT INTO turn_input VALUES (?, ?, ?)", (session_id, input_id, turn))
+    return TurnStart(turn=turn, known=False)
+
+
+def save_sessions(tx: Transaction, saves: Sequence[tuple[str, int, Mapping[str, Any]]]) -> None:
+    for session_id, connection, given in saves:
+        unknown = [name for name in given if name not in _SAVED]
+        if unknown:
+            raise UsageError(f'A session\'s "{unknown[0]}" cannot be saved; what can are {", ".join(_SAVED)}.')
+        if not given:
+            continue
+        # A session that has lost rows to `evict` stays closed: awake, it could run a call again that it has forgotten.
+        columns = ", ".join(f"{name} = ?" if name != "active" else "active = (? AND NOT pruned)" for name in given)
+        values = [_stored(name, value) for name, value in given.items()]
+        tx.db.execute(
+            f"UPDATE session SET {columns} WHERE session_id = ? AND connection = ?",
+            (*values, session_id, connection),
+        )
+
+
+def aliases(tx: Transaction, session_id: str) -> list[Alias]:
+    rows = tx.db.execute(
+        "SELECT call_id, tool, raw_digest, ledger_key, hold_id FROM alias WHERE session_id = ? ORDER BY call_id",
+        (session_id,),
+    )
+    return [_alias(row) for row in rows]
+
+
+def alias_of(tx: Transaction, session_id: str, call_id: str) -> Alias | None:
+    row = tx.db.execute(
+        "SELECT call_id, tool, raw_digest, ledger_key, hold_id FROM alias WHERE session_id = ? AND call_id = ?",
+        (session_id, call_id),
+    ).fetchone()
+    return _alias(row) if row else None
+
+
+def add_alias(tx: Transaction, session_id: str, alias: Alias) -> Alias:
+    """A call id stands for its first meaning for ever; a held call's id is given its ledger key when it is claimed."""
+    tx.db.execute(
+        """INSERT INTO alias VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE
+           SET ledger_key = coalesce(ledger_key, excluded.ledger_key), hold_id = coalesce(excluded.hold_id, hold_id)
+           WHERE ledger_key IS NULL AND tool = excluded.tool AND raw_digest = excluded.raw_digest""",
+        (session_id, alias.call_id, alias.tool, alias.raw_digest, alias.ledger_key, alias.hold_id),
+    )
+    return alias_of(tx, session_id, alias.call_id) or alias
+
+
+def _alias(row: Sequence[Any]) -> Alias:
+    call_id, tool, raw_digest, ledger_key, hold_id = row
+    return Alias(call_id=call_id, tool=tool, raw_digest=raw_digest, ledger_key=ledger_key, hold_id=hold_id)
+
+
+def _stored(name: str, value: Any) -> Any:
+    return to_json(value, f'"{name}" of a session') if name in _JSON else value
+
+
+def _no_session(session_id: str) -> UsageError:
+    return UsageError(f'There is no session "{session_id}".')

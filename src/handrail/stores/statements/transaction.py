@@ -1,0 +1,70 @@
+"""What every statement is given, and how rows become the values of the port and back."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import orjson
+
+from handrail.contract.errors import UsageError
+from handrail.contract.store import Alias, Hold, HoldState, LedgerRow, LedgerState, SessionRecord
+
+Clock = Callable[[], int]
+"""Milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transaction that has begun: its connection, its moment, and who lives."""
+
+    db: sqlite3.Connection
+    now: int
+    alive: Callable[[str], bool]
+
+
+# Columns are named as the fields are, so that the one list is both the SELECT and the way back.
+LEDGER_FIELDS = tuple(field.name for field in fields(LedgerRow))
+HOLD_FIELDS = tuple(field.name for field in fields(Hold))
+SESSION_FIELDS = tuple(field.name for field in fields(SessionRecord))
+LEDGER_COLUMNS = ", ".join(LEDGER_FIELDS)
+HOLD_COLUMNS = ", ".join(HOLD_FIELDS)
+SESSION_COLUMNS = ", ".join(SESSION_FIELDS)
+
+
+def to_json(value: Mapping[str, Any], what: str) -> str:
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    except TypeError as error:
+        raise UsageError(f"The {what} cannot be stored as JSON ({error}).") from None
+
+
+def ledger_row(row: Sequence[Any]) -> LedgerRow:
+    values = dict(zip(LEDGER_FIELDS, row, strict=True))
+    values["state"] = LedgerState(values["state"])
+    values["evicted"] = bool(values["evicted"])
+    return LedgerRow(**values)
+
+
+def hold_of(row: Sequence[Any]) -> Hold:
+    values = dict(zip(HOLD_FIELDS, row, strict=True))
+    values["state"] = HoldState(values["state"])
+    values["repaired"] = bool(values["repaired"])
+    values["alias"] = Alias(**orjson.loads(values["alias"])) if values["alias"] else None
+    return Hold(**values)
+
+
+def hold_values(hold: Hold) -> list[Any]:
+    values = {name: getattr(hold, name) for name in HOLD_FIELDS}
+    values["alias"] = to_json(asdict(hold.alias), "alias") if hold.alias else None
+    return [values[name] for name in HOLD_FIELDS]
+
+
+def session_of(row: Sequence[Any]) -> SessionRecord:
+    values = dict(zip(SESSION_FIELDS, row, strict=True))
+    values["active"] = bool(values["active"])
+    for name in ("attributes", "state", "counters"):
+        values[name] = orjson.loads(values[name])
+    return SessionRecord(**values)

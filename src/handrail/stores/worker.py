@@ -1,0 +1,97 @@
+"""A thread that carries out what coroutines ask for, everything that waits at once: the group in group commit. The
+event loop never waits for the disk, and is woken once for a whole batch."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from handrail.contract.store import StoreUnavailable
+
+T = TypeVar("T")
+_LARGEST_BATCH = 512
+"""Bounds how long the first of a batch waits for the last, and what one failed commit takes with it."""
+
+
+class Job:
+    """One request, and what became of it."""
+
+    __slots__ = ("error", "future", "loop", "outcome", "request")
+
+    def __init__(self, request: Callable[..., Any], loop: asyncio.AbstractEventLoop) -> None:
+        self.request = request
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.outcome: Any = None
+        self.error: BaseException | None = None
+
+
+class Worker:
+    """Hands batches of jobs to `carry_out`, which fills in the outcome or the error of each."""
+
+    def __init__(self, name: str, carry_out: Callable[[Sequence[Job]], None]) -> None:
+        self._carry_out = carry_out
+        self._waiting: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        # A daemon: a process that ends without `close()` ends, and loses only what nobody was told is stored.
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, request: Callable[..., T]) -> asyncio.Future[T]:
+        job = Job(request, asyncio.get_running_loop())
+        self._waiting.put(job)
+        return job.future
+
+    def stop(self) -> None:
+        """Carry out what waits, then end. Blocks."""
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        going = True
+        while going:
+            batch, going = self._next_batch()
+            if not batch:
+                continue
+            try:
+                self._carry_out(batch)
+            except BaseException as error:  # noqa: BLE001 - the thread must outlive a bug: each caller is told instead
+                for job in batch:
+                    job.error = StoreUnavailable(f"The store failed in a way nobody foresaw ({error!r}).")
+            _deliver(batch)
+
+    def _next_batch(self) -> tuple[list[Job], bool]:
+        batch: list[Job] = []
+        job = self._waiting.get()
+        while job is not None:
+            batch.append(job)
+            if len(batch) == _LARGEST_BATCH:
+                return batch, True
+            try:
+                job = self._waiting.get_nowait()
+            except queue.Empty:
+                return batch, True
+        return batch, False
+
+
+def _deliver(batch: Sequence[Job]) -> None:
+    loops = {job.loop for job in batch}
+    for loop in loops:
+        mine = batch if len(loops) == 1 else [job for job in batch if job.loop is loop]
+        try:
+            loop.call_soon_threadsafe(_resolve, mine)
+        except RuntimeError:
+            # The loop was closed while we worked: nobody waits there any more.
+            continue
+
+
+def _resolve(batch: Sequence[Job]) -> None:
+    for job in batch:
+        if job.future.done():
+            continue
+        if job.error is not None:
+            job.future.set_exception(job.error)
+        else:
+            job.future.set_result(job.outcome)

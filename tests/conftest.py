@@ -1,0 +1,42 @@
+"""What every test shares: how hard hypothesis searches, and that a test may be a coroutine."""
+
+import asyncio
+import functools
+import inspect
+import os
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# `make test` gives the same answer for the same code, on any machine: fixed examples, no deadlines. `make test-long`
+# searches at random, deeper, and remembers what it found; the printed blob replays a failure anywhere.
+settings.register_profile(
+    "ci",
+    max_examples=100,
+    derandomize=True,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("long", settings.get_profile("ci"), max_examples=2_000, derandomize=False)
+settings.load_profile(os.environ.get("HANDRAIL_TEST_PROFILE", "ci"))
+
+
+def _in_a_fresh_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(*args: object, **kwargs: object) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Run a test that is a coroutine, also below `@given`, in an event loop of its own."""
+    inner = getattr(pyfuncitem.obj, "hypothesis", None)
+    if inner is not None and inspect.iscoroutinefunction(inner.inner_test):
+        inner.inner_test = _in_a_fresh_loop(inner.inner_test)
+    elif inspect.iscoroutinefunction(pyfuncitem.obj):
+        pyfuncitem.obj = _in_a_fresh_loop(pyfuncitem.obj)

@@ -1,0 +1,30 @@
+"""Every store, open, with one living owner "o1", one session "s1", and a clock that stands still until told."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.stores.values import StillClock, session
+
+from handrail.contract.store import Store
+from handrail.stores import MemoryStore, SqliteStore
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    return StillClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, clock: StillClock) -> Iterator[Store]:
+    made: Store = MemoryStore(clock=clock) if request.param == "memory" else SqliteStore(tmp_path / "s.db", clock=clock)
+
+    async def prepare() -> None:
+        await made.open()
+        await made.register_owner("o1")
+        await made.create_session(session())
+
+    asyncio.run(prepare())
+    yield made
+    asyncio.run(made.close())

@@ -1,0 +1,362 @@
+"""What every store must do with held calls, their tokens and grants, and with the ids under which calls arrive."""
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.stores.values import START, StillClock, alias, claim, crash, done, held, session
+
+from handrail.contract.errors import UsageError
+from handrail.contract.store import ClaimVerdict, HoldState, LedgerState, RateCharge, Store
+
+OPEN = (HoldState.PENDING, HoldState.APPROVED)
+
+
+async def approve(store: Store, hold_id: str = "h1") -> None:
+    moved = await store.move_hold(hold_id, HoldState.APPROVED, frm=[HoldState.PENDING])
+    assert moved is not None
+    assert moved.state is HoldState.APPROVED
+
+
+# Holding
+
+
+async def test_a_held_call_is_given_back_as_it_was_stored(store: Store) -> None:
+    made = held(alias=alias(), repaired=True, user=None)
+    assert await store.hold(made, "x") == made
+    assert await store.hold_by_id("h1") == made
+    assert await store.hold_by_id("nothing") is None
+
+
+async def test_the_same_call_held_again_in_another_turn_is_the_open_one(store: Store) -> None:
+    first = await store.hold(held(), "x")
+    assert await store.hold(held("h2", turn=7, ledger_key="k7"), "y") == first
+    assert await store.hold_by_id("h2") is None
+
+
+async def test_racing_holds_of_one_call_are_one(store: Store) -> None:
+    given = await asyncio.gather(*(store.hold(held(f"h{n}"), f"x{n}") for n in range(40)))
+    assert len({hold.hold_id for hold in given}) == 1
+    tokens = await asyncio.gather(*(store.hold_has_token(given[0].hold_id, f"x{n}") for n in range(40)))
+    assert all(tokens)
+
+
+@pytest.mark.parametrize("change", [{"args_digest": "d2"}, {"tool": "refund"}, {"session_id": "s2"}])
+async def test_another_call_is_held_beside_it(store: Store, change: dict[str, str]) -> None:
+    await store.create_session(session("s2"))
+    await store.hold(held(), "x")
+    assert (await store.hold(held("h2", **change), "x")).hold_id == "h2"
+
+
+@pytest.mark.parametrize("end", [HoldState.DECLINED, HoldState.SUPERSEDED, HoldState.CONSUMED])
+async def test_a_closed_request_makes_room_for_a_new_one(store: Store, end: HoldState) -> None:
+    await store.hold(held(), "x")
+    await store.move_hold("h1", end, frm=OPEN)
+    assert (await store.hold(held("h2"), "x")).hold_id == "h2"
+
+
+async def test_an_approved_request_is_still_the_open_one(store: Store) -> None:
+    await store.hold(held(), "x")
+    await approve(store)
+    assert (await store.hold(held("h2"), "x")).hold_id == "h1"
+
+
+async def test_an_overdue_request_makes_room_for_a_new_one(store: Store, clock: StillClock) -> None:
+    await store.hold(held(), "x")
+    clock.pass_ms(300_000)
+    assert (await store.hold(held("h2", expires_at=clock.now + 1), "x")).hold_id == "h2"
+    assert [hold.hold_id for hold in await store.holds("s1", [HoldState.EXPIRED])] == ["h1"]
+
+
+async def test_a_request_for_an_older_version_of_the_tool_is_superseded(store: Store) -> None:
+    await store.hold(held(), "x")
+    assert (await store.hold(held("h2", tool_hash="h2"), "x")).hold_id == "h2"
+    old = await store.hold_by_id("h1")
+    assert old is not None
+    assert old.state is HoldState.SUPERSEDED
+
+
+async def test_a_call_cannot_be_held_for_a_session_that_is_not_there(store: Store) -> None:
+    with pytest.raises(UsageError):
+        await store.hold(held(session_id="nobody"), "x")
+
+
+async def test_held_calls_are_listed_by_session_and_state_in_order(store: Store) -> None:
+    for n in range(3):
+        await store.hold(held(f"h{9 - n}", args_digest=f"d{n}"), "x")
+    await store.move_hold("h8", HoldState.DECLINED, frm=OPEN)
+    assert [hold.hold_id for hold in await store.holds("s1", OPEN)] == ["h9", "h7"]
+    assert [hold.hold_id for hold in await store.holds("s1", [HoldState.DECLINED])] == ["h8"]
+    assert await store.holds("nobody", OPEN) == []
+    assert await store.holds("s1", []) == []
+
+
+# Tokens
+
+
+async def test_any_token_of_a_held_call_is_known_and_no_other(store: Store) -> None:
+    await store.hold(held(), "x")
+    await store.hold(held("h2", args_digest="d2"), "other")
+    await store.add_hold_token("h1", "y")
+    await store.add_hold_token("h1", "y")
+    known = [await store.hold_has_token("h1", token) for token in ("x", "y", "other", "")]
+    assert known == [True, True, False, False]
+    assert not await store.hold_has_token("nothing", "x")
+
+
+async def test_a_duplicates_token_opens_the_first_request(store: Store) -> None:
+    await store.hold(held(), "x")
+    await store.hold(held("h2"), "y")
+    assert await store.hold_has_token("h1", "y")
+
+
+async def test_a_token_needs_a_held_call(store: Store) -> None:
+    with pytest.raises(UsageError, match='no held call "nothing"'):
+        await store.add_hold_token("nothing", "x")
+
+
+# Moving
+
+
+async def test_a_hold_moves_only_from_the_states_that_are_named(store: Store) -> None:
+    await store.hold(held(), "x")
+    await store.move_hold("h1", HoldState.DECLINED, frm=[HoldState.PENDING])
+    kept = await store.move_hold("h1", HoldState.APPROVED, frm=[HoldState.PENDING])
+    assert kept is not None
+    assert kept.state is HoldState.DECLINED
+    assert await store.hold_by_id("h1") == kept
+    assert await store.move_hold("nothing", HoldState.APPROVED, frm=OPEN) is None
+
+
+async def test_of_an_approval_and_a_refusal_that_race_one_stands(store: Store) -> None:
+    await store.hold(held(), "x")
+    wanted = [HoldState.APPROVED, HoldState.DECLINED] * 10
+    told = await asyncio.gather(*(store.move_hold("h1", to, frm=[HoldState.PENDING]) for to in wanted))
+    assert len({hold.state for hold in told if hold}) == 1
+
+
+@pytest.mark.parametrize("to", [HoldState.APPROVED, HoldState.DECLINED, HoldState.SUPERSEDED])
+async def test_a_late_decision_finds_the_request_expired(store: Store, clock: StillClock, to: HoldState) -> None:
+    await store.hold(held(), "x")
+    clock.pass_ms(300_000)
+    late = await store.move_hold("h1", to, frm=OPEN)
+    assert late is not None
+    assert late.state is HoldState.EXPIRED
+    clock.pass_ms(-300_000)
+    stored = await store.hold_by_id("h1")
+    assert stored is not None
+    assert stored.state is HoldState.EXPIRED
+
+
+async def test_an_overdue_request_is_told_as_expired_before_anyone_moves_it(store: Store, clock: StillClock) -> None:
+    await store.hold(held(), "x")
+    clock.pass_ms(299_999)
+    assert len(await store.holds("s1", OPEN)) == 1
+    clock.pass_ms(1)
+    assert await store.holds("s1", OPEN) == []
+    found = await store.hold_by_id("h1")
+    assert found is not None
+    assert found.state is HoldState.EXPIRED
+
+
+# Grants
+
+
+async def test_an_approved_call_is_claimed_and_its_grant_consumed(store: Store) -> None:
+    await store.hold(held(), "x")
+    await approve(store)
+    given = await store.claim(claim(hold_id="h1"))
+    assert given.verdict is ClaimVerdict.CLAIMED
+    assert given.row is not None
+    assert given.row.hold_id == "h1"
+    used = await store.hold_by_id("h1")
+    assert used is not None
+    assert used.state is HoldState.CONSUMED
+
+
+@pytest.mark.parametrize(
+    "state", [HoldState.PENDING, HoldState.DECLINED, HoldState.SUPERSEDED, HoldState.EXPIRED, HoldState.CONSUMED]
+)
+async def test_only_an_approved_call_is_claimed(store: Store, state: HoldState) -> None:
+    await store.hold(held(state=state), "x")
+    assert (await store.claim(claim(hold_id="h1"))).verdict is ClaimVerdict.NO_GRANT
+    assert await store.ledger_row("k1") is None
+
+
+async def test_a_grant_ends_with_its_time(store: Store, clock: StillClock) -> None:
+    await store.hold(held(), "x")
+    await approve(store)
+    clock.pass_ms(300_000)
+    assert (await store.claim(claim(hold_id="h1"))).verdict is ClaimVerdict.NO_GRANT
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"args_digest": "d2"},
+        {"tool": "refund"},
+        {"tool_hash": "h2"},
+        {"user": "somebody"},
+        {"user": None},
+        {"tenant": "other"},
+        {"session_id": "s2"},
+        {"hold_id": "nothing"},
+    ],
+)
+async def test_a_grant_is_bound_to_its_call(store: Store, change: dict[str, Any]) -> None:
+    await store.create_session(session("s2"))
+    await store.hold(held(), "x")
+    await approve(store)
+    assert (await store.claim(claim(**({"hold_id": "h1"} | change)))).verdict is ClaimVerdict.NO_GRANT
+    assert (await store.claim(claim(hold_id="h1"))).verdict is ClaimVerdict.CLAIMED
+
+
+async def test_of_two_hundred_racing_claims_under_other_keys_one_gets_the_grant(store: Store) -> None:
+    await store.hold(held(), "x")
+    await approve(store)
+    given = await asyncio.gather(*(store.claim(claim(f"k{n}", hold_id="h1", ordinal=n)) for n in range(200)))
+    assert Counter(result.verdict for result in given) == {ClaimVerdict.CLAIMED: 1, ClaimVerdict.NO_GRANT: 199}
+    assert len(await store.ledger_rows(limit=500)) == 1
+
+
+async def test_of_two_hundred_racing_claims_of_the_held_call_one_runs(store: Store) -> None:
+    await store.hold(held(), "x")
+    await approve(store)
+    given = await asyncio.gather(*(store.claim(claim(hold_id="h1", claim_id=str(n))) for n in range(200)))
+    assert Counter(result.verdict for result in given) == {ClaimVerdict.CLAIMED: 1, ClaimVerdict.RUNNING: 199}
+
+
+async def test_a_second_approval_gets_the_outcome_of_the_first(store: Store) -> None:
+    await store.hold(held(), "x")
+    await approve(store)
+    await store.claim(claim(hold_id="h1"))
+    await store.finish(done())
+    told = await store.claim(claim(hold_id="h1"))
+    assert told.verdict is ClaimVerdict.SETTLED
+    assert told.row is not None
+    assert told.row.envelope == '{"ok":true}'
+
+
+async def test_a_grant_of_another_call_does_not_open_a_row(store: Store) -> None:
+    await store.claim(claim())
+    await store.hold(held(), "x")
+    await approve(store)
+    assert (await store.claim(claim(hold_id="h1"))).verdict is ClaimVerdict.NO_GRANT
+
+
+async def test_a_claim_that_is_refused_keeps_the_grant(store: Store) -> None:
+    await store.hold(held(), "x")
+    await approve(store)
+    await store.switch("pay", "off")
+    assert (await store.claim(claim(hold_id="h1"))).verdict is ClaimVerdict.SWITCHED_OFF
+    await store.switch("pay", None)
+    full = RateCharge(scope="x", limit=0, window_ms=1_000)
+    assert (await store.claim(claim(hold_id="h1", rate=full))).verdict is ClaimVerdict.RATE_LIMITED
+    assert (await store.claim(claim(hold_id="h1"))).verdict is ClaimVerdict.CLAIMED
+
+
+async def test_a_confirmed_call_of_a_dead_owner_is_taken_over_with_its_consumed_grant(
+    store: Store, clock: StillClock
+) -> None:
+    await store.hold(held(), "x")
+    await approve(store)
+    await store.claim(claim(hold_id="h1", effects="idempotent"))
+    await crash(store, clock)
+    assert (await store.claim(claim(hold_id="h1", effects="idempotent"))).verdict is ClaimVerdict.TAKEN_OVER
+
+
+async def test_an_unknown_confirmed_call_is_not_run_again_by_another_approval(store: Store, clock: StillClock) -> None:
+    await store.hold(held(), "x")
+    await approve(store)
+    await store.claim(claim(hold_id="h1"))
+    await crash(store, clock)
+    assert (await store.claim(claim(hold_id="h1"))).verdict is ClaimVerdict.UNKNOWN
+
+
+async def test_eviction_leaves_held_calls_of_open_sessions(store: Store) -> None:
+    await store.hold(held(), "x")
+    await store.evict(bodies_before=START * 2, rows_before=START * 2)
+    assert await store.hold_by_id("h1") is not None
+    await store.save_sessions([("s1", 1, {"active": False})])
+    await store.evict(bodies_before=START * 2, rows_before=START * 2)
+    assert await store.hold_by_id("h1") is None
+
+
+# Ids of calls
+
+
+async def test_a_claim_remembers_the_id_of_its_call(store: Store) -> None:
+    await store.claim(claim(alias=alias()))
+    assert await store.aliases("s1") == [alias(ledger_key="k1")]
+    assert await store.aliases("nobody") == []
+
+
+async def test_an_id_that_was_used_for_other_arguments_is_a_mismatch(store: Store) -> None:
+    await store.claim(claim(alias=alias()))
+    other = claim("k2", args_digest="d2", alias=alias(raw_digest="raw2"))
+    assert (await store.claim(other)).verdict is ClaimVerdict.MISMATCH
+    assert await store.ledger_row("k2") is None
+    assert await store.aliases("s1") == [alias(ledger_key="k1")]
+
+
+async def test_an_id_that_another_key_took_meanwhile_is_answered_from_there(store: Store) -> None:
+    await store.claim(claim(alias=alias()))
+    met = await store.claim(claim("k2", ordinal=2, alias=alias()))
+    assert met.verdict is ClaimVerdict.RUNNING
+    assert met.row is not None
+    assert met.row.key == "k1"
+
+
+async def test_racing_deliveries_of_one_id_under_different_keys_run_once(store: Store) -> None:
+    given = await asyncio.gather(*(store.claim(claim(f"k{n}", ordinal=n, alias=alias())) for n in range(30)))
+    assert Counter(result.verdict for result in given) == {ClaimVerdict.CLAIMED: 1, ClaimVerdict.RUNNING: 29}
+
+
+async def test_a_call_that_met_anothers_outcome_may_take_the_next_ordinal_under_its_id(store: Store) -> None:
+    await store.claim(claim(alias=alias()))
+    await store.finish(done(state=LedgerState.FAILED))
+    second = alias("provider:c2")
+    assert (await store.claim(claim(alias=second))).verdict is ClaimVerdict.SETTLED
+    assert (await store.claim(claim("k2", ordinal=2, alias=second))).verdict is ClaimVerdict.CLAIMED
+    assert await store.aliases("s1") == [alias(ledger_key="k1"), replace(second, ledger_key="k2")]
+
+
+async def test_an_id_that_was_answered_by_a_replay_can_be_remembered_and_keeps_its_meaning(store: Store) -> None:
+    await store.claim(claim())
+    first = alias("provider:c2", ledger_key="k1")
+    assert await store.add_alias("s1", first) == first
+    await store.claim(claim("k2", args_digest="d2"))
+    assert await store.add_alias("s1", alias("provider:c2", ledger_key="k2")) == first
+    with pytest.raises(UsageError):
+        await store.add_alias("s1", alias("provider:c3", ledger_key="nothing"))
+
+
+async def test_ids_belong_to_their_session(store: Store) -> None:
+    await store.create_session(session("s2"))
+    await store.claim(claim(alias=alias()))
+    other = claim("k2", session_id="s2", alias=alias(raw_digest="raw2"))
+    assert (await store.claim(other)).verdict is ClaimVerdict.CLAIMED
+
+
+async def test_the_ids_of_a_held_call_and_its_duplicates_lead_to_the_claim(store: Store) -> None:
+    await store.hold(held(alias=alias()), "x")
+    await store.hold(held("h2", alias=alias("provider:c2")), "y")
+    assert [(a.ledger_key, a.hold_id) for a in await store.aliases("s1")] == [(None, "h1"), (None, "h1")]
+    await approve(store)
+    await store.claim(claim(hold_id="h1", alias=alias()))
+    assert [(a.ledger_key, a.hold_id) for a in await store.aliases("s1")] == [("k1", "h1"), ("k1", "h1")]
+
+
+async def test_an_id_that_is_held_cannot_be_claimed_around_the_confirmation(store: Store) -> None:
+    await store.hold(held(alias=alias()), "x")
+    assert (await store.claim(claim(alias=alias()))).verdict is ClaimVerdict.NO_GRANT
+
+
+async def test_an_id_held_again_after_its_request_expired_leads_to_the_new_one(store: Store, clock: StillClock) -> None:
+    await store.hold(held(alias=alias()), "x")
+    clock.pass_ms(300_000)
+    await store.hold(held("h2", alias=alias(), expires_at=clock.now + 100), "x")
+    await approve(store, "h2")
+    assert (await store.claim(claim(hold_id="h2", alias=alias()))).verdict is ClaimVerdict.CLAIMED
