@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os.path
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from handrail.authoring.modules import look_in
 from handrail.build.compiler import BuildPlan
 from handrail.contract.ports import AuditPort, Clock, MetricsPort
 from handrail.contract.store import Store
@@ -77,7 +79,12 @@ class Runtime(RuntimeCore):
 def build_plan(settings: Settings, directory: str | None = None, output: str | None = None) -> BuildPlan:
     """What to build: the settings, unless the caller names another directory or another place for the artifact."""
     tools = Path(directory) if directory else settings.tools_path
-    artifact = settings.artifact_path if directory is None else tools.absolute().parent / "tool_registry.json"
+    # Normalised, because the folder beside ".." is not the one that its last part suggests.
+    artifact = (
+        settings.artifact_path
+        if directory is None
+        else Path(os.path.normpath(tools.absolute())).parent / "tool_registry.json"
+    )
     if output is not None:
         artifact = Path(output)
         if artifact.is_dir():
@@ -93,6 +100,8 @@ def build_plan(settings: Settings, directory: str | None = None, output: str | N
 
 def open_registry(settings: Settings, artifact: str | None = None) -> Registry:
     """The registry of a project, locked."""
+    if settings.tools_modules:
+        look_in(settings.project)
     validators = cast(Literal["eager", "lazy"], settings.registry_validators)
     registry = Registry.load(artifact or settings.artifact_path, validators=validators)
     registry.lock()

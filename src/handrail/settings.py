@@ -80,7 +80,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         raise ConfigError(f"{FILE} is not UTF-8 text.") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{FILE} is not TOML: {error}.") from None
     except OSError as error:
         raise ConfigError(f"{FILE} cannot be read ({error.strerror}).") from None
@@ -119,7 +119,7 @@ def _checked(name: str, value: Any) -> Any:
         good = isinstance(value, (list, tuple)) and all(isinstance(item, str) and item for item in value)
         wanted = None if good else "a list of texts"
         value = tuple(value) if good else value
-    elif not isinstance(value, str):
+    elif not isinstance(value, str) or (not value.strip() and default):
         wanted = "text"
     elif name in _CHOICES and value not in _CHOICES[name]:
         wanted = " or ".join(f'"{choice}"' for choice in _CHOICES[name])

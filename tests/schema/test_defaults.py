@@ -209,6 +209,7 @@ ITEMS: dict[str, Any] = {"items": ONE}
         {**INSIDE, "anyOf": [{"required": ["o"]}, {"minProperties": 2}]},
         {**INSIDE, "maxProperties": 1, "propertyNames": {"maxLength": 1}},
         {**ITEMS, "maxItems": 3, "uniqueItems": False, "contains": True, "unevaluatedItems": False},
+        {**ITEMS, "not": {"items": True, "uniqueItems": False, "maxItems": 0}},
         {"properties": {"a": {"default": "x", "type": "integer"}}, "required": ["a"]},
         {"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}}},
         {"properties": {"a": {"anyOf": [{"type": "object", "properties": {"x": {"default": "y", "type": "null"}}}]}}},
@@ -290,6 +291,16 @@ def test_a_harmless_keyword_is_not_reported(schema: dict[str, Any]) -> None:
             "/allOf/0/properties/a/default",
             "/allOf/1/properties/a; make the two agree",
         ),
+        (
+            {
+                "allOf": [
+                    ONE,
+                    {"anyOf": [{"properties": {"a": True}, "required": ["z"]}], "unevaluatedProperties": False},
+                ]
+            },
+            "/allOf/1/unevaluatedProperties",
+            '"a"',
+        ),
         ({**A, "$dynamicRef": "#m", "$defs": {"m": {"$dynamicAnchor": "m"}}}, "/$dynamicRef", "use $ref"),
     ],
 )
@@ -299,6 +310,45 @@ def test_an_unsafe_default_is_reported_with_the_keyword_and_a_way_out(
     found = doubts(schema)
     assert any(at == pointer and words in message for at, message in found), found
     assert not compile_schema(schema).defaults_safe
+
+
+@pytest.mark.parametrize("keyword", ["not", "if", "then", "else", "anyOf", "oneOf", "dependentSchemas"])
+@pytest.mark.parametrize(
+    ("schema", "noticing"),
+    [
+        (A, {"properties": {"a": {"const": 1}}}),
+        (A, {"required": ["a"]}),
+        (A, {"dependentRequired": {"c": ["a"]}}),
+        (A, {"dependentRequired": {"a": ["c"]}}),
+        (A, {"dependentSchemas": {"a": {"required": ["c"]}}}),
+        (A, {"dependencies": {"a": {"required": ["c"]}}}),
+        (A, {"dependencies": {"a": ["c"]}}),
+        (A, {"minProperties": 1}),
+        (A, {"maxProperties": 1}),
+        (A, {"propertyNames": {"enum": ["b"]}}),
+        (A, {"patternProperties": {"a": {"type": "string"}}}),
+        (A, {"additionalProperties": False}),
+        (A, {"unevaluatedProperties": False}),
+        (A, {"enum": [{}]}),
+        (A, {"const": {}}),
+        (INSIDE, {"properties": {"o": {"required": ["a"]}}}),
+        (INSIDE, {"patternProperties": {"o": {"required": ["a"]}}}),
+        (INSIDE, {"additionalProperties": {"required": ["a"]}}),
+        (INSIDE, {"unevaluatedProperties": {"required": ["a"]}}),
+        (ITEMS, {"items": {"required": ["a"]}}),
+        (ITEMS, {"prefixItems": [{"required": ["a"]}]}),
+        (ITEMS, {"contains": {"required": ["a"]}}),
+        (ITEMS, {"uniqueItems": True}),
+        (ITEMS, {"unevaluatedItems": {"required": ["a"]}}),
+        (ITEMS, {"const": [{}]}),
+    ],
+)
+def test_a_schema_that_may_apply_is_reported_if_it_may_notice(
+    keyword: str, schema: dict[str, Any], noticing: dict[str, Any]
+) -> None:
+    for part in (noticing, {"allOf": [noticing]}, {"$ref": "#/$defs/part"}):
+        whole = {"anyOf": [part], "oneOf": [True, part], "dependentSchemas": {"b": part}}.get(keyword, part)
+        assert f"/{keyword}" in [at for at, _ in doubts({**schema, keyword: whole, "$defs": {"part": noticing}})]
 
 
 def test_problems_are_schema_errors_in_the_order_of_their_places() -> None:
@@ -441,7 +491,7 @@ class Maker:
                 declared |= part.get("properties", {}) if isinstance(part, dict) else {}
             wanted = {*schema.get("required", ()), *(name for name in declared if self.maybe(0.45))}
             return {name: self.instance(declared.get(name), root, depth - 1) for name in sorted(wanted)}
-        kinds = {"integer": [0, 1, 2, 3], "string": ["", "x"]}
+        kinds: dict[str, list[Any]] = {"integer": [0, 1, 2, 3], "string": ["", "x"]}
         return self.random.choice(kinds.get(str(schema.get("type")), PLAIN))
 
 

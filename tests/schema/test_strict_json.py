@@ -6,6 +6,7 @@ import enum
 import json
 import math
 import time
+import tracemalloc
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
@@ -13,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 from unittest.mock import MagicMock
 
+import json_repair
 import orjson
 import pytest
 from hypothesis import example, given
@@ -303,6 +305,11 @@ def test_each_reason_has_its_own_sentence() -> None:
     assert all(sentence[0].isupper() for sentence in sentences)
 
 
+def test_a_byte_order_mark_is_called_by_its_name() -> None:
+    assert "byte order mark" in refusal("\ufeff{}").message
+    assert "byte order mark" in refusal(b"\xef\xbb\xbf{}").message
+
+
 def test_a_byte_that_is_not_utf8_is_named_by_its_offset() -> None:
     error = refusal(b'{"a":\n"\xff"}')
     assert error.code == "invalid_unicode"
@@ -316,6 +323,7 @@ def test_text_beyond_the_limit_is_refused_before_it_is_parsed(monkeypatch: pytes
         assert refusal(text).code == "args_too_large"
         assert refusal(text.encode()).code == "args_too_large"
         assert arguments_refusal(text).code == "args_too_large"
+    assert refusal(b"\xff" * (MAX_ARGUMENT_BYTES + 1)).code == "args_too_large"
 
 
 def test_the_limit_counts_bytes_of_utf8_not_characters() -> None:
@@ -481,6 +489,18 @@ def test_nesting_of_an_object_is_limited_without_recursion() -> None:
         value = (value,)
     assert refusal(value).code == "too_deep"
     assert refusal(value, max_depth=50_000, max_bytes=10**6).code == "too_deep"
+
+
+def test_a_huge_object_is_refused_without_memory_in_proportion() -> None:
+    values: list[object] = [[None] * 10**6, {"a": (0,) * 10**6}, ["é" * 10**6]]
+    tracemalloc.start()
+    try:
+        for value in values:
+            assert refusal(value).code == "args_too_large"
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
 
 
 def test_an_object_that_shares_its_parts_many_times_over_is_too_large() -> None:
@@ -754,6 +774,13 @@ def test_what_cannot_be_mended_without_guessing_stays_refused(raw: str, code: st
     with pytest.raises(JsonError) as caught:
         repair(raw)
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize("raw", ["{'a':[[" * 22, "{'a':" + "(" * 64, "{'a':'" + "x" * MAX_REPAIR_LENGTH], ids=short)
+def test_text_on_which_a_repair_could_take_long_is_not_given_to_it(raw: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_repair, "loads", lambda *args, **options: pytest.fail("it was tried"))
+    with pytest.raises(JsonError, match="could not be repaired"):
+        repair(raw)
 
 
 @given(st.text(st.sampled_from("{}[]:,\"'ab1 \\")) | ANY_TEXT)

@@ -150,6 +150,17 @@ async def test_a_late_decision_finds_the_request_expired(store: Store, clock: St
     assert stored.state is HoldState.EXPIRED
 
 
+async def test_an_expired_request_is_never_revived_whatever_it_may_be_moved_from(
+    store: Store, clock: StillClock
+) -> None:
+    await store.hold(held(), "x")
+    clock.pass_ms(300_000)
+    for _ in range(2):
+        late = await store.move_hold("h1", HoldState.APPROVED, frm=list(HoldState))
+        assert late is not None
+        assert late.state is HoldState.EXPIRED
+
+
 async def test_an_overdue_request_is_told_as_expired_before_anyone_moves_it(store: Store, clock: StillClock) -> None:
     await store.hold(held(), "x")
     clock.pass_ms(299_999)

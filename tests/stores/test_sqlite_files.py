@@ -319,6 +319,23 @@ async def test_a_step_that_fails_leaves_the_version_before(path: Path, monkeypat
     await store.close()
 
 
+async def test_a_start_is_tried_again_while_others_start(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[str] = []
+
+    def busy_at_first(db: sqlite3.Connection, name: str, now: int) -> None:
+        attempts.append(name)
+        if len(attempts) < 3:
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            raise error
+        migrate(db, name, now)
+
+    monkeypatch.setattr(sqlite, "migrate", busy_at_first)
+    store = await with_session(path)
+    assert len(attempts) == 3
+    await store.close()
+
+
 async def test_a_newer_file_is_refused_in_one_sentence_and_left_as_it_is(path: Path) -> None:
     await (await with_session(path)).close()
     with sqlite3.connect(path) as db:

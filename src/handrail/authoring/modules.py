@@ -6,6 +6,7 @@ was imported from a file that has changed since is made anew.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 import sys
@@ -44,6 +45,7 @@ def read_modules(names: tuple[str, ...], root: Path) -> Iterator[ToolSource | Br
     """The decorated tools of each module. `root`, the project's folder, is where modules are looked for first."""
     if names:
         look_in(root)
+        importlib.invalidate_caches()  # a module may have been written since its folder was last looked into
     for name in dict.fromkeys(names):
         yield from _read_module(name)
 

@@ -15,7 +15,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 from handrail.contract.definition import ToolDefinition, find_problems
-from handrail.contract.errors import JsonError
+from handrail.contract.errors import JsonError, SchemaError
+from handrail.schema.problems import find_schema_problems
 from handrail.schema.strict_json import parse_document
 
 Kind = Literal["directory", "function", "class"]
@@ -104,6 +105,12 @@ class ToolSource:
         if self.given is not None or not self.schema_is_json:
             return []
         return find_problems(self._parsed[0])
+
+    @cached_property
+    def schema_problems(self) -> Mapping[str, list[SchemaError]]:
+        """What stands against `parameters` and `outputSchema` as JSON Schemas, for those that are there."""
+        schemas = {name: (self.raw or {}).get(name) for name in ("parameters", "outputSchema")}
+        return {name: find_schema_problems(schema) for name, schema in schemas.items() if isinstance(schema, Mapping)}
 
     @cached_property
     def definition(self) -> ToolDefinition | None:

@@ -24,12 +24,28 @@ modules = []          # Python modules with decorated tools
 
 [registry]
 validators = "lazy"   # or "eager": compile every schema at start
+
+[store]
+url = "sqlite:///handrail.db"   # sessions, ledger, confirmations; "memory:" for a throw-away one
+
+[audit]
+directory = "audit"
+
+[policy.voice]        # what a turn may cost; 0 means no limit
+retrieval_calls = 2
+total_calls = 3
+
+[policy.text]
+retrieval_calls = 5
 """
 
 _GITIGNORE = """\
 # Written by `handrail build`, never edited, never committed.
 tool_registry.json
 tool_registry.*.jsonl
+# What a running project leaves behind.
+handrail.db*
+audit/
 __pycache__/
 .venv/
 """

@@ -6,6 +6,8 @@ Exit codes: 0 done, 1 the work failed, 2 wrong usage.
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -60,6 +62,22 @@ def nearest(name: str, known: Sequence[str]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # no answer is lost on a terminal that lacks a letter
+    try:
+        try:
+            return _dispatch(words)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has gone; what is still unwritten must not make the interpreter complain at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help())
         return 0
@@ -98,12 +116,6 @@ def _run(name: str, words: list[str]) -> int:
     except HandrailError as error:
         sys.stderr.write(f"handrail {name}: {error}\n")
         return 1
-    except BrokenPipeError:
-        # Whoever read our output has gone; closing stderr too keeps the interpreter from complaining at exit.
-        sys.stderr.close()
-        return 1
-    except KeyboardInterrupt:
-        return 130
 
 
 def _help() -> str:

@@ -1,4 +1,4 @@
-"""The audit log: what happened lately, what happened in a session or to a call, why, and whether the log can be trusted."""
+"""The audit log: what happened lately, in a session or to a call, why, and whether the log can be trusted."""
 
 from __future__ import annotations
 
@@ -112,7 +112,10 @@ def _verify(path: Path, options: Namespace) -> int:
 
 
 def _why(path: Path, options: Namespace) -> int:
-    found = explain(read_events(path), options.call)
+    events = list(read_events(path, call=options.call))
+    # Near ids, and what a person decided about a held call, are in lines that do not name the call.
+    enough = events and not any("confirmationId" in event for event in events)
+    found = explain(events if enough else read_events(path), options.call)
     if options.json:
         print_json({"found": found.found, "sentence": found.sentence})
     else:

@@ -13,7 +13,7 @@ from handrail.build.compiler import BuildPlan, BuildResult, build
 from handrail.build.diff import diff_registries, unbumped
 from handrail.build.watch import changes
 from handrail.build.writer import is_current, stamp_for, write
-from handrail.cli.output import print_json, progress_for
+from handrail.cli.output import authors_speak_aside, print_json, progress_for
 from handrail.cli.project import current_settings
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.errors import HandrailError, UsageError
@@ -54,7 +54,8 @@ def run(options: Namespace) -> int:
 
 
 def _once(plan: BuildPlan, options: Namespace) -> int:
-    result = build(plan, None if options.json else progress_for("building"))
+    with authors_speak_aside():
+        result = build(plan, None if options.json else progress_for("building"))
     broken = _breaking(result, options.against)
     failed = bool(result.errors or broken or (options.strict and result.warnings))
     written = False

@@ -11,11 +11,12 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from handrail.app import Runtime, open_registry, open_runtime
-from handrail.cli.output import print_json
+from handrail.cli.output import authors_speak_aside, print_json
 from handrail.cli.project import current_settings
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.runtime.session import Session
+from handrail.schema.strict_json import MAX_ARGUMENT_BYTES
 
 EXAMPLES = """examples:
   handrail call lookup_order --args '{"id": "A-1001"}'
@@ -37,18 +38,20 @@ def configure(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     settings = current_settings()
     registry = open_registry(settings, options.registry)
-    text = sys.stdin.read() if options.args == "-" else options.args
-    response = asyncio.run(_call(open_runtime(settings, registry), options, text))
+    # As bytes, and no more than can be right: whether they are text is for the pipeline to say.
+    args = sys.stdin.buffer.read(MAX_ARGUMENT_BYTES + 1) if options.args == "-" else options.args
+    with authors_speak_aside():
+        response = asyncio.run(_call(open_runtime(settings, registry), options, args))
     print_json(response.to_dict())
     return 0 if response.ok else 1
 
 
-async def _call(runtime: Runtime, options: Namespace, text: str) -> ToolResponse:
+async def _call(runtime: Runtime, options: Namespace, args: str | bytes) -> ToolResponse:
     """One call is one turn of a session of its own."""
     async with runtime:
         session = await runtime.open_session(mode=options.mode, user=options.user)
         await session.begin_turn()
-        response = await session.call(options.name, text)
+        response = await session.call(options.name, args)
         held = response.error is not None and response.error.type is ErrorType.CONFIRMATION_REQUIRED
         if held and (options.yes or sys.stdin.isatty()):
             response = await _asked(runtime, session, options.yes) or response

@@ -14,9 +14,10 @@ from handrail.app import build_plan, open_registry
 from handrail.build.compiler import build
 from handrail.build.scaffold import SCHEMA_COPY, editor_schema
 from handrail.build.writer import is_current
-from handrail.cli.output import print_json
+from handrail.cli.output import authors_speak_aside, print_json
 from handrail.cli.project import current_settings
 from handrail.contract.errors import HandrailError
+from handrail.registry.registry import environment_from
 from handrail.settings import FILE, Settings
 
 EXAMPLES = "examples:\n  handrail doctor\n  handrail doctor --json"
@@ -52,7 +53,7 @@ def _checks() -> Iterator[Check]:
         except PackageNotFoundError:
             yield Check(name, False, f"not installed; install it with `pip install {name}`")
     yield Check("sqlite", sqlite3.sqlite_version_info >= (3, 35), f"{sqlite3.sqlite_version} (3.35 or newer is needed)")
-    yield Check("environment", True, os.environ.get("HANDRAIL_ENV", "development"))
+    yield _environment()
     try:
         settings = current_settings()
     except HandrailError as error:
@@ -63,12 +64,20 @@ def _checks() -> Iterator[Check]:
     yield from _project_checks(settings)
 
 
+def _environment() -> Check:
+    try:
+        return Check("environment", True, environment_from(os.environ.get("HANDRAIL_ENV")))
+    except HandrailError as error:
+        return Check("environment", False, str(error))
+
+
 def _project_checks(settings: Settings) -> Iterator[Check]:
     if not settings.tools_path.is_dir() and not settings.tools_modules:
         yield Check("tools", False, f'no folder "{settings.tools_directory}"; `handrail init` makes a project')
         return
     try:
-        result = build(build_plan(settings))
+        with authors_speak_aside():
+            result = build(build_plan(settings))
     except HandrailError as error:
         yield Check("tools", False, str(error))
         return
@@ -94,7 +103,7 @@ def _project_checks(settings: Settings) -> Iterator[Check]:
             yield Check("handlers", False, str(error))
     copy = settings.project / SCHEMA_COPY
     if copy.is_file():
-        same = copy.read_text(encoding="utf-8") == editor_schema()
+        same = copy.read_bytes() == editor_schema().encode()
         yield Check(
             "editor",
             same,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
@@ -23,5 +24,5 @@ def run(options: Namespace) -> int:
         print_json({"project": options.folder, "written": written})
         return 0
     print(f'Made the project "{options.folder}": {", ".join(written)}')
-    print("Next: " + (f"cd {options.folder} && " if options.folder != "." else "") + "handrail new NAME")
+    print("Next: " + (f"cd {shlex.quote(options.folder)} && " if options.folder != "." else "") + "handrail new NAME")
     return 0

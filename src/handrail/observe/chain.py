@@ -1,9 +1,10 @@
 """The form of an audit line and of the chain of hashes; the writer and the verifier both speak it from here.
 
-A line is one JSON object that starts with `event`, `ts` and `seq`, then has the event's fields. Lines are sealed in small
-groups: the last one of a group ends in `"hash"`, which covers the hash before it and every byte since, up to the hash
-itself. A line that was flushed alone is a group of one, so its hash is `H(previous hash + line without its hash)`. `H` is
-SHA-256, or HMAC-SHA-256 where there is a key. Groups exist because a hash per line would cost more than the line.
+A line is one JSON object that starts with `event`, `ts` and `seq`, then has the event's fields. Lines are sealed in
+small groups: the last one of a group ends in `"hash"`, which covers the hash before it and every byte since, up to
+the hash itself. A line that was flushed alone is a group of one, so its hash is `H(previous hash + line without its
+hash)`. `H` is SHA-256, or HMAC-SHA-256 where there is a key. Groups exist because a hash per line would cost more
+than the line.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def _encode_value(value: object) -> bytes:
 
 
 def plain(value: object) -> object:
-    """What stands for a value that JSON does not know. Only its type is told of a foreign object: its text may hold secrets."""
+    """What stands for a value that JSON does not know. Of a foreign object only its type: its text may hold secrets."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, (set, frozenset)):

@@ -1,9 +1,10 @@
-"""One process's chain of audit files in a directory: renders and seals lines, appends them, rotates, writes checkpoints.
+"""One process's chain of audit files in a directory: renders and seals lines, appends them, rotates, writes
+checkpoints.
 
-A write that the disk cut short is finished, byte for byte, before anything else is written, so a full disk leaves no hole:
-the file is torn until there is room again, and whole afterwards. Checkpoints, the (count, head) of the chain, are lines of
-the file and are also kept in `checkpoints.jsonl`, which all processes append to: that is how a cut tail or a deleted file
-is found.
+A write that the disk cut short is finished, byte for byte, before anything else is written, so a full disk leaves no
+hole: the file is torn until there is room again, and whole afterwards. Checkpoints, the (count, head) of the chain,
+are lines of the file and are also kept in `checkpoints.jsonl`, which all processes append to: that is how a cut tail
+or a deleted file is found.
 """
 
 from __future__ import annotations
@@ -156,8 +157,7 @@ class ChainWriter:
             self._next_file()
 
     def _next_file(self) -> None:
-        part = f"-{self._part + 1:04}" if self._part else ""
-        name = f"audit-{self._chain}{part}.jsonl"
+        name = f"audit-{self._chain}-{self._part + 1:06}.jsonl"
         anchor = self._anchor()
         fresh = Appender(self._directory / name, shared=False)
         previous, self._file, self._part = self._file, fresh, self._part + 1

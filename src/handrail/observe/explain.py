@@ -1,5 +1,5 @@
-"""Tells in one sentence what became of a call and why: which gate refused it, by which rule and value, or that it ran, was
-replayed, held, approved or declined. Reads nothing but the call's lines in the audit log.
+"""Tells in one sentence what became of a call and why: which gate refused it, by which rule and value, or that it
+ran, was replayed, held, approved or declined. Reads nothing but the call's lines in the audit log.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def explain(events: Iterable[Mapping[str, Any]], call_id: str) -> Explanation:
     holds: set[str] = set()
     for event in events:
         hold = event.get("confirmationId")
-        if matches(event, call=call_id) or (hold is not None and hold in holds):
+        if matches(event, call=call_id) or (isinstance(hold, str) and hold in holds):
             if isinstance(hold, str):
                 holds.add(hold)
             tool = tool or str(event.get("toolId") or "")

@@ -1,5 +1,6 @@
-"""Counts what happens: per tool calls, errors, durations and response sizes; per session calls, turns and context. Recording
-only stores numbers; averages and percentiles, over the last 1,000 calls of a tool, are worked out when somebody reads.
+"""Counts what happens: per tool calls, errors, durations and response sizes; per session calls, turns and context.
+Recording only stores numbers; averages and percentiles, over the last 1,000 calls of a tool, are worked out when
+somebody reads.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Reads an audit directory back: all processes' files as one stream of events in order of time, the newest few, or what is
-being written now. Torn tails are passed over; finding them is the verifier's work.
+"""Reads an audit directory back: all processes' files as one stream of events in order of time, the newest few, or
+what is being written now. Torn tails are passed over; finding them is the verifier's work.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,7 +30,7 @@ def read_events(
     event: str | None = None,
     limit: int | None = None,
 ) -> Iterator[Event]:
-    """The events of a directory in order of time; `call` is a call's id or its key. At most `limit`, from the oldest."""
+    """The events of a directory in order of time; `call` is a call's id or key. At most `limit`, oldest first."""
     wanted = [value for value in (session, call, tool, event) if value is not None]
     # A line that does not hold the text cannot hold the event: most lines need no decoding.
     needles = [encode_name(value) for value in wanted if value.isascii()]
@@ -87,23 +88,25 @@ class Follower:
 
 
 def _merged(files: Iterable[Path], needles: list[bytes]) -> Iterator[Event]:
-    # A file is opened when its first event is due: only processes that overlap in time are open together.
-    waiting = sorted(((_start(file), str(file)) for file in files), reverse=True)
-    heap: list[tuple[str, str, Event, Iterator[Event]]] = []
+    """The events of all chains by time; those of one chain always in the order in which they were written."""
+    # A chain is opened when its first event is due: only processes that overlap in time are open together.
+    chains = [list(parts) for _, parts in groupby(files, key=lambda file: file.name.rpartition("-")[0])]
+    waiting = sorted(((_start(parts[0]), number) for number, parts in enumerate(chains)), reverse=True)
+    heap: list[tuple[str, int, Event, Iterator[Event]]] = []
 
-    def push(name: str, stream: Iterator[Event]) -> None:
+    def push(number: int, stream: Iterator[Event]) -> None:
         for item in stream:
-            heapq.heappush(heap, (item["ts"], name, item, stream))
+            heapq.heappush(heap, (item["ts"], number, item, stream))
             return
 
     while heap or waiting:
         while waiting and (not heap or waiting[-1][0] <= heap[0][0]):
-            _, name = waiting.pop()
-            push(name, _events(Path(name), needles))
+            _, number = waiting.pop()
+            push(number, _events(chains[number], needles))
         if heap:
-            _, name, item, stream = heapq.heappop(heap)
+            _, number, item, stream = heapq.heappop(heap)
             yield item
-            push(name, stream)
+            push(number, stream)
 
 
 def _start(file: Path) -> str:
@@ -112,9 +115,10 @@ def _start(file: Path) -> str:
     return str(first["ts"]) if first else ""
 
 
-def _events(file: Path, needles: list[bytes]) -> Iterator[Event]:
-    with file.open("rb") as stream:
-        yield from _decoded(line for line in stream if all(needle in line for needle in needles))
+def _events(files: Iterable[Path], needles: list[bytes]) -> Iterator[Event]:
+    for file in files:
+        with file.open("rb") as stream:
+            yield from _decoded(line for line in stream if all(needle in line for needle in needles))
 
 
 def _decoded(lines: Iterable[bytes]) -> Iterator[Event]:

@@ -1,6 +1,6 @@
 """Masks what must not reach the audit log: argument values that a tool's schema marks `writeOnly`, and names from the
-configuration, at any depth. A redactor is compiled once per tool; a tool that has nothing to hide gets None, and its calls
-pay nothing. In doubt, where several subschemas may apply to a value, it is masked.
+configuration, at any depth. A redactor is compiled once per tool; a tool that has nothing to hide gets None, and its
+calls pay nothing. In doubt, where several subschemas may apply to a value, it is masked.
 """
 
 from __future__ import annotations

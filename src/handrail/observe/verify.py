@@ -1,6 +1,7 @@
-"""Proves an audit directory: an edited, missing, inserted or reordered line, a torn or cut tail, a deleted or copied file.
-Without a key whoever can write the files can also compute every hash anew; with one, a re-stamped chain is found. Cuts and
-deletions are found through `checkpoints.jsonl`: a copy of it elsewhere finds them even if it was cut as well.
+"""Proves an audit directory: an edited, missing, inserted or reordered line, a torn or cut tail, a deleted or copied
+file. Without a key whoever can write the files can also compute every hash anew; with one, a re-stamped chain is
+found. Cuts and deletions are found through `checkpoints.jsonl`: a copy of it elsewhere finds them even if it was cut
+as well.
 """
 
 from __future__ import annotations

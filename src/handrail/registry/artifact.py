@@ -91,14 +91,6 @@ def read_providers(artifact: Artifact) -> bytes:
     return raw
 
 
-def inside(root: Path, relative: str) -> Path:
-    """A path below `root`; `ArtifactError` if it leads anywhere else."""
-    parts = PurePosixPath(relative)
-    if parts.is_absolute() or ".." in parts.parts or not parts.parts or "\\" in relative:
-        raise ArtifactError(f'The handler path "{relative}" leads out of the tools directory; {_mend()}')
-    return root.joinpath(*parts.parts)
-
-
 def _read(path: Path) -> bytes:
     try:
         if path.stat().st_size > MAX_ARTIFACT_BYTES:

@@ -22,7 +22,6 @@ from typing import Any, Literal
 from handrail.authoring.decorator import ToolComponent, definition_of
 from handrail.authoring.modules import module_of, module_source
 from handrail.contract.errors import ArtifactError, HandlerChanged, RegistryError
-from handrail.registry.artifact import inside
 
 Kind = Literal["directory", "function", "class"]
 
@@ -66,17 +65,17 @@ class HandlerCode:
             ) from error
 
 
-def verified_code(entry: Mapping[str, Any], root: Path, *, production: bool) -> HandlerCode:
+def verified_code(entry: Mapping[str, Any], root: str, *, production: bool) -> HandlerCode:
     """The handler's bytes, read once and checked against the hashes in the artifact."""
     handler = entry["handler"]
     tool_id, kind = entry["toolId"], handler["kind"]
     hashes: Mapping[str, str] = handler["files"]
     if kind == "directory":
-        folder = inside(root, handler["folder"])
-        sources = {name: _read_beside(folder, name, tool_id) for name in hashes}
+        folder = f"{root}/{_one_step(handler['folder'], tool_id)}"
+        sources = {name: _read_beside(folder, _one_step(name, tool_id), tool_id) for name in hashes}
     else:
         sources = {handler["module"]: _read_module(handler["module"], tool_id)}
-        folder = Path(handler["module"])
+        folder = handler["module"]
     for name, expected in hashes.items():
         if sha256(sources[name]).hexdigest() != expected:
             raise HandlerChanged(_changed(tool_id, name, production))
@@ -84,7 +83,7 @@ def verified_code(entry: Mapping[str, Any], root: Path, *, production: bool) -> 
         tool_id=tool_id,
         kind=kind,
         sources=sources,
-        place=str(folder),
+        place=folder,
         module=handler.get("module", ""),
         name=handler.get("name", ""),
         digest=entry["hash"],
@@ -98,9 +97,14 @@ def _changed(tool_id: str, name: str, production: bool) -> str:
     return f"{what}; run `handrail build` to take the change in."
 
 
-def _read_beside(folder: Path, name: str, tool_id: str) -> bytes:
-    if "/" in name or "\\" in name or name.startswith("."):
-        raise ArtifactError(f'The handler file "{name}" of "{tool_id}" leads out of its folder; run `handrail build`.')
+def _one_step(name: str, tool_id: str) -> str:
+    """A name that stays where it is put: no path, nothing hidden."""
+    if "/" in name or "\\" in name or name.startswith(".") or not name:
+        raise ArtifactError(f'The handler path "{name}" of "{tool_id}" leads out of its folder; run `handrail build`.')
+    return name
+
+
+def _read_beside(folder: str, name: str, tool_id: str) -> bytes:
     try:
         # O_NOFOLLOW on both steps: what was hashed was no link, so a link here was put there since. O_NONBLOCK: nor was
         # it a pipe, on which opening would wait for ever.
@@ -116,7 +120,7 @@ def _read_beside(folder: Path, name: str, tool_id: str) -> bytes:
             os.close(handle)
     except OSError as error:
         raise ArtifactError(
-            f'The handler of "{tool_id}" cannot be read at "{folder.name}/{name}" ({error.strerror}); run `handrail build`.'
+            f'The handler of "{tool_id}" cannot be read at "{Path(folder).name}/{name}" ({error.strerror}); run `handrail build`.'
         ) from None
 
 

@@ -131,9 +131,10 @@ def _read(path: Path, environment: Environment, validators: str, compiler: Schem
     try:
         artifact = read_artifact(path)
         production = environment == "production"
+        root = str(artifact.tools_root)
         tools = {
             entry["toolId"]: LoadedTool(
-                entry, verified_code(entry, artifact.tools_root, production=production), compiler
+                entry, verified_code(entry, root, production=production), compiler
             )
             for entry in artifact.entries
         }

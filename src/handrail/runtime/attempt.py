@@ -9,6 +9,7 @@ from handrail.contract.call import Call
 from handrail.contract.errors import ErrorType
 
 if TYPE_CHECKING:
+    from handrail.contract.store import LedgerRow
     from handrail.runtime.plan import ToolPlan
     from handrail.runtime.session import Session
     from handrail.runtime.turn import Turn
@@ -27,6 +28,27 @@ class Refusal(NamedTuple):
     suggestion: str | None = None
     details: Sequence[Mapping[str, Any]] = ()
     retryable: bool = False
+
+
+class Write:
+    """What only a writing or held call needs to know on its way."""
+
+    __slots__ = ("fence", "interruptions", "key", "left", "taken", "takeover", "uncertain")
+
+    def __init__(self, interruptions: int) -> None:
+        self.key = ""
+        """The ledger key."""
+        self.fence = 0
+        self.taken: set[int] = set()
+        """Where its ordinal was taken, and is given back to if the call does not come to a claim."""
+        self.takeover: LedgerRow | None = None
+        """The execution that a dead process left, which this call goes on with."""
+        self.interruptions = interruptions
+        """The user's interruptions before this call."""
+        self.left = False
+        """The caller has gone away."""
+        self.uncertain = False
+        """The handler did not end in a way that tells what it has done."""
 
 
 class Attempt:
@@ -50,6 +72,7 @@ class Attempt:
         "session",
         "started",
         "turn",
+        "write",
     )
 
     def __init__(self, session: Session, call: Call, plan: ToolPlan, turn: Turn, started: float) -> None:
@@ -70,6 +93,7 @@ class Attempt:
         self.repaired = False
         self.charged = False
         self.interrupted = False
+        self.write: Write | None = None
 
 
 Gate = Callable[[Attempt], "Refusal | None"]

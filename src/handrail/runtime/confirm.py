@@ -7,6 +7,7 @@ tool, tool output or model text leads here. Approving is necessary, not sufficie
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from hashlib import sha256
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -16,13 +17,14 @@ import orjson
 from handrail.contract.call import Call
 from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType, SchemaError
-from handrail.contract.store import Alias, Hold, HoldState, LedgerState
-from handrail.runtime.attempt import Attempt, Refusal
-from handrail.runtime.keys import args_digest, ledger_key
+from handrail.contract.store import Hold, HoldState, LedgerState, StoreUnavailable
+from handrail.runtime.attempt import Attempt, Refusal, Write
+from handrail.runtime.gates import budget
+from handrail.runtime.keys import args_digest
 from handrail.runtime.pipeline import failure_from
 from handrail.runtime.preview import render
+from handrail.runtime.recorded import declined, settle_from_row
 from handrail.runtime.replays import Entry
-from handrail.runtime.writing import declined, settle_from_row
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 OPEN = (HoldState.PENDING, HoldState.APPROVED)
 _POLL_SECONDS = 0.1
+_PREVIEW_SECONDS = 5.0
 
 
 class Confirmations:
@@ -54,58 +57,86 @@ class Confirmations:
             self.core.log.warning("%s", error)
             return True
 
-    async def hold(self, attempt: Attempt) -> ToolResponse:
+    async def hold(self, attempt: Attempt, entry: Entry) -> ToolResponse:
         """Hold the call, ask the user's channel, and tell the model that it waits."""
         session, plan = attempt.session, attempt.plan
+        pair = (plan.tool_id, attempt.digest)
         token = secrets.token_urlsafe(32)
         seconds = session.limits.confirmation_seconds
-        expires = await self.core.store.now() + seconds * 1000
-        asked = await self.core.store.hold(await self._new_hold(attempt, expires), token_hash(token))
-        entry = Entry(plan.tool_id, attempt.raw_digest, ledger_key=asked.ledger_key, hold_id=asked.hold_id)
-        session.holds[(plan.tool_id, attempt.digest)] = (asked, entry)
+        new = await self._new_hold(attempt, await self.core.store.now() + seconds * 1000)
+        self.core.crash("before_hold")
+        asked = await self.core.store.hold(new, token_hash(token))
+        self.core.crash("after_hold")
+        if session.writes.get(new.ledger_key) is entry:
+            del session.writes[new.ledger_key]
+        there = session.holds.get(pair)
+        if asked.hold_id != new.hold_id:
+            budget.give_back(attempt)  # somebody has asked for the same meanwhile, and has paid for it
+        if there is not None and there[0].hold_id == asked.hold_id:
+            entry = there[1]
+        entry.hold_id, entry.ledger_key, entry.kept = asked.hold_id, asked.ledger_key, True
+        session.holds[pair] = (asked, entry)
         if attempt.key.startswith("provider:"):
             session.calls_by_id[attempt.key] = entry
-        attempt.turn.ordinals[(plan.tool_id, attempt.digest)] = attempt.ordinal
+        limit = plan.definition.rate_limit
+        if limit is not None and plan.writes and limit.scope == "user":
+            self.core.rates.write_behind(session, plan.tool_id, limit)  # no claim will carry this unit
         self.announce(session, asked, token)
         self.core.audit_hold("confirmation_wanted", session, asked, attempt.call.call_id)
         return self._held_answer(attempt, asked)
 
     async def again(self, attempt: Attempt, entry: Entry) -> ToolResponse:
-        """The same call while it is held."""
-        for hold, known in attempt.session.holds.values():
-            if known is entry or hold.hold_id == entry.hold_id:
-                answer = await self.answered_from(attempt, hold, known)
-                if answer is not None:
-                    return answer
-        message = "The request for a confirmation has expired."
-        return self.core.pipeline.refuse(
-            attempt, Refusal("confirmation", ErrorType.CONFLICT, message, rule="expired"), free=True
-        )
+        """The same call, by its id, while it is held, or after its request was closed."""
+        hold = await self.core.store.hold_by_id(entry.hold_id or "")
+        if hold is None:
+            message = "The request for a confirmation is no longer kept."
+            refusal = Refusal("confirmation", ErrorType.CONFLICT, message, rule="expired")
+            return self.core.pipeline.refuse(attempt, refusal, free=True)
+        if hold.state in OPEN:
+            return self._held_answer(attempt, hold)
+        if hold.state is HoldState.CONSUMED:
+            await self._outcome(entry, hold.ledger_key, attempt.session.limits.wait_seconds)
+            return await self.core.pipeline.await_outcome(attempt, entry)
+        if hold.state is HoldState.DECLINED:
+            return self.core.pipeline.refuse(attempt, declined(hold.tool), free=True)
+        failure = _closed(hold).error
+        assert failure is not None
+        refusal = Refusal("confirmation", failure.type, failure.message, rule=hold.state.value)
+        return self.core.pipeline.refuse(attempt, refusal, free=True)
 
     async def answered_from(self, attempt: Attempt, hold: Hold, entry: Entry) -> ToolResponse | None:
         """The answer that an open or carried-out confirmation gives to an identical call; None if it gives none any more."""
         session = attempt.session
         pair = (hold.tool, hold.args_digest)
         stored = await self.core.store.hold_by_id(hold.hold_id)
-        now = await self.core.store.now()
-        if stored is None or (stored.expires_at <= now and not (entry.settled and stored.state in OPEN)):
-            session.holds.pop(pair, None)
-            return None
-        if stored.state is HoldState.PENDING or (stored.state is HoldState.APPROVED and not entry.settled):
+        if stored is not None and stored.state in OPEN:
+            await self._same_hold(attempt, stored, entry)
             return self._held_answer(attempt, stored)
-        if stored.state is HoldState.CONSUMED:
-            if not entry.settled:
+        if (
+            stored is not None
+            and stored.state is HoldState.CONSUMED
+            and stored.expires_at > await self.core.store.now()
+        ):
+            if entry.unknown or not (entry.settled or hold.ledger_key in session.writes):
                 await self._outcome(entry, hold.ledger_key, session.limits.wait_seconds)
-            answer = await self.core.pipeline.await_outcome(attempt, entry)
-            error = answer.error
-            if error is not None and not error.partial_side_effects and error.type is not ErrorType.IN_PROGRESS:
-                session.holds.pop(pair, None)  # it failed without effects, so it was not carried out
-                return None if not attempt.key or attempt.call.call_id is None else answer
-            return answer
-        if stored.state is HoldState.DECLINED and pair in attempt.turn.declined:
-            return self.core.pipeline.refuse(attempt, declined(hold.tool), free=True)
-        session.holds.pop(pair, None)
+            failure = entry.response[0].error if entry.response is not None else None
+            if failure is None or failure.partial_side_effects:
+                if entry.settled:
+                    await self._same_hold(attempt, stored, entry)
+                return await self.core.pipeline.await_outcome(attempt, entry)
+            # It failed without effects, so it was not carried out: a person is asked anew.
+        if stored is not None and stored.state is HoldState.DECLINED and not entry.settled:
+            self._declined(session, stored, entry)  # by somebody who reached another process
+        if session.holds.get(pair, (None, None))[1] is entry:
+            del session.holds[pair]
         return None
+
+    async def _same_hold(self, attempt: Attempt, hold: Hold, entry: Entry) -> None:
+        """Another id for a call that is held, or was: it stands for the same request from now on."""
+        if attempt.key.startswith("provider:") and attempt.session.calls_by_id.get(attempt.key) is not entry:
+            attempt.session.calls_by_id[attempt.key] = entry
+            key = hold.ledger_key if hold.state is HoldState.CONSUMED else None
+            await self.core.earlier.remember_id(attempt, key, hold.hold_id)
 
     async def approve(self, hold_id: str, token: str) -> ToolResponse:
         """A person said yes. The outcome of the held call, whoever runs it; or why it does not run."""
@@ -116,31 +147,50 @@ class Confirmations:
                 {"confirmationId": hold_id, "ok": False, "errorType": "NOT_FOUND", "gate": "confirmation"},
             )
             return _failure(ErrorType.NOT_FOUND, "There is no such confirmation request.")
+        if hold.state is HoldState.CONSUMED:
+            return await self._carried_out(hold)
+        if hold.state not in OPEN:
+            return _closed(hold)
         session = await self.core.session_for(hold)
         if session is None:
             return _failure(ErrorType.SESSION_INACTIVE, "The session has ended.")
-        if hold.state is HoldState.CONSUMED:
-            return await self._carried_out(session, hold)
-        if hold.state not in OPEN:
-            return _closed(hold)
         attempt, refusal = self._checked_again(session, hold)
         if refusal is not None:
             if refusal.rule == "superseded":
                 await self._supersede(session, hold)
-            self.core.audit_hold("confirmation_refused", session, hold, None, refusal)
-            return ToolResponse(False, None, failure_from(refusal), (), {"toolId": hold.tool})
+            return self._refused(session, hold, refusal)
+        assert attempt is not None
+        self.core.crash("before_approve")
         moved = await self.core.store.move_hold(hold_id, HoldState.APPROVED, frm=OPEN)
+        self.core.crash("after_approve")
         if moved is None or moved.state is not HoldState.APPROVED:
             if moved is not None and moved.state is HoldState.CONSUMED:
-                return await self._carried_out(session, moved)
+                return await self._carried_out(moved)
             return _closed(moved or hold)
         self.core.audit_hold("confirmation_approved", session, hold, None)
         if not self.core.has_connection(session):
-            taken = await self._left_to_owner(session, hold)
+            taken = await self._left_to_owner(session, moved)
             if taken is not None:
                 return taken
-        assert attempt is not None
-        return await self.carry_out(session, attempt, moved)
+        answer = await self.carry_out(session, attempt, moved)
+        await self._reopen_if_refused(session, moved)
+        return answer
+
+    def _refused(self, session: Session, hold: Hold, refusal: Refusal) -> ToolResponse:
+        self.core.audit_hold("confirmation_refused", session, hold, None, refusal)
+        return ToolResponse(False, None, failure_from(refusal), (), {"toolId": hold.tool})
+
+    async def _reopen_if_refused(self, session: Session, hold: Hold) -> None:
+        """The claim was refused (blocked, switched off): the approver was told, and nothing runs later by itself."""
+        known = session.holds.get((hold.tool, hold.args_digest))
+        if known is not None and known[1].settled:
+            return
+        try:
+            stored = await self.core.store.hold_by_id(hold.hold_id)
+            if stored is not None and stored.state is HoldState.APPROVED:
+                await self.core.store.move_hold(hold.hold_id, HoldState.PENDING, frm=(HoldState.APPROVED,))
+        except StoreUnavailable as error:
+            self.core.log.warning("A confirmation that was not carried out could not be opened again: %s", error)
 
     async def decline(self, hold_id: str, token: str) -> ToolResponse:
         """A person said no: that is the answer for the rest of the turn."""
@@ -150,57 +200,82 @@ class Confirmations:
         moved = await self.core.store.move_hold(hold_id, HoldState.DECLINED, frm=(HoldState.PENDING,))
         if moved is None or moved.state is not HoldState.DECLINED:
             return _closed(moved or hold)
-        answer = ToolResponse(False, None, failure_from(declined(hold.tool)), (), {"toolId": hold.tool})
         session = await self.core.session_for(hold)
         if session is not None:
             pair = (hold.tool, hold.args_digest)
-            if session.turn is not None:
-                session.turn.declined.add(pair)
-                session.dirty = True
             known = session.holds.get(pair)
-            if known is not None:
-                known[1].settle(answer, b"")
-            self.core.audit_hold("confirmation_declined", session, hold, None)
-            self.core.deliver(session, _call_id(hold), hold.tool, answer, hold_id=hold_id)
-        return answer
+            entry = known[1] if known is not None else Entry(hold.tool, "", hold_id=hold_id)
+            self._declined(session, moved, entry)
+        return _declined_answer(hold)
+
+    def _declined(self, session: Session, hold: Hold, entry: Entry) -> None:
+        """A person said no: told once, and the answer to identical calls for the rest of the turn."""
+        if session.turn is not None:
+            session.turn.declined.add((hold.tool, hold.args_digest))
+            session.dirty = True
+        answer = _declined_answer(hold)
+        entry.settle(answer, b"")
+        self.core.audit_hold("confirmation_declined", session, hold, None)
+        self._tell(session, hold, entry, answer)
+
+    def _tell(self, session: Session, hold: Hold, entry: Entry, answer: ToolResponse) -> None:
+        """The late envelope, once."""
+        if not entry.told:
+            entry.told = True
+            self.core.deliver(session, _call_id(hold), hold.tool, answer, hold_id=hold.hold_id)
 
     async def carry_out(self, session: Session, attempt: Attempt, hold: Hold) -> ToolResponse:
         """Run an approved call: once, whoever else tries. Its late envelope goes to the session's events."""
         pair = (hold.tool, hold.args_digest)
         known = session.holds.get(pair)
-        answer = await self.core.writing.carry_out(attempt, hold)
-        written = session.writes.get(hold.ledger_key)
-        entry = (
-            known[1]
-            if known is not None
-            else Entry(hold.tool, hold.raw_args, ledger_key=hold.ledger_key, hold_id=hold.hold_id)
-        )
-        if written is not None and written.response is not None and not entry.settled:
-            entry.settle(*written.response)
-            session.holds[pair] = (hold, entry)
-            self.core.deliver(session, _call_id(hold), hold.tool, answer, hold_id=hold.hold_id)
+        if known is None:
+            raw = hold.alias.raw_digest if hold.alias else ""
+            known = (hold, Entry(hold.tool, raw, ledger_key=hold.ledger_key, hold_id=hold.hold_id))
+            session.holds[pair] = known
+        entry = known[1]
+        answer = await self.core.writing.carry_out(attempt, hold, entry)
+        if entry.response is not None:
+            self._tell(session, hold, entry, answer)
         return answer
 
-    async def run_approved(self, session: Session) -> None:
-        """Carry out what was approved in another process: this one has the session's connection."""
-        for hold in await self.core.store.holds(session.id, (HoldState.APPROVED,)):
-            attempt, refusal = self._checked_again(session, hold)
-            if attempt is not None and refusal is None and hold.ledger_key not in session.writes:
-                await self.carry_out(session, attempt, hold)
+    async def follow(self, session: Session) -> None:
+        """What became of held calls in other processes. This one has the session's connection: it runs what was approved
+        there, and tells the model what was carried out or declined there."""
+        for hold, entry in list(session.holds.values()):
+            if entry.settled or hold.ledger_key in session.writes:
+                continue
+            stored = await self.core.store.hold_by_id(hold.hold_id)
+            if stored is None or stored.state in (HoldState.EXPIRED, HoldState.SUPERSEDED):
+                session.holds.pop((hold.tool, hold.args_digest), None)
+            elif stored.state is HoldState.APPROVED:
+                attempt, refusal = self._checked_again(session, stored)
+                if attempt is not None and refusal is None:
+                    self.core.spawn(self.carry_out(session, attempt, stored))
+            elif stored.state is HoldState.DECLINED and not entry.settled:
+                self._declined(session, stored, entry)
+            elif stored.state is HoldState.CONSUMED:
+                row = await self.core.store.ledger_row(hold.ledger_key)
+                if row is not None and row.state is not LedgerState.RUNNING:
+                    settle_from_row(entry, row)
+                    self._tell(session, stored, entry, entry.replay())
 
-    async def restore(self, session: Session) -> None:
+    async def restore(self, session: Session, before: Mapping[tuple[str, str], tuple[Hold, Entry]]) -> None:
         """After a resume: open requests go to the user's channel again; those whose tool changed are superseded."""
         for hold in await self.core.store.holds(session.id, (*OPEN, HoldState.CONSUMED)):
+            pair = (hold.tool, hold.args_digest)
             tool = session.snapshot.get(hold.tool)
             if hold.state in OPEN and (tool is None or tool.hash != hold.tool_hash):
                 await self._supersede(session, hold)
                 continue
-            entry = Entry(
-                hold.tool, hold.alias.raw_digest if hold.alias else "", ledger_key=hold.ledger_key, hold_id=hold.hold_id
-            )
-            session.holds[(hold.tool, hold.args_digest)] = (hold, entry)
+            kept = before.get(pair)
+            if kept is not None and kept[0].hold_id == hold.hold_id:
+                entry = kept[1]
+            else:
+                raw = hold.alias.raw_digest if hold.alias else ""
+                entry = Entry(hold.tool, raw, ledger_key=hold.ledger_key, hold_id=hold.hold_id)
+            session.holds[pair] = (hold, entry)
             if hold.alias is not None:
-                session.calls_by_id.setdefault(hold.alias.call_id, entry)
+                session.calls_by_id[hold.alias.call_id] = entry
             if hold.state is HoldState.PENDING:
                 await self.announce_again(session, hold)
 
@@ -215,12 +290,8 @@ class Confirmations:
 
     async def _new_hold(self, attempt: Attempt, expires: int) -> Hold:
         session, plan = attempt.session, attempt.plan
+        assert attempt.write is not None
         hold_id = "conf_" + secrets.token_hex(12)
-        key = ledger_key(session.tenant, session.id, attempt.turn.number, plan.tool_id, attempt.digest, attempt.ordinal)
-        alias = None
-        if attempt.key.startswith("provider:"):
-            raw = self.core.digest_of(attempt.raw_digest)
-            alias = Alias(call_id=attempt.key, tool=plan.tool_id, raw_digest=raw, ledger_key=None, hold_id=hold_id)
         return Hold(
             hold_id=hold_id,
             tenant=session.tenant,
@@ -234,10 +305,10 @@ class Confirmations:
             raw_args=attempt.raw_digest.decode(),
             preview=await self._preview(attempt),
             channel=plan.definition.confirmation_channel,
-            ledger_key=key,
+            ledger_key=attempt.write.key,
             ordinal=attempt.ordinal,
             expires_at=expires,
-            alias=alias,
+            alias=self.core.writing.alias(attempt, None, hold_id),
             repaired=attempt.repaired,
         )
 
@@ -248,10 +319,14 @@ class Confirmations:
         if hook is not None:
             try:
                 context = self.core.pipeline.context(attempt, None)
-                facts = await self.core.runner.call_hook(hook, orjson.loads(attempt.canonical), context)
+                seconds = min(_PREVIEW_SECONDS, attempt.plan.timeout)
+                facts = await self.core.runner.call_hook(hook, orjson.loads(attempt.canonical), context, seconds)
             except Exception as error:  # noqa: BLE001  # an author's code may raise anything
                 self.core.log.warning("The preview of %s failed: %s", attempt.plan.tool_id, error)
-        return render(attempt.plan.definition, attempt.args, facts)
+        redact = attempt.plan.redact
+        return render(
+            attempt.plan.definition, attempt.args, facts, attempt.args if redact is None else redact(attempt.args)
+        )
 
     def _held_answer(self, attempt: Attempt, hold: Hold) -> ToolResponse:
         duration = (perf_counter() - attempt.started) * 1000
@@ -315,6 +390,7 @@ class Confirmations:
                 rule="superseded",
             )
         attempt.ordinal = hold.ordinal
+        attempt.write = Write(session.interruptions)
         attempt.key = hold.alias.call_id if hold.alias else ""
         return attempt, None
 
@@ -329,15 +405,18 @@ class Confirmations:
         while waited < session.policy.approver_wait_seconds:
             stored = await self.core.store.hold_by_id(hold.hold_id)
             if stored is not None and stored.state is HoldState.CONSUMED:
-                return await self._carried_out(session, stored)
+                return await self._carried_out(stored)
             await self.core.clock.sleep(_POLL_SECONDS)
             waited += _POLL_SECONDS
         return None
 
-    async def _carried_out(self, session: Session, hold: Hold) -> ToolResponse:
+    async def _carried_out(self, hold: Hold) -> ToolResponse:
         """The outcome of a call that was carried out before: a second approval gets the same one."""
-        entry = session.writes.get(hold.ledger_key) or Entry(hold.tool, "", ledger_key=hold.ledger_key)
-        await self._outcome(entry, hold.ledger_key, session.limits.wait_seconds)
+        session = self.core.sessions.get(hold.session_id)
+        entry = session.writes.get(hold.ledger_key) if session is not None else None
+        if entry is None or not entry.settled:
+            entry = Entry(hold.tool, "", ledger_key=hold.ledger_key)
+            await self._outcome(entry, hold.ledger_key, self.core.policy.text.wait_seconds)
         if entry.settled:
             return entry.replay()
         message = f'"{hold.tool}" is still running.'
@@ -345,7 +424,7 @@ class Confirmations:
 
     async def _outcome(self, entry: Entry, key: str, seconds: float) -> None:
         waited = 0.0
-        while not entry.settled and waited < seconds:
+        while waited < seconds:
             row = await self.core.store.ledger_row(key)
             if row is not None and row.state is not LedgerState.RUNNING:
                 settle_from_row(entry, row)
@@ -371,6 +450,10 @@ def token_hash(token: str) -> str:
 
 def _call_id(hold: Hold) -> str | None:
     return hold.alias.call_id.removeprefix("provider:") if hold.alias else None
+
+
+def _declined_answer(hold: Hold) -> ToolResponse:
+    return ToolResponse(False, None, failure_from(declined(hold.tool)), (), {"toolId": hold.tool})
 
 
 def _closed(hold: Hold) -> ToolResponse:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from handrail.contract.definition import Mode
-from handrail.runtime.events import Events
-from handrail.runtime.state import StateController
+
+if TYPE_CHECKING:
+    from handrail.runtime.attempt import Attempt
+    from handrail.runtime.session import Session
 
 CAPABILITIES = ("messaging", "voice", "audio", "audit", "secrets", "kb", "calendar", "images")
 
@@ -27,69 +29,80 @@ class ToolFacts:
 class SessionView:
     """A session as handlers see it: read-only."""
 
-    __slots__ = ("_state", "is_active", "tools_version")
+    __slots__ = ("_session",)
 
-    def __init__(self, is_active: bool, tools_version: str, state: StateController) -> None:
-        self.is_active = is_active
-        self.tools_version = tools_version
-        self._state = state
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def is_active(self) -> bool:
+        return self._session.is_active
+
+    @property
+    def tools_version(self) -> str:
+        return self._session.snapshot.version
 
     @property
     def state(self) -> Mapping[str, Any]:
-        return self._state.snapshot()
+        return self._session.state.snapshot()
 
 
 _LOG = logging.getLogger("handrail.tool")
 
 
 class Context:
-    """The context of one call. Capabilities that the host does not have are None, and flagged in `capabilities`."""
+    """The context of one call. Capabilities that the host does not have are None, and flagged in `capabilities`.
 
-    __slots__ = (
-        "_events",
-        "_services",
-        "args",
-        "client_id",
-        "deadline",
-        "idempotency_key",
-        "log",
-        "mode",
-        "session",
-        "tenant",
-        "tool",
-        "user",
-    )
+    Most handlers look at little of it, so everything is worked out when it is asked for.
+    """
 
-    def __init__(
-        self,
-        args: Mapping[str, Any],
-        tool: ToolFacts,
-        session: SessionView,
-        client_id: str,
-        user: str | None,
-        tenant: str,
-        mode: Mode,
-        idempotency_key: str,
-        deadline: float,
-        events: Events,
-        services: Mapping[str, Any],
-    ) -> None:
-        self.args = args
-        self.tool = tool
-        self.session = session
-        self.client_id = client_id
-        self.user = user
-        self.tenant = tenant
-        self.mode = mode
-        self.idempotency_key = idempotency_key
-        self.deadline = deadline
-        self.log = _LOG
-        self._events = events
+    __slots__ = ("_attempt", "_services", "idempotency_key")
+
+    def __init__(self, attempt: Attempt, services: Mapping[str, Any], idempotency_key: str) -> None:
+        self._attempt = attempt
         self._services = services
+        self.idempotency_key = idempotency_key
+
+    @property
+    def args(self) -> Mapping[str, Any]:
+        return self._attempt.args
+
+    @property
+    def tool(self) -> ToolFacts:
+        return self._attempt.plan.facts
+
+    @property
+    def session(self) -> SessionView:
+        return SessionView(self._attempt.session)
+
+    @property
+    def client_id(self) -> str:
+        return self._attempt.session.id
+
+    @property
+    def user(self) -> str | None:
+        return self._attempt.session.user
+
+    @property
+    def tenant(self) -> str:
+        return self._attempt.session.tenant
+
+    @property
+    def mode(self) -> Mode:
+        return self._attempt.session.mode
+
+    @property
+    def deadline(self) -> float:
+        """When the call is ended, on the clock of `time.perf_counter`."""
+        return self._attempt.started + self._attempt.plan.timeout
+
+    @property
+    def log(self) -> logging.Logger:
+        return _LOG
 
     def progress(self, text: str) -> None:
         """Tell the user how the work goes on."""
-        self._events.emit("progress", {"toolId": self.tool.id, "text": str(text)[:500]})
+        self._attempt.session.events_queue.emit("progress", {"toolId": self.tool.id, "text": str(text)[:500]})
 
     @property
     def capabilities(self) -> Mapping[str, bool]:

@@ -10,38 +10,39 @@ import asyncio
 import hmac
 import logging
 import random  # noqa: TID251  # only spreads retries out
+import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from hashlib import sha256
 from time import perf_counter
 from typing import Any
 
-from handrail.contract.call import Call
 from handrail.contract.definition import Mode
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import UsageError
 from handrail.contract.intents import Intent
 from handrail.contract.ports import AuditPort, Clock, MetricsPort
-from handrail.contract.store import Hold, HoldState, LedgerState, SessionRecord, Store, StoreUnavailable
+from handrail.contract.store import Alias, Block, Hold, HoldState, SessionRecord, Store, StoreUnavailable
 from handrail.registry import Registry, Snapshot
-from handrail.runtime.attempt import Attempt, Refusal
+from handrail.runtime.attempt import Attempt
 from handrail.runtime.confirm import Confirmations
-from handrail.runtime.events import Events
+from handrail.runtime.earlier import Earlier
+from handrail.runtime.housekeeper import Housekeeper
 from handrail.runtime.pipeline import Pipeline
 from handrail.runtime.plan import Plans, RedactorFactory
 from handrail.runtime.policy import Policy
 from handrail.runtime.rates import Rates
+from handrail.runtime.recording import Recording
 from handrail.runtime.replays import Entry
 from handrail.runtime.runner import Runner
 from handrail.runtime.session import Client, Session
 from handrail.runtime.state import StateController
-from handrail.runtime.writing import Writing, settle_from_row
+from handrail.runtime.turn import Turn
+from handrail.runtime.turns import Turns
+from handrail.runtime.writing import Writing
 
-TICK_SECONDS = 0.25
-IDLE_SECONDS = 900.0
 
-
-class RuntimeCore:
+class RuntimeCore(Recording):
     """Use `handrail.Runtime`, which opens the store and the audit log by their settings."""
 
     def __init__(
@@ -72,15 +73,20 @@ class RuntimeCore:
         self.blocks: Mapping[tuple[str, str], int] = {}
         self.switches: Mapping[str, str] = {}
         self.rates = Rates(clock)
-        self.runner = Runner(self.policy.workers)
+        self.unsaved_blocks: dict[tuple[str, str], int] = {}
+        self.runner = Runner(self.policy.workers, self._late)
         self.pipeline = Pipeline(self)
         self.writing = Writing(self)
+        self.earlier = Earlier(self)
         self.confirmations = Confirmations(self)
+        self.turns = Turns(self)
+        self.housekeeper = Housekeeper(self)
         self.sessions: dict[str, Session] = {}
-        self.clients: dict[str, list[Events]] = {}
         self._redactors = redactors
         self._plans: dict[tuple[str, int], Plans] = {}
-        self._housekeeper: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._housekeeping: asyncio.Task[None] | None = None
+        self._opening = asyncio.Lock()
         self._opened = False
         if capability_checks:
             self._check_capabilities()
@@ -89,31 +95,62 @@ class RuntimeCore:
 
     async def open(self) -> None:
         """Open the store and start the housekeeper. Done by the first session if nobody does it."""
+        if not self._opened:
+            async with self._opening:
+                await self._open_once()
+
+    async def _open_once(self) -> None:
         if self._opened:
             return
-        self._opened = True
         if not self.registry.locked:
             self.registry.lock()
         await self.store.open()
-        await self.store.register_owner(self.owner)
-        await self._learn()
-        self._housekeeper = asyncio.get_running_loop().create_task(self._keep_house())
+        try:
+            await self.store.register_owner(self.owner)
+            await self.housekeeper.learn()
+        except BaseException:
+            await self.store.close()
+            raise
+        self._housekeeping = asyncio.get_running_loop().create_task(self.housekeeper.work())
+        self._opened = True
 
     async def close(self) -> None:
         """Let running writes finish, write what is pending, and close the store."""
         if not self._opened:
             return
+        self._opened = False
         if self.writing.tasks:
             await asyncio.wait(self.writing.tasks, timeout=self.policy.timeout_ms / 1000)
-        if self._housekeeper is not None:
-            self._housekeeper.cancel()
-            await asyncio.gather(self._housekeeper, return_exceptions=True)
-        await self._write_behind()
+        if self._housekeeping is not None:
+            self._housekeeping.cancel()
+            await asyncio.gather(self._housekeeping, return_exceptions=True)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            await self.housekeeper.write_behind()
+            await self.save_blocks()
+            await self.writing.finish_the_unfinished()
+        except StoreUnavailable as error:
+            self.log.warning("What was pending could not be written: %s", error)
         self.runner.close()
-        await self.store.release_owner(self.owner)
+        try:
+            await self.store.release_owner(self.owner)
+        except StoreUnavailable as error:
+            self.log.warning("%s", error)
         await self.store.close()
         self.audit.close()
-        self._opened = False
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Let something happen beside the calls."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._spawned)
+
+    def _spawned(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and isinstance(task.exception(), Exception):
+            self.log.error("Something beside the calls failed", exc_info=task.exception())
 
     async def __aenter__(self) -> RuntimeCore:
         await self.open()
@@ -187,14 +224,22 @@ class RuntimeCore:
         snapshot = self.registry.snapshot()
         connection = await self.store.connect(session_id, registry_version=snapshot.version, owner=self.owner)
         old = self.sessions.get(session_id)
-        session = self._from_record(record, token, snapshot, self._session_policy(policy), connection)
+        if old is not None and old.connection != connection - 1:
+            old.is_stale = True  # the session was resumed elsewhere since: what this process knows of it is old
+            old = None
+        rules = old.policy if policy is None and old is not None else self._session_policy(policy)
+        session = self._from_record(record, token, snapshot, rules, connection)
         if old is not None:
             old.is_stale = True
+            session.state = old.state
+            session.limits = rules.for_mode(session.mode)
             session.events_queue = old.events_queue
             session.replays = old.replays
+            session.running = old.running
             session.writes = {key: entry for key, entry in old.writes.items() if not entry.settled}
         self.sessions[session_id] = session
-        await self._restore(session, record, restored_calls or ())
+        await self._restore(session, record, restored_calls or (), old)
+        session.dirty = True
         if record.registry_version != snapshot.version:
             self.audit_session("session_repinned", session, previousVersion=record.registry_version)
         self.audit_session("session_resume", session)
@@ -221,62 +266,31 @@ class RuntimeCore:
         await self.open()
         return await self.confirmations.decline(confirmation_id, token)
 
-    async def begin_turn(self, session: Session, input_id: str | None) -> int:
-        started = await self.store.begin_turn(session.id, connection=session.connection, input_id=input_id)
-        if started.turn == 0:
-            session.is_stale = True
-            if session.turn is None:
-                session.enter_turn(0, perf_counter())
-            return session.turn.number if session.turn else 0
-        if session.turn is not None and session.turn.number != started.turn:
-            self.end_turn(session)
-        fresh = started.turn not in session.turns
-        session.enter_turn(started.turn, perf_counter())
-        if fresh:
-            self.metrics.turn_started(session.id)
-        session.dirty = True
-        return started.turn
-
-    def end_turn(self, session: Session) -> None:
-        turn = session.turn
-        if turn is None:
-            return
-        duration = (perf_counter() - turn.started) * 1000
-        self.audit.emit(
-            "turn_summary",
-            {
-                **self._who(session),
-                "duration": round(duration, 3),
-                "calls": turn.total_used,
-                "retrieval": turn.retrieval_used,
-                "refusals": turn.refusals,
-            },
-        )
-        limit = session.limits.turn_ms
-        if limit is not None and duration > limit:
-            self.log.info("A turn took %.0f ms; the budget of a %s turn is %d ms", duration, session.mode, limit)
-
     async def interrupt(self, session: Session) -> None:
+        session.interruptions += 1  # what waits for its start is cancelled there
         for attempt, task in list(session.running.items()):
             if attempt.plan.writes or attempt.plan.definition.on_interrupt == "finish" or task is None:
                 continue
             attempt.interrupted = True
             task.cancel()
-        self.audit.emit("interrupt", self._who(session))
+        self.audit.emit("interrupt", self.who(session))
 
     async def save(self, session: Session) -> None:
-        await self.store.save_sessions([(session.id, session.connection, self._fields(session))])
+        await self.store.save_sessions([(session.id, session.connection, self.fields_of(session))])
 
     async def close_session(self, session: Session) -> None:
+        if self.sessions.get(session.id) is not session:
+            return  # ended before, or another connection has it now
         if session.is_active:
             session.state.set("isActive", False)
-        self.end_turn(session)
-        await self.save(session)
-        session.events_queue.close()
-        if self.sessions.get(session.id) is session:
-            del self.sessions[session.id]
-        self.metrics.session_closed(session.id)
-        self.audit_session("session_end", session)
+        self.turns.end(session)
+        try:
+            await self.save(session)
+        finally:
+            session.events_queue.close()
+            self.sessions.pop(session.id, None)
+            self.metrics.session_closed(session.id)
+            self.audit_session("session_end", session)
 
     def has_connection(self, session: Session) -> bool:
         """Whether the session's model stream is attached to this process."""
@@ -323,7 +337,10 @@ class RuntimeCore:
             },
         )
 
-    def apply_intents(self, session: Session, attempt: Attempt, intents: Sequence[Intent]) -> None:
+    def apply_intents(
+        self, session: Session, attempt: Attempt, intents: Sequence[Intent], *, stored: bool = False
+    ) -> None:
+        """Apply what a handler asked for, once. `stored`: the store has it already, with the outcome."""
         for intent in intents:
             verdict = session.state.apply_intent(intent)
             fields = {
@@ -332,89 +349,35 @@ class RuntimeCore:
                 "callId": attempt.call.call_id,
                 "toolId": attempt.plan.tool_id,
             }
-            self.audit.emit("intent", {**self._who(session), **fields, "reason": verdict.reason})
+            self.audit.emit("intent", {**self.who(session), **fields, "reason": verdict.reason})
             if not verdict.applied:
                 continue
             if intent.type == "BLOCK_USER" and session.user is not None:
-                until = int(intent.fields["until"] * 1000)
-                blocks = dict(self.blocks)
-                key = (session.tenant, session.user)
-                blocks[key] = max(until, blocks.get(key, 0))
-                self.blocks = blocks
-            session.dirty = True
+                self._block((session.tenant, session.user), int(intent.fields["until"] * 1000), stored)
+            self.sessions.get(session.id, session).dirty = True
             session.events_queue.emit("intent", intent.to_dict())
 
-    def audit_call(self, event: str, attempt: Attempt, duration: float, ok: bool, error_type: str | None) -> None:
-        session, plan, call = attempt.session, attempt.plan, attempt.call
-        redact = plan.redact
-        self.audit.emit(
-            event,
-            {
-                "sessionId": session.id,
-                "turnId": attempt.turn.number,
-                "connection": session.connection,
-                "callId": call.call_id,
-                "idempotencyKey": attempt.key,
-                "toolId": plan.tool_id,
-                "toolVersion": plan.definition.version,
-                "registryVersion": session.snapshot.version,
-                "category": plan.definition.category,
-                "mode": session.mode,
-                "provider": call.provider,
-                "duration": round(duration, 3),
-                "ok": ok,
-                "errorType": error_type,
-                "args": attempt.args if redact is None else redact(attempt.args),
-                "clamped": attempt.clamped,
-                "defaulted": attempt.defaulted,
-                "repaired": attempt.repaired,
-            },
-        )
+    def _block(self, whom: tuple[str, str], until: int, stored: bool) -> None:
+        until = max(until, self.blocks.get(whom, 0))
+        self.blocks = {**self.blocks, whom: until}
+        if not stored:
+            self.unsaved_blocks[whom] = until
+            self.spawn(self._save_blocks_now())
 
-    def audit_refusal(self, attempt: Attempt, refusal: Refusal, duration: float, event: str = "refusal") -> None:
-        session, plan, call = attempt.session, attempt.plan, attempt.call
-        self.audit.emit(
-            event,
-            {
-                **self._who(session),
-                "callId": call.call_id,
-                "idempotencyKey": attempt.key,
-                "toolId": plan.tool_id,
-                "toolVersion": plan.definition.version,
-                "category": plan.definition.category,
-                "provider": call.provider,
-                "duration": round(duration, 3),
-                **_refusal_fields(refusal),
-            },
-        )
+    async def _save_blocks_now(self) -> None:
+        try:
+            await self.save_blocks()
+        except StoreUnavailable as error:
+            self.log.warning("A block could not be stored yet: %s", error)
 
-    def audit_unknown(self, session: Session, call: Call, refusal: Refusal, duration: float) -> None:
-        name = call.name[:128] if isinstance(call.name, str) else None
-        fields = {"callId": call.call_id, "toolId": name, "provider": call.provider, "duration": round(duration, 3)}
-        self.audit.emit("refusal", {**self._who(session), **fields, **_refusal_fields(refusal)})
+    async def save_blocks(self) -> None:
+        for (tenant, user), until in list(self.unsaved_blocks.items()):
+            await self.store.block(Block(tenant=tenant, user=user, until=until))
+            if self.unsaved_blocks.get((tenant, user)) == until:
+                del self.unsaved_blocks[(tenant, user)]
 
-    def audit_hold(
-        self, event: str, session: Session, hold: Hold, call_id: str | None, refusal: Refusal | None = None
-    ) -> None:
-        fields: dict[str, Any] = {
-            "confirmationId": hold.hold_id,
-            "toolId": hold.tool,
-            "callId": call_id or (hold.alias and hold.alias.call_id),
-        }
-        self.audit.emit(
-            event, {**self._who(session), **fields, **(_refusal_fields(refusal) if refusal else {"ok": True})}
-        )
-
-    def audit_session(self, event: str, session: Session, **facts: Any) -> None:
-        self.audit.emit(event, {**self._who(session), "user": session.user, "tenant": session.tenant, **facts})
-
-    def observe(self, attempt: Attempt, refusal: Refusal) -> None:
-        """A gate that only observes: what it would have refused is written down, and the call passes."""
-        self.audit_refusal(attempt, refusal, (perf_counter() - attempt.started) * 1000, event="would_refuse")
-
-    def warn_latency(self, attempt: Attempt, duration: float) -> None:
-        limit = attempt.plan.definition.latency_budget_ms
-        self.log.warning("%s took %.0f ms; its budget is %d ms", attempt.plan.tool_id, duration, limit)
+    def _late(self, attempt: Attempt, late: asyncio.Future[Any]) -> None:
+        self.spawn(self.writing.record_late(attempt, late))
 
     @staticmethod
     def digest_of(raw: bytes | str) -> str:
@@ -471,111 +434,48 @@ class RuntimeCore:
             raise UsageError("There is no such session.")
         return record
 
-    async def _restore(self, session: Session, record: SessionRecord, restored: Sequence[str]) -> None:
-        if record.turn:
+    async def _restore(
+        self, session: Session, record: SessionRecord, restored: Sequence[str], old: Session | None
+    ) -> None:
+        if old is not None:
+            session.turns = old.turns
+            session.turn = old.turn
+            for turn in session.turns.values():
+                turn.begin_again()
+        elif record.turn:
             session.enter_turn(record.turn, perf_counter()).restore(record.counters)
-        ledger_keys: dict[str, str] = {}
-        for alias in await self.store.aliases(session.id):
-            entry = Entry(alias.tool, alias.raw_digest, ledger_key=alias.ledger_key, hold_id=alias.hold_id)
-            session.calls_by_id[alias.call_id] = entry
-            if alias.ledger_key is None:
-                continue
-            ledger_keys[alias.call_id.rsplit(":", 1)[-1]] = alias.ledger_key
-            row = await self.store.ledger_row(alias.ledger_key)
-            if row is not None and row.state is not LedgerState.RUNNING:
-                settle_from_row(entry, row)
-        turn = session.turn
+        aliases = await self.store.aliases(session.id)
+        for alias in aliases:
+            entry = session.writes.get(alias.ledger_key) if alias.ledger_key is not None else None
+            # What became of it is looked up when it is asked for.
+            session.calls_by_id[alias.call_id] = entry or Entry(
+                alias.tool, alias.raw_digest, ledger_key=alias.ledger_key, hold_id=alias.hold_id
+            )
+        if session.turn is not None:
+            await self._take_ordinals(session.turn, aliases, restored)
+        await self.confirmations.restore(session, old.holds if old is not None else {})
+
+    async def _take_ordinals(self, turn: Turn, aliases: Sequence[Alias], restored: Sequence[str]) -> None:
+        """The calls that the model still remembers have taken their ordinals in this turn."""
+        counted: set[str] = set()
         for call_id in restored:
-            key = ledger_keys.get(str(call_id))
-            row = await self.store.ledger_row(key) if key is not None else None
-            if row is not None and turn is not None and row.turn == turn.number:
-                pair = (row.tool, row.args_digest)
-                turn.ordinals[pair] = turn.ordinals.get(pair, 0) + 1
-        await self.confirmations.restore(session)
+            names = re.compile(rf"provider:(\d+:)?{re.escape(str(call_id))}")
+            found = [alias for alias in aliases if alias.ledger_key is not None and names.fullmatch(alias.call_id)]
+            if not found or found[-1].call_id in counted:
+                continue
+            counted.add(found[-1].call_id)
+            row = await self.store.ledger_row(found[-1].ledger_key or "")
+            if row is not None and row.turn == turn.number:
+                taken = turn.ordinals.setdefault((row.tool, row.args_digest), set())
+                taken.add(len(taken) + 1)
 
-    async def _keep_house(self) -> None:
-        beat = 0.0
-        while True:
-            await self.clock.sleep(TICK_SECONDS)
-            try:
-                self.audit.flush()
-                await self._write_behind()
-                await self._learn()
-                beat += TICK_SECONDS
-                if beat * 3000 >= self.policy.lease_ms:
-                    beat = 0.0
-                    await self._renew()
-                for session in [session for session in self.sessions.values() if session.holds]:
-                    await self.confirmations.run_approved(session)
-                self._forget_idle()
-            except StoreUnavailable as error:
-                self.log.warning("The store is away: %s", error)
-            except Exception:
-                self.log.exception("The housekeeper stumbled; it goes on")
-
-    async def _write_behind(self) -> None:
-        dirty = [session for session in self.sessions.values() if session.dirty]
-        for session in dirty:
-            session.dirty = False
-        try:
-            if dirty:
-                await self.store.save_sessions(
-                    [(session.id, session.connection, self._fields(session)) for session in dirty]
-                )
-            await self.rates.synchronise(self.store)
-        except StoreUnavailable:
-            for session in dirty:
-                session.dirty = True
-            raise
-
-    async def _learn(self) -> None:
-        operating = await self.store.operating()
-        self.blocks, self.switches = operating.blocks, operating.switches
-        newest = self.registry.snapshot().version
-        for session in self.sessions.values():
-            session.superseded_version = "" if session.snapshot.version == newest else newest
-
-    async def _renew(self) -> None:
-        claims = list(self.writing.claims.items())
-        if claims:
-            for lost in await self.store.renew(claims, self.policy.lease_ms):
-                self.log.warning("The claim %s is no longer ours", lost)
-
-    def _forget_idle(self) -> None:
-        """A session that has been idle for long gives the memory of its replays back."""
-        oldest = perf_counter() - IDLE_SECONDS
-        for session in self.sessions.values():
-            if session.last_used < oldest and len(session.replays):
-                session.replays.clear()
-
-    def _fields(self, session: Session) -> dict[str, Any]:
+    def fields_of(self, session: Session) -> dict[str, Any]:
         return {
             "mode": session.mode,
             "active": session.is_active,
             "state": session.state.snapshot(),
             "counters": session.turn.counters() if session.turn is not None else {},
         }
-
-    def _who(self, session: Session) -> dict[str, Any]:
-        return {
-            "sessionId": session.id,
-            "turnId": session.turn.number if session.turn is not None else None,
-            "connection": session.connection,
-            "registryVersion": session.snapshot.version,
-            "mode": session.mode,
-        }
-
-
-def _refusal_fields(refusal: Refusal) -> dict[str, Any]:
-    return {
-        "ok": False,
-        "errorType": refusal.type.value,
-        "gate": refusal.gate,
-        "rule": refusal.rule,
-        "value": refusal.value,
-        "limit": refusal.limit,
-        "message": refusal.message,
-    }
 
 
 def _hash(token: str) -> str:

@@ -19,41 +19,78 @@ class Event:
     data: Mapping[str, Any]
 
 
+class Listener:
+    """One who listens, from the moment on that it was made. Who does not keep up loses the oldest events."""
+
+    __slots__ = ("closed", "waiting", "wake")
+
+    def __init__(self) -> None:
+        self.waiting: deque[Event] = deque(maxlen=MOST_WAITING)
+        self.wake = asyncio.Event()
+        self.closed = False
+
+    def put(self, event: Event) -> None:
+        self.waiting.append(event)
+        self.wake.set()
+
+    def close(self) -> None:
+        self.closed = True
+        self.wake.set()
+
+
 class Events:
     """The events of one session. What comes while nobody listens is kept for the first who does."""
 
     __slots__ = ("_closed", "_listeners", "_waiting")
 
     def __init__(self) -> None:
-        self._listeners: list[asyncio.Queue[Event | None]] = []
+        self._listeners: list[Listener] = []
         self._waiting: deque[Event] | None = None
         self._closed = False
 
     def emit(self, type: str, data: Mapping[str, Any]) -> None:
         event = Event(type, data)
-        if self._listeners:
-            for queue in self._listeners:
-                queue.put_nowait(event)
-            return
-        if self._waiting is None:
-            self._waiting = deque(maxlen=MOST_WAITING)
-        self._waiting.append(event)
+        for listener in self._listeners:
+            listener.put(event)
+        if not self._listeners:
+            self._keep((event,))
 
     def close(self) -> None:
         self._closed = True
-        for queue in self._listeners:
-            queue.put_nowait(None)
+        for listener in self._listeners:
+            listener.close()
 
-    async def listen(self) -> AsyncIterator[Event]:
-        """Every event from now on, and those that waited; ends when the session does."""
-        queue: asyncio.Queue[Event | None] = asyncio.Queue()
+    def attach(self) -> Listener:
+        """A listener that hears what happens from now on, before anybody asks it."""
+        listener = Listener()
         while self._waiting:
-            queue.put_nowait(self._waiting.popleft())
+            listener.put(self._waiting.popleft())
         if self._closed:
-            queue.put_nowait(None)
-        self._listeners.append(queue)
+            listener.close()
+        self._listeners.append(listener)
+        return listener
+
+    def detach(self, listener: Listener) -> None:
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+            if not self._listeners:
+                self._keep(listener.waiting)
+
+    async def listen(self, listener: Listener | None = None) -> AsyncIterator[Event]:
+        """Every event from now on, and those that waited; ends when the session does."""
+        ear = listener or self.attach()
         try:
-            while (event := await queue.get()) is not None:
-                yield event
+            while True:
+                while ear.waiting:
+                    yield ear.waiting.popleft()
+                if ear.closed:
+                    return
+                ear.wake.clear()
+                await ear.wake.wait()
         finally:
-            self._listeners.remove(queue)
+            self.detach(ear)
+
+    def _keep(self, events: Any) -> None:
+        if self._waiting is None:
+            self._waiting = deque(maxlen=MOST_WAITING)
+        self._waiting.extend(events)

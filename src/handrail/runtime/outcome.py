@@ -21,9 +21,13 @@ class BadResult(Exception):
 
 def checked_result(returned: Any, tool: LoadedTool) -> tuple[ToolResponse, bytes]:
     """The envelope for what a handler returned, and its data as JSON; `BadResult` if it cannot be used."""
-    response = _response(returned, tool)
-    if not response.ok:
-        return response, b""
+    if type(returned) is dict and len(returned) == 2 and returned.get("ok") is True and "data" in returned:
+        response = ToolResponse(True, returned["data"])  # what nearly every handler returns
+    else:
+        response = _response(returned, tool)
+        _check_rest(response)
+        if not response.ok:
+            return response, b""
     data = response.data
     raw = _as_json(data)
     limit = tool.definition.max_output_bytes
@@ -38,11 +42,23 @@ def checked_result(returned: Any, tool: LoadedTool) -> tuple[ToolResponse, bytes
     return response, raw
 
 
+def _check_rest(response: ToolResponse) -> None:
+    """What stands beside the data must be JSON too, or nobody could store or send the envelope."""
+    error = response.error
+    try:
+        rest = [dict(response.meta), [intent.to_dict() for intent in response.intents], error and error.to_dict()]
+        raw = orjson.dumps(rest, option=_JSON_ONLY)
+    except (TypeError, AttributeError, ValueError) as trouble:
+        raise BadResult(f"its envelope is not JSON: {trouble}") from trouble
+    if b"null" in raw and _has_strange_float(rest):
+        raise BadResult("its envelope has a number that JSON does not have")
+
+
 def is_empty(data: Any) -> bool:
     """Nothing was found: null, `{}`, or an object whose lists are all empty."""
     if data is None or data == {}:
         return True
-    if not isinstance(data, Mapping):
+    if not isinstance(data, dict):
         return False
     lists = [value for value in data.values() if isinstance(value, list)]
     return bool(lists) and not any(lists)
@@ -52,6 +68,10 @@ def failure_of(error: BaseException, definition: ToolDefinition, *, voice: bool)
     """What the model is told of an exception. An unexpected one is INTERNAL, and its text stays out of it."""
     if isinstance(error, ToolError):
         failure = ToolFailure.from_error(error)
+        try:
+            _check_rest(ToolResponse(False, None, failure))
+        except BadResult:
+            failure = ToolFailure(error.type, str(error.message), error.retryable, error.partial_side_effects)
         if voice and failure.type is ErrorType.TRANSIENT and failure.retryable:
             # In voice there is no time for a second try, so the model must not be told to make one.
             return ToolFailure(

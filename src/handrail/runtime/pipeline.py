@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 from handrail.contract.call import Call
 from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType, JsonError, ToolError
+from handrail.contract.store import StoreUnavailable
 from handrail.runtime.attempt import Attempt, Refusal
-from handrail.runtime.context import Context, SessionView
+from handrail.runtime.context import Context
 from handrail.runtime.gates import budget
 from handrail.runtime.hydrate import parse_call, unknown_tool, validate_call
 from handrail.runtime.keys import hash_key, id_key, loop_key
 from handrail.runtime.outcome import BadResult, checked_result, failure_of, is_empty
 from handrail.runtime.replays import Entry
+from handrail.runtime.runner import DeadlinePassed, NotStarted
 from handrail.schema.canonical import canonical
 
 if TYPE_CHECKING:
@@ -42,11 +44,7 @@ class Pipeline:
     async def call(self, session: Session, call: Call) -> ToolResponse:
         """The envelope that this call ends in. Every call gets one."""
         started = perf_counter()
-        turn = session.turn
-        if turn is None:
-            await session.begin_turn()
-            turn = session.turn
-            assert turn is not None
+        turn = session.turn or await session.first_turn()
         # 1. Find
         plan = session.plans.find(call.name)
         if plan is None:
@@ -71,7 +69,9 @@ class Pipeline:
             attempt.key = key
             known = session.replays.get(key) or session.calls_by_id.get(key)
             if known is not None:
-                return await self._again(attempt, known)
+                answer = await self._again(attempt, known)
+                if answer is not None:
+                    return answer
         # 4. Session, 5. mode, 6. availability
         for gate in plan.early:
             refusal = gate(attempt)
@@ -111,36 +111,47 @@ class Pipeline:
         """Several calls of one message: a writing call waits for all before it, and is waited for by all after it."""
         answers: list[ToolResponse] = []
         together: list[Call] = []
+        interruptions = session.interruptions
         for call in calls:
             plan = session.plans.find(call.name)
             if plan is not None and (plan.writes or plan.always_confirm or plan.confirm_when is not None):
-                answers += await self._together(session, together)
+                answers += await self._together(session, together, interruptions)
                 together = []
-                answers.append(await self.call(session, call))
+                answers += await self._together(session, [call], interruptions)
             else:
                 together.append(call)
-        return answers + await self._together(session, together)
+        return answers + await self._together(session, together, interruptions)
 
-    async def _together(self, session: Session, calls: Sequence[Call]) -> list[ToolResponse]:
+    async def _together(self, session: Session, calls: Sequence[Call], interruptions: int) -> list[ToolResponse]:
+        if session.interruptions != interruptions:
+            return [self._cancelled(session, call) for call in calls]
         if len(calls) < 2:
             return [await self.call(session, call) for call in calls]
         return list(await asyncio.gather(*(self.call(session, call) for call in calls)))
 
+    def _cancelled(self, session: Session, call: Call) -> ToolResponse:
+        """The user interrupted while calls before this one ran."""
+        message = "The call was cancelled before it started, because the user interrupted."
+        refusal = Refusal("interrupt", ErrorType.CANCELLED, message, rule="interrupt", retryable=True)
+        return self._refuse_unknown(session, call, refusal, perf_counter(), free=True)
+
     def prepare(self, attempt: Attempt) -> Refusal | None:
         """Steps 7 and 8: validated arguments with defaults, clamped by mode, in canonical form."""
         plan, session = attempt.plan, attempt.session
-        checked = validate_call(plan.tool, attempt.args, repair=session.policy.repair)
-        if checked.violations:
-            message = " ".join(violation.message for violation in checked.violations[:5])
-            details = tuple(violation.to_dict() for violation in checked.violations)
-            first = checked.violations[0]
+        raw = attempt.args
+        value, attempt.defaulted, violations = plan.validator.validate(raw)
+        if violations and session.policy.repair:
+            checked = validate_call(plan.tool, raw, repair=True)
+            value, attempt.defaulted, violations = checked.args, checked.defaulted, list(checked.violations)
+            attempt.repaired = attempt.repaired or checked.repaired
+        if violations:
+            message = " ".join(violation.message for violation in violations[:5])
+            details = tuple(violation.to_dict() for violation in violations)
+            first = violations[0]
             return Refusal(
                 "validate", ErrorType.VALIDATION, message, rule=first.keyword, value=first.pointer, details=details
             )
-        raw = attempt.args
-        attempt.args = checked.args
-        attempt.defaulted = checked.defaulted
-        attempt.repaired = attempt.repaired or checked.repaired
+        attempt.args = value
         clamp = plan.clamps.get(session.mode) if plan.clamps else None
         if clamp is not None:
             attempt.args, attempt.clamped = clamp(attempt.args)
@@ -158,7 +169,7 @@ class Pipeline:
             if refusal is not None:
                 return refusal
         limit = plan.definition.rate_limit
-        if limit is not None and not plan.writes:
+        if limit is not None and (not plan.writes or limit.scope == "session"):
             self.core.rates.write_behind(attempt.session, plan.tool_id, limit)
         attempt.session.dirty = True
         return None
@@ -184,11 +195,11 @@ class Pipeline:
         try:
             returned = await self.core.runner.run(attempt, context)
             return checked_result(returned, plan.tool)
-        except TimeoutError as error:
-            if type(error) is not TimeoutError or perf_counter() - attempt.started < plan.timeout:
-                return self._failed(attempt, error)  # the handler's own time-out, not ours
+        except DeadlinePassed as error:
             message = f'"{plan.tool_id}" did not finish within {plan.timeout * 1000:g} ms.'
-            unsafe = plan.writes and plan.effects == "unsafe"
+            unsafe = plan.effects == "unsafe" and not isinstance(error, NotStarted)
+            if attempt.write is not None:
+                attempt.write.uncertain = unsafe
             return ToolResponse(False, None, ToolFailure(ErrorType.TIMEOUT, message, not unsafe, unsafe)), b""
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -203,6 +214,8 @@ class Pipeline:
     def _failed(self, attempt: Attempt, error: Exception) -> tuple[ToolResponse, bytes]:
         failure = failure_of(error, attempt.plan.definition, voice=attempt.session.mode == "voice")
         if not isinstance(error, ToolError):
+            if attempt.write is not None:
+                attempt.write.uncertain = not isinstance(error, BadResult)
             self.core.log.error("The handler of %s failed", attempt.plan.tool_id, exc_info=error)
         # A result that cannot be used is not a failed effect: the ledger keeps that it happened.
         meta = {"resultUnavailable": True} if isinstance(error, BadResult) else {}
@@ -260,31 +273,23 @@ class Pipeline:
         return meta
 
     def context(self, attempt: Attempt, idempotency_key: str | None) -> Context:
-        session = attempt.session
-        return Context(
-            args=attempt.args,
-            tool=attempt.plan.facts,
-            session=SessionView(session.is_active, session.snapshot.version, session.state),
-            client_id=session.id,
-            user=session.user,
-            tenant=session.tenant,
-            mode=session.mode,
-            idempotency_key=idempotency_key or attempt.key,
-            deadline=attempt.started + attempt.plan.timeout,
-            events=session.events_queue,
-            services=self.core.capabilities,
-        )
+        return Context(attempt, self.core.capabilities, idempotency_key or attempt.key)
 
-    async def _again(self, attempt: Attempt, known: Entry) -> ToolResponse:
-        """Step 3: an id that this session has settled, runs or holds."""
+    async def _again(self, attempt: Attempt, known: Entry) -> ToolResponse | None:
+        """Step 3: an id that this session has settled, runs or holds. None: a dead process left it, and it may be run."""
         if known.tool != attempt.plan.tool_id or not self._same_arguments(attempt, known):
             message = f'The call id "{attempt.call.call_id}" was used before for another call.'
             return self._refuse(
                 attempt,
                 Refusal("replay", ErrorType.CONFLICT, message, rule="call_id_reused", value=attempt.call.call_id),
             )
-        if known.hold_id is not None and not known.settled:
-            return await self.core.confirmations.again(attempt, known)
+        try:
+            if known.hold_id is not None and not known.settled:
+                return await self.core.confirmations.again(attempt, known)
+            if known.ledger_key is not None and (known.unknown or not (known.settled or known.kept)):
+                return await self.core.earlier.again(attempt, known)
+        except StoreUnavailable as error:
+            return self.core.writing.unavailable(attempt, error)
         return await self.await_outcome(attempt, known)
 
     async def _again_by_hash(self, attempt: Attempt, known: Entry) -> ToolResponse:
@@ -293,19 +298,26 @@ class Pipeline:
             refusal = gate(attempt)
             if refusal is not None:
                 return self._refuse(attempt, refusal)
+        replayed = attempt.turn.replayed
+        key = (attempt.plan.tool_id, attempt.loop_key)
+        replayed[key] = replayed.get(key, 0) + 1
         return await self.await_outcome(attempt, known)
 
     async def await_outcome(self, attempt: Attempt, known: Entry) -> ToolResponse:
         """The envelope of the first; it is waited for a little if it still runs."""
         if not known.settled and not await known.wait(attempt.session.limits.wait_seconds):
+            if known.abandoned:
+                return await self.call(attempt.session, attempt.call)  # the first came to nothing
             message = f'"{attempt.plan.tool_id}" is still running from an earlier request.'
             return self._refuse(
                 attempt,
                 Refusal("replay", ErrorType.IN_PROGRESS, message, rule="running", retry_after=1.0, retryable=True),
                 free=True,
             )
-        answer = known.replay()
-        self.core.audit_call("replay", attempt, (perf_counter() - attempt.started) * 1000, answer.ok, _type(answer))
+        first = known.call_id if known.call_id != attempt.call.call_id else None
+        answer = known.replay(**({"duplicateOf": first} if first else {}))
+        duration = (perf_counter() - attempt.started) * 1000
+        self.core.audit_call("replay", attempt, duration, answer.ok, _type(answer), first)
         return answer
 
     def _same_arguments(self, attempt: Attempt, known: Entry) -> bool:
@@ -328,11 +340,13 @@ class Pipeline:
 
     refuse = _refuse
 
-    def _refuse_unknown(self, session: Session, call: Call, refusal: Refusal, started: float) -> ToolResponse:
+    def _refuse_unknown(
+        self, session: Session, call: Call, refusal: Refusal, started: float, *, free: bool = False
+    ) -> ToolResponse:
         turn = session.turn
         assert turn is not None
-        turn.refusals += 1
-        if turn.refusals > session.policy.refusals:
+        turn.refusals += not free
+        if not free and turn.refusals > session.policy.refusals:
             refusal = _too_many(turn.refusals, session.policy.refusals, refusal)
         duration = (perf_counter() - started) * 1000
         self.core.audit_unknown(session, call, refusal, duration)

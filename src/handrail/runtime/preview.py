@@ -21,8 +21,12 @@ _LONG, _SHORT = 300, 60
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
-def render(definition: ToolDefinition, args: Mapping[str, Any], facts: Any = None) -> str:
-    """The text of a confirmation request. `facts` are what the tool's own `preview` found out, shown below."""
+def render(
+    definition: ToolDefinition, args: Mapping[str, Any], facts: Any = None, masked: Mapping[str, Any] | None = None
+) -> str:
+    """The text of a confirmation request. `facts` are what the tool's own `preview` found out, shown below; `masked` are the
+    arguments as the audit sees them, secrets hidden at any depth."""
+    shown = args if masked is None else masked
     properties = definition.parameters.get("properties") or {}
     secret = {name for name, schema in properties.items() if isinstance(schema, Mapping) and schema.get("writeOnly")}
     named: set[str] = set()
@@ -32,11 +36,15 @@ def render(definition: ToolDefinition, args: Mapping[str, Any], facts: Any = Non
         named.add(name)
         if name not in args:
             return "–"
-        return MASK if name in secret else _shown(args[name], how)
+        if name in secret:
+            return MASK
+        return _shown(args[name] if how == "count" else shown.get(name), how)
 
     text = _PLACE.sub(fill, definition.preview) if definition.preview else f"Run {definition.tool_id}."
     rest = [
-        f"{escaped(name)}: {MASK if name in secret else _shown(args[name], '')}" for name in args if name not in named
+        f"{escaped(name)}: {MASK if name in secret else _shown(shown.get(name), '')}"
+        for name in args
+        if name not in named
     ]
     lines = [text, *rest]
     if facts is not None:
@@ -63,9 +71,10 @@ def _shown(value: Any, how: str) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "nothing"}[value]
-    if isinstance(value, list) and all(isinstance(item, (str, int, float)) for item in value):
+    # A comma inside an item would make one look like two.
+    if isinstance(value, list) and all(isinstance(item, (str, int, float)) and "," not in str(item) for item in value):
         return ", ".join(map(str, value))
-    return orjson.dumps(value).decode()
+    return orjson.dumps(value, default=str).decode()
 
 
 def _date(value: str) -> str:

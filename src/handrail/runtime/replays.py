@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from typing import Any
 
 import orjson
@@ -14,7 +13,20 @@ from handrail.contract.envelope import ToolResponse
 class Entry:
     """One remembered call. While it runs, duplicates wait for it; afterwards they get its envelope."""
 
-    __slots__ = ("_future", "hold_id", "ledger_key", "raw_digest", "response", "retryable", "tool")
+    __slots__ = (
+        "_future",
+        "abandoned",
+        "call_id",
+        "hold_id",
+        "kept",
+        "ledger_key",
+        "raw_digest",
+        "response",
+        "retryable",
+        "told",
+        "tool",
+        "unknown",
+    )
 
     def __init__(
         self, tool: str, raw_digest: bytes | str, *, ledger_key: str | None = None, hold_id: str | None = None
@@ -25,6 +37,14 @@ class Entry:
         self.hold_id = hold_id
         self.response: tuple[ToolResponse, bytes] | None = None
         self.retryable = False
+        self.unknown = False
+        """It was not known what became of it; the store may know more by now."""
+        self.kept = False
+        """A task of this process carries it out, or a person is asked about it."""
+        self.told = False
+        """Its late envelope was given to the session's events."""
+        self.abandoned = False
+        self.call_id: str | None = None
         self._future: asyncio.Future[None] | None = None
 
     @property
@@ -33,15 +53,17 @@ class Entry:
 
     def settle(self, response: ToolResponse, raw_data: bytes) -> None:
         self.response = (response, raw_data)
+        self.unknown = False
         self._wake()
 
     def abandon(self) -> None:
         """It will not be settled here; whoever waits looks again."""
+        self.abandoned = True
         self._wake()
 
     async def wait(self, seconds: float) -> bool:
         """Whether it was settled within this time."""
-        if self.response is None:
+        if self.response is None and not self.abandoned:
             if self._future is None or self._future.done():
                 self._future = asyncio.get_running_loop().create_future()
             await asyncio.wait((self._future,), timeout=seconds)
@@ -65,7 +87,7 @@ class Replays:
     __slots__ = ("_entries", "_most")
 
     def __init__(self, most: int) -> None:
-        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._entries: dict[str, Entry] = {}
         self._most = most
 
     def get(self, key: str) -> Entry | None:

@@ -18,17 +18,29 @@ from handrail.runtime.attempt import Attempt
 from handrail.runtime.context import Context
 
 
+class DeadlinePassed(TimeoutError):
+    """The handler ran into its deadline. Its own `TimeoutError`s are something else."""
+
+
+class NotStarted(DeadlinePassed):
+    """The deadline passed before a worker was free: the handler has done nothing, and will not."""
+
+
+OnLate = Callable[[Attempt, "asyncio.Future[Any]"], None]
+
+
 class Runner:
-    """Invokes handlers for one runtime."""
+    """Invokes handlers for one runtime. `on_late` is told of a plain function that goes on after it was given up."""
 
-    __slots__ = ("_pool", "_workers")
+    __slots__ = ("_on_late", "_pool", "_workers")
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, on_late: OnLate) -> None:
         self._workers = workers
+        self._on_late = on_late
         self._pool: ThreadPoolExecutor | None = None
 
     async def run(self, attempt: Attempt, context: Context) -> Any:
-        """What the handler returned; its own exception, or `TimeoutError` past the deadline."""
+        """What the handler returned; its own exception, or `DeadlinePassed`."""
         handler = attempt.plan.tool.handler
         if not handler.is_async:
             return await self._in_thread(attempt, handler, context)
@@ -39,11 +51,12 @@ class Runner:
             return done.value
         return await self._rest(attempt, _resume(coroutine, waiting))
 
-    async def call_hook(self, hook: Callable[..., Any], args: Any, context: Context) -> Any:
-        """A tool's `preview` or `reconcile`."""
-        if inspect.iscoroutinefunction(hook):
-            return await hook(args, context)
-        return await asyncio.get_running_loop().run_in_executor(self.pool, hook, args, context)
+    async def call_hook(self, hook: Callable[..., Any], args: Any, context: Context, seconds: float) -> Any:
+        """A tool's `preview` or `reconcile`; `TimeoutError` if it takes longer than this."""
+        async with asyncio.timeout(seconds):
+            if inspect.iscoroutinefunction(hook):
+                return await hook(args, context)
+            return await asyncio.get_running_loop().run_in_executor(self.pool, hook, args, context)
 
     @property
     def pool(self) -> ThreadPoolExecutor:
@@ -64,18 +77,37 @@ class Runner:
             job = lambda: execute(**args, ctx=context)  # noqa: E731
         else:
             job = lambda: execute(**args)  # noqa: E731
-        future = asyncio.get_running_loop().run_in_executor(self.pool, job)
-        # The thread goes on whatever happens to us; shielding keeps its late result from being thrown away unseen.
-        return await self._rest(attempt, asyncio.shield(future))
+        work = self.pool.submit(job)
+        future = asyncio.wrap_future(work)
+        try:
+            # The thread goes on whatever happens to us; shielding keeps its late result from being thrown away unseen.
+            return await self._rest(attempt, asyncio.shield(future))
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if future.done() and not future.cancelled():
+                raise  # what the function itself raised
+            if work.cancel():
+                if isinstance(error, DeadlinePassed):
+                    raise NotStarted from None
+            else:
+                self._on_late(attempt, future)
+            raise
 
     async def _rest(self, attempt: Attempt, waiting: Any) -> Any:
         running = attempt.session.running
-        running[attempt] = asyncio.current_task()
+        task = running[attempt] = asyncio.current_task()
+        limit = asyncio.timeout(attempt.plan.timeout)
         try:
-            async with asyncio.timeout(attempt.plan.timeout):
-                return await waiting
+            async with limit:
+                result = await waiting
+        except TimeoutError as error:
+            if limit.expired() and type(error) is TimeoutError:
+                raise DeadlinePassed from error
+            raise
         finally:
             running.pop(attempt, None)
+        if attempt.interrupted and task is not None and task.cancelling():
+            task.uncancel()  # the handler has heard of the interruption, and finished all the same
+        return result
 
 
 def _coroutine(handler: Handler, args: dict[str, Any], context: Context) -> Coroutine[Any, Any, Any]:

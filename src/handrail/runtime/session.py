@@ -31,8 +31,8 @@ class Session:
     """Made by `Runtime.open_session` and `Runtime.resume_session`."""
 
     __slots__ = (
+        "_first",
         "attributes",
-        "blocked_until",
         "calls_by_id",
         "connection",
         "core",
@@ -40,6 +40,7 @@ class Session:
         "events_queue",
         "holds",
         "id",
+        "interruptions",
         "is_stale",
         "last_used",
         "limits",
@@ -50,7 +51,6 @@ class Session:
         "running",
         "snapshot",
         "state",
-        "superseded_version",
         "tenant",
         "token",
         "turn",
@@ -100,19 +100,19 @@ class Session:
         self.running: dict[Attempt, asyncio.Task[Any] | None] = {}
         self.events_queue = Events()
         self.is_stale = False
-        self.superseded_version = ""
-        self.blocked_until = 0.0
+        self.interruptions = 0
+        self._first: asyncio.Future[int] | None = None
         self.dirty = False
         self.last_used = core.clock.monotonic()
 
     @property
     def mode(self) -> Mode:
-        mode: Mode = self.state.get("mode")
+        mode: Mode = self.state.mode
         return mode
 
     @property
     def is_active(self) -> bool:
-        return bool(self.state.get("isActive"))
+        return bool(self.state.is_active)
 
     @property
     def switches(self) -> Mapping[str, str]:
@@ -135,16 +135,24 @@ class Session:
         return {
             "mode": self.mode,
             "user": {"id": self.user or "", "signedIn": self.user is not None},
-            "session": {"id": self.id, **self.attributes},
+            "session": {**self.attributes, "id": self.id},
         }
 
     async def begin_turn(self, input_id: str | None = None) -> int:
         """A user's input was committed: the turn's number. The same input sent again keeps its turn."""
-        return await self.core.begin_turn(self, input_id)
+        return await self.core.turns.begin(self, input_id)
+
+    async def first_turn(self) -> Turn:
+        """The turn that a call opens if nobody has begun one; calls at the same time open one together."""
+        if self._first is None:
+            self._first = asyncio.ensure_future(self.begin_turn())
+        await asyncio.shield(self._first)
+        assert self.turn is not None
+        return self.turn
 
     async def end_turn(self) -> None:
         """The model has finished answering. Calls that still come belong to this turn."""
-        self.core.end_turn(self)
+        self.core.turns.end(self)
 
     async def call(
         self,
@@ -197,14 +205,25 @@ class Session:
 
 
 class Client:
-    """A user's page that is attached to a session: it hears the events, and approves or declines."""
+    """A user's page that is attached to a session. It hears what happens from the moment of its attachment on."""
 
-    __slots__ = ("_core", "_events", "session_id")
+    __slots__ = ("_core", "_events", "_listener", "session_id")
 
     def __init__(self, core: RuntimeCore, session_id: str, events: Events) -> None:
         self._core = core
         self._events = events
+        self._listener = events.attach()
         self.session_id = session_id
 
     def events(self) -> AsyncIterator[Event]:
-        return self._events.listen()
+        return self._events.listen(self._listener)
+
+    async def approve(self, confirmation_id: str, *, token: str) -> ToolResponse:
+        return await self._core.approve(confirmation_id, token=token)
+
+    async def decline(self, confirmation_id: str, *, token: str) -> ToolResponse:
+        return await self._core.decline(confirmation_id, token=token)
+
+    def close(self) -> None:
+        """The page is gone."""
+        self._events.detach(self._listener)

@@ -57,6 +57,14 @@ class StateController:
         if self._state["mode"] != "voice":
             self._state["pendingEndVoiceSession"] = None  # as `set` does when the voice part ends
 
+    @property
+    def mode(self) -> Any:
+        return self._state["mode"]
+
+    @property
+    def is_active(self) -> Any:
+        return self._state["isActive"]
+
     def get(self, key: str) -> Any:
         if key not in self._state:
             raise StateError(f'There is no state "{key}"; known are {", ".join(_INITIAL)}.')

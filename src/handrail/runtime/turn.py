@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
+
+Pair = tuple[str, str]
+"""A tool and the digest of its arguments."""
+_MOST_DIGESTS = 64
 
 
 class Turn:
@@ -11,13 +16,19 @@ class Turn:
 
     __slots__ = (
         "declined",
+        "earlier",
         "empties",
+        "ended",
+        "from_before",
         "identical",
+        "input_id",
         "number",
         "ordinals",
         "refusals",
+        "replayed",
         "retrieval_used",
         "started",
+        "stored",
         "total_used",
         "unknown",
     )
@@ -25,15 +36,34 @@ class Turn:
     def __init__(self, number: int, started: float) -> None:
         self.number = number
         self.started = started
+        self.ended = False
+        self.stored = True
+        """False while the store has not been told of it, because it was away."""
+        self.input_id: str | None = None
+        self.from_before = False
+        """It began on another connection, or is gone through again: the store may know calls of it that we do not."""
         self.retrieval_used = 0
         self.total_used = 0
         self.refusals = 0
         self.identical: dict[tuple[str, bytes], int] = {}
+        """Identical calls on this connection, replays without an id among them."""
+        self.replayed: dict[tuple[str, bytes], int] = {}
+        """Those among them that were replays."""
+        self.earlier: dict[str, int] = {}
+        """Identical calls on earlier connections, by digest."""
         self.empties: dict[str, int] = {}
-        self.ordinals: dict[tuple[str, str], int] = {}
-        """Identical writing calls with an id of their own on this connection, by tool and digest."""
-        self.declined: set[tuple[str, str]] = set()
-        self.unknown: set[tuple[str, str]] = set()
+        self.ordinals: dict[Pair, set[int]] = {}
+        """Ordinals of writing calls with an id of their own that are taken on this connection."""
+        self.declined: set[Pair] = set()
+        self.unknown: dict[Pair, str] = {}
+        """Calls whose outcome is not known, and the ledger key that will know it."""
+
+    def begin_again(self) -> None:
+        """A new connection, or the same input sent again: the model may not remember what it called in this turn."""
+        self.earlier = self._digests()
+        self.identical, self.replayed = {}, {}
+        self.ordinals = {}
+        self.from_before = True
 
     def counters(self) -> dict[str, Any]:
         """What survives a restart. The history of identical calls goes as digests, which is all that is compared."""
@@ -44,9 +74,12 @@ class Turn:
             "refusals": self.refusals,
             "empties": self.empties,
             "declined": [list(pair) for pair in self.declined],
+            "unknown": [[*pair, key] for pair, key in self.unknown.items()],
+            "identical": self._digests(),
         }
 
     def restore(self, counters: Mapping[str, Any]) -> None:
+        self.from_before = True
         if counters.get("turn") != self.number:
             return
         self.retrieval_used = int(counters.get("retrieval", 0))
@@ -54,3 +87,17 @@ class Turn:
         self.refusals = int(counters.get("refusals", 0))
         self.empties = dict(counters.get("empties", {}))
         self.declined = {(pair[0], pair[1]) for pair in counters.get("declined", ())}
+        self.unknown = {(item[0], item[1]): item[2] for item in counters.get("unknown", ())}
+        self.earlier = dict(counters.get("identical", {}))
+
+    def _digests(self) -> dict[str, int]:
+        digests = dict(self.earlier)
+        for key, count in list(self.identical.items())[-_MOST_DIGESTS:]:
+            digest = digest_of(*key)
+            digests[digest] = digests.get(digest, 0) + count - self.replayed.get(key, 0)
+        return digests
+
+
+def digest_of(tool: str, loop_key: bytes) -> str:
+    """A call as the history of identical calls keeps it beyond its connection."""
+    return sha256(tool.encode() + b"\0" + loop_key).hexdigest()[:16]

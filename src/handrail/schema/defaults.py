@@ -288,7 +288,7 @@ def _closes(value: Json, changes: _Changes) -> bool:
 
 
 def _looks_at_items(value: Json, changes: _Changes) -> bool:
-    return changes.items and (value is True or not is_trivial(value))
+    return changes.items and not is_trivial(value)
 
 
 # How a subschema that may or may not apply can notice a change. Keywords that are not here look at plain values, or at
@@ -308,11 +308,10 @@ _NOTICES: dict[str, Callable[[Json, _Changes], bool]] = {
     "items": _looks_at_items,
     "prefixItems": _looks_at_items,
     "contains": _looks_at_items,
-    "uniqueItems": _looks_at_items,
+    "uniqueItems": lambda value, changes: changes.items and value is True,
     "unevaluatedItems": _looks_at_items,
     "enum": lambda value, changes: _names_container(value),
     "const": lambda value, changes: _names_container([value]),
-    "$dynamicRef": lambda value, changes: True,
 }
 
 

@@ -38,6 +38,11 @@ def was_given(number: int) -> str:
     return f"{number} {'was' if number == 1 else 'were'} given"
 
 
+def lowered(text: str) -> str:
+    """A sentence as it goes on inside another one."""
+    return text[:1].lower() + text[1:]
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that is most like `name`, if one is."""
     from difflib import get_close_matches  # noqa: PLC0415 - only wanted once something is misspelt

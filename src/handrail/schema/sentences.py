@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from handrail.schema.phrases import counted, cut, listed, nearest, quoted, was_given
+from handrail.schema.phrases import counted, cut, listed, lowered, nearest, quoted, was_given
 from handrail.schema.subschemas import Json, LocalRefs, at, in_place, schemas_at
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ _TYPES = {
     "array": "a list", "boolean": "true or false", "integer": "an integer", "null": "null", "number": "a number",
     "object": "an object", "string": "a string",
 }  # fmt: skip
+_FORMS = ("anyOf", "oneOf")
 _FORMATS = {
     "email": "an e-mail address such as name@example.com",
     "date-time": "a date-time such as 2026-03-01T09:00:00Z",
@@ -104,6 +105,11 @@ class Fault:
             return {}
         return found if isinstance(found, dict) else {}
 
+    @property
+    def is_arguments(self) -> bool:
+        """Whether the value is a tool's arguments as a whole."""
+        return not self.error.instance_path and self.wording.role == "arguments"
+
     def kind(self, name: str) -> Json:
         return _attribute(self.error, name)
 
@@ -146,12 +152,8 @@ def _type(fault: Fault) -> str:
 
 
 def _enum(fault: Fault) -> str:
-    given = "" if fault.hidden else f"; {_described_briefly(fault.value)} was given"
+    given = "" if fault.hidden else f"; {_described(fault.value).removeprefix('the string ')} was given"
     return f"{fault.subject} must be one of {listed(fault.kind('options'))}{given}."
-
-
-def _described_briefly(value: Json) -> str:
-    return quoted(value) if not isinstance(value, (dict, list)) else _described(value)
 
 
 def _const(fault: Fault) -> str:
@@ -228,13 +230,8 @@ def _unexpected(fault: Fault) -> str:
     if not fault.name:
         return f"{fault.subject} has a property that is not allowed."
     if fault.schema.get(fault.keyword) is not False:
-        return f'"{cut(fault.name)}" in {_lower(fault.subject)} is not what its schema allows there.'
-    at_root = not fault.error.instance_path
-    owner = (
-        "an argument of this tool"
-        if at_root and fault.wording.role == "arguments"
-        else f"a property of {_lower(fault.subject)}"
-    )
+        return f'"{cut(fault.name)}" in {lowered(fault.subject)} is not what its schema allows there.'
+    owner = "an argument of this tool" if fault.is_arguments else f"a property of {lowered(fault.subject)}"
     parts = in_place([fault.schema], LocalRefs(fault.wording.root))
     known = list(dict.fromkeys(name for part in parts for name in part.get("properties", ())))
     if near := nearest(fault.name, known):
@@ -245,7 +242,7 @@ def _unexpected(fault: Fault) -> str:
 
 
 def _empty(fault: Fault) -> str:
-    if not fault.error.instance_path and fault.wording.role == "arguments":
+    if fault.is_arguments:
         return "This tool takes no arguments."
     return f"{fault.subject} must not have any properties."
 
@@ -254,23 +251,26 @@ def _no_form(fault: Fault) -> str:
     """`anyOf`, and `oneOf` where nothing fits: the types, if only they differ, else what the nearest form lacks."""
     forms: list[list[ValidationError]] = fault.kind("context")
     path = fault.error.instance_path
-    of_type = [errors for errors in forms if not any(_is_type(error, path) for error in errors)]
-    if not of_type:
-        types = dict.fromkeys(
-            _TYPES[one]
-            for errors in forms
-            for error in errors
-            if _is_type(error, path)
-            for one in _attribute(error, "types")
-        )
+    mistyped = [error for errors in forms for error in errors if _is_type(error, path)]
+    if all(any(_is_type(error, path) for error in errors) for errors in forms):
+        types = dict.fromkeys(_TYPES[one] for error in mistyped for one in _attribute(error, "types"))
         return f"{fault.subject} must be {' or '.join(types)}{fault.given()}."
-    nearest_form = min(of_type, key=len)
-    if not nearest_form:
-        return _other(fault)
-    error = nearest_form[0]
+    error = _nearest_form(fault.error)
     name = next(iter(fault.wording.names(error)), None)
     reason = fault.wording.sentence(error, name)
-    return f"{fault.subject} must fit one of {counted(len(forms), 'form')}; for the nearest one: {_lower(reason)}"
+    return f"{fault.subject} must fit one of {counted(len(forms), 'form')}; for the nearest one: {lowered(reason)}"
+
+
+def _nearest_form(error: ValidationError) -> ValidationError:
+    """What the form that lacks least lacks first, through forms within forms."""
+    while error.kind.name in _FORMS:
+        path = error.instance_path
+        forms = [errors for errors in _attribute(error, "context") if errors]
+        of_type = [errors for errors in forms if not any(_is_type(one, path) for one in errors)]
+        if not of_type:
+            break
+        error = min(of_type, key=len)[0]
+    return error
 
 
 def _is_type(error: ValidationError, path: Sequence[str | int]) -> bool:
@@ -310,10 +310,6 @@ def _too_many_items(fault: Fault) -> str:
 
 def _other(fault: Fault) -> str:
     return f"{fault.subject} does not fit its schema ({fault.keyword})."
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
 
 
 SENTENCES: Mapping[str, Callable[[Fault], str]] = {

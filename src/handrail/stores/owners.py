@@ -4,6 +4,7 @@ clock says."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -54,7 +55,9 @@ class OwnerLocks:
         with self._guard:
             descriptor = self._held.pop(owner, None)
             if descriptor is not None:
-                self._path(owner).unlink(missing_ok=True)
+                # A file that cannot be removed is no lock without us; the next sweep may have more luck.
+                with contextlib.suppress(OSError):
+                    self._path(owner).unlink(missing_ok=True)
                 os.close(descriptor)
 
     def release_all(self) -> None:

@@ -9,13 +9,21 @@ import os
 import signal
 
 POINTS = (
+    "before_hold",
+    "after_hold",
+    "before_approve",
+    "after_approve",
     "before_claim",
+    "between_claims",
     "after_claim",
     "before_handler",
     "after_handler",
+    "before_finish",
     "after_finish",
+    "before_intents",
     "before_delivery",
 )
+"""In the order in which a held call passes them; `between_claims` only if the store did not answer the first claim."""
 
 
 class Crashed(BaseException):

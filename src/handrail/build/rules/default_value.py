@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from handrail.authoring.source import SCHEMA_FILE, ToolSource
 from handrail.build.findings import Catalogue, Rule, Spot
 from handrail.schema.defaults import find_unsafe_defaults
-from handrail.schema.validator import find_schema_problems
 
 
 def check(source: ToolSource, catalogue: Catalogue) -> Iterator[Spot]:
-    parameters = (source.raw or {}).get("parameters")
-    if not isinstance(parameters, Mapping) or find_schema_problems(parameters):
+    if source.raw is None or source.schema_problems.get("parameters") != []:
         return
-    for problem in find_unsafe_defaults(parameters):
+    for problem in find_unsafe_defaults(source.raw["parameters"]):
         yield Spot(
             SCHEMA_FILE, f"/parameters{problem.pointer}", problem.message, "Change the default or the keyword named."
         )

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from handrail.authoring.source import SCHEMA_FILE, ToolSource
 from handrail.build.findings import Catalogue, Rule, Spot
-from handrail.schema.validator import find_schema_problems
 
 
 def check(source: ToolSource, catalogue: Catalogue) -> Iterator[Spot]:
-    for name in ("parameters", "outputSchema"):
-        schema = (source.raw or {}).get(name)
-        if isinstance(schema, Mapping):
-            for problem in find_schema_problems(schema):
-                yield Spot(
-                    SCHEMA_FILE,
-                    f"/{name}{problem.pointer}",
-                    f'"{name}" cannot be used: {problem.message}',
-                    "Correct the schema there.",
-                )
+    for name, problems in source.schema_problems.items():
+        for problem in problems:
+            yield Spot(
+                SCHEMA_FILE,
+                f"/{name}{problem.pointer}",
+                f'"{name}" cannot be used: {problem.message}',
+                "Correct the schema there.",
+            )
 
 
 RULE = Rule(

@@ -34,8 +34,10 @@ def _clamp(limits: Mapping[str, Any]) -> Clamp:
 
 def _within(value: Any, limit: Any) -> Any:
     if not isinstance(limit, tuple):
-        return min(value, limit)
+        return min(value, limit) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
     if isinstance(value, list):
+        if not value:
+            return value
         # Nothing left of the list means that everything allowed is meant, as an empty list might not be valid.
         return [item for item in value if item in limit] or list(limit)
     return value if value in limit else limit[0]

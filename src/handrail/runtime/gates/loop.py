@@ -6,6 +6,7 @@ from handrail.contract.definition import ToolDefinition
 from handrail.contract.errors import ErrorType
 from handrail.runtime.attempt import Attempt, Gate, Refusal
 from handrail.runtime.policy import Policy
+from handrail.runtime.turn import digest_of
 
 NAME = "loop"
 
@@ -20,6 +21,8 @@ def gate_for(definition: ToolDefinition, policy: Policy) -> Gate:
         key = (tool_id, attempt.loop_key)
         seen = turn.identical.get(key, 0) + 1
         turn.identical[key] = seen
+        if turn.earlier:
+            seen += turn.earlier.get(digest_of(tool_id, attempt.loop_key), 0)
         if seen >= most:
             return Refusal(
                 NAME,
@@ -43,3 +46,9 @@ def gate_for(definition: ToolDefinition, policy: Policy) -> Gate:
         return None
 
     return gate
+
+
+def give_back(attempt: Attempt) -> None:
+    """The call could not be recorded, or met another that runs: asking again later is no loop."""
+    key = (attempt.plan.tool_id, attempt.loop_key)
+    attempt.turn.identical[key] = max(0, attempt.turn.identical.get(key, 0) - 1)

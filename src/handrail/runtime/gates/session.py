@@ -17,23 +17,6 @@ def gate_for(definition: ToolDefinition, policy: Policy) -> Gate:
         session = attempt.session
         if not session.is_active:
             return Refusal(NAME, ErrorType.SESSION_INACTIVE, "The session has ended.", rule="active")
-        if session.is_stale:
-            return Refusal(
-                NAME,
-                ErrorType.CONFLICT,
-                "This connection was replaced by a newer one.",
-                rule="connection",
-                value=session.connection,
-            )
-        if session.superseded_version:
-            return Refusal(
-                NAME,
-                ErrorType.CONFLICT,
-                "The tools were built again while this session was open; resume the session to go on with the new ones.",
-                rule="version",
-                value=session.snapshot.version,
-                limit=session.superseded_version,
-            )
         left = session.blocked_for()
         if left:
             return Refusal(
@@ -46,6 +29,24 @@ def gate_for(definition: ToolDefinition, policy: Policy) -> Gate:
             )
         if wants_user and session.user is None:
             return Refusal(NAME, ErrorType.AUTH, "The user must sign in first.", rule="requiresAuth")
+        if session.is_stale:
+            return Refusal(
+                NAME,
+                ErrorType.CONFLICT,
+                "This connection was replaced by a newer one.",
+                rule="connection",
+                value=session.connection,
+            )
+        newest = session.core.registry.snapshot()
+        if newest is not session.snapshot and newest.version != session.snapshot.version:
+            return Refusal(
+                NAME,
+                ErrorType.CONFLICT,
+                "The tools were built again while this session was open; resume the session to go on with the new ones.",
+                rule="version",
+                value=session.snapshot.version,
+                limit=newest.version,
+            )
         return None
 
     return gate

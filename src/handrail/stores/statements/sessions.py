@@ -100,7 +100,7 @@ def add_alias(tx: Transaction, session_id: str, alias: Alias) -> Alias:
     """A call id stands for its first meaning for ever; a held call's id is given its ledger key when it is claimed."""
     tx.db.execute(
         """INSERT INTO alias VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE
-           SET ledger_key = coalesce(ledger_key, excluded.ledger_key), hold_id = coalesce(excluded.hold_id, hold_id)
+           SET ledger_key = excluded.ledger_key, hold_id = coalesce(excluded.hold_id, hold_id)
            WHERE ledger_key IS NULL AND tool = excluded.tool AND raw_digest = excluded.raw_digest""",
         (session_id, alias.call_id, alias.tool, alias.raw_digest, alias.ledger_key, alias.hold_id),
     )

@@ -1,0 +1,81 @@
+"""Writing calls on SQLite against bare commits of the same durability."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import tempfile
+import time
+from pathlib import Path
+from statistics import median, quantiles
+
+from benchmarks.catalogue import write_tools
+from benchmarks.report import Result
+from handrail.testing import open_tools
+
+_ONE, _MANY, _SESSIONS, _ROUNDS = 150, 12, 64, 5
+
+
+def run() -> list[Result]:
+    return asyncio.run(_run())
+
+
+class _Bare:
+    """Commits as the store makes them: WAL, synchronous FULL."""
+
+    def __init__(self, path: Path) -> None:
+        self.db = sqlite3.connect(path, isolation_level=None)
+        self.db.execute("PRAGMA journal_mode=WAL")
+        self.db.execute("PRAGMA synchronous=FULL")
+        self.db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, body TEXT)")
+
+    def commits(self, count: int) -> float:
+        started = time.perf_counter()
+        for _ in range(count):
+            self.db.execute("BEGIN IMMEDIATE")
+            self.db.execute("INSERT INTO t (body) VALUES (?)", ("x" * 400,))
+            self.db.execute("COMMIT")
+        return (time.perf_counter() - started) / count
+
+
+async def _run() -> list[Result]:
+    with tempfile.TemporaryDirectory() as side:
+        folder = Path(side)
+        bare = _Bare(folder / "bare.db")
+        with open_tools(write_tools(folder / "tools", 1, writes=True)) as tools:
+            async with tools.runtime(store=f"sqlite:///{folder / 'store.db'}", audit=folder / "audit") as runtime:
+                sessions = [await runtime.open_session(user=f"u{number}") for number in range(_SESSIONS)]
+                for session in sessions:
+                    await session.begin_turn()
+                ratios, speedups, tails = [], [], []
+                for number in range(_ROUNDS):
+                    commit = bare.commits(_ONE)
+                    started = time.perf_counter()
+                    for index in range(_ONE):
+                        await sessions[0].call("tool_00000", {"query": f"{number} {index}"}, call_id=f"w{number}-{index}")
+                    alone = (time.perf_counter() - started) / _ONE
+                    ratios.append(alone / (2 * commit))
+                    rate, times = await _at_once(sessions, number)
+                    speedups.append(rate * 2 * commit)
+                    tails += times
+        bare.db.close()
+    return [
+        Result("writing call, one at a time / two bare commits", median(ratios), "x", 2.0),
+        Result("64 sessions: calls per second / one pair of commits at a time", median(speedups), "x", None, "must be at least 3.5"),
+        Result("64 sessions: shortfall against 3.5", 3.5 / median(speedups), "x", 1.0),
+        Result("64 sessions: p99 of a call", quantiles(tails, n=100)[98] * 1000, "ms"),
+    ]
+
+
+async def _at_once(sessions: list, number: int) -> tuple[float, list[float]]:  # type: ignore[type-arg]
+    times: list[float] = []
+
+    async def one(session) -> None:  # type: ignore[no-untyped-def]
+        for index in range(_MANY):
+            started = time.perf_counter()
+            await session.call("tool_00000", {"query": f"m{number} {index}"}, call_id=f"m{number}-{index}")
+            times.append(time.perf_counter() - started)
+
+    started = time.perf_counter()
+    await asyncio.gather(*(one(session) for session in sessions))
+    return len(sessions) * _MANY / (time.perf_counter() - started), times

@@ -1,0 +1,150 @@
+"""Step 9 for writing calls: is there an execution with this key already, here or in the store, settled or running?"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from handrail.contract.envelope import ToolResponse
+from handrail.contract.store import LedgerRow, LedgerState, StoreUnavailable
+from handrail.runtime.attempt import Attempt
+from handrail.runtime.keys import ledger_key
+from handrail.runtime.recorded import may_try_again, running, settle_from_row
+from handrail.runtime.replays import Entry
+
+if TYPE_CHECKING:
+    from handrail.runtime.core import RuntimeCore
+
+_POLL_SECONDS = 0.05
+
+
+class Earlier:
+    """Finds earlier executions of writing calls."""
+
+    __slots__ = ("core",)
+
+    def __init__(self, core: RuntimeCore) -> None:
+        self.core = core
+
+    async def again(self, attempt: Attempt, known: Entry) -> ToolResponse | None:
+        """An id whose execution this process does not carry out: what the store knows of it. None: it may be taken over."""
+        assert known.ledger_key is not None
+        waited = 0.0
+        while True:
+            row = await self.core.store.ledger_row(known.ledger_key)
+            if row is None or row.state is not LedgerState.RUNNING:
+                break
+            if await self._may_be_abandoned(row):
+                return None
+            if waited >= attempt.session.limits.wait_seconds:
+                return self.core.pipeline.refuse(attempt, running(known.tool), free=True)
+            await self.core.clock.sleep(_POLL_SECONDS)
+            waited += _POLL_SECONDS
+        if row is None:
+            return None
+        settle_from_row(known, row)
+        return await self.core.pipeline.await_outcome(attempt, known)
+
+    async def known(self, attempt: Attempt) -> ToolResponse | None:
+        """The answer of an execution with this key, if there is one; otherwise the attempt has its key and ordinal."""
+        session, plan, turn, write = attempt.session, attempt.plan, attempt.turn, attempt.write
+        assert write is not None
+        pair = (plan.tool_id, attempt.digest)
+        if write.key:
+            # An id that a dead process left: the call goes on where that one stopped.
+            write.takeover = await self.core.store.ledger_row(write.key)
+            if write.takeover is not None:
+                attempt.ordinal = write.takeover.ordinal
+                return None
+        answer = await self._met_unknown(attempt)
+        if answer is not None:
+            return answer
+        by_id = attempt.key.startswith("provider:")
+        taken = write.taken = turn.ordinals.setdefault(pair, set()) if by_id else set()
+        attempt.ordinal = 0
+        while True:
+            attempt.ordinal = next(number for number in range(attempt.ordinal + 1, 1 << 31) if number not in taken)
+            taken.add(attempt.ordinal)  # before anything is awaited: an identical call at the same time takes the next
+            write.key = ledger_key(
+                session.tenant, session.id, turn.number, plan.tool_id, attempt.digest, attempt.ordinal
+            )
+            entry = await self._entry(attempt, write.key)
+            if entry is None:
+                return None
+            if not entry.settled:
+                taken.discard(attempt.ordinal)
+                return self.core.pipeline.refuse(attempt, running(plan.tool_id), free=True)
+            assert entry.response is not None
+            if not may_try_again(entry.response[0]):
+                await self.remember(attempt, entry)
+                return await self.core.pipeline.await_outcome(attempt, entry)
+
+    async def _met_unknown(self, attempt: Attempt) -> ToolResponse | None:
+        """After an unknown outcome no further ordinal is given: that outcome answers, also once it has become known."""
+        session, turn = attempt.session, attempt.turn
+        pair = (attempt.plan.tool_id, attempt.digest)
+        row: LedgerRow | None = None
+        key = turn.unknown.get(pair)
+        if key is not None:
+            row = await self.core.store.ledger_row(key)
+        elif turn.from_before:
+            row = await self.core.store.unknown_like(session.id, turn.number, *pair)
+        if row is None:
+            return None
+        if row.state is LedgerState.UNKNOWN:
+            return self.core.writing.outcome_unknown(attempt, row.key)
+        turn.unknown.pop(pair, None)
+        entry = Entry(row.tool, attempt.raw_digest)
+        settle_from_row(entry, row)
+        await self.remember(attempt, entry)
+        return await self.core.pipeline.await_outcome(attempt, entry)
+
+    async def _entry(self, attempt: Attempt, key: str) -> Entry | None:
+        """The execution with this ledger key, after a wait if it still runs; None if there is none, or it may be taken over."""
+        session = attempt.session
+        patience = session.limits.wait_seconds
+        deadline = perf_counter() + patience
+        while True:
+            entry = session.writes.get(key)
+            if entry is None:
+                break
+            if await entry.wait(max(0.0, deadline - perf_counter())) or not entry.abandoned:
+                return entry
+        if not attempt.turn.from_before:
+            return None
+        row, waited = await self.core.store.ledger_row(key), 0.0
+        while row is not None and row.state is LedgerState.RUNNING and waited < patience:
+            if await self._may_be_abandoned(row):
+                return None
+            await self.core.clock.sleep(_POLL_SECONDS)
+            waited += _POLL_SECONDS
+            row = await self.core.store.ledger_row(key)
+        here = session.writes.get(key)
+        if row is None or here is not None:
+            return here
+        entry = Entry(attempt.plan.tool_id, attempt.raw_digest, ledger_key=key)
+        if row.state is not LedgerState.RUNNING:
+            settle_from_row(entry, row)
+            session.writes[key] = entry
+        return entry
+
+    async def _may_be_abandoned(self, row: LedgerRow) -> bool:
+        """Whether a claim may take it over; the claim looks whether its owner lives."""
+        return row.effects != "unsafe" and row.lease_until < await self.core.store.now()
+
+    async def remember(self, attempt: Attempt, entry: Entry) -> None:
+        """A call under an id of its own that was answered from another execution: the id stands for that one."""
+        if not attempt.key.startswith("provider:") or entry.ledger_key is None:
+            return
+        attempt.session.calls_by_id[attempt.key] = entry
+        await self.remember_id(attempt, entry.ledger_key, entry.hold_id)
+
+    async def remember_id(self, attempt: Attempt, key: str | None, hold_id: str | None) -> None:
+        alias = self.core.writing.alias(attempt, key, hold_id)
+        if alias is None:
+            return
+        try:
+            await self.core.store.add_alias(attempt.session.id, alias)
+        except StoreUnavailable as error:
+            # The answer is known and is given; that this id stands for it may be forgotten by a restart.
+            self.core.log.warning("The call id %s could not be stored: %s", attempt.call.call_id, error)

@@ -1,0 +1,101 @@
+"""What must happen in time but on nobody's call: leases renewed, counters and audit lines written, blocks and switches of
+other processes learnt, approvals given elsewhere carried out. One thing that fails does not keep the others from happening.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from handrail.contract.store import StoreUnavailable
+
+if TYPE_CHECKING:
+    from handrail.runtime.core import RuntimeCore
+
+TICK_SECONDS = 0.25
+IDLE_SECONDS = 900.0
+
+
+class Housekeeper:
+    """The housekeeper of one runtime."""
+
+    __slots__ = ("_beat", "core")
+
+    def __init__(self, core: RuntimeCore) -> None:
+        self.core = core
+        self._beat = 0.0
+
+    async def work(self) -> None:
+        chores: tuple[Callable[[], Awaitable[None]], ...] = (
+            self.renew,
+            self._flush,
+            self.write_behind,
+            self.learn,
+            self.core.writing.finish_the_unfinished,
+            self._follow_confirmations,
+            self._forget_idle,
+        )
+        away = False
+        while True:
+            await self.core.clock.sleep(TICK_SECONDS)
+            self._beat += TICK_SECONDS
+            was_away, away = away, False
+            for chore in chores:
+                try:
+                    await chore()
+                except StoreUnavailable as error:
+                    away = True
+                    if not was_away:
+                        self.core.log.warning("The store is away: %s", error)
+                        was_away = True
+                except Exception:
+                    self.core.log.exception("The housekeeper stumbled; it goes on")
+
+    async def write_behind(self) -> None:
+        core = self.core
+        dirty = [session for session in core.sessions.values() if session.dirty]
+        for session in dirty:
+            session.dirty = False
+        try:
+            if dirty:
+                for session in dirty:
+                    if session.turn is not None and not session.turn.stored:
+                        await core.turns.store(session, session.turn)
+                await core.store.save_sessions([(one.id, one.connection, core.fields_of(one)) for one in dirty])
+            await core.rates.synchronise(core.store)
+        except StoreUnavailable:
+            for session in dirty:
+                session.dirty = True
+            raise
+
+    async def learn(self) -> None:
+        """Blocks and switches that operators and other processes have set."""
+        core = self.core
+        await core.save_blocks()
+        operating = await core.store.operating()
+        core.blocks, core.switches = {**operating.blocks, **core.unsaved_blocks}, operating.switches
+
+    async def renew(self) -> None:
+        core = self.core
+        if self._beat * 3000 < core.policy.lease_ms:
+            return
+        self._beat = 0.0
+        claims = list(core.writing.claims.items())
+        if claims:
+            for lost in await core.store.renew(claims, core.policy.lease_ms):
+                core.log.warning("The claim %s is no longer ours", lost)
+
+    async def _flush(self) -> None:
+        self.core.audit.flush()
+
+    async def _follow_confirmations(self) -> None:
+        for session in [session for session in self.core.sessions.values() if session.holds]:
+            await self.core.confirmations.follow(session)
+
+    async def _forget_idle(self) -> None:
+        """A session that has been idle for long gives the memory of its replays back."""
+        oldest = perf_counter() - IDLE_SECONDS
+        for session in self.core.sessions.values():
+            if session.last_used < oldest and len(session.replays):
+                session.replays.clear()

@@ -1,0 +1,122 @@
+"""What calls leave in the audit log: one event each for executions, refusals, replays, confirmations and sessions."""
+
+from __future__ import annotations
+
+import logging
+from time import perf_counter
+from typing import Any
+
+from handrail.contract.call import Call
+from handrail.contract.ports import AuditPort
+from handrail.contract.store import Hold
+from handrail.runtime.attempt import Attempt, Refusal
+from handrail.runtime.session import Session
+
+
+class Recording:
+    """The recording part of a runtime."""
+
+    audit: AuditPort
+    log: logging.Logger
+
+    def audit_call(
+        self,
+        event: str,
+        attempt: Attempt,
+        duration: float,
+        ok: bool,
+        error_type: str | None,
+        duplicate_of: str | None = None,
+    ) -> None:
+        session, plan, call = attempt.session, attempt.plan, attempt.call
+        redact = plan.redact
+        self.audit.emit(
+            event,
+            {
+                "sessionId": session.id,
+                "turnId": attempt.turn.number,
+                "connection": session.connection,
+                "callId": call.call_id,
+                "idempotencyKey": attempt.key,
+                "toolId": plan.tool_id,
+                "toolVersion": plan.definition.version,
+                "registryVersion": session.snapshot.version,
+                "category": plan.definition.category,
+                "mode": session.mode,
+                "provider": call.provider,
+                "duration": round(duration, 3),
+                "ok": ok,
+                "errorType": error_type,
+                "args": attempt.args if redact is None else redact(attempt.args),
+                "clamped": attempt.clamped,
+                "defaulted": attempt.defaulted,
+                "repaired": attempt.repaired,
+                **({"duplicateOf": duplicate_of} if duplicate_of else {}),
+            },
+        )
+
+    def audit_refusal(self, attempt: Attempt, refusal: Refusal, duration: float, event: str = "refusal") -> None:
+        session, plan, call = attempt.session, attempt.plan, attempt.call
+        self.audit.emit(
+            event,
+            {
+                **self.who(session),
+                "callId": call.call_id,
+                "idempotencyKey": attempt.key,
+                "toolId": plan.tool_id,
+                "toolVersion": plan.definition.version,
+                "category": plan.definition.category,
+                "provider": call.provider,
+                "duration": round(duration, 3),
+                **_refusal_fields(refusal),
+            },
+        )
+
+    def audit_unknown(self, session: Session, call: Call, refusal: Refusal, duration: float) -> None:
+        name = call.name[:128] if isinstance(call.name, str) else None
+        fields = {"callId": call.call_id, "toolId": name, "provider": call.provider, "duration": round(duration, 3)}
+        self.audit.emit("refusal", {**self.who(session), **fields, **_refusal_fields(refusal)})
+
+    def audit_hold(
+        self, event: str, session: Session, hold: Hold, call_id: str | None, refusal: Refusal | None = None
+    ) -> None:
+        fields: dict[str, Any] = {
+            "confirmationId": hold.hold_id,
+            "toolId": hold.tool,
+            "callId": call_id or (hold.alias and hold.alias.call_id),
+        }
+        self.audit.emit(
+            event, {**self.who(session), **fields, **(_refusal_fields(refusal) if refusal else {"ok": True})}
+        )
+
+    def audit_session(self, event: str, session: Session, **facts: Any) -> None:
+        self.audit.emit(event, {**self.who(session), "user": session.user, "tenant": session.tenant, **facts})
+
+    def observe(self, attempt: Attempt, refusal: Refusal) -> None:
+        """A gate that only observes: what it would have refused is written down, and the call passes."""
+        self.audit_refusal(attempt, refusal, (perf_counter() - attempt.started) * 1000, event="would_refuse")
+
+    def warn_latency(self, attempt: Attempt, duration: float) -> None:
+        limit = attempt.plan.definition.latency_budget_ms
+        self.log.warning("%s took %.0f ms; its budget is %d ms", attempt.plan.tool_id, duration, limit)
+
+    def who(self, session: Session) -> dict[str, Any]:
+        return {
+            "sessionId": session.id,
+            "turnId": session.turn.number if session.turn is not None else None,
+            "connection": session.connection,
+            "registryVersion": session.snapshot.version,
+            "mode": session.mode,
+        }
+
+
+def _refusal_fields(refusal: Refusal) -> dict[str, Any]:
+    return {
+        "ok": False,
+        "errorType": refusal.type.value,
+        "gate": refusal.gate,
+        "rule": refusal.rule,
+        "value": refusal.value,
+        "limit": refusal.limit,
+        "message": refusal.message,
+    }

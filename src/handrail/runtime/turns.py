@@ -1,0 +1,108 @@
+"""Turns: numbered by the host, begun when user input is committed, kept by a resent message and by a reconnect."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from handrail.contract.definition import RateLimit
+from handrail.contract.store import StoreUnavailable
+from handrail.runtime.session import Session
+from handrail.runtime.turn import Turn
+
+if TYPE_CHECKING:
+    from handrail.runtime.core import RuntimeCore
+
+
+class Turns:
+    """The turns of one runtime's sessions."""
+
+    __slots__ = ("_limits", "core")
+
+    def __init__(self, core: RuntimeCore) -> None:
+        self.core = core
+        self._limits: dict[str, list[tuple[str, RateLimit]]] = {}
+        """The limits of each registry version, so that their use elsewhere is known when a turn begins."""
+
+    async def begin(self, session: Session, input_id: str | None) -> int:
+        try:
+            started = await self.core.store.begin_turn(session.id, connection=session.connection, input_id=input_id)
+        except StoreUnavailable as error:
+            return self._begin_unstored(session, input_id, error)
+        if started.turn == 0:
+            session.is_stale = True
+            turn = session.turn or session.enter_turn(0, perf_counter())
+            return turn.number
+        if session.turn is not None and session.turn.number != started.turn:
+            self.end(session)
+        fresh = started.turn not in session.turns
+        turn = session.enter_turn(started.turn, perf_counter())
+        turn.ended = False
+        if fresh:
+            self.core.metrics.turn_started(session.id)
+        if started.known:
+            # The same input again: the model answers it anew, and may not remember what it called.
+            turn.begin_again()
+        session.dirty = True
+        await self._learn_rates(session)
+        return started.turn
+
+    def _begin_unstored(self, session: Session, input_id: str | None, error: StoreUnavailable) -> int:
+        """Reads go on while the store is away: the turn begins here, and is stored before anything is written in it."""
+        self.core.log.warning("A turn could not be stored yet: %s", error)
+        known = next((turn for turn in session.turns.values() if input_id and turn.input_id == input_id), None)
+        if known is None:
+            if session.turn is not None:
+                self.end(session)
+            known = Turn(max(session.turns, default=0) + 1, perf_counter())
+            known.stored, known.input_id = False, input_id
+            session.turns[known.number] = known
+            self.core.metrics.turn_started(session.id)
+        session.enter_turn(known.number, perf_counter())
+        session.dirty = True
+        return known.number
+
+    async def store(self, session: Session, turn: Turn) -> None:
+        """A turn that began while the store was away gets its number from the store."""
+        input_id = turn.input_id or f"late:{session.connection}:{turn.number}"
+        started = await self.core.store.begin_turn(session.id, connection=session.connection, input_id=input_id)
+        if turn.stored:
+            return
+        if started.turn == 0:
+            session.is_stale = True
+            return
+        session.turns.pop(turn.number, None)
+        turn.number, turn.stored, turn.from_before = started.turn, True, started.known
+        session.turns[turn.number] = turn
+
+    async def _learn_rates(self, session: Session) -> None:
+        limits = self._limits.get(session.snapshot.version)
+        if limits is None:
+            tools = [(entry["toolId"], entry) for entry in session.snapshot.entries if entry.get("rateLimit")]
+            found = ((name, session.snapshot.tool(name).definition.rate_limit) for name, _ in tools)
+            limits = self._limits[session.snapshot.version] = [(name, limit) for name, limit in found if limit]
+        if limits:
+            try:
+                await self.core.rates.learn(self.core.store, session, limits)
+            except StoreUnavailable as error:
+                self.core.log.warning("The limits used elsewhere are not known: %s", error)
+
+    def end(self, session: Session) -> None:
+        turn = session.turn
+        if turn is None or turn.ended:
+            return
+        turn.ended = True
+        duration = (perf_counter() - turn.started) * 1000
+        self.core.audit.emit(
+            "turn_summary",
+            {
+                **self.core.who(session),
+                "duration": round(duration, 3),
+                "calls": turn.total_used,
+                "retrieval": turn.retrieval_used,
+                "refusals": turn.refusals,
+            },
+        )
+        limit = session.limits.turn_ms
+        if limit is not None and duration > limit:
+            self.core.log.info("A turn took %.0f ms; the budget of a %s turn is %d ms", duration, session.mode, limit)

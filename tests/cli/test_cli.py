@@ -1,0 +1,626 @@
+"""The command line: the way from nothing to a called tool, help for what was mistyped, and never a traceback."""
+
+import io
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from handrail import __version__
+from handrail.cli import COMMANDS
+
+EXAMPLES = {
+    "retrieval": {"id": "A-1001"},
+    "action": {"id": "A-1001", "status": "shipped"},
+    "utility": {"text": "hold on to the handrail"},
+}
+
+
+# ------------------------------------------------------------------------------------------------- from nothing to a call
+
+
+def test_the_way_of_the_readme_works_for_every_category(tmp_path, process):
+    assert process("init", "demo", cwd=tmp_path).code == 0
+    demo = tmp_path / "demo"
+    for category in EXAMPLES:
+        assert process("new", f"my_{category}", "--category", category, cwd=demo).code == 0
+    built = process("build", "--strict", cwd=demo)
+    assert (built.code, built.err) == (0, "")
+    for category, args in EXAMPLES.items():
+        answer = process("call", f"my_{category}", "--args", json.dumps(args), "--yes", cwd=demo)
+
+        envelope = json.loads(answer.out)
+        assert (answer.code, envelope["ok"]) == (0, True), answer
+        assert envelope["meta"]["toolId"] == f"my_{category}"
+
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=demo,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert tested.returncode == 0, tested.stdout
+    assert "6 passed" in tested.stdout
+
+
+def test_a_project_in_a_folder_with_a_space_and_umlauts_works(tmp_path, process):
+    folder = tmp_path / "mein schönes Projekt"
+    made = process("init", str(folder), cwd=tmp_path)
+    assert made.code == 0
+    assert f"cd '{folder}'" in made.out
+    assert process("new", "lookup_order", cwd=folder).code == 0
+    assert process("build", cwd=folder).code == 0
+    assert process("call", "lookup_order", "--args", '{"id": "A-1001"}', cwd=folder).code == 0
+
+
+def test_the_editor_finds_the_schema_that_init_and_new_point_to(built):
+    for path in built.glob("tools/*/schema.json"):
+        pointed = json.loads(path.read_text())["$schema"]
+        schema = json.loads((path.parent / pointed).read_text())
+        assert schema["properties"]["toolId"]
+
+
+def test_init_overwrites_nothing(tmp_path, handrail, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".gitignore").write_text("mine\n")
+    said = handrail("init", "--json")
+    assert said.code == 0
+    assert ".gitignore" not in json.loads(said.out)["written"]
+    assert (tmp_path / ".gitignore").read_text() == "mine\n"
+
+    again = handrail("init")
+    assert again.code == 2
+    assert "project already" in again.err
+    (tmp_path / "file").write_text("x")
+    assert "not a folder" in handrail("init", "file").err
+
+
+@pytest.mark.parametrize(
+    "name", ["2nd", "with space", "ünï", "", "a" * 65, "_hidden", "../escape", "new\n", "x/y", "approve", "get-tool-guide"]
+)
+def test_new_refuses_a_name_that_no_tool_can_have_and_writes_nothing(project, handrail, name):
+    before = sorted(project.rglob("*"))
+
+    said = handrail("new", name)
+
+    assert said.code == 2
+    assert name in said.err
+    assert sorted(project.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["lookup-order", "lookup_order", "x", "a" * 64, "end_", "two__words", "Class", "import"])
+@pytest.mark.parametrize("category", ["retrieval", "action", "utility"])
+def test_a_new_tool_of_any_name_builds_without_a_word(project, handrail, name, category):
+    assert handrail("new", name, "--category", category).code == 0
+
+    said = handrail("build", "--strict", "--json")
+
+    assert json.loads(said.out)["findings"] == []
+    assert json.loads(said.out)["tools"] == [name.replace("-", "_")]
+
+
+def test_new_refuses_a_tool_that_is_there_and_a_category_that_is_not(project, handrail):
+    assert handrail("new", "lookup_order").code == 0
+    for name in ("lookup_order", "lookup-order"):
+        said = handrail("new", name)
+        assert said.code == 2
+        assert "already" in said.err
+    assert '"retrieval", "action" or "utility"' in handrail("new", "other", "--category", "search").err
+    assert json.loads(handrail("new", "third", "--json").out)["tool"] == "third"
+
+
+def test_a_tools_directory_elsewhere_is_written_to_and_tested(tmp_path, process, handrail, monkeypatch):
+    demo, shared = tmp_path / "demo", tmp_path / "shared tools"
+    assert process("init", "demo", cwd=tmp_path).code == 0
+    (demo / "handrail.toml").write_text(f'[tools]\ndirectory = "{shared}"\n')
+    monkeypatch.chdir(demo)
+
+    assert handrail("new", "lookup_order").code == 0
+
+    schema = json.loads((shared / "lookup-order/schema.json").read_text())
+    assert (shared / "lookup-order" / schema["$schema"]).is_file()
+    assert 'parent.parent / "../shared tools"' in (demo / "tests/test_lookup_order.py").read_text()
+    assert handrail("build").code == 0
+    assert (tmp_path / "tool_registry.json").is_file()
+    assert handrail("call", "lookup_order", "--args", '{"id": "A-1001"}').code == 0
+
+
+# ---------------------------------------------------------------------------------------------------------------- words
+
+
+def test_help_lists_every_command_and_each_has_examples(handrail):
+    said = handrail()
+    assert said == handrail("--help") == handrail("help")
+    assert said.code == 0
+    for name in COMMANDS:
+        assert f"\n  {name} " in said.out
+        told = handrail(name, "--help")
+        assert told.code == 0
+        assert "examples:" in told.out
+    assert handrail("--version").out == f"handrail {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("biuld",), '"build"'),
+        (("build", "--chek"), '"--check"'),
+        (("call", "x", "--arg", "{}"), '"--args"'),
+        (("list", "--categroy", "action"), '"--category"'),
+    ],
+)
+def test_a_mistyped_word_is_answered_with_the_nearest(handrail, words, hint):
+    said = handrail(*words)
+
+    assert said.code == 2
+    assert f"did you mean {hint}" in said.err
+    assert "--help" in said.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("xyzzy",), ("--frobnicate",), ("",), ("call",), ("show",), ("diff", "one"), ("list", "--mode", "sms"), ("new", "a", "b")],
+)
+def test_wrong_usage_is_told_in_a_sentence(handrail, words):
+    said = handrail(*words)
+
+    assert said.code == 2
+    assert said.err.startswith("handrail")
+    assert said.out == ""
+
+
+def test_a_mistyped_tool_is_answered_with_the_nearest(built, handrail):
+    shown = handrail("show", "lookup_oder")
+    assert shown.code == 2
+    assert 'did you mean "lookup_order"' in shown.err
+
+    called = handrail("call", "lookup_oder")
+    assert called.code == 1
+    assert json.loads(called.out)["error"]["type"] == "NOT_FOUND"
+    assert "lookup_order" in called.out
+
+
+# ---------------------------------------------------------------------------------------------------------------- build
+
+
+def test_build_tells_of_problems_and_of_success(project, handrail):
+    assert "no tool" not in handrail("build").err
+    handrail("new", "lookup_order")
+    said = handrail("build")
+    assert said.code == 0
+    assert "Built 1 tool into tool_registry.json, version 1.0." in said.out
+    (project / "tools/lookup-order/guide.md").unlink()
+
+    said = handrail("build")
+
+    assert said.code == 1
+    assert "error [missing-file] lookup-order/guide.md" in said.err
+    assert "1 problem; nothing was written." in said.err
+
+
+def test_the_json_of_a_build_is_json_whatever_a_module_prints(project, handrail):
+    (project / "chatty_module.py").write_text(
+        "print('hello from the import')\nfrom handrail import tool\n\n@tool\ndef look(x: int):\n    '''Look.'''\n"
+    )
+    (project / "handrail.toml").write_text('[tools]\nmodules = ["chatty_module"]\n')
+
+    said = handrail("build", "--json")
+
+    assert json.loads(said.out)["tools"] == ["look"]
+    assert "hello from the import" in said.err
+
+
+def test_findings_about_odd_names_can_be_printed(project, process):
+    for name in (b"bad\xff", "new\nline".encode(), "ünï".encode()):
+        Path(os.fsdecode(os.fsencode(project / "tools") + b"/" + name)).mkdir()
+
+    told = process("build", "--json", cwd=project)
+    assert told.code == 1
+    assert len(json.loads(told.out)["findings"]) == 9
+    told = process("build", cwd=project)
+    assert told.code == 1
+    assert "Traceback" not in told.err
+
+
+def test_a_build_from_below_finds_its_project(built, handrail, monkeypatch):
+    monkeypatch.chdir(built / "tools" / "lookup-order")
+
+    assert handrail("build", "--check").code == 0
+    assert handrail("list").code == 0
+
+
+def test_a_target_that_cannot_be_written_fails_and_says_so(built, handrail):
+    (built / "blocked").mkdir()
+    (built / "blocked" / "tool_registry.json").mkdir()
+    said = handrail("build", "-o", "blocked/tool_registry.json/")
+    assert said.code == 0  # a directory that exists is where the artifact goes
+    said = handrail("build", "-o", "handrail.toml/x.json")
+    assert said.code == 1
+    assert "cannot be written" in said.err
+
+
+def test_a_tools_directory_that_is_not_there_is_wrong_usage(project, handrail):
+    said = handrail("build", "nowhere")
+
+    assert said.code == 2
+    assert '"nowhere"' in said.err
+
+
+def test_watching_rebuilds_until_it_is_ended(built):
+    running = subprocess.Popen(
+        [sys.executable, "-m", "handrail", "build", "--watch"],
+        cwd=built,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        lines = iter(running.stdout)
+        assert "Built 3 tools" in next(lines)
+        assert "Watching" in next(lines)
+        (built / "tools/lookup-order/guide.md").write_text("# Only a heading\n")
+        assert "guide-summary" in next(lines)
+        assert any("Watching" in line for line in lines)
+        shutil.rmtree(built / "tools/lookup-order")
+        assert "Built 2 tools" in next(lines)
+    finally:
+        running.terminate()
+        running.stdout.close()
+        running.wait(10)
+
+
+# ----------------------------------------------------------------------------------------------------------------- call
+
+
+def test_a_call_prints_the_envelope(built, handrail):
+    said = handrail("call", "lookup_order", "--args", '{"id": "A-1001"}')
+
+    envelope = json.loads(said.out)
+    assert said.code == 0
+    assert envelope["data"]["record"]["status"] == "shipped"
+    assert envelope["intents"] == []
+    assert {"toolId", "toolVersion", "registryVersion", "duration", "responseSchemaVersion"} <= set(envelope["meta"])
+
+
+@pytest.mark.parametrize(
+    ("args", "type"),
+    [
+        ("{id: 1}", "VALIDATION"),
+        ("[1]", "VALIDATION"),
+        ('{"id": 7}', "VALIDATION"),
+        ('{"id": "A-1001", "made_up": 1}', "VALIDATION"),
+        ("\udcff", "VALIDATION"),
+        ('{"id": "none"}', "NOT_FOUND"),
+        ("{}", "VALIDATION"),
+    ],
+)
+def test_a_call_that_fails_ends_in_an_envelope_and_exit_code_one(built, handrail, args, type):
+    said = handrail("call", "lookup_order", "--args", args)
+
+    assert said.code == 1
+    assert json.loads(said.out)["error"]["type"] == type
+    assert "Traceback" not in said.err
+
+
+def test_arguments_come_from_standard_input(built, process):
+    said = process("call", "lookup_order", "--args", "-", cwd=built, stdin=b'{"id": "A-1002"}\n')
+    assert json.loads(said.out)["data"]["record"]["id"] == "A-1002"
+
+    for stdin in (b"\xff\xfe", b"nonsense", b"[" * 100_000):
+        said = process("call", "lookup_order", "--args", "-", cwd=built, stdin=stdin)
+        assert said.code == 1
+        assert json.loads(said.out)["error"]["type"] == "VALIDATION"
+        assert "Traceback" not in said.err
+
+
+SPY = """
+async def execute(args, ctx):
+    with open({path!r}, "a") as file:
+        file.write("ran\\n")
+    return {{"ok": True, "data": {{"id": args["id"], "status": args["status"]}}}}
+"""
+
+
+@pytest.fixture
+def runs(built, handrail):
+    """Where the action notes each of its runs."""
+    path = built / "runs.txt"
+    (built / "tools/cancel-order/handler.py").write_text(SPY.format(path=str(path)))
+    assert handrail("build").code == 0
+    return path
+
+
+ASKED = ("call", "cancel_order", "--args", '{"id": "A-1001", "status": "shipped"}')
+
+
+def test_a_call_that_needs_an_approval_does_not_run_without_one(runs, handrail, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"yes\n")))  # no terminal: nobody is asked
+
+    said = handrail(*ASKED)
+
+    assert said.code == 1
+    assert json.loads(said.out)["error"]["type"] == "CONFIRMATION_REQUIRED"
+    assert not runs.exists()
+
+
+def test_yes_approves_beforehand_and_runs_once(runs, handrail):
+    said = handrail(*ASKED, "--yes")
+
+    assert json.loads(said.out)["ok"] is True
+    assert runs.read_text() == "ran\n"
+
+
+@pytest.mark.parametrize(("answer", "ran"), [(b"y\n", True), (b"n\n", False), (b"\n", False)])
+def test_a_person_at_a_terminal_is_asked(runs, built, answer, ran):
+    terminal, end = pty.openpty()
+    try:
+        os.write(terminal, answer)
+        done = subprocess.run(
+            [sys.executable, "-m", "handrail", *ASKED], cwd=built, stdin=end, capture_output=True, timeout=60, check=False
+        )
+    finally:
+        os.close(end)
+        os.close(terminal)
+
+    assert b"Run it? [y/N]" in done.stderr
+    assert json.loads(done.stdout)["ok"] is ran
+    assert runs.exists() is ran
+
+
+def test_yes_approves_no_arguments_that_are_wrong(runs, handrail):
+    said = handrail("call", "cancel_order", "--args", '{"id": "A-1001"}', "--yes")
+
+    assert json.loads(said.out)["error"]["type"] == "VALIDATION"
+    assert not runs.exists()
+
+
+def test_a_tool_cannot_be_called_in_a_mode_that_it_does_not_allow(runs, handrail):
+    said = handrail(*ASKED, "--mode", "voice", "--yes")
+
+    assert json.loads(said.out)["error"]["type"] == "MODE_RESTRICTED"
+    assert not runs.exists()
+
+
+def test_what_a_handler_prints_does_not_mix_with_the_envelope(project, process, handrail):
+    handrail("new", "count_words", "--category", "utility")
+    handler = project / "tools/count-words/handler.py"
+    handler.write_text("print('at import')\n" + handler.read_text().replace("words = ", "print('in the call')\n    words = "))
+    assert handrail("build").code == 0
+
+    said = process("call", "count_words", "--args", '{"text": "a b"}', cwd=project)
+
+    assert json.loads(said.out)["data"]["words"] == 2
+    assert "in the call" in said.err
+
+
+def test_a_handler_that_raises_is_internal_and_its_text_stays_out_of_the_envelope(project, process, handrail):
+    handrail("new", "count_words", "--category", "utility")
+    (project / "tools/count-words/handler.py").write_text("def execute(args, ctx):\n    raise ValueError('secret 42')\n")
+    assert handrail("build").code == 0
+
+    said = process("call", "count_words", "--args", '{"text": "a"}', cwd=project)
+
+    assert said.code == 1
+    assert json.loads(said.out)["error"]["type"] == "INTERNAL"
+    assert "secret 42" not in said.out
+
+
+def test_a_handler_that_changed_since_the_build_is_not_run(built, handrail):
+    path = built / "tools/lookup-order/handler.py"
+    path.write_text(path.read_text() + "\n")
+
+    said = handrail("call", "lookup_order", "--args", '{"id": "A-1001"}')
+
+    assert said.code == 1
+    assert "changed since the build" in said.err
+    assert "handrail build" in said.err
+    assert said.out == ""
+
+
+def test_decorated_tools_are_called_from_anywhere_in_the_project(project, process):
+    (project / "my_decorated_tools.py").write_text(
+        "from handrail import tool\n\n@tool\ndef shout(text: str):\n    '''Shout.'''\n    return {'said': text.upper()}\n"
+    )
+    (project / "handrail.toml").write_text('[tools]\nmodules = ["my_decorated_tools"]\n')
+    assert process("build", cwd=project).code == 0
+    command = [shutil.which("handrail", path=str(Path(sys.executable).parent)), "call", "shout", "--args", '{"text": "hey"}']
+
+    done = subprocess.run(command, cwd=project / "tests", capture_output=True, check=False)
+
+    assert json.loads(done.stdout)["data"] == {"said": "HEY"}, done.stderr
+
+
+# ------------------------------------------------------------------------------------------------ list, show, diff, doctor
+
+
+def test_list_shows_tools_by_mode_and_category(built, handrail):
+    assert [line.split()[0] for line in handrail("list").out.splitlines()] == ["cancel_order", "count_words", "lookup_order"]
+    told = json.loads(handrail("list", "--mode", "voice", "--json").out)
+    assert [tool["toolId"] for tool in told["tools"]] == ["count_words", "lookup_order"]
+    assert told["version"].startswith("1.0.")
+    assert "cancel_order" in handrail("list", "--category", "action").out
+    assert handrail("list", "--category", "action", "--mode", "voice").out == "No tool fits.\n"
+
+
+def test_show_tells_everything_about_one_tool(built, handrail):
+    text = handrail("show", "lookup_order").out
+    assert "lookup_order 1.0.0: Looks a record up" in text
+    assert "id (string, required): The record's id" in text
+    assert handrail("show", "lookup_order", "--guide").out.startswith("# lookup_order")
+    assert json.loads(handrail("show", "lookup_order", "--json").out)["parameters"]["type"] == "object"
+    offered = json.loads(handrail("show", "lookup_order", "--provider", "openai").out)
+    assert offered["function"]["name"] == "lookup_order"
+    said = handrail("show", "lookup_order", "--provider", "nobody")
+    assert said.code == 1
+    assert "openai-chat" in said.err
+
+
+def test_show_takes_every_argument_that_a_schema_may_hold(project, handrail):
+    handrail("new", "lookup_order")
+    path = project / "tools/lookup-order/schema.json"
+    schema = json.loads(path.read_text())
+    schema["parameters"]["properties"] |= {
+        "anything": True,
+        "flag": {"type": ["boolean", "null"], "default": False},
+        "pick": {"enum": [1, "two", None]},
+        "either": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+    }
+    path.write_text(json.dumps(schema))
+    assert handrail("build").code == 0
+
+    said = handrail("show", "lookup_order")
+
+    assert said.code == 0, said.err
+    for words in ("anything (any, optional)", "default False", "one of 1, two, None", "either (any"):
+        assert words in said.out
+
+
+def test_diff_tells_what_breaks_and_what_widens(built, handrail):
+    shutil.copy("tool_registry.json", "old.json")
+    path = built / "tools/lookup-order/schema.json"
+    schema = json.loads(path.read_text())
+    schema["allowedModes"] = ["text"]
+    path.write_text(json.dumps(schema))
+    shutil.rmtree(built / "tools/count-words")
+    handrail("new", "more_tools")
+    assert handrail("build").code == 0
+
+    text = handrail("diff", "old.json", "tool_registry.json")
+    told = handrail("diff", "old.json", "tool_registry.json", "--json")
+
+    assert text.code == told.code == 0
+    for name in ("lookup_order", "count_words", "more_tools"):
+        assert name in text.out
+        assert name in told.out
+    assert json.loads(told.out)
+    assert "lookup_order" not in handrail("diff", "old.json", "old.json").out
+
+
+def test_diff_of_something_that_is_no_artifact_is_told(built, handrail):
+    for words in (("nothing.json", "tool_registry.json"), ("tool_registry.json", "handrail.toml"), (".", ".")):
+        said = handrail("diff", *words)
+        assert said.code == 1
+        assert said.err.startswith("handrail diff: ")
+
+
+def test_doctor_is_content_with_a_built_project(built, handrail):
+    said = handrail("doctor")
+
+    assert said.code == 0, said.out
+    assert "FAIL" not in said.out
+    checks = json.loads(handrail("doctor", "--json").out)
+    assert all(check["ok"] for check in checks)
+    assert {"python", "settings", "tools", "artifact", "handlers"} <= {check["name"] for check in checks}
+
+
+@pytest.mark.parametrize(
+    ("harm", "check"),
+    [
+        (lambda root: (root / "tool_registry.json").unlink(), "artifact"),
+        (lambda root: (root / "tools/lookup-order/guide.md").unlink(), "tools"),
+        (lambda root: (root / "handrail.toml").write_text("[tools]\ndirectroy = 'x'\n"), "settings"),
+        (lambda root: (root / "handrail.toml").write_text("[tools\n"), "settings"),
+        (lambda root: shutil.rmtree(root / "tools"), "tools"),
+        (lambda root: (root / ".handrail/tool.schema.json").write_bytes(b"\xff"), "editor"),
+    ],
+)
+def test_doctor_names_what_is_wrong(built, handrail, harm, check):
+    harm(built)
+
+    said = handrail("doctor", "--json")
+
+    assert said.code == 1
+    assert [found["name"] for found in json.loads(said.out) if not found["ok"]] == [check]
+
+
+def test_doctor_names_an_environment_that_does_not_exist(built, handrail, monkeypatch):
+    monkeypatch.setenv("HANDRAIL_ENV", "prod")
+
+    said = handrail("doctor", "--json")
+
+    assert said.code == 1
+    assert "environment" in [found["name"] for found in json.loads(said.out) if not found["ok"]]
+
+
+# --------------------------------------------------------------------------------------------------------- user mistakes
+
+
+@pytest.mark.parametrize(
+    ("toml", "says"),
+    [
+        ("[tools\n", "not TOML"),
+        ("tools = 3\n", "must be a table"),
+        ("[tool]\n", 'did you mean "tools"'),
+        ("[tools]\ndirectroy = 'x'\n", 'did you mean "directory"'),
+        ("[tools]\ndirectory = 7\n", "must be text"),
+        ("[tools]\nmodules = 'x'\n", "a list of texts"),
+        ("[registry]\nvalidators = 'soon'\n", '"eager" or "lazy"'),
+        ("[policy]\nno_such_policy = 1\n", "no_such_policy"),
+        ("x = " + "[" * 5000 + "\n", "not TOML"),
+    ],
+)
+@pytest.mark.parametrize("command", ["build", "list", "new"])
+def test_a_wrong_setting_is_wrong_usage_in_one_sentence(project, handrail, command, toml, says):
+    (project / "handrail.toml").write_text(toml)
+
+    said = handrail(command, *(["x"] if command == "new" else []))
+
+    assert said.code == 2
+    assert says in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_settings_that_are_no_text_are_told(project, process):
+    (project / "handrail.toml").write_bytes(b"\xff\xfe")
+
+    said = process("build", cwd=project)
+
+    assert said.code == 2
+    assert said.err == "handrail build: handrail.toml is not UTF-8 text.\n"
+
+
+@pytest.mark.parametrize("command", [("list",), ("show", "x"), ("call", "x"), ("diff", "a", "b")])
+def test_a_command_that_needs_an_artifact_says_how_to_get_one(project, process, command):
+    said = process(*command, cwd=project)
+
+    assert said.code == 1
+    assert "handrail build" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_an_environment_that_is_none_is_told(built, process):
+    said = process("list", cwd=built, HANDRAIL_ENV="prod")
+
+    assert said.code != 0
+    assert '"development" or "production"' in said.err
+    assert "Traceback" not in said.err
+
+
+def test_a_reader_that_goes_away_is_no_accident(built):
+    for command in ("list --json", "show lookup_order --json", "--help"):
+        done = subprocess.run(
+            f"{sys.executable} -m handrail {command} | head -c 1",
+            shell=True,
+            cwd=built,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stderr == ""
+
+
+def test_a_terminal_that_knows_only_ascii_gets_every_answer(built, process):
+    path = built / "tools/lookup-order/guide.md"
+    path.write_text(path.read_text().replace("Looks", "Löoks 😀"))
+    assert process("build", cwd=built, PYTHONIOENCODING="ascii", PYTHONUTF8="0").code == 0
+
+    said = process("list", cwd=built, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+
+    assert said.code == 0
+    assert "L\\xf6oks" in said.out

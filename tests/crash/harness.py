@@ -1,0 +1,379 @@
+"""Kills worker processes at random while they deliver writing calls, in duplicate and again under new ids after a resume.
+
+The harness is the model and the network: it knows which calls were really asked for, which of them a restored model still
+remembers, and under which ids each was sent. The workers are real runtimes on one SQLite file. By hand:
+
+    python -m tests.crash.harness --kills 500 --seed 7
+"""
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from tests.crash.worker import POLICY, Job, NoLedger, Wanted, work
+
+from handrail import Registry, Runtime
+from handrail.build.compiler import BuildPlan, build
+from handrail.build.writer import stamp_for, write
+from handrail.contract.store import LedgerRow, LedgerState
+from handrail.stores import SqliteStore
+
+AT_ONCE = 3
+CONVERSATIONS_AT_ONCE = 5
+TURNS = 3
+PATIENCE = 60.0
+"""Seconds after which a worker that nobody kills is taken for stuck."""
+FINAL = ("done", "unknown")
+Pair = tuple[str, int, str, str]
+
+
+@dataclass(slots=True)
+class Conversation:
+    """One session as the scripted model lives it."""
+
+    session_id: str
+    token: str
+    id_scope: str
+    turns: list[tuple[Wanted, ...]]
+    turn: int = 0
+    remembered: list[str] = field(default_factory=list)
+    """The ids of the turn's first calls, as the model knew them when its latest connection began."""
+    latest: int | None = None
+    """The worker that has, or had, the latest connection."""
+    done: bool = False
+
+    @property
+    def calls(self) -> tuple[Wanted, ...]:
+        return self.turns[self.turn]
+
+
+@dataclass(slots=True)
+class Figures:
+    """What became of a run. Everything but the first line must be zero, except in the control."""
+
+    seed: int = 0
+    kills: int = 0
+    kills_at_points: int = 0
+    workers: int = 0
+    sent: int = 0
+    asked: int = 0
+    starts: int = 0
+    unknown: int = 0
+    seconds: float = 0.0
+    doubled_keys: list[str] = field(default_factory=list)
+    doubled_calls: list[str] = field(default_factory=list)
+    merged: list[str] = field(default_factory=list)
+    inconsistent: list[str] = field(default_factory=list)
+    unanswered: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    strange_unknowns: list[str] = field(default_factory=list)
+    failed_workers: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return (
+            f"seed {self.seed}: {self.kills} kills ({self.kills_at_points} at crash points) of {self.workers} workers, "
+            f"{self.sent} deliveries of {self.asked} calls, {self.starts} starts, {self.unknown} unknown, "
+            f"{len(self.doubled_keys)} doubled keys, {len(self.doubled_calls)} doubled calls, {len(self.merged)} merged, "
+            f"{self.seconds:.0f} s"
+        )
+
+
+class Harness:
+    """One run in one folder."""
+
+    def __init__(self, folder: Path, *, seed: int, kills: int, seconds: float, ledger: bool = True) -> None:
+        self.folder = folder
+        self.random = random.Random(seed)
+        self.kills = kills
+        self.seconds = seconds
+        self.ledger = ledger
+        self.figures = Figures(seed=seed)
+        self.conversations: list[Conversation] = []
+        self.live: dict[int, BaseProcess] = {}
+        self.delays: dict[int, float] = {}
+        self.deadlines: dict[int, float] = {}
+        self.killed: set[int] = set()
+        self.lines: list[dict[str, Any]] = []
+        self.sent_ids: dict[str, list[str]] = defaultdict(list)
+        self._read_to = 0
+        self._spawn = multiprocessing.get_context("forkserver")
+        self._spawn.set_forkserver_preload(["tests.crash.worker"])
+
+    def run(self) -> Figures:
+        started = time.monotonic()
+        _build(self.folder)
+        try:
+            while self.figures.kills < self.kills and time.monotonic() - started < self.seconds:
+                self._reap()
+                if len(self.live) < AT_ONCE:
+                    self._launch(self._pick())
+                time.sleep(0.003)
+        finally:
+            for process in self.live.values():
+                process.kill()
+            while self.live:
+                self._reap()
+        self._finish_everything()
+        self.figures.seconds = time.monotonic() - started
+        return self._judge()
+
+    # The disorder
+
+    def _pick(self) -> Conversation:
+        open_ones = [one for one in self.conversations if not one.done][:CONVERSATIONS_AT_ONCE]
+        if len(open_ones) < CONVERSATIONS_AT_ONCE:
+            self.conversations += asyncio.run(self._open_sessions(8))
+            return self._pick()
+        return self.random.choice(open_ones)
+
+    def _launch(self, one: Conversation) -> None:
+        known = self._known_to_model(one)
+        if len(known) == len(one.calls) and self.random.random() < 0.6:
+            # The model has every answer and the user goes on.
+            if one.turn + 1 == len(one.turns):
+                one.done = True
+                return
+            one.turn, known = one.turn + 1, []
+        elif self.random.random() < 0.5:
+            # It is restored from an older state, and does not know the last of its calls any more.
+            known = known[: self.random.randint(0, len(known))]
+        self._start(one, known, dies_at_points=self.random.random() < 0.5)
+
+    def _known_to_model(self, one: Conversation) -> list[str]:
+        """The ids of the turn's first calls that were answered: what it was restored with, and what came since."""
+        known = list(one.remembered)
+        answers = {
+            line["logical"]: line["id"]
+            for line in self.lines
+            if line["kind"] == "answer" and line["worker"] == one.latest and line["outcome"] in FINAL
+        }
+        for wanted in one.calls[len(known) :]:
+            if wanted.logical not in answers:
+                break
+            known.append(answers[wanted.logical])
+        return known
+
+    def _start(self, one: Conversation, known: list[str], *, fresh: bool = False, **facts: Any) -> None:
+        number = self.figures.workers = self.figures.workers + 1
+        stable = one.id_scope == "session"
+        sent = [
+            self.sent_ids[wanted.logical][-1]
+            if stable and not fresh and self.sent_ids[wanted.logical] and self.random.random() < 0.35
+            else None
+            for wanted in one.calls
+        ]
+        job = Job(
+            number=number,
+            seed=self.random.getrandbits(32),
+            folder=self.folder,
+            session_id=one.session_id,
+            token=one.token,
+            input_id=f"turn-{one.turn}",
+            calls=one.calls,
+            restored=tuple(known),
+            sent=tuple(sent),
+            id_scope=one.id_scope,
+            ledger=self.ledger,
+            **facts,
+        )
+        process = self._spawn.Process(target=work, args=(job,))
+        process.start()
+        one.remembered, one.latest = known, number
+        # Most are killed some time after they have opened the store, a few while they start.
+        early = self.random.random() < 0.1
+        self.live[number] = process
+        self.delays[number] = self.random.uniform(0.0, 0.03 if early else 0.12)
+        if early and not facts.get("patient"):
+            self.deadlines[number] = time.monotonic() + self.delays[number]
+        elif facts.get("patient"):
+            self.deadlines[number] = time.monotonic() + PATIENCE
+
+    def _reap(self) -> None:
+        self._read()
+        for number, process in list(self.live.items()):
+            if process.exitcode is None and time.monotonic() > self.deadlines.get(number, float("inf")):
+                assert process.pid is not None
+                os.kill(process.pid, signal.SIGKILL)
+                process.join()
+            if process.exitcode is None:
+                continue
+            if process.exitcode == -signal.SIGKILL:
+                self.killed.add(number)
+                self.figures.kills += 1
+            elif process.exitcode:
+                self._read()
+                why = [line["why"] for line in self.lines if line["kind"] == "failed" and line["worker"] == number]
+                self.figures.failed_workers.append(f"worker {number}, exit {process.exitcode}: {why[-1:]}")
+            process.close()
+            del self.live[number]
+
+    def _finish_everything(self) -> None:
+        """Now nobody is killed: every call is answered, and then once more to a model that has forgotten everything."""
+        began = [one for one in self.conversations if one.latest is not None]
+        for one in began:
+            self._start(one, self._known_to_model(one), patient=True)
+            self._wait(AT_ONCE)
+        self._wait(1)
+        for one in began:
+            for turn in range(one.turn + 1):
+                one.turn = turn
+                self._start(one, [], patient=True, fresh=True)
+                self._wait(1)
+        self._read()
+
+    def _wait(self, below: int) -> None:
+        while len(self.live) >= below:
+            self._reap()
+            time.sleep(0.003)
+
+    async def _open_sessions(self, count: int) -> list[Conversation]:
+        path = self.folder / "handrail.db"
+        store = SqliteStore(path) if self.ledger else NoLedger(path)
+        async with Runtime(Registry.load(self.folder / "tool_registry.json"), store=store, policy=POLICY) as runtime:
+            sessions = [await runtime.open_session(user=f"user-{number}") for number in range(count)]
+        return [self._conversation(session.id, session.token) for session in sessions]
+
+    def _conversation(self, session_id: str, token: str) -> Conversation:
+        scope = self.random.choice(("session", "session", "session", "connection", "none"))
+        name = f"c{len(self.lines)}-{self.random.getrandbits(24):06x}"
+        return Conversation(session_id, token, scope, [self._turn(f"{name}/t{n}", scope) for n in range(TURNS)])
+
+    def _turn(self, name: str, scope: str) -> tuple[Wanted, ...]:
+        """Three to five calls. Where ids tell them apart, some of them are wanted twice."""
+        looks = []
+        for number in range(self.random.randint(2, 3)):
+            tool = "charge_card" if self.random.random() < 0.75 else "set_address"
+            look = (tool, {"account": "a1", "amount": number})
+            looks += [look, look] if scope != "none" and self.random.random() < 0.5 else [look]
+        self.random.shuffle(looks)
+        return tuple(Wanted(f"{name}/{number}", tool, dict(args)) for number, (tool, args) in enumerate(looks))
+
+    # The verdict
+
+    def _read(self) -> None:
+        path = self.folder / "journal.jsonl"
+        if not path.exists():
+            return
+        with path.open("rb") as stream:
+            stream.seek(self._read_to)
+            text = stream.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read_to += len(whole)
+        for line in map(json.loads, whole.splitlines()):
+            self.lines.append(line)
+            if line["kind"] == "owner":
+                self.deadlines.setdefault(line["worker"], time.monotonic() + self.delays[line["worker"]])
+            if line["kind"] == "sent" and line["id"] not in self.sent_ids[line["logical"]]:
+                self.sent_ids[line["logical"]].append(line["id"])
+
+    def _judge(self) -> Figures:
+        figures = self.figures
+        rows = asyncio.run(self._unknown_rows()) if self.ledger else []
+        pairs = self._pairs()
+        starts = [line for line in self.lines if line["kind"] == "start"]
+        answers = [line for line in self.lines if line["kind"] == "answer"]
+        unsafe = [line for line in starts if line["tool"] == "charge_card"]
+        receipts: dict[str, set[str]] = defaultdict(set)
+        owners: dict[str, set[str]] = defaultdict(set)
+        last: dict[str, str] = {}
+        for line in answers:
+            last[line["logical"]] = line["outcome"]
+            if line["outcome"] == "done":
+                receipts[line["logical"]].add(line["receipt"])
+                owners[line["receipt"]].add(line["logical"])
+        figures.kills_at_points = sum(line["kind"] == "died" for line in self.lines)
+        figures.sent = len(answers)
+        figures.asked = len({line["logical"] for line in self.lines if line["kind"] == "sent"})
+        figures.starts = len(starts)
+        figures.unknown = len(rows)
+        figures.doubled_keys = _more_than_once(line["key"] for line in unsafe)
+        figures.doubled_calls = _more_than_once(line["logical"] for line in unsafe)
+        figures.merged = sorted(" = ".join(sorted(one)) for one in owners.values() if len(one) > 1)
+        figures.inconsistent = sorted(logical for logical, given in receipts.items() if len(given) > 1)
+        figures.refused = sorted({line["outcome"] for line in answers if line["outcome"].startswith("refused")})
+        figures.unanswered = sorted(
+            line["logical"] for line in self.lines if line["kind"] == "sent" and last.get(line["logical"]) not in FINAL
+        )
+        dead = {line["owner"] for line in self.lines if line["kind"] == "owner" and line["worker"] in self.killed}
+        figures.strange_unknowns = [f"{row.key}: its owner was not killed" for row in rows if row.owner not in dead]
+        unknown_pairs = {_pair_of(row) for row in rows}
+        told_unknown = {line["logical"] for line in answers if line["outcome"] == "unknown"}
+        figures.strange_unknowns += sorted(one for one in told_unknown if pairs[one] not in unknown_pairs)
+        return figures
+
+    def _pairs(self) -> dict[str, Pair]:
+        return {
+            wanted.logical: (one.session_id, turn, wanted.tool, json.dumps(wanted.args, sort_keys=True))
+            for one in self.conversations
+            for turn, calls in enumerate(one.turns, 1)
+            for wanted in calls
+        }
+
+    async def _unknown_rows(self) -> list[LedgerRow]:
+        store = SqliteStore(self.folder / "handrail.db")
+        await store.open()
+        try:
+            return await store.ledger_rows(state=LedgerState.UNKNOWN, limit=1_000_000)
+        finally:
+            await store.close()
+
+
+def _pair_of(row: LedgerRow) -> Pair:
+    return row.session_id, row.turn, row.tool, json.dumps(json.loads(row.args), sort_keys=True)
+
+
+def room() -> tempfile.TemporaryDirectory[str]:
+    """A folder in memory, where there is one: a killed process loses nothing there either, and more of them fit into a minute."""
+    memory = Path("/dev/shm")
+    return tempfile.TemporaryDirectory(prefix="handrail-crash-", dir=memory if memory.is_dir() else None)
+
+
+def _more_than_once(values: Any) -> list[str]:
+    return sorted(value for value, times in Counter(values).items() if times > 1)
+
+
+def _build(folder: Path) -> None:
+    tools = folder / "tools"
+    tools.mkdir(parents=True)
+    artifact = folder / "tool_registry.json"
+    result = build(BuildPlan(tools=tools, artifact=artifact, modules=("tests.crash.effects",), project=folder))
+    assert not result.errors, result.errors
+    write(result, stamp_for(result, {}))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(31))
+    parser.add_argument("--control", action="store_true", help="without the ledger: it must double")
+    chosen = parser.parse_args()
+    with room() as folder:
+        figures = Harness(
+            Path(folder) / "run",
+            seed=chosen.seed,
+            kills=chosen.kills,
+            seconds=chosen.seconds,
+            ledger=not chosen.control,
+        ).run()
+    print(figures)
+    for name in Figures.__slots__:
+        if isinstance(getattr(figures, name), list) and getattr(figures, name):
+            print(f"  {name}: {getattr(figures, name)[:5]}")
+    return int(bool(figures.doubled_keys)) ^ int(chosen.control)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""One worker: a process that resumes a session of the shared store, plays the model's part from where it was cut off, and
+may be killed at any instant. Everything that the harness has to know of it is in the journal.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.crash.effects import LOGICAL, Journal, prepare
+
+from handrail import Registry, Runtime, Session, ToolResponse
+from handrail.contract.store import Claim, ClaimResult, ClaimVerdict, Finish, LedgerRow, LedgerState
+from handrail.stores import SqliteStore
+
+POLICY = {
+    # Short leases, so that what a dead owner left is soon known to be unknown. They lapse between two heartbeats: that a
+    # living owner is left alone must not hang on them.
+    "lease_ms": 150,
+    "refusals": 10_000,
+    "identical_calls": 10_000,
+    "text": {"wait_seconds": 3},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A call that the scripted model really asked for. Two of them may look the same."""
+
+    logical: str
+    tool: str
+    args: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one worker is to do."""
+
+    number: int
+    seed: int
+    folder: Path
+    session_id: str
+    token: str
+    input_id: str
+    calls: tuple[Wanted, ...]
+    restored: tuple[str, ...]
+    """The ids of the first calls, which the model still remembers."""
+    sent: tuple[str | None, ...]
+    """For each call, an id under which it was sent before and is sent again; None: the model makes a new one."""
+    id_scope: str
+    ledger: bool = True
+    dies_at_points: bool = False
+    """Whether it kills itself at a random crash point, beside being killed from outside at a random time."""
+    patient: bool = False
+    """Whether it goes on until every call has its outcome."""
+
+
+def work(job: Job) -> None:
+    """The entry of the process."""
+    logging.basicConfig(filename=job.folder / "workers.log")
+    worker = _Worker(job)
+    try:
+        asyncio.run(worker.run())
+    except Exception:
+        worker.journal.write("failed", worker=job.number, why=traceback.format_exc())
+        raise SystemExit(1) from None
+
+
+class _Worker:
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.random = random.Random(job.seed)
+        self.journal = Journal(job.folder / "journal.jsonl")
+        prepare(self.journal, job.number, job.seed)
+
+    async def run(self) -> None:
+        job = self.job
+        registry = Registry.load(job.folder / "tool_registry.json")
+        path = job.folder / "handrail.db"
+        store = SqliteStore(path) if job.ledger else NoLedger(path)
+        crash = self._perhaps_die if job.dies_at_points else None
+        runtime = Runtime(registry, store=store, policy=POLICY, crash=crash)
+        await runtime.open()
+        self.journal.write("owner", worker=job.number, owner=runtime.owner)
+        session = await runtime.resume_session(job.session_id, token=job.token, restored_calls=job.restored)
+        await session.begin_turn(job.input_id)
+        for position, wanted in enumerate(job.calls):
+            if not await self._deliver(session, position, wanted):
+                break  # the model is connected elsewhere by now
+        await runtime.close()
+
+    async def _deliver(self, session: Session, position: int, wanted: Wanted) -> bool:
+        """One call, now and then in duplicate; whether the connection is still ours."""
+        job = self.job
+        remembered = position < len(job.restored)
+        if remembered:
+            if self.random.random() < 0.7:
+                return True
+            call_id = job.restored[position]
+        else:
+            call_id = job.sent[position] or f"call_{job.number}_{position}"
+        self.journal.write("sent", worker=job.number, logical=wanted.logical, id=call_id)
+        LOGICAL.set(wanted.logical)
+        copies = self.random.choice((1, 1, 2, 3))
+        ours = await asyncio.gather(*(self._until_answered(session, wanted, call_id) for _ in range(copies)))
+        return all(ours)
+
+    async def _until_answered(self, session: Session, wanted: Wanted, call_id: str) -> bool:
+        for _ in range(20 if self.job.patient else 3):
+            answer = await session.call(wanted.tool, wanted.args, call_id=call_id, id_scope=self.job.id_scope)
+            kind = _kind(answer)
+            receipt = answer.data["receipt"] if answer.ok else None
+            self.journal.write(
+                "answer", worker=self.job.number, logical=wanted.logical, id=call_id, outcome=kind, receipt=receipt
+            )
+            if kind == "stale":
+                return False
+            if kind in ("done", "unknown"):
+                return True
+            await asyncio.sleep(0.05)
+        return True
+
+    def _perhaps_die(self, point: str) -> None:
+        if self.random.random() < 0.08:
+            self.journal.write("died", worker=self.job.number, point=point)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _kind(answer: ToolResponse) -> str:
+    if answer.ok:
+        return "done"
+    assert answer.error is not None
+    if answer.error.type == "CONFLICT":
+        if answer.error.partial_side_effects:
+            return "unknown"
+        if "connection" in answer.error.message:
+            return "stale"
+    if answer.error.type in ("IN_PROGRESS", "STORE_UNAVAILABLE"):
+        return "later"
+    return f"refused: {answer.error.type}: {answer.error.message}"
+
+
+class NoLedger(SqliteStore):
+    """The control: everything as it is, but whoever asks for a claim gets it, and nobody remembers."""
+
+    async def claim(self, claim: Claim) -> ClaimResult:
+        return ClaimResult(verdict=ClaimVerdict.CLAIMED, fence=1)
+
+    async def finish(self, finish: Finish) -> LedgerRow:
+        return LedgerRow(
+            **{"key": finish.key, "tenant": "", "session_id": "", "user": None, "turn": 0, "ordinal": 1, "tool": ""},
+            **{"tool_hash": "", "registry_version": "", "args_digest": "", "args": "", "effects": "unsafe"},
+            **{"state": LedgerState(finish.state), "fence": finish.fence, "owner": "", "lease_until": 0},
+            **{"created_at": 0, "finished_at": 0, "envelope": finish.envelope, "evicted": False, "hold_id": None},
+        )

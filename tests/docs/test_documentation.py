@@ -1,0 +1,177 @@
+"""Every example in the documentation is executed: files are written into a project, which is built; commands and programs run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
+_FENCE = re.compile(r"^(?P<fence>`{3,})(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=fence)$", re.M | re.S)
+
+
+@dataclass
+class Block:
+    language: str
+    file: str
+    text: str
+
+
+def blocks(path: Path) -> list[Block]:
+    found = []
+    for match in _FENCE.finditer(path.read_text(encoding="utf-8")):
+        language, _, file = match["info"].strip().partition(" ")
+        found.append(Block(language, file.strip(), match["text"]))
+    return found
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "error"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A line of a console block; `handrail` is this checkout's."""
+    handrail = f'"{sys.executable}" -m handrail '
+    script = "set -e\n" + re.sub(r"(?<![\w./-])handrail (?=[a-z])", lambda _: handrail, line)
+    return run(["bash", "-c", script], folder)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The project that the README makes, and what its last command printed."""
+    folder = tmp_path_factory.mktemp("read me")
+    console = next(block for block in blocks(ROOT / "README.md") if block.language == "console")
+    lines = [line.removeprefix("$ ") for line in console.text.splitlines() if line.startswith("$ ")]
+    done = shell("\n".join(lines), folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "demo", done.stdout
+
+
+def test_the_readme_flow_prints_what_the_readme_shows(demo):
+    shown = json.loads(next(block.text for block in blocks(ROOT / "README.md") if block.language == "json"))
+    printed = json.loads(demo[1][demo[1].index("{\n") :])
+    assert printed["data"] == shown["data"]
+    assert shown["meta"].items() <= printed["meta"].items()
+
+
+def test_the_generated_test_of_the_readme_tool_passes(demo):
+    done = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"], demo[0])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+
+
+def test_the_programs_of_the_readme_run(demo):
+    programs = [block.text for block in blocks(ROOT / "README.md") if block.language == "python"]
+    assert programs
+    for program in programs:
+        done = run([sys.executable, "-c", program], demo[0])
+        assert done.returncode == 0, done.stderr
+        assert "'ok': True" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def restaurant(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project that the page on writing tools makes."""
+    folder = tmp_path_factory.mktemp("authoring") / "restaurant"
+    done = shell("handrail init .", _made(folder))
+    assert done.returncode == 0, done.stderr
+    for block in blocks(ROOT / "docs" / "authoring.md"):
+        if block.file:
+            path = folder / block.file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text, encoding="utf-8")
+    return folder
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def test_the_tools_of_the_authoring_page_build_without_a_warning(restaurant):
+    done = shell("handrail build --strict", restaurant)
+    assert done.returncode == 0, done.stderr
+    assert "4 tools" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "data"),
+    [
+        ("split_bill", {"total": 100, "people": 4, "tip": 10}, {"each": 27.5}),
+        ("greet_guest", {"name": "Ana"}, {"greeting": "Welcome, Ana."}),
+        ("find_table", {"guests": 5}, {"tables": [{"id": "window", "seats": 6}]}),
+    ],
+)
+def test_the_tools_of_the_authoring_page_do_what_it_says(restaurant, tool, args, data):
+    assert shell("handrail build", restaurant).returncode == 0
+    done = shell(f"handrail call {tool} --args '{json.dumps(args)}'", restaurant)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["data"] == data
+
+
+def test_the_booking_of_the_authoring_page_waits_for_a_person(restaurant):
+    assert shell("handrail build", restaurant).returncode == 0
+    args = json.dumps({"table": "bar", "guests": 2, "when": "2026-12-01T19:00:00Z"})
+    held = shell(f"handrail call book_table --args '{args}' < /dev/null", restaurant)
+    request = json.loads(held.stdout)["error"]["confirmation_request"]
+    assert request["preview"] == "Book the table bar for 2 guests, Tuesday 01 December 2026, 19:00 (UTC+0000)."
+    approved = shell(f"handrail call book_table --yes --args '{args}'", restaurant)
+    assert json.loads(approved.stdout)["ok"] is True, approved.stdout
+
+
+def test_the_test_of_the_authoring_page_passes(restaurant):
+    done = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"], restaurant)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+async def test_the_pattern_of_graceful_degradation_degrades():
+    source = [block.text for block in blocks(ROOT / "docs" / "authoring.md") if block.language == "python" and not block.file]
+    namespace: dict[str, object] = {}
+    exec(source[-1], namespace)
+
+    class Bare:
+        kb = None
+
+    answer = await namespace["execute"]({"query": "x"}, Bare())
+    assert answer["data"] == {"hits": [], "degraded": True}
+
+
+def test_every_python_block_in_the_documentation_is_python():
+    for path in DOCS:
+        for block in blocks(path):
+            if block.language == "python":
+                compile(block.text, str(path), "exec")
+
+
+def test_every_path_that_the_flow_names_exists():
+    named = re.findall(r"`((?:src|tests|docs)/[^`]+)`", (ROOT / "docs" / "flow.md").read_text(encoding="utf-8"))
+    assert len(named) > 20
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_every_test_that_the_guarantees_name_exists():
+    named = re.findall(r"`(tests/[^`]+)`", (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8"))
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_every_link_between_the_pages_leads_somewhere():
+    broken = []
+    for path in DOCS:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text(encoding="utf-8")):
+            if not (path.parent / target).exists():
+                broken.append(f"{path.name}: {target}")
+    assert broken == []
+
+
+def test_generated_pages_are_current():
+    done = run([sys.executable, "scripts/generate_docs.py", "--check"], ROOT)
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,132 @@
+"""Secrets are masked wherever a schema or the configuration says so, and tools without any pay nothing."""
+
+import copy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail.contract.frozen import freeze
+from handrail.observe.redaction import REDACTED, compile_redactor, redact_arguments
+
+SECRET = {"type": "string", "writeOnly": True}
+NODE = {"$ref": "#/$defs/node"}
+
+
+def closed(properties, **more):
+    return {"type": "object", "additionalProperties": False, "properties": properties, **more}
+
+
+@pytest.mark.parametrize(
+    ("schema", "args", "expected"),
+    [
+        (closed({"pin": SECRET, "id": {}}), {"pin": "1", "id": 2}, {"pin": REDACTED, "id": 2}),
+        (closed({"a": closed({"pin": SECRET})}), {"a": {"pin": {"x": 1}}}, {"a": {"pin": REDACTED}}),
+        (
+            closed({"l": {"type": "array", "items": closed({"pin": SECRET, "n": {}})}}),
+            {"l": [{"pin": "1"}, {"n": 2}]},
+            {"l": [{"pin": REDACTED}, {"n": 2}]},
+        ),
+        (closed({"l": {"type": "array", "items": SECRET}}), {"l": ["1", "2"]}, {"l": [REDACTED, REDACTED]}),
+        (closed({"l": {"prefixItems": [{}, SECRET]}}), {"l": ["1", "2", "3"]}, {"l": ["1", REDACTED, "3"]}),
+        (
+            closed({"a": {"$ref": "#/$defs/pin"}}, **{"$defs": {"pin": SECRET}}),
+            {"a": "1"},
+            {"a": REDACTED},
+        ),
+        (
+closed({"a": NODE}, **{"$defs": {"node": {"properties": {"pin": SECRET, "next": NODE}}}}),
+            {"a": {"pin": "1", "next": {"next": {"pin": "2", "n": 3}}}},
+            {"a": {"pin": REDACTED, "next": {"next": {"pin": REDACTED, "n": 3}}}},
+        ),
+        (closed({"a": {"anyOf": [{"type": "integer"}, SECRET]}}), {"a": "1"}, {"a": REDACTED}),
+        ({"allOf": [{"properties": {"pin": SECRET}}]}, {"pin": "1", "n": 1}, {"pin": REDACTED, "n": 1}),
+        ({"if": {}, "then": {"properties": {"pin": SECRET}}}, {"pin": "1"}, {"pin": REDACTED}),
+        ({"patternProperties": {"^s_": SECRET}}, {"s_a": "1", "t_a": "2"}, {"s_a": REDACTED, "t_a": "2"}),
+        ({"patternProperties": {"(?<bad": SECRET}}, {"a": "1"}, {"a": REDACTED}),
+        ({"properties": {"n": {}}, "additionalProperties": SECRET}, {"n": 1, "x": "1"}, {"n": 1, "x": REDACTED}),
+    ],
+)  # fmt: skip
+def test_what_the_schema_marks_is_masked(schema, args, expected):
+    before = copy.deepcopy(args)
+    assert redact_arguments(args, freeze(schema), ()) == expected
+    assert args == before
+
+
+def test_names_are_masked_at_any_depth_whatever_their_case():
+    args = {"Token": "1", "a": [{"API_KEY": {"x": 1}, "n": 2}], "n": 3}
+    masked = {"Token": REDACTED, "a": [{"API_KEY": REDACTED, "n": 2}], "n": 3}
+    assert redact_arguments(args, closed({}), ["token", "api_key"]) == masked
+
+
+def test_a_tool_without_secrets_gets_no_redactor():
+    assert compile_redactor(closed({"a": {"type": "string"}}), ()) is None
+    assert compile_redactor(None, ()) is None
+    args = {"a": 1}
+    assert redact_arguments(args, closed({}), ()) is args
+
+
+def test_a_name_that_validated_arguments_cannot_hold_needs_no_redactor():
+    shut = closed({"a": {"type": "string"}, "l": {"type": "array", "items": {"type": "integer"}}, "e": {"enum": [1]}})
+    assert compile_redactor(shut, ["token"], validated=True) is None
+    assert compile_redactor(shut, ["token"]) is not None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        closed({"Token": {"type": "string"}}),
+        closed({"a": {}}),
+        closed({"a": {"type": "object"}}),
+        closed({"a": {"type": "array"}}),
+        closed({"a": {"type": ["string", "object"]}}),
+        closed({"a": {"$ref": "#/$defs/open"}}, **{"$defs": {"open": {"type": "object"}}}),
+        {"type": "object"},
+        None,
+    ],
+)
+def test_a_name_that_validated_arguments_may_hold_keeps_its_redactor(schema):
+    assert compile_redactor(schema, ["token"], validated=True) is not None
+
+
+def test_text_that_cannot_be_looked_into_is_masked_whole():
+    redactor = compile_redactor(closed({"pin": SECRET}), ())
+    assert redactor('{"pin": "1234') == REDACTED
+    assert redactor(None) is None
+
+
+def test_arguments_that_are_too_deep_are_masked_not_raised():
+    deep = {}
+    for _ in range(5_000):
+        deep = {"a": deep}
+    assert "redacted" in repr(redact_arguments(deep, None, ["token"]))
+
+
+VALUES = st.recursive(
+    st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["pin", "PIN", "a", "b"]), inner),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["pin", "a", "b"]), VALUES))
+def test_no_secret_is_left_and_nothing_else_is_changed(args):
+    def secrets_in(value):
+        if isinstance(value, dict):
+            for key, item in value.items():
+                if key.lower() == "pin":
+                    yield item
+                else:
+                    yield from secrets_in(item)
+        elif isinstance(value, list):
+            for item in value:
+                yield from secrets_in(item)
+
+    def without(value):
+        if isinstance(value, dict):
+            return {key: without(item) for key, item in value.items() if key.lower() != "pin"}
+        return [without(item) for item in value] if isinstance(value, list) else value
+
+    masked = redact_arguments(args, None, ["pin"])
+    assert all(secret == REDACTED for secret in secrets_in(masked))
+    assert without(masked) == without(args)

@@ -1,0 +1,181 @@
+"""Small tools for tests of the runtime: written into a folder, built for real, and run through the real pipeline."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+from handrail.app import Runtime
+from handrail.build.compiler import BuildPlan, build
+from handrail.build.writer import stamp_for, write
+from handrail.contract.envelope import ToolResponse
+from handrail.registry import Registry
+from handrail.runtime.events import Event
+from handrail.runtime.session import Session
+
+ANY_TEXT = {
+    "type": "object",
+    "properties": {"q": {"type": "string", "description": "What to look for."}},
+    "additionalProperties": False,
+}
+
+# What a handler did is told by lines in a file: it survives the process, and counts starts whoever started it.
+FOUND = """
+async def execute(args, ctx):
+    mark(args)
+    return {"ok": True, "data": {"results": [args.get("q", "")]}}
+"""
+NOTHING = """
+async def execute(args, ctx):
+    mark(args)
+    return {"ok": True, "data": {"results": []}}
+"""
+PAID = """
+async def execute(args, ctx):
+    mark(args)
+    return {"ok": True, "data": {"paid": args.get("q", ""), "key": ctx.idempotency_key}}
+"""
+
+
+def reading(**fields: Any) -> dict[str, Any]:
+    return {"category": "retrieval", "sideEffects": "read_only", "idempotent": True, **fields}
+
+
+def utility(**fields: Any) -> dict[str, Any]:
+    return {"category": "utility", "sideEffects": "none", "idempotent": True, **fields}
+
+
+def writing(**fields: Any) -> dict[str, Any]:
+    return {"category": "action", "sideEffects": "writes", "idempotent": False, "waivers": WAIVERS, **fields}
+
+
+def confirmed(**fields: Any) -> dict[str, Any]:
+    return {"category": "action", "sideEffects": "writes", "idempotent": False, "requiresConfirmation": True, **fields}
+
+
+WAIVERS = {"action-unconfirmed": "A test tool."}
+Tool = tuple[Mapping[str, Any], str]
+
+
+class Tools:
+    """A folder of tools and what was built of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.folder = root / "tools"
+        self.marks = root / "marks.txt"
+        self.artifact = root / "tool_registry.json"
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def write(self, tools: Mapping[str, Tool]) -> None:
+        for name, (fields, source) in tools.items():
+            folder = self.folder / name
+            folder.mkdir(exist_ok=True)
+            schema = {
+                "toolId": name,
+                "version": "1.0.0",
+                "description": f"The tool {name}.",
+                "requiresConfirmation": False,
+                "allowedModes": ["text", "voice"],
+                "latencyBudgetMs": 500,
+                "parameters": ANY_TEXT,
+                **fields,
+            }
+            (folder / "schema.json").write_text(json.dumps(schema), "utf-8")
+            (folder / "guide.md").write_text(f"# {name}\n\nDoes what {name} does.\n", "utf-8")
+            preamble = (
+                "import asyncio, json, os, threading, time\n"
+                "from pathlib import Path\n"
+                "from handrail import ToolError, ToolResponse\n"
+                f"MARKS = Path({str(self.marks)!r})\n"
+                "def mark(what):\n"
+                "    with MARKS.open('a') as file:\n"
+                "        file.write(json.dumps(what, sort_keys=True) + '\\n')\n"
+            )
+            (folder / "handler.py").write_text(preamble + dedent(source), "utf-8")
+
+    def build(self) -> Registry:
+        result = build(BuildPlan(tools=self.folder, artifact=self.artifact, project=self.root))
+        assert not result.errors, "\n".join(str(finding) for finding in result.errors)
+        write(result, stamp_for(result, {}))
+        registry = Registry.load(self.artifact)
+        registry.lock()
+        return registry
+
+    def rebuild(self) -> None:
+        result = build(BuildPlan(tools=self.folder, artifact=self.artifact, project=self.root))
+        assert not result.errors
+        write(result, stamp_for(result, {}))
+
+    def started(self) -> list[Any]:
+        """What every start of a handler was given, in order."""
+        if not self.marks.exists():
+            return []
+        return [json.loads(line) for line in self.marks.read_text("utf-8").splitlines()]
+
+    def forget(self) -> None:
+        self.marks.unlink(missing_ok=True)
+
+
+class World:
+    """Tools, and runtimes over them on one store; everything is closed at the end."""
+
+    def __init__(self, tools: Tools, registry: Registry, store: Any) -> None:
+        self.tools = tools
+        self.registry = registry
+        self.store = store
+        self.runtimes: list[Runtime] = []
+
+    def runtime(self, **options: Any) -> Runtime:
+        made = Runtime(self.registry, **{"store": self.store, **options})
+        self.runtimes.append(made)
+        return made
+
+    @property
+    def starts(self) -> int:
+        return len(self.tools.started())
+
+    async def session(self, *, runtime: Runtime | None = None, **facts: Any) -> Session:
+        options = {name: facts.pop(name) for name in ("clock", "audit", "crash") if name in facts}
+        runtime = runtime or self.runtime(**options)
+        session = await runtime.open_session(**facts)
+        await session.begin_turn("m1")
+        return session
+
+    async def __aenter__(self) -> "World":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for runtime in self.runtimes:
+            await runtime.close()
+
+
+def kind(response: ToolResponse) -> str | None:
+    """The error's type; None for a success."""
+    return None if response.error is None else response.error.type.value
+
+
+def audited(runtime: Runtime, *events: str) -> list[dict[str, Any]]:
+    """The audit's events so far, of these kinds."""
+    runtime.audit.flush()
+    found = runtime.audit.events  # type: ignore[attr-defined]
+    return [event for event in (found() if callable(found) else found) if not events or event["event"] in events]
+
+
+async def next_event(source: Any, type: str) -> Event:
+    """The next event of this type."""
+    events = source.events()
+    try:
+        async for event in events:
+            if event.type == type:
+                return event
+    finally:
+        await events.aclose()
+    raise AssertionError(f"no event {type}")
+
+
+async def asked(source: Any) -> tuple[str, str]:
+    """Id and token of the next confirmation that is asked for."""
+    event = await next_event(source, "confirmation")
+    return event.data["id"], event.data["token"]

@@ -1,0 +1,152 @@
+"""Settings: `handrail.toml` checked key by key, overridden by the environment, each mistake named in one sentence."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail.contract.errors import ConfigError, UsageError
+from handrail.settings import FILE, Settings, find_project, load_settings
+
+
+def write(folder, text):
+    (folder / FILE).write_text(text, "utf-8")
+    return folder
+
+
+def test_without_a_file_every_setting_has_its_default(tmp_path):
+    settings = load_settings(tmp_path, {})
+
+    assert settings == Settings(project=tmp_path)
+    assert settings.tools_path == tmp_path / "tools"
+    assert settings.artifact_path == tmp_path / "tool_registry.json"
+    assert settings.registry_validators == "lazy"
+    assert settings.policy.repair is False
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings.tools_directory = "other"
+
+
+def test_the_file_says_what_differs(tmp_path):
+    text = '[tools]\ndirectory = "src/tools"\nmodules = ["a.b", "c"]\nartifact = "out/r.json"\n[registry]\nvalidators = "eager"\n'
+
+    settings = load_settings(write(tmp_path, text), {})
+
+    assert settings.tools_path == tmp_path / "src/tools"
+    assert settings.tools_modules == ("a.b", "c")
+    assert settings.artifact_path == tmp_path / "out/r.json"
+    assert settings.registry_validators == "eager"
+
+
+def test_the_artifact_lies_beside_the_tools_unless_it_is_named(tmp_path):
+    settings = load_settings(write(tmp_path, '[tools]\ndirectory = "src/tools"\n'), {})
+
+    assert settings.artifact_path == tmp_path / "src" / "tool_registry.json"
+
+
+def test_an_absolute_tools_directory_is_taken_as_it_is(tmp_path):
+    settings = load_settings(write(tmp_path, '[tools]\ndirectory = "/opt/tools"\n'), {})
+
+    assert (settings.tools_path, settings.artifact_path) == (Path("/opt/tools"), Path("/opt/tool_registry.json"))
+
+
+def test_the_environment_overrides_the_file(tmp_path):
+    write(tmp_path, '[tools]\ndirectory = "file"\nmodules = ["file"]\n')
+    environment = {
+        "HANDRAIL_TOOLS_DIRECTORY": "environment",
+        "HANDRAIL_TOOLS_MODULES": "one, two.three ,",
+        "HANDRAIL_REGISTRY_VALIDATORS": "eager",
+        "HANDRAIL_ENV": "production",
+        "TOOLS_DIRECTORY": "not ours",
+    }
+
+    settings = load_settings(tmp_path, environment)
+
+    assert settings.tools_directory == "environment"
+    assert settings.tools_modules == ("one", "two.three")
+    assert settings.registry_validators == "eager"
+    assert load_settings(tmp_path, {"HANDRAIL_TOOLS_MODULES": ""}).tools_modules == ()
+
+
+def test_policy_is_a_table_of_the_file(tmp_path):
+    settings = load_settings(write(tmp_path, "[policy]\nrepair = true\n[policy.voice]\nturn_ms = 2000\n"), {})
+
+    assert settings.policy.repair is True
+    assert settings.policy.voice.turn_ms == 2000
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[tools", "handrail.toml is not TOML"),
+        ("a = 1\na = 2\n", "handrail.toml is not TOML"),
+        ("x = 1\n", r"no section \[x\]"),
+        ("[tool]\n", 'did you mean "tools"'),
+        ("tools = 1\n", r"\[tools\] in handrail.toml must be a table"),
+        ("policy = 1\n", r"\[policy\] in handrail.toml must be a table"),
+        ("[[tools]]\n", "must be a table"),
+        ("[tools]\ndirectroy = 'x'\n", r'\[tools\].*no key "directroy".*did you mean "directory"'),
+        ("[tools]\ndirectory = 7\n", r'"directory" in \[tools\] must be text; 7 is not'),
+        ("[tools]\ndirectory = ''\n", r'"directory" in \[tools\] must be text'),
+        ("[tools]\nmodules = 'a'\n", "must be a list of texts"),
+        ("[tools]\nmodules = ['a', 7]\n", "must be a list of texts"),
+        ("[tools]\nmodules = ['']\n", "must be a list of texts"),
+        ("[registry]\nvalidators = 'now'\n", 'must be "eager" or "lazy"'),
+        ("[registry]\nvalidators = true\n", "must be text"),
+        ("[policy]\nrepair = 'yes'\n", '"repair".*must be true or false'),
+        ("[policy]\nrepare = true\n", 'did you mean "repair"'),
+    ],
+)
+def test_a_mistake_is_named_in_one_sentence(tmp_path, text, says):
+    with pytest.raises(ConfigError, match=says) as caught:
+        load_settings(write(tmp_path, text), {})
+
+    assert isinstance(caught.value, UsageError)
+    assert str(caught.value).endswith((".", "?"))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("HANDRAIL_REGISTRY_VALIDATORS", "now"), ("HANDRAIL_REGISTRY_VALIDATORS", ""), ("HANDRAIL_TOOLS_DIRECTORY", " ")],
+)
+def test_a_mistake_in_the_environment_is_named_too(tmp_path, name, value):
+    with pytest.raises(ConfigError, match=name.rsplit("_", 1)[1].lower()):
+        load_settings(tmp_path, {name: value})
+
+
+def test_a_file_that_is_no_text_is_told(tmp_path):
+    (tmp_path / FILE).write_bytes(b"\xff")
+
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_settings(tmp_path, {})
+
+
+def test_the_project_is_the_nearest_folder_with_a_file(tmp_path):
+    outer, inner = tmp_path / "outer", tmp_path / "outer" / "a" / "inner"
+    (inner / "deep").mkdir(parents=True)
+    write(outer, "")
+
+    assert find_project(inner / "deep") == outer
+    write(inner, "")
+    assert find_project(inner / "deep") == inner
+    assert find_project(tmp_path) == tmp_path
+    (inner / "deep" / FILE).mkdir()  # a folder of that name is no project
+    assert find_project(inner / "deep") == inner
+
+
+KEYS = st.sampled_from(["tools", "registry", "directory", "modules", "validators", "artifact", "x", "''"])
+VALUES = st.sampled_from(["1", "true", '"x"', '""', "[]", '["a"]', "[1]", "{}", "1979-05-27", "nan", '"eager"', "{a = 1}"])
+
+
+@given(st.lists(st.tuples(KEYS, KEYS, VALUES), max_size=4), st.text(max_size=20))
+def test_no_file_gets_more_than_a_config_error(tmp_path_factory, lines, noise):
+    text = "".join(f"[{section}]\n{key} = {value}\n" for section, key, value in lines)
+    folder = tmp_path_factory.mktemp("settings")
+    for content in (text, text + noise):
+        (folder / FILE).write_bytes(content.encode(errors="surrogatepass"))
+        try:
+            assert isinstance(load_settings(folder, {}), Settings)
+        except ConfigError as error:
+            assert str(error)
