@@ -393,7 +393,7 @@ def test_the_id_is_the_name_in_snake_case(name, tool_id):
     assert definition_of(made).tool_id == tool_id
 
 
-@pytest.mark.parametrize("target", [7, "text", None.__class__, object()], ids=str)
+@pytest.mark.parametrize("target", [7, "text", None.__class__, object()], ids=["a number", "a text", "NoneType", "an object"])
 def test_the_decorator_stands_on_classes_and_functions_only(target):
     with pytest.raises(DefinitionError):
         tool(description="x")(target)

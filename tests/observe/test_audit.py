@@ -370,6 +370,22 @@ def test_room_that_comes_back_bit_by_bit_leaves_no_hole(tmp_path, monkeypatch, r
     assert {problem.file for problem in verify_directory(tmp_path)} <= {"checkpoints.jsonl"}
 
 
+def test_a_record_torn_in_the_shared_file_spoils_no_other(tmp_path, monkeypatch):
+    disk = FullDisk(monkeypatch)
+    ours, theirs = (chain_writer.Appender(tmp_path / "shared", shared=True) for _ in range(2))
+    ours.push(b"one\n")
+    ours.push(b"two, longer\n")
+    disk.room = 9
+    with pytest.raises(OSError, match="No space"):
+        ours.drain()
+    disk.room = 100
+    theirs.push(b"theirs\n")
+    theirs.drain()
+    ours.push(b"three\n")
+    ours.drain()
+    assert (tmp_path / "shared").read_bytes().splitlines() == [b"one", b"two, ", b"theirs", b"two, longer", b"three"]
+
+
 def test_the_number_of_dropped_lines_is_exact(tmp_path, monkeypatch):
     log = AuditLog(tmp_path, max_pending=10)
     disk = FullDisk(monkeypatch)

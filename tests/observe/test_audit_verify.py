@@ -220,6 +220,15 @@ def test_a_restamped_chain_without_a_key_cannot_be_found(tmp_path):
     assert verify_directory(tmp_path) == []
 
 
+def test_a_chain_restamped_without_its_checkpoints_is_found_without_a_key(tmp_path):
+    file = write(tmp_path)
+    records = (tmp_path / "checkpoints.jsonl").read_bytes()
+    change(file, lambda lines: lines.__setitem__(30, lines[30].replace(b"kb_search", b"kb_delete")))
+    restamp(file)
+    (tmp_path / "checkpoints.jsonl").write_bytes(records)
+    assert any("is not the one of the checkpoint" in message for message in messages(tmp_path))
+
+
 @pytest.mark.parametrize("with_key", [None, b"a guess"])
 def test_a_restamped_chain_is_found_with_the_key(tmp_path, with_key):
     edited_and_restamped(tmp_path, KEY, with_key)
@@ -299,12 +308,14 @@ def test_the_newest_events_are_found_from_the_end(tmp_path):
 
 
 def test_a_follower_gives_what_is_new_and_nothing_twice(tmp_path):
-    log = AuditLog(tmp_path)
+    clock = Second()
+    log = AuditLog(tmp_path, clock=clock)
     follower = Follower(tmp_path)
     assert follower.news() == []
     log.emit("execution", {"n": 1})
     log.flush()
-    AuditLog(tmp_path).close()
+    clock.now += 1
+    AuditLog(tmp_path, clock=clock).close()
     assert [event["event"] for event in follower.news()] == ["execution", "audit_start", "checkpoint"]
     assert follower.news() == []
 

@@ -60,20 +60,27 @@ class At:
     path: str = ""
     subject: str = "the arguments"
     depth: int = 0
-    fills: bool = True
-    """Whether a default here is filled in for callers who leave the value out."""
+    reached: bool = True
+    """Whether defaults are filled in below: on the way here there was no keyword that may or may not apply."""
+    fills: bool = False
+    """Whether a default right here is filled in for callers who leave the value out."""
 
     @property
     def name(self) -> str:
         return f'"{self.path}"' if self.path else self.subject
 
-    def below(self, *steps: str | int, path: str = "", fills: bool = False) -> At:
-        named = self.path + path if self.path else path.removeprefix(".")
-        fills = self.fills and fills
-        return replace(self, place=self.place + pointer(steps), path=named, depth=self.depth + 1, fills=fills)
+    def below(self, *steps: str | int, path: str = "", reached: bool = False, fills: bool = False) -> At:
+        return replace(
+            self,
+            place=self.place + pointer(steps),
+            path=self.path + path if self.path else path.removeprefix("."),
+            depth=self.depth + 1,
+            reached=self.reached and reached,
+            fills=self.reached and fills,
+        )
 
     def field(self, name: str, *, fills: bool = False) -> At:
-        return self.below("properties", name, path=f".{name}", fills=fills)
+        return self.below("properties", name, path=f".{name}", reached=True, fills=fills)
 
     def named(self, name: str) -> str:
         noun = "argument" if self.subject == "the arguments" and not self.path else "field"
@@ -317,11 +324,13 @@ def _added(walk: Walk, name: str, old: Node, new: Node, at: At) -> Difference:
 
 
 def _removed(walk: Walk, name: str, old: Node, new: Node, at: At) -> Difference:
-    here = at.field(name)
-    forward, backward = walk.relation(old["properties"][name], _rest(new), here)
+    here, schema = at.field(name), old["properties"][name]
+    forward, backward = walk.relation(schema, _rest(new), here)
     backward = backward and not new.get("patternProperties")
     what = "is no longer described, and still allowed" if forward else "was removed"
     told = here.tell("", f"{at.named(name)} {what}.", old_in_new=forward, new_in_old=backward)
+    if forward and at.reached and isinstance(schema, Mapping) and "default" in schema:
+        return replace(told, message=f"{told.message[:-1]}, and its default is gone.", event="default")
     return replace(told, event="field removed")
 
 
@@ -352,9 +361,9 @@ def _items(walk: Walk, old: Node, new: Node, at: At) -> Iterator[Difference]:
         yield from walk.walk(
             before[index] if index < len(before) else rest_before,
             after[index] if index < len(after) else rest_after,
-            at.below(*steps, path=f"[{index}]", fills=True),
+            at.below(*steps, path=f"[{index}]", reached=True),
         )
-    yield from walk.walk(rest_before, rest_after, at.below("items", path="[]", fills=True))
+    yield from walk.walk(rest_before, rest_after, at.below("items", path="[]", reached=True))
 
 
 # ---------------------------------------------------------------------------------------------------- combinations
@@ -374,9 +383,11 @@ def _any_of(walk: Walk, old: Node, new: Node, at: At) -> Iterator[Difference]:
 
 
 def _one_by_one(walk: Walk, keyword: str, old: Sequence[Json], new: Sequence[Json], at: At) -> Iterator[Difference]:
+    always = keyword == "allOf"
     if len(old) == len(new):
         for index in range(len(old)):
-            yield from walk.walk(old[index], new[index], at.below(keyword, index, fills=keyword == "allOf"))
+            here = at.below(keyword, index, reached=always, fills=always and at.fills)
+            yield from walk.walk(old[index], new[index], here)
     elif old and new:
         yield at.unclear(keyword)
     else:

@@ -62,15 +62,21 @@ class Appender:
         if self._queue:
             self._rest += b"".join(self._queue)
             self._queue.clear()
+            if self._shared and self._is_torn():
+                self._rest = b"\n" + self._rest
         while self._rest:
             count = os.write(self._descriptor, self._rest)
             self.size += count
             if self._shared and count < len(self._rest):
                 # Another process may write before we go on, so the broken line is left behind and told again.
-                done = self._rest.rfind(b"\n", 0, count) + 1
-                self._rest = b"\n" + self._rest[done:]
+                self._queue.append(self._rest[self._rest.rfind(b"\n", 0, count) + 1 :])
+                self._rest = b""
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._rest = self._rest[count:]
+
+    def _is_torn(self) -> bool:
+        with self.path.open("rb") as stream:
+            return stream.seek(0, os.SEEK_END) > 0 and stream.seek(-1, os.SEEK_END) >= 0 and stream.read(1) != b"\n"
 
     def is_ours(self) -> bool:
         """Whether the file is still there and as long as we made it."""

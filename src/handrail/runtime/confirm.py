@@ -349,7 +349,7 @@ class Confirmations:
 
     async def _authentic(self, hold_id: object, token: object) -> Hold | None:
         """The held call, if the token is one of its secrets."""
-        if not isinstance(hold_id, str) or not isinstance(token, str) or not token:
+        if not isinstance(hold_id, str) or not hold_id.isascii() or not isinstance(token, str) or not token:
             return None
         hold = await self.core.store.hold_by_id(hold_id)
         if hold is None or not await self.core.store.hold_has_token(hold_id, token_hash(token)):

@@ -425,7 +425,8 @@ class RuntimeCore(Recording):
         )
 
     async def _authentic(self, session_id: str, token: str) -> SessionRecord:
-        record = await self.store.load_session(session_id) if isinstance(session_id, str) else None
+        known = isinstance(session_id, str) and session_id.isascii()
+        record = await self.store.load_session(session_id) if known else None
         # Compared even where there is none, so that time does not tell which ids exist.
         good = hmac.compare_digest(
             _hash(token if isinstance(token, str) else ""), record.token_hash if record else _hash("no session")

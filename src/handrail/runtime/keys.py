@@ -19,11 +19,18 @@ from handrail.schema.canonical import canonical
 
 def id_key(call: Call, connection: int) -> str | None:
     """The key by the provider's id; None where that is missing or not stable."""
-    if not call.call_id or call.id_scope == "none":
+    if not call.call_id or call.id_scope == "none" or not _is_text(call.call_id):
         return None
     if call.id_scope == "connection":
         return f"provider:{connection}:{call.call_id}"
     return f"provider:{call.call_id}"
+
+
+def _is_text(call_id: object) -> bool:
+    """Whether an id can be kept: a number, or half a surrogate, cannot, and so is no stable id."""
+    if not isinstance(call_id, str):
+        return False
+    return call_id.isascii() or call_id == call_id.encode(errors="replace").decode()
 
 
 def hash_key(tool: str, args: Mapping[str, Any], turn: int) -> str:

@@ -40,8 +40,10 @@ def find_unsafe_defaults(schema: Schema) -> list[SchemaError]:
     try:
         for doubt in _Proof(plain, nodes_of(root)).doubts():
             found.setdefault((doubt.pointer, doubt.message), doubt)
-    except (SchemaError, *BUILD_ERRORS) as error:  # beyond the limits, or a schema that no build has seen
-        return [SchemaError(f"The defaults cannot be shown to be safe: {error}")]
+    except SchemaError as beyond_limits:
+        return [beyond_limits]
+    except BUILD_ERRORS:
+        return [SchemaError("The defaults cannot be checked, because the schema does not compile in parts.")]
     return sorted(found.values(), key=lambda error: (error.pointer, error.message))
 
 
@@ -151,7 +153,7 @@ class _Proof:
         parts = in_place([schema], self.refs)
         self.effort += len(parts)
         if self.effort > MAX_EFFORT:
-            raise SchemaError("its combinators are too many to look through; make it simpler.")
+            raise SchemaError("The schema combines too much for its defaults to be shown to be safe; make it simpler.")
         for part in parts:
             for keyword in part.keys() & _NOTICES.keys():
                 if _NOTICES[keyword](part[keyword], changes):
