@@ -422,6 +422,8 @@ class Odd(str):
         ({"a": "\ud800"}, "invalid_unicode", "/a"),
         ({"a": {"\ud800": 1}}, "invalid_unicode", "/a"),
         ({"a": {1: 1}}, "invalid_json", "/a"),
+        ({"a": {"good": 1, "\ud800": 1}}, "invalid_unicode", "/a"),
+        ({"good": 1, 2: 1}, "invalid_json", ""),
         ({None: 1}, "invalid_json", ""),
         ({"a": b"x"}, "invalid_json", "/a"),
         ({"a": {1, 2}}, "invalid_json", "/a"),
