@@ -257,6 +257,7 @@ KEPT: list[Any] = [
 @pytest.mark.parametrize("schema", KEPT, ids=json.dumps)
 def test_what_strict_mode_knows_is_kept(schema: Any):
     assert strict_property(schema) == schema
+    assert function(an_object(a=schema), strict=True)["parameters"] == an_object(a=schema)
     assert losses(an_object(a=schema), strict=True) == []
 
 
@@ -277,6 +278,7 @@ OPTIONAL: list[tuple[Any, Any]] = [
 @pytest.mark.parametrize(("schema", "wide"), OPTIONAL, ids=[json.dumps(schema) for schema, _ in OPTIONAL])
 def test_an_optional_property_may_be_null(schema: Any, wide: Any):
     assert strict_property(schema, required=False, **{"$defs": DEFS}) == wide
+    assert function({**an_object([], a=schema), "$defs": DEFS}, strict=True)["parameters"]["properties"] == {"a": wide}
     assert losses({**an_object([], a=schema), "$defs": DEFS}, strict=True) == []
 
 
@@ -378,12 +380,22 @@ def test_keywords_beside_alternatives_are_repeated_in_each():
     assert losses(an_object(a=choice), strict=True) == []
 
 
+def test_a_keyword_that_is_repeated_is_reported_once():
+    choice = {"type": "string", "minLength": 2, "anyOf": [{"pattern": "a"}, {"pattern": "b"}]}
+    assert losses(an_object(a=choice), strict=True) == [("minLength", "/properties/a/minLength")]
+    assert losses(an_object(a={**choice, "not": {}}), strict=True) == [("not", "/properties/a/not")]
+
+
 def test_what_stands_beside_a_reference_is_merged_with_what_it_means():
     root = {"$defs": DEFS}
     described = {"$ref": "#/$defs/colour", "description": "Of the lamp", "pattern": "^."}
     merged = {"type": "string", "enum": ["red", "blue"], "description": "Of the lamp", "pattern": "^."}
     assert strict_property(described, **root) == merged
     assert strict_property({"allOf": [described]}, **root) == merged
+    assert strict_property({"$ref": "#/$defs/colour", "title": "Of the lamp"}, **root) == {
+        **COLOUR,
+        "title": "Of the lamp",
+    }
     assert strict_property({"$ref": "#/properties/a/$defs/x", "$defs": {"x": TEXT}}) == TEXT
 
 
@@ -461,6 +473,17 @@ def test_everything_that_stands_in_the_way_is_reported_at_once():
     ]
 
 
+def test_alternatives_that_come_to_the_root_through_an_all_of_are_not_strict():
+    parameters = {**an_object(a=TEXT), "allOf": [{"oneOf": [{"required": ["a"]}]}]}
+    assert "strict" not in function(parameters, strict=True)
+    assert losses(parameters, strict=True) == [("allOf", "/allOf"), ("anyOf", "")]
+
+
+def test_what_a_root_says_about_itself_does_not_matter_to_a_model():
+    named = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "urn:x", "$comment": "Mine"}
+    assert to_strict({**an_object(a=TEXT), **named}) == to_strict(an_object(a=TEXT))
+
+
 def test_a_tool_without_arguments_can_be_strict():
     assert to_strict(an_object()).schema == an_object()
     assert to_strict({"type": "object", "additionalProperties": False}).schema == an_object()
@@ -487,8 +510,8 @@ LIMITS: dict[str, tuple[Any, Any]] = {
                       an_object(a={"enum": list(range(MAX_ENUM_VALUES + 1))})),
     "characters": (an_object(a={"type": "string", "const": "x" * 119_999}),
                    an_object(a={"type": "string", "const": "x" * 120_000})),
-    "characters of a list": (an_object(a={"enum": [f"{index:060}" for index in range(250)]}),
-                             an_object(a={"enum": [f"{index:060}" for index in range(251)]})),
+    "characters of a list": (an_object(a={"enum": [f"{index:061}" for index in range(250)]}),
+                             an_object(a={"enum": [f"{index:061}" for index in range(251)]})),
 }  # fmt: skip
 
 
@@ -515,6 +538,7 @@ HOSTILE = {
     ),
     "a long chain": chain(2_000, lambda ref: {"$ref": ref}),
     "a long chain of titles": chain(2_000, lambda ref: {"$ref": ref, "title": "A"}),
+    "a long chain of objects written out": chain(2_000, lambda ref: an_object(a={"$ref": ref, "title": "A"})),
     "a long chain of objects": chain(2_000, lambda ref: an_object(a={"$ref": ref})),
     "a circle of alternatives": {
         **an_object([], a={"$ref": "#/$defs/a", "title": "A"}),
@@ -561,6 +585,18 @@ def test_nulls_are_judged_by_the_alternative_that_the_model_took():
     )
     assert strip_nulls(schema, {"a": {"kind": "cash", "note": None}}) == {"a": {"kind": "cash"}}
     assert strip_nulls(schema, {"a": {"kind": "card", "note": None}}) == {"a": {"kind": "card", "note": None}}
+
+
+def test_alternatives_are_told_apart_by_what_they_require():
+    nullable = {"type": ["string", "null"]}
+    schema = an_object(a={"anyOf": [an_object(["b"], b=TEXT, c=nullable), an_object(["c"], b=TEXT, c=TEXT)]})
+    assert strip_nulls(schema, {"a": {"b": "x", "c": None}}) == {"a": {"b": "x", "c": None}}
+    assert strip_nulls(schema, {"a": {"b": None, "c": "x"}}) == {"a": {"c": "x"}}
+
+
+def test_nulls_of_no_known_alternative_are_judged_by_what_stands_beside_them():
+    schema = {**an_object([], b=TEXT, c=TEXT), "oneOf": [{"required": ["b"]}, {"required": ["c"]}]}
+    assert strip_nulls(schema, {"b": None, "c": None}) == {}
 
 
 def test_nulls_are_found_through_references_lists_and_prefixes():

@@ -3,10 +3,10 @@ every start of a handler is written. Handlers reach the book as a capability, so
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from handrail import Registry, Runtime, Session, ToolResponse
 from handrail.build.compiler import BuildPlan, build
@@ -15,6 +15,7 @@ from handrail.runtime.events import Event
 from handrail.stores import MemoryStore
 from handrail.testing import VirtualClock, settle
 
+T = TypeVar("T")
 HANDLER = """
 async def execute(args, ctx):
     return await ctx.book.started(ctx, args)
@@ -170,6 +171,16 @@ class Desk:
         for ear in self._ears:
             await ear.stop()
         await self.runtime.close()
+
+
+async def meanwhile(clock: VirtualClock, work: Awaitable[T]) -> T:
+    """What comes of `work`, with time passing for as long as it waits for something."""
+    task = asyncio.ensure_future(work)
+    await settle(50)
+    while not task.done():
+        await clock.advance(0.05)
+        await asyncio.sleep(0.001)
+    return await task
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.desk import Desk, Held, build_tools, open_desk
+from tests.runtime.desk import Desk, Held, build_tools, meanwhile, open_desk
 
 from handrail import Call, ToolResponse
 from handrail.contract.errors import ConfigError
@@ -713,7 +713,8 @@ async def test_approvals_at_the_same_time_run_it_once(desk: DesksFactory, times:
             return {"ok": True, "data": {"receipt": 1}}
 
         bank.book.acts["transfer_money"] = slowly
-        answers = await asyncio.gather(*(bank.runtime.approve(held.id, token=held.token) for _ in range(times)))
+        many = asyncio.gather(*(bank.runtime.approve(held.id, token=held.token) for _ in range(times)))
+        answers = await meanwhile(bank.clock, many)
 
         assert [answer.data for answer in answers] == [{"receipt": 1}] * times
         assert bank.book.sensitive == 1
@@ -728,7 +729,8 @@ async def test_of_approving_and_declining_at_the_same_time_one_wins(desk: DesksF
             if round_ % 2:
                 ways.reverse()
 
-            answers = await asyncio.gather(*(way(held.id, token=held.token) for way in ways))
+            both = asyncio.gather(*(way(held.id, token=held.token) for way in ways))
+            answers = await meanwhile(bank.clock, both)
 
             ran = bank.book.sensitive - before
             assert ran == sum(answer.ok for answer in answers) or ran == 1
@@ -741,12 +743,10 @@ async def test_two_processes_that_approve_at_once_run_it_once(desk: DesksFactory
     async with desk() as bank, bank.another_runtime() as second:
         held = await bank.hold()
 
-        waiting = asyncio.gather(
+        both = asyncio.gather(
             bank.runtime.approve(held.id, token=held.token), second.approve(held.id, token=held.token)
         )
-        for _ in range(40):
-            await bank.clock.advance(0.1)
-        answers = await waiting
+        answers = await meanwhile(bank.clock, both)
 
         assert [answer.ok for answer in answers] == [True, True]
         assert answers[0].data == answers[1].data
@@ -762,12 +762,13 @@ async def test_a_call_that_comes_while_the_approved_one_runs_does_not_run_beside
             return {"ok": True, "data": {"receipt": 1}}
 
         bank.book.acts["transfer_money"] = slowly
-        answers = await asyncio.gather(
+        everything = asyncio.gather(
             bank.runtime.approve(held.id, token=held.token),
             held.session.call("transfer_money", {"to": "bob", "amount": 5}, call_id="call_1"),
             held.session.call("transfer_money", {"to": "bob", "amount": 5}, call_id="call_2"),
             held.session.call("transfer_money", {"to": "bob", "amount": 5}),
         )
+        answers = await meanwhile(bank.clock, everything)
 
         assert answers[0].ok
         assert bank.book.sensitive == 1

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from tests.runtime.desk import SENSITIVE, Book, build_tools
+from tests.runtime.desk import SENSITIVE, Book, build_tools, meanwhile
 
 from handrail import Call, Registry, Runtime, Session, ToolError, ToolResponse
 from handrail.contract.errors import ErrorType
@@ -116,7 +116,7 @@ class Guarantees(RuleBasedStateMachine):
         return {"ok": True, "data": {"receipt": receipt, "results": [receipt]}}
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self.loop.run_until_complete(work)
+        return self.loop.run_until_complete(meanwhile(self.clock, work))
 
     def teardown(self) -> None:
         self.run(self.runtime.close())

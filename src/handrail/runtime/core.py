@@ -85,7 +85,7 @@ class RuntimeCore(Recording):
         self._redactors = redactors
         self._plans: dict[tuple[str, int], Plans] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._housekeeping: asyncio.Task[None] | None = None
+        self._housekeeper: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
         self._opened = False
         if capability_checks:
@@ -111,7 +111,7 @@ class RuntimeCore(Recording):
         except BaseException:
             await self.store.close()
             raise
-        self._housekeeping = asyncio.get_running_loop().create_task(self.housekeeper.work())
+        self._housekeeper = asyncio.get_running_loop().create_task(self.housekeeper.work())
         self._opened = True
 
     async def close(self) -> None:
@@ -121,9 +121,9 @@ class RuntimeCore(Recording):
         self._opened = False
         if self.writing.tasks:
             await asyncio.wait(self.writing.tasks, timeout=self.policy.timeout_ms / 1000)
-        if self._housekeeping is not None:
-            self._housekeeping.cancel()
-            await asyncio.gather(self._housekeeping, return_exceptions=True)
+        if self._housekeeper is not None:
+            self._housekeeper.cancel()
+            await asyncio.gather(self._housekeeper, return_exceptions=True)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -60,8 +60,13 @@ def is_empty(data: Any) -> bool:
         return True
     if not isinstance(data, dict):
         return False
-    lists = [value for value in data.values() if isinstance(value, list)]
-    return bool(lists) and not any(lists)
+    has_list = False
+    for value in data.values():
+        if isinstance(value, list):
+            if value:
+                return False
+            has_list = True
+    return has_list
 
 
 def failure_of(error: BaseException, definition: ToolDefinition, *, voice: bool) -> ToolFailure:

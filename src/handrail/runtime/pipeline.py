@@ -24,6 +24,7 @@ from handrail.runtime.outcome import BadResult, checked_result, failure_of, is_e
 from handrail.runtime.replays import Entry
 from handrail.runtime.runner import DeadlinePassed, NotStarted
 from handrail.schema.canonical import canonical
+from handrail.schema.strict_json import parse_arguments
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
@@ -46,7 +47,8 @@ class Pipeline:
         started = perf_counter()
         turn = session.turn or await session.first_turn()
         # 1. Find
-        plan = session.plans.find(call.name)
+        plan = session.plans.get(call.name) if type(call.name) is str else None
+        plan = plan or session.plans.find(call.name)
         if plan is None:
             message = unknown_tool(call.name, session.snapshot)
             return self._refuse_unknown(
@@ -55,14 +57,11 @@ class Pipeline:
         attempt = Attempt(session, call, plan, turn, started)
         # 2. Parse
         try:
-            parsed = parse_call(call.args, repair=session.policy.repair)
+            attempt.args = parse_arguments(call.args)
         except JsonError as error:
-            details = ({"pointer": error.pointer, "code": error.code, "message": error.message},)
-            return self._refuse(
-                attempt, Refusal("parse", ErrorType.VALIDATION, error.message, rule=error.code, details=details)
-            )
-        attempt.args = parsed.args
-        attempt.repaired = parsed.repaired
+            refusal = self._mend(attempt, error)
+            if refusal is not None:
+                return self._refuse(attempt, refusal)
         # 3. Replay by id
         key = id_key(call, session.connection)
         if key is not None:
@@ -82,7 +81,7 @@ class Pipeline:
         if refusal is not None:
             return self._refuse(attempt, refusal)
         # 9. Key
-        needs_person = self.core.confirmations.wanted(attempt)
+        needs_person = plan.may_ask and self.core.confirmations.wanted(attempt)
         if plan.writes or needs_person:
             return await self.core.writing.call(attempt, needs_person)
         if key is None:
@@ -135,6 +134,18 @@ class Pipeline:
         refusal = Refusal("interrupt", ErrorType.CANCELLED, message, rule="interrupt", retryable=True)
         return self._refuse_unknown(session, call, refusal, perf_counter(), free=True)
 
+    def _mend(self, attempt: Attempt, error: JsonError) -> Refusal | None:
+        """Arguments that are no JSON: mended once, where the policy allows it, or refused."""
+        if attempt.session.policy.repair:
+            try:
+                attempt.args = parse_call(attempt.call.args, repair=True).args
+                attempt.repaired = True
+                return None
+            except JsonError as second:
+                error = second
+        details = ({"pointer": error.pointer, "code": error.code, "message": error.message},)
+        return Refusal("parse", ErrorType.VALIDATION, error.message, rule=error.code, details=details)
+
     def prepare(self, attempt: Attempt) -> Refusal | None:
         """Steps 7 and 8: validated arguments with defaults, clamped by mode, in canonical form."""
         plan, session = attempt.plan, attempt.session
@@ -168,7 +179,7 @@ class Pipeline:
             refusal = gate(attempt)
             if refusal is not None:
                 return refusal
-        limit = plan.definition.rate_limit
+        limit = plan.rate_limit
         if limit is not None and (not plan.writes or limit.scope == "session"):
             self.core.rates.write_behind(attempt.session, plan.tool_id, limit)
         attempt.session.dirty = True
@@ -193,8 +204,8 @@ class Pipeline:
     async def _run_once(self, attempt: Attempt, context: Context) -> tuple[ToolResponse, bytes]:
         plan = attempt.plan
         try:
-            returned = await self.core.runner.run(attempt, context)
-            return checked_result(returned, plan.tool)
+            done, returned = self.core.runner.start(attempt, context)
+            return checked_result(returned if done else await returned, plan.tool)
         except DeadlinePassed as error:
             message = f'"{plan.tool_id}" did not finish within {plan.timeout * 1000:g} ms.'
             unsafe = plan.effects == "unsafe" and not isinstance(error, NotStarted)
@@ -245,7 +256,7 @@ class Pipeline:
         error_type = None if response.error is None else response.error.type.value
         self.core.metrics.record(plan.tool_id, duration, response.ok, error_type, len(raw))
         self.core.audit_call("execution", attempt, duration, response.ok, error_type)
-        if duration > plan.definition.latency_budget_ms:
+        if duration > plan.latency_budget_ms:
             self.core.warn_latency(attempt, duration)
         session.last_used = attempt.started
         return answer
@@ -254,7 +265,7 @@ class Pipeline:
         plan = attempt.plan
         meta: dict[str, Any] = {
             "toolId": plan.tool_id,
-            "toolVersion": plan.definition.version,
+            "toolVersion": plan.version,
             "registryVersion": attempt.session.snapshot.version,
             "duration": round(duration, 3),
             "responseSchemaVersion": RESPONSE_SCHEMA_VERSION,
@@ -265,7 +276,7 @@ class Pipeline:
             meta["clamped"] = list(attempt.clamped)
         if attempt.repaired:
             meta["repaired"] = True
-        if plan.definition.unvalidated:
+        if plan.unvalidated:
             meta["unvalidated"] = True
         left = budget.left(attempt)
         if left is not None:

@@ -37,12 +37,17 @@ class ToolPlan:
         "effects",
         "facts",
         "late",
+        "latency_budget_ms",
+        "may_ask",
+        "rate_limit",
         "redact",
         "retrieval",
         "timeout",
         "tool",
         "tool_id",
+        "unvalidated",
         "validator",
+        "version",
         "writes",
     )
 
@@ -63,6 +68,12 @@ class ToolPlan:
         self.facts = ToolFacts(definition.tool_id, definition.version, definition.category, definition.idempotent)
         self.redact = redactors(definition.parameters, policy.redact)
         self.validator = tool.validator
+        # Looked at by every call, so they stand one step away instead of two.
+        self.version = definition.version
+        self.unvalidated = definition.unvalidated
+        self.rate_limit = definition.rate_limit
+        self.latency_budget_ms = definition.latency_budget_ms
+        self.may_ask = self.always_confirm or self.confirm_when is not None or definition.writes
 
 
 class Plans(dict[str, ToolPlan]):

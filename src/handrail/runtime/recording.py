@@ -30,30 +30,32 @@ class Recording:
     ) -> None:
         session, plan, call = attempt.session, attempt.plan, attempt.call
         redact = plan.redact
-        self.audit.emit(
-            event,
-            {
-                "sessionId": session.id,
-                "turnId": attempt.turn.number,
-                "connection": session.connection,
-                "callId": call.call_id,
-                "idempotencyKey": attempt.key,
-                "toolId": plan.tool_id,
-                "toolVersion": plan.definition.version,
-                "registryVersion": session.snapshot.version,
-                "category": plan.definition.category,
-                "mode": session.mode,
-                "provider": call.provider,
-                "duration": round(duration, 3),
-                "ok": ok,
-                "errorType": error_type,
-                "args": attempt.args if redact is None else redact(attempt.args),
-                "clamped": attempt.clamped,
-                "defaulted": attempt.defaulted,
-                "repaired": attempt.repaired,
-                **({"duplicateOf": duplicate_of} if duplicate_of else {}),
-            },
-        )
+        fields = {
+            "sessionId": session.id,
+            "turnId": attempt.turn.number,
+            "connection": session.connection,
+            "callId": call.call_id,
+            "idempotencyKey": attempt.key,
+            "toolId": plan.tool_id,
+            "toolVersion": plan.version,
+            "registryVersion": session.snapshot.version,
+            "category": plan.facts.category,
+            "mode": session.mode,
+            "provider": call.provider,
+            "duration": round(duration, 3),
+            "ok": ok,
+            "errorType": error_type,
+            "args": attempt.args if redact is None else redact(attempt.args),
+        }
+        if attempt.clamped:
+            fields["clamped"] = attempt.clamped
+        if attempt.defaulted:
+            fields["defaulted"] = attempt.defaulted
+        if attempt.repaired:
+            fields["repaired"] = True
+        if duplicate_of:
+            fields["duplicateOf"] = duplicate_of
+        self.audit.emit(event, fields)
 
     def audit_refusal(self, attempt: Attempt, refusal: Refusal, duration: float, event: str = "refusal") -> None:
         session, plan, call = attempt.session, attempt.plan, attempt.call

@@ -39,17 +39,20 @@ class Runner:
         self._on_late = on_late
         self._pool: ThreadPoolExecutor | None = None
 
-    async def run(self, attempt: Attempt, context: Context) -> Any:
-        """What the handler returned; its own exception, or `DeadlinePassed`."""
+    def start(self, attempt: Attempt, context: Context) -> tuple[bool, Any]:
+        """(True, what the handler returned), or (False, an awaitable of that) if it waits for something.
+
+        Either raises the handler's own exception; the awaitable also `DeadlinePassed`.
+        """
         handler = attempt.plan.tool.handler
         if not handler.is_async:
-            return await self._in_thread(attempt, handler, context)
+            return False, self._in_thread(attempt, handler, context)
         coroutine = _coroutine(handler, attempt.args, context)
         try:
             waiting = coroutine.send(None)
         except StopIteration as done:
-            return done.value
-        return await self._rest(attempt, _resume(coroutine, waiting))
+            return True, done.value
+        return False, self._rest(attempt, _resume(coroutine, waiting))
 
     async def call_hook(self, hook: Callable[..., Any], args: Any, context: Context, seconds: float) -> Any:
         """A tool's `preview` or `reconcile`; `TimeoutError` if it takes longer than this."""

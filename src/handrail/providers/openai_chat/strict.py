@@ -206,7 +206,7 @@ class _Conversion:
                 self.block(keyword, path, "strict mode has no such keyword")
         types = self._types(flat)
         written = {key: thaw(value) for key, (value, _) in flat.keywords.items() if key in _KEPT}
-        written["type"] = flat.value("type") if "type" in flat.keywords else types[0] if len(types) == 1 else types
+        written.setdefault("type", types[0] if len(types) == 1 else types)
         if flat.value("format") in FORMATS:
             written["format"] = flat.value("format")
         written |= self._described(flat.keywords, widen)
@@ -214,7 +214,7 @@ class _Conversion:
             written |= self._object(flat)
         if "array" in types:
             written |= self._array(flat, written)
-        return _widened(written) if widen else {**written, "type": thaw(written["type"])}
+        return _widened(written) if widen else written
 
     def _types(self, flat: Flat) -> list[str]:
         types = list(types_of(flat.value("type")))
