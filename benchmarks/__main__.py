@@ -24,7 +24,10 @@ def main(names: list[str]) -> int:
         save(results, Path("bench-results") / f"{name}.json")
         missed += [result for result in results if not result.ok]
     for result in missed:
-        print(f"beyond its limit: {result.name}: {result.value:.2f} {result.unit}, limit {result.limit:g}", file=sys.stderr)
+        print(
+            f"beyond its limit: {result.name}: {result.value:.2f} {result.unit}, limit {result.limit:g}",
+            file=sys.stderr,
+        )
     return 1 if missed else 0
 
 

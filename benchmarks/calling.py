@@ -65,11 +65,27 @@ async def _ratios(runtime: Runtime) -> list[Result]:
         samples["text"].append(await _timed(texts, _caller(session, f"t{number}")))
         runtime.audit.flush()
     bare = median(samples["bare"])
-    ratios = {name: median(a / b for a, b in zip(values, samples["bare"], strict=True)) for name, values in samples.items() if values}
+    ratios = {
+        name: median(a / b for a, b in zip(values, samples["bare"], strict=True))
+        for name, values in samples.items()
+        if values
+    }
     return [
         Result("bare handler", bare * 1e6, "µs"),
-        Result("governed call from an object / bare handler", ratios["object"], "x", 5.0, f"{median(samples['object']) * 1e6:.1f} µs"),
-        Result("governed call from JSON text / bare handler", ratios["text"], "x", 6.0, f"{median(samples['text']) * 1e6:.1f} µs"),
+        Result(
+            "governed call from an object / bare handler",
+            ratios["object"],
+            "x",
+            5.0,
+            f"{median(samples['object']) * 1e6:.1f} µs",
+        ),
+        Result(
+            "governed call from JSON text / bare handler",
+            ratios["text"],
+            "x",
+            6.0,
+            f"{median(samples['text']) * 1e6:.1f} µs",
+        ),
     ]
 
 
@@ -89,7 +105,8 @@ async def _steps(runtime: Runtime) -> list[Result]:
     session = await runtime.open_session(user="u1")
     await session.begin_turn()
     plan = session.plans.find("tool_00000")
-    assert plan is not None and session.turn is not None
+    assert plan is not None
+    assert session.turn is not None
     args = {"query": "question", "top_k": 3}
     text = orjson.dumps(args).decode()
     returned = await _bare()(args, None)

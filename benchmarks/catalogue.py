@@ -31,7 +31,12 @@ def parameters(number: int) -> dict[str, Any]:
         "additionalProperties": False,
         "required": ["query"],
         "properties": {
-            "query": {"type": "string", "minLength": 1, "maxLength": 500, "description": f"What to look for in source {number}."},
+            "query": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 500,
+                "description": f"What to look for in source {number}.",
+            },
             "namespace": {"enum": ["studio", "personal", "public"], "default": "studio"},
             "top_k": {"type": "integer", "minimum": 1, "maximum": 10, "default": 5, "description": "How many results."},
             "since": {"type": "string", "format": "date-time"},
@@ -39,7 +44,10 @@ def parameters(number: int) -> dict[str, Any]:
             "range": {
                 "type": "object",
                 "additionalProperties": False,
-                "properties": {"start": {"type": "string", "format": "date"}, "end": {"type": "string", "format": "date"}},
+                "properties": {
+                    "start": {"type": "string", "format": "date"},
+                    "end": {"type": "string", "format": "date"},
+                },
             },
         },
     }

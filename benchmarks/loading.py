@@ -56,7 +56,13 @@ def run() -> list[Result]:
         assert len(kept) == _SMALL
         assert half.exists()
     return [
-        Result("load 1,000 tools / compile their schemas", times["load"] / times["compile"], "x", 1.5, "hashes checked, lazy validators"),
+        Result(
+            "load 1,000 tools / compile their schemas",
+            times["load"] / times["compile"],
+            "x",
+            1.5,
+            "hashes checked, lazy validators",
+        ),
         Result("the same with eager validators", times["eager"] / times["compile"], "x"),
         Result("first listing for one provider / compile", listing / times["compile"], "x", 1.5),
         Result("load 10,000 tools / load 1,000", ten["large"] / ten["small"], "x", 11.0),

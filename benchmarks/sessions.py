@@ -23,23 +23,29 @@ def run() -> list[Result]:
 
 async def _run() -> list[Result]:
     with tempfile.TemporaryDirectory() as side, open_tools(write_tools(Path(side) / "tools", 1)) as tools:
-        async with tools.runtime(policy={"text": {"retrieval_calls": 0}}) as few:
-            async with tools.runtime(policy={"text": {"retrieval_calls": 0}}) as many:
-                alone = [await few.open_session() for _ in range(10)]
-                gc.collect()
-                tracemalloc.start()
-                crowd = [await many.open_session() for _ in range(_SESSIONS)]
-                many.audit.flush()
-                gc.collect()
-                size, _ = tracemalloc.get_traced_memory()
-                tracemalloc.stop()
-                ratios = []
-                for number in range(9):
-                    first = await _calls(alone[0], number)
-                    second = await _calls(crowd[_SESSIONS // 2], number)
-                    ratios.append(second / first)
+        policy = {"text": {"retrieval_calls": 0}}
+        async with tools.runtime(policy=policy) as few, tools.runtime(policy=policy) as many:
+            alone = [await few.open_session() for _ in range(10)]
+            gc.collect()
+            tracemalloc.start()
+            crowd = [await many.open_session() for _ in range(_SESSIONS)]
+            many.audit.flush()
+            gc.collect()
+            size, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            ratios = []
+            for number in range(9):
+                first = await _calls(alone[0], number)
+                second = await _calls(crowd[_SESSIONS // 2], number)
+                ratios.append(second / first)
     return [
-        Result("memory per open session", size / _SESSIONS / 1024, "KiB", 8.0, "before its first call, its row in the store included"),
+        Result(
+            "memory per open session",
+            size / _SESSIONS / 1024,
+            "KiB",
+            8.0,
+            "before its first call, its row in the store included",
+        ),
         Result("a call among 10,000 sessions / among 10", median(ratios), "x", 1.25),
     ]
 

@@ -7,8 +7,21 @@ import sys
 
 from benchmarks.report import Result, interleaved
 
-_NAMES = "Call, Registry, Runtime, Session, ToolComponent, ToolDefinition, ToolError, ToolResponse, ErrorType, IntentType, hydrate, tool"
-_FORBIDDEN = ("openai", "google.genai", "anthropic", "mcp", "starlette", "uvicorn", "httpx", "sqlite3", "psycopg", "cel")
+_NAMES = (
+    "Call, Registry, Runtime, Session, ToolComponent, ToolDefinition, ToolError, ToolResponse, ErrorType, hydrate, tool"
+)
+_FORBIDDEN = (
+    "openai",
+    "google.genai",
+    "anthropic",
+    "mcp",
+    "starlette",
+    "uvicorn",
+    "httpx",
+    "sqlite3",
+    "psycopg",
+    "cel",
+)
 
 
 def _python(*arguments: str) -> None:
@@ -33,7 +46,19 @@ def run() -> list[Result]:
         text=True,
     ).stdout.strip()
     return [
-        Result("import handrail / import of the validator", times["handrail"] / times["validator"], "x", 3.0, f"also loaded: {loaded}"),
-        Result("every name of handrail / import of the validator", times["names"] / times["validator"], "x", None, "all exports touched"),
+        Result(
+            "import handrail / import of the validator",
+            times["handrail"] / times["validator"],
+            "x",
+            3.0,
+            f"also loaded: {loaded}",
+        ),
+        Result(
+            "every name of handrail / import of the validator",
+            times["names"] / times["validator"],
+            "x",
+            None,
+            "all exports touched",
+        ),
         Result("handrail --help / python -c pass", times["help"] / times["bare"], "x", 4.0),
     ]

@@ -52,7 +52,9 @@ async def _run() -> list[Result]:
                     commit = bare.commits(_ONE)
                     started = time.perf_counter()
                     for index in range(_ONE):
-                        await sessions[0].call("tool_00000", {"query": f"{number} {index}"}, call_id=f"w{number}-{index}")
+                        await sessions[0].call(
+                            "tool_00000", {"query": f"{number} {index}"}, call_id=f"w{number}-{index}"
+                        )
                     alone = (time.perf_counter() - started) / _ONE
                     ratios.append(alone / (2 * commit))
                     rate, times = await _at_once(sessions, number)
@@ -61,7 +63,13 @@ async def _run() -> list[Result]:
         bare.db.close()
     return [
         Result("writing call, one at a time / two bare commits", median(ratios), "x", 2.0),
-        Result("64 sessions: calls per second / one pair of commits at a time", median(speedups), "x", None, "must be at least 3.5"),
+        Result(
+            "64 sessions: calls per second / one pair of commits at a time",
+            median(speedups),
+            "x",
+            None,
+            "must be at least 3.5",
+        ),
         Result("64 sessions: shortfall against 3.5", 3.5 / median(speedups), "x", 1.0),
         Result("64 sessions: p99 of a call", quantiles(tails, n=100)[98] * 1000, "ms"),
     ]

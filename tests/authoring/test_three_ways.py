@@ -56,7 +56,9 @@ SCHEMA = {
     "strict": True,
     "waivers": {"provider-loss": "checked"},
 }
-GUIDE = "Search the notes.\n\nArgs:\n    query: What to look for.\n    top_k: How many at most.\n    scope: Whose notes."
+GUIDE = (
+    "Search the notes.\n\nArgs:\n    query: What to look for.\n    top_k: How many at most.\n    scope: Whose notes."
+)
 POLICY = {
     "version": "2.1.0",
     "category": "retrieval",
@@ -181,7 +183,7 @@ def test_a_definition_cannot_be_changed_after_it_was_made():
         lambda: definition.parameters["properties"].pop("query"),
         lambda: definition.clamp["voice"].__setitem__("top_k", 9),
         lambda: definition.parameters["required"].append("x"),
-        lambda: definition.waivers.clear(),
+        definition.waivers.clear,
     ):
         with pytest.raises((TypeError, AttributeError)):
             change()
@@ -393,7 +395,9 @@ def test_the_id_is_the_name_in_snake_case(name, tool_id):
     assert definition_of(made).tool_id == tool_id
 
 
-@pytest.mark.parametrize("target", [7, "text", None.__class__, object()], ids=["a number", "a text", "NoneType", "an object"])
+@pytest.mark.parametrize(
+    "target", [7, "text", None.__class__, object()], ids=["a number", "a text", "NoneType", "an object"]
+)
 def test_the_decorator_stands_on_classes_and_functions_only(target):
     with pytest.raises(DefinitionError):
         tool(description="x")(target)
@@ -514,8 +518,25 @@ def test_a_hint_becomes_its_schema(hint, schema):
 
 @pytest.mark.parametrize(
     "hint",
-    [bytes, date, complex, tuple[int, int], set[str], Sequence[str], dict[int, str], Colour, Point, object, Tree]
-    + [Literal[b"x"], Literal[Colour.RED], list[bytes], typing.Callable[[], int], typing.TypeVar("T"), Annotated[date, "x"]],
+    [
+        bytes,
+        date,
+        complex,
+        tuple[int, int],
+        set[str],
+        Sequence[str],
+        dict[int, str],
+        Colour,
+        Point,
+        object,
+        Tree,
+        Literal[b"x"],
+        Literal[Colour.RED],
+        list[bytes],
+        typing.Callable[[], int],
+        typing.TypeVar("T"),
+        Annotated[date, "x"],
+    ],
     ids=str,
 )
 def test_a_hint_that_json_cannot_carry_is_refused_by_name(hint):
@@ -619,7 +640,7 @@ def test_a_default_that_json_cannot_carry_is_refused():
     with pytest.raises(DefinitionError, match=r"/parameters/properties/x/default"):
 
         @tool
-        def look(x: str = date(2026, 1, 1)):  # noqa: B008 - wrong on purpose
+        def look(x: str = date(2026, 1, 1)):
             """Look."""
 
 

@@ -82,7 +82,8 @@ def test_init_overwrites_nothing(tmp_path, handrail, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["2nd", "with space", "ünï", "", "a" * 65, "_hidden", "../escape", "new\n", "x/y", "approve", "get-tool-guide"]
+    "name",
+    ["2nd", "with space", "ünï", "", "a" * 65, "_hidden", "../escape", "new\n", "x/y", "approve", "get-tool-guide"],
 )
 def test_new_refuses_a_name_that_no_tool_can_have_and_writes_nothing(project, handrail, name):
     before = sorted(project.rglob("*"))
@@ -94,7 +95,9 @@ def test_new_refuses_a_name_that_no_tool_can_have_and_writes_nothing(project, ha
     assert sorted(project.rglob("*")) == before
 
 
-@pytest.mark.parametrize("name", ["lookup-order", "lookup_order", "x", "a" * 64, "end_", "two__words", "Class", "import"])
+@pytest.mark.parametrize(
+    "name", ["lookup-order", "lookup_order", "x", "a" * 64, "end_", "two__words", "Class", "import"]
+)
 @pytest.mark.parametrize("category", ["retrieval", "action", "utility"])
 def test_a_new_tool_of_any_name_builds_without_a_word(project, handrail, name, category):
     assert handrail("new", name, "--category", category).code == 0
@@ -165,7 +168,16 @@ def test_a_mistyped_word_is_answered_with_the_nearest(handrail, words, hint):
 
 @pytest.mark.parametrize(
     "words",
-    [("xyzzy",), ("--frobnicate",), ("",), ("call",), ("show",), ("diff", "one"), ("list", "--mode", "sms"), ("new", "a", "b")],
+    [
+        ("xyzzy",),
+        ("--frobnicate",),
+        ("",),
+        ("call",),
+        ("show",),
+        ("diff", "one"),
+        ("list", "--mode", "sms"),
+        ("new", "a", "b"),
+    ],
 )
 def test_wrong_usage_is_told_in_a_sentence(handrail, words):
     said = handrail(*words)
@@ -217,7 +229,7 @@ def test_the_json_of_a_build_is_json_whatever_a_module_prints(project, handrail)
 
 
 def test_findings_about_odd_names_can_be_printed(project, process):
-    for name in (b"bad\xff", "new\nline".encode(), "ünï".encode()):
+    for name in (b"bad\xff", b"new\nline", "ünï".encode()):
         Path(os.fsdecode(os.fsencode(project / "tools") + b"/" + name)).mkdir()
 
     told = process("build", "--json", cwd=project)
@@ -362,7 +374,12 @@ def test_a_person_at_a_terminal_is_asked(runs, built, answer, ran):
     try:
         os.write(terminal, answer)
         done = subprocess.run(
-            [sys.executable, "-m", "handrail", *ASKED], cwd=built, stdin=end, capture_output=True, timeout=60, check=False
+            [sys.executable, "-m", "handrail", *ASKED],
+            cwd=built,
+            stdin=end,
+            capture_output=True,
+            timeout=60,
+            check=False,
         )
     finally:
         os.close(end)
@@ -390,7 +407,9 @@ def test_a_tool_cannot_be_called_in_a_mode_that_it_does_not_allow(runs, handrail
 def test_what_a_handler_prints_does_not_mix_with_the_envelope(project, process, handrail):
     handrail("new", "count_words", "--category", "utility")
     handler = project / "tools/count-words/handler.py"
-    handler.write_text("print('at import')\n" + handler.read_text().replace("words = ", "print('in the call')\n    words = "))
+    handler.write_text(
+        "print('at import')\n" + handler.read_text().replace("words = ", "print('in the call')\n    words = ")
+    )
     assert handrail("build").code == 0
 
     said = process("call", "count_words", "--args", '{"text": "a b"}', cwd=project)
@@ -401,7 +420,9 @@ def test_what_a_handler_prints_does_not_mix_with_the_envelope(project, process, 
 
 def test_a_handler_that_raises_is_internal_and_its_text_stays_out_of_the_envelope(project, process, handrail):
     handrail("new", "count_words", "--category", "utility")
-    (project / "tools/count-words/handler.py").write_text("def execute(args, ctx):\n    raise ValueError('secret 42')\n")
+    (project / "tools/count-words/handler.py").write_text(
+        "def execute(args, ctx):\n    raise ValueError('secret 42')\n"
+    )
     assert handrail("build").code == 0
 
     said = process("call", "count_words", "--args", '{"text": "a"}', cwd=project)
@@ -429,7 +450,13 @@ def test_decorated_tools_are_called_from_anywhere_in_the_project(project, proces
     )
     (project / "handrail.toml").write_text('[tools]\nmodules = ["my_decorated_tools"]\n')
     assert process("build", cwd=project).code == 0
-    command = [shutil.which("handrail", path=str(Path(sys.executable).parent)), "call", "shout", "--args", '{"text": "hey"}']
+    command = [
+        shutil.which("handrail", path=str(Path(sys.executable).parent)),
+        "call",
+        "shout",
+        "--args",
+        '{"text": "hey"}',
+    ]
 
     done = subprocess.run(command, cwd=project / "tests", capture_output=True, check=False)
 
@@ -440,7 +467,11 @@ def test_decorated_tools_are_called_from_anywhere_in_the_project(project, proces
 
 
 def test_list_shows_tools_by_mode_and_category(built, handrail):
-    assert [line.split()[0] for line in handrail("list").out.splitlines()] == ["cancel_order", "count_words", "lookup_order"]
+    assert [line.split()[0] for line in handrail("list").out.splitlines()] == [
+        "cancel_order",
+        "count_words",
+        "lookup_order",
+    ]
     told = json.loads(handrail("list", "--mode", "voice", "--json").out)
     assert [tool["toolId"] for tool in told["tools"]] == ["count_words", "lookup_order"]
     assert told["version"].startswith("1.0.")

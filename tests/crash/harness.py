@@ -191,10 +191,10 @@ class Harness:
         process = self._spawn.Process(target=work, args=(job,))
         process.start()
         one.remembered, one.latest = known, number
-        # Most are killed some time after they have opened the store, a few while they start.
+        # Most are killed some time after their first call, a few while they start.
         early = self.random.random() < 0.1
         self.live[number] = process
-        self.delays[number] = self.random.uniform(0.0, 0.03 if early else 0.12)
+        self.delays[number] = self.random.uniform(0.0, 0.1 if early else 0.06)
         if early and not facts.get("patient"):
             self.deadlines[number] = time.monotonic() + self.delays[number]
         elif facts.get("patient"):
@@ -273,7 +273,7 @@ class Harness:
         self._read_to += len(whole)
         for line in map(json.loads, whole.splitlines()):
             self.lines.append(line)
-            if line["kind"] == "owner":
+            if line["kind"] == "sent":
                 self.deadlines.setdefault(line["worker"], time.monotonic() + self.delays[line["worker"]])
             if line["kind"] == "sent" and line["id"] not in self.sent_ids[line["logical"]]:
                 self.sent_ids[line["logical"]].append(line["id"])

@@ -98,7 +98,8 @@ class _Worker:
         job = self.job
         remembered = position < len(job.restored)
         if remembered:
-            if self.random.random() < 0.7:
+            # The network may deliver it again, if the id still means it on this connection.
+            if job.id_scope != "session" or self.random.random() < 0.7:
                 return True
             call_id = job.restored[position]
         else:

@@ -34,7 +34,9 @@ def blocks(path: Path) -> list[Block]:
 
 def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "error"}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -133,7 +135,9 @@ def test_the_test_of_the_authoring_page_passes(restaurant):
 
 
 async def test_the_pattern_of_graceful_degradation_degrades():
-    source = [block.text for block in blocks(ROOT / "docs" / "authoring.md") if block.language == "python" and not block.file]
+    source = [
+        block.text for block in blocks(ROOT / "docs" / "authoring.md") if block.language == "python" and not block.file
+    ]
     namespace: dict[str, object] = {}
     exec(source[-1], namespace)
 

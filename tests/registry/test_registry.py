@@ -116,7 +116,7 @@ def test_a_provider_that_was_not_built_for_is_named_with_those_that_were(shelf, 
     shelf.new()
     shelf.build()
 
-    with pytest.raises(RegistryError, match="built for .*openai-chat"):
+    with pytest.raises(RegistryError, match=r"built for .*openai-chat"):
         shelf.load().provider_schemas(name)
 
 
@@ -206,9 +206,13 @@ def test_a_pipe_or_a_folder_in_a_handler_s_place_is_refused_at_once(shelf):
     (folder / "handler.py").unlink()
     os.mkfifo(folder / "handler.py")
     failures = []
-    waiting = threading.Thread(
-        target=lambda: failures.append(pytest.raises(RegistryError, Registry.load, shelf.artifact)), daemon=True
-    )
+
+    def load():
+        with pytest.raises(RegistryError) as caught:
+            Registry.load(shelf.artifact)
+        failures.append(caught)
+
+    waiting = threading.Thread(target=load, daemon=True)
     waiting.start()
     waiting.join(10)
     assert failures, "loading waits on the pipe"
@@ -219,7 +223,9 @@ def test_a_pipe_or_a_folder_in_a_handler_s_place_is_refused_at_once(shelf):
         Registry.load(shelf.artifact)
 
 
-@pytest.mark.parametrize("path", ["../outside", "/etc", "lookup-order/../../outside", "..", ".", "", "a\\..\\b", "a\0b"])
+@pytest.mark.parametrize(
+    "path", ["../outside", "/etc", "lookup-order/../../outside", "..", ".", "", "a\\..\\b", "a\0b"]
+)
 def test_a_handler_s_folder_cannot_lead_out_of_the_tools(shelf, path):
     shelf.new()
     shelf.build()
@@ -267,7 +273,9 @@ def test_a_handler_that_cannot_be_loaded_says_why(shelf):
 
 
 def test_files_beside_the_handler_are_imported_relatively_and_tools_do_not_meet(shelf):
-    handler = "from .words import WORD\nfrom . import letters\n\ndef execute(args, ctx):\n    return WORD + letters.END\n"
+    handler = (
+        "from .words import WORD\nfrom . import letters\n\ndef execute(args, ctx):\n    return WORD + letters.END\n"
+    )
     for name in ("one", "two"):
         folder = shelf.new(name, handler=handler)
         (folder / "words.py").write_text(f"from .letters import END\nWORD = {name!r} + END\n")
@@ -310,7 +318,9 @@ def test_an_artifact_that_is_not_there_or_no_file_is_told(shelf):
         Registry.load(Path(__file__) / "below a file.json")
 
 
-@pytest.mark.parametrize("content", [b"", b"null", b"[]", b"{}", b"\xff", b'{"format": "1"}', b"{" * 5000, b'{"format": 1}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"null", b"[]", b"{}", b"\xff", b'{"format": "1"}', b"{" * 5000, b'{"format": 1}']
+)
 def test_a_file_that_is_no_artifact_is_told(shelf, content):
     shelf.artifact.write_bytes(content)
 

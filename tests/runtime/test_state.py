@@ -149,7 +149,9 @@ def test_ending_the_voice_session_keeps_everything_that_was_asked_for(after):
     state = voice()
 
     verdict = state.apply_intent(
-        Intent("END_VOICE_SESSION", {"after": after, "reason": "done", "closingMessage": "Bye", "textResponse": "See you"})
+        Intent(
+            "END_VOICE_SESSION", {"after": after, "reason": "done", "closingMessage": "Bye", "textResponse": "See you"}
+        )
     )
 
     assert verdict.applied

@@ -232,6 +232,6 @@ def test_a_form_deeper_than_the_stack_can_be_asked_for() -> None:
 def test_a_value_that_contains_itself_is_too_deep() -> None:
     value: dict[str, Any] = {"n": 1.0}
     value.update(a=value, b=[value, value])
-    started = time.perf_counter()
+    started = time.process_time()
     assert refusal(value).code == "too_deep"
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1

@@ -145,6 +145,10 @@ def types_of(value: Json) -> tuple[str, ...]:
 
 def equal(one: Json, other: Json) -> bool:
     """Equality of JSON values; in Python True would be 1."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(equal(one[name], other[name]) for name in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(equal, one, other))
     return bool(one == other) and isinstance(one, bool) is isinstance(other, bool)
 
 

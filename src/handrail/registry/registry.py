@@ -133,9 +133,7 @@ def _read(path: Path, environment: Environment, validators: str, compiler: Schem
         production = environment == "production"
         root = str(artifact.tools_root)
         tools = {
-            entry["toolId"]: LoadedTool(
-                entry, verified_code(entry, root, production=production), compiler
-            )
+            entry["toolId"]: LoadedTool(entry, verified_code(entry, root, production=production), compiler)
             for entry in artifact.entries
         }
     except (KeyError, TypeError, AttributeError, ValueError) as error:

@@ -74,8 +74,8 @@ class Confirmations:
             budget.give_back(attempt)  # somebody has asked for the same meanwhile, and has paid for it
         if there is not None and there[0].hold_id == asked.hold_id:
             entry = there[1]
-        entry.hold_id, entry.ledger_key, entry.kept = asked.hold_id, asked.ledger_key, True
         session.holds[pair] = (asked, entry)
+        entry.held(asked.hold_id, asked.ledger_key)
         if attempt.key.startswith("provider:"):
             session.calls_by_id[attempt.key] = entry
         limit = plan.definition.rate_limit

@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from hashlib import sha256
 from time import perf_counter
-from typing import Any
+from typing import Any, Self
 
 from handrail.contract.definition import Mode
 from handrail.contract.envelope import ToolResponse
@@ -152,7 +152,7 @@ class RuntimeCore(Recording):
         if not task.cancelled() and isinstance(task.exception(), Exception):
             self.log.error("Something beside the calls failed", exc_info=task.exception())
 
-    async def __aenter__(self) -> RuntimeCore:
+    async def __aenter__(self) -> Self:
         await self.open()
         return self
 
@@ -442,6 +442,7 @@ class RuntimeCore(Recording):
             session.turns = old.turns
             session.turn = old.turn
             for turn in session.turns.values():
+                turn.remembered = {}
                 turn.begin_again()
         elif record.turn:
             session.enter_turn(record.turn, perf_counter()).restore(record.counters)
@@ -466,9 +467,9 @@ class RuntimeCore(Recording):
                 continue
             counted.add(found[-1].call_id)
             row = await self.store.ledger_row(found[-1].ledger_key or "")
-            if row is not None and row.turn == turn.number:
-                taken = turn.ordinals.setdefault((row.tool, row.args_digest), set())
-                taken.add(len(taken) + 1)
+            if row is not None:
+                turn.take(row)
+        turn.remembered = {pair: set(taken) for pair, taken in turn.ordinals.items()}
 
     def fields_of(self, session: Session) -> dict[str, Any]:
         return {

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.05
 
 
+class LookAgain(Exception):
+    """The call that was waited for is held now: its request is the answer."""
+
+
 class Earlier:
     """Finds earlier executions of writing calls."""
 
@@ -43,7 +47,14 @@ class Earlier:
         if row is None:
             return None
         settle_from_row(known, row)
+        attempt.turn.take(row)
         return await self.core.pipeline.await_outcome(attempt, known)
+
+    async def take_ordinal(self, attempt: Attempt, key: str) -> None:
+        """An id of an earlier connection, delivered again: it takes its ordinal here too, before an identical call does."""
+        row = await self.core.store.ledger_row(key)
+        if row is not None:
+            attempt.turn.take(row)
 
     async def known(self, attempt: Attempt) -> ToolResponse | None:
         """The answer of an execution with this key, if there is one; otherwise the attempt has its key and ordinal."""
@@ -55,6 +66,7 @@ class Earlier:
             write.takeover = await self.core.store.ledger_row(write.key)
             if write.takeover is not None:
                 attempt.ordinal = write.takeover.ordinal
+                turn.take(write.takeover)
                 return None
         answer = await self._met_unknown(attempt)
         if answer is not None:
@@ -108,8 +120,12 @@ class Earlier:
             entry = session.writes.get(key)
             if entry is None:
                 break
-            if await entry.wait(max(0.0, deadline - perf_counter())) or not entry.abandoned:
-                return entry
+            settled = await entry.wait(max(0.0, deadline - perf_counter()))
+            if not settled and session.writes.get(key) is not entry:
+                if entry.hold_id is not None:
+                    raise LookAgain
+                continue
+            return entry
         if not attempt.turn.from_before:
             return None
         row, waited = await self.core.store.ledger_row(key), 0.0

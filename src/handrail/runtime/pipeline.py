@@ -299,6 +299,8 @@ class Pipeline:
                 return await self.core.confirmations.again(attempt, known)
             if known.ledger_key is not None and (known.unknown or not (known.settled or known.kept)):
                 return await self.core.earlier.again(attempt, known)
+            if known.ledger_key is not None and attempt.turn.from_before:
+                await self.core.earlier.take_ordinal(attempt, known.ledger_key)
         except StoreUnavailable as error:
             return self.core.writing.unavailable(attempt, error)
         return await self.await_outcome(attempt, known)
@@ -316,9 +318,10 @@ class Pipeline:
 
     async def await_outcome(self, attempt: Attempt, known: Entry) -> ToolResponse:
         """The envelope of the first; it is waited for a little if it still runs."""
+        held = known.hold_id
         if not known.settled and not await known.wait(attempt.session.limits.wait_seconds):
-            if known.abandoned:
-                return await self.call(attempt.session, attempt.call)  # the first came to nothing
+            if known.abandoned or (known.hold_id is not None and known.hold_id != held):
+                return await self.call(attempt.session, attempt.call)  # the first came to nothing, or is held now
             message = f'"{attempt.plan.tool_id}" is still running from an earlier request.'
             return self._refuse(
                 attempt,

@@ -61,6 +61,11 @@ class Entry:
         self.abandoned = True
         self._wake()
 
+    def held(self, hold_id: str, ledger_key: str) -> None:
+        """A person is asked about it; whoever waits looks again, and gets the same request."""
+        self.hold_id, self.ledger_key, self.kept = hold_id, ledger_key, True
+        self._wake()
+
     async def wait(self, seconds: float) -> bool:
         """Whether it was settled within this time."""
         if self.response is None and not self.abandoned:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
+from handrail.contract.store import LedgerRow
+
 Pair = tuple[str, str]
 """A tool and the digest of its arguments."""
 _MOST_DIGESTS = 64
@@ -25,6 +27,7 @@ class Turn:
         "number",
         "ordinals",
         "refusals",
+        "remembered",
         "replayed",
         "retrieval_used",
         "started",
@@ -54,6 +57,8 @@ class Turn:
         self.empties: dict[str, int] = {}
         self.ordinals: dict[Pair, set[int]] = {}
         """Ordinals of writing calls with an id of their own that are taken on this connection."""
+        self.remembered: dict[Pair, set[int]] = {}
+        """Those among them that the model brought along when this connection began."""
         self.declined: set[Pair] = set()
         self.unknown: dict[Pair, str] = {}
         """Calls whose outcome is not known, and the ledger key that will know it."""
@@ -62,8 +67,13 @@ class Turn:
         """A new connection, or the same input sent again: the model may not remember what it called in this turn."""
         self.earlier = self._digests()
         self.identical, self.replayed = {}, {}
-        self.ordinals = {}
+        self.ordinals = {pair: set(taken) for pair, taken in self.remembered.items()}
         self.from_before = True
+
+    def take(self, row: LedgerRow) -> None:
+        """A call of this turn that the model still knows under its own id: the next identical one is another."""
+        if row.turn == self.number:
+            self.ordinals.setdefault((row.tool, row.args_digest), set()).add(row.ordinal)
 
     def counters(self) -> dict[str, Any]:
         """What survives a restart. The history of identical calls goes as digests, which is all that is compared."""

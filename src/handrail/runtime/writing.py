@@ -31,6 +31,7 @@ from handrail.contract.store import (
     StoreUnavailable,
 )
 from handrail.runtime.attempt import Attempt, Refusal, Write
+from handrail.runtime.earlier import LookAgain
 from handrail.runtime.gates import budget, loop
 from handrail.runtime.keys import args_digest, hash_key
 from handrail.runtime.outcome import checked_result, failure_of
@@ -108,20 +109,12 @@ class Writing:
                 entry.abandon()
 
     async def _answer(self, attempt: Attempt, needs_person: bool, entry: Entry) -> ToolResponse:
-        session, plan, turn = attempt.session, attempt.plan, attempt.turn
+        session, turn = attempt.session, attempt.turn
         assert attempt.write is not None
         if not turn.stored:
             await self.core.turns.store(session, turn)
         # 9. Key
-        pair = (plan.tool_id, attempt.digest)
-        held = session.holds.get(pair)
-        if held is not None:
-            answer = await self.core.confirmations.answered_from(attempt, *held)
-            if answer is not None:
-                return answer
-        if pair in turn.declined:
-            return self.core.pipeline.refuse(attempt, declined(plan.tool_id))
-        known = await self.core.earlier.known(attempt)
+        known = await self._from_before(attempt)
         if known is not None:
             return known
         session.writes[attempt.write.key] = entry
@@ -135,6 +128,24 @@ class Writing:
             return await self.core.confirmations.hold(attempt, entry)
         # 14. Claim, 15. run, 16. settle
         return await self.carry_out(attempt, None, entry)
+
+    async def _from_before(self, attempt: Attempt) -> ToolResponse | None:
+        """What a request, a person's no, or an earlier execution answers; None if this call is the first of its kind."""
+        session, write = attempt.session, attempt.write
+        assert write is not None
+        pair = (attempt.plan.tool_id, attempt.digest)
+        while True:
+            held = session.holds.get(pair)
+            if held is not None:
+                answer = await self.core.confirmations.answered_from(attempt, *held)
+                if answer is not None:
+                    return answer
+            if pair in attempt.turn.declined:
+                return self.core.pipeline.refuse(attempt, declined(attempt.plan.tool_id))
+            try:
+                return await self.core.earlier.known(attempt)
+            except LookAgain:
+                write.taken.discard(attempt.ordinal)
 
     async def carry_out(self, attempt: Attempt, hold: Hold | None, entry: Entry) -> ToolResponse:
         """Claim and run, in a task that outlives its caller."""

@@ -30,7 +30,7 @@ class Condition:
 
 def compile_condition(text: str, names: Sequence[str]) -> Condition:
     """The compiled condition; `SchemaError` if it is no CEL or uses a name that it is not given."""
-    import cel  # 0.7 s to import, so only where a condition is used
+    import cel  # noqa: PLC0415  # 0.7 s to import, so only where a condition is used
 
     try:
         program = cel.compile(text)
