@@ -10,14 +10,14 @@ import argparse
 import asyncio
 import json
 import multiprocessing
-import os
 import random
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,12 @@ class Figures:
     strange_unknowns: list[str] = field(default_factory=list)
     failed_workers: list[str] = field(default_factory=list)
 
+    @property
+    def faults(self) -> dict[str, list[str]]:
+        """Everything that must not be, by its name."""
+        lists = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: found for name, found in lists.items() if isinstance(found, list) and found}
+
     def __str__(self) -> str:
         return (
             f"seed {self.seed}: {self.kills} kills ({self.kills_at_points} at crash points) of {self.workers} workers, "
@@ -91,12 +97,15 @@ class Figures:
 
 
 class Harness:
-    """One run in one folder."""
+    """One run in one folder: until there were `kills`, or at least `least` of them and the time is over."""
 
-    def __init__(self, folder: Path, *, seed: int, kills: int, seconds: float, ledger: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *, seed: int, kills: int, seconds: float, least: int = 0, ledger: bool = True
+    ) -> None:
         self.folder = folder
         self.random = random.Random(seed)
         self.kills = kills
+        self.least = least
         self.seconds = seconds
         self.ledger = ledger
         self.figures = Figures(seed=seed)
@@ -115,14 +124,17 @@ class Harness:
         started = time.monotonic()
         _build(self.folder)
         try:
-            while self.figures.kills < self.kills and time.monotonic() - started < self.seconds:
+            while self.figures.kills < self.kills and (
+                self.figures.kills < self.least or time.monotonic() - started < self.seconds
+            ):
                 self._reap()
                 if len(self.live) < AT_ONCE:
                     self._launch(self._pick())
                 time.sleep(0.003)
         finally:
             for process in self.live.values():
-                process.kill()
+                with suppress(ProcessLookupError):
+                    process.kill()
             while self.live:
                 self._reap()
         self._finish_everything()
@@ -204,8 +216,8 @@ class Harness:
         self._read()
         for number, process in list(self.live.items()):
             if process.exitcode is None and time.monotonic() > self.deadlines.get(number, float("inf")):
-                assert process.pid is not None
-                os.kill(process.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it has just died by itself
+                    process.kill()
                 process.join()
             if process.exitcode is None:
                 continue
@@ -369,10 +381,9 @@ def main() -> int:
             ledger=not chosen.control,
         ).run()
     print(figures)
-    for name in Figures.__slots__:
-        if isinstance(getattr(figures, name), list) and getattr(figures, name):
-            print(f"  {name}: {getattr(figures, name)[:5]}")
-    return int(bool(figures.doubled_keys)) ^ int(chosen.control)
+    for name, found in figures.faults.items():
+        print(f"  {name}: {found[:5]}")
+    return int(not figures.doubled_keys if chosen.control else bool(figures.faults))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,44 @@
+"""Random SIGKILLs, duplicates, new ids after a resume: nothing runs twice, nothing is merged, and the control does double.
+
+The control is the same runtime, script and disorder without the ledger. Were it not to double, the harness could not have
+seen a double in the real run either. `HANDRAIL_CRASH_SEED` chooses the seed; a failure prints it.
+"""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from tests.crash.harness import Figures, Harness, room
+
+
+def kill(seed: int, *, kills: int, least: int, seconds: float, ledger: bool = True) -> Figures:
+    with room() as folder:
+        return Harness(
+            Path(folder) / "run", seed=seed, kills=kills, least=least, seconds=seconds, ledger=ledger
+        ).run()
+
+
+def check(seed: int, *, kills: int, least: int, seconds: float) -> None:
+    real = kill(seed, kills=kills, least=least, seconds=seconds)
+    control = kill(seed, kills=max(20, kills // 20), least=20, seconds=seconds / 5, ledger=False)
+    print(f"\n{real}\ncontrol without the ledger, {control}")
+
+    assert real.kills >= least
+    assert real.faults == {}, f"seed {seed}"
+    assert real.starts > 0
+    assert control.doubled_keys, f"seed {seed}: without the ledger nothing doubled, so this test would not see it"
+    assert control.doubled_calls
+
+
+def test_killed_workers_double_nothing_and_merge_nothing() -> None:
+    seed = int(os.environ.get("HANDRAIL_CRASH_SEED", "20260331"))
+
+    check(seed, kills=200, least=60, seconds=30)
+
+
+@pytest.mark.long
+def test_a_thousand_killed_workers_double_nothing_and_merge_nothing() -> None:
+    seed = int(os.environ.get("HANDRAIL_CRASH_SEED", random.SystemRandom().getrandbits(31)))
+
+    check(seed, kills=1_200, least=1_000, seconds=600)
