@@ -1,9 +1,7 @@
 """The command line: the way from nothing to a called tool, help for what was mistyped, and never a traceback."""
 
-import io
 import json
 import os
-import pty
 import shutil
 import subprocess
 import sys
@@ -49,13 +47,14 @@ def test_the_way_of_the_readme_works_for_every_category(tmp_path, process):
     assert "6 passed" in tested.stdout
 
 
-def test_a_project_in_a_folder_with_a_space_and_umlauts_works(tmp_path, process):
+def test_a_project_in_a_folder_with_a_space_and_umlauts_works(tmp_path, handrail, process, monkeypatch):
     folder = tmp_path / "mein schönes Projekt"
-    made = process("init", str(folder), cwd=tmp_path)
+    made = handrail("init", str(folder))
     assert made.code == 0
     assert f"cd '{folder}'" in made.out
-    assert process("new", "lookup_order", cwd=folder).code == 0
-    assert process("build", cwd=folder).code == 0
+    monkeypatch.chdir(folder)
+    assert handrail("new", "lookup_order").code == 0
+    assert handrail("build").code == 0
     assert process("call", "lookup_order", "--args", '{"id": "A-1001"}', cwd=folder).code == 0
 
 
@@ -118,11 +117,9 @@ def test_new_refuses_a_tool_that_is_there_and_a_category_that_is_not(project, ha
     assert json.loads(handrail("new", "third", "--json").out)["tool"] == "third"
 
 
-def test_a_tools_directory_elsewhere_is_written_to_and_tested(tmp_path, process, handrail, monkeypatch):
-    demo, shared = tmp_path / "demo", tmp_path / "shared tools"
-    assert process("init", "demo", cwd=tmp_path).code == 0
+def test_a_tools_directory_elsewhere_is_written_to_and_tested(project, handrail):
+    demo, tmp_path, shared = project, project.parent, project.parent / "shared tools"
     (demo / "handrail.toml").write_text(f'[tools]\ndirectory = "{shared}"\n')
-    monkeypatch.chdir(demo)
 
     assert handrail("new", "lookup_order").code == 0
 
@@ -228,11 +225,11 @@ def test_the_json_of_a_build_is_json_whatever_a_module_prints(project, handrail)
     assert "hello from the import" in said.err
 
 
-def test_findings_about_odd_names_can_be_printed(project, process):
+def test_findings_about_odd_names_can_be_printed(project, handrail, process):
     for name in (b"bad\xff", b"new\nline", "ünï".encode()):
         Path(os.fsdecode(os.fsencode(project / "tools") + b"/" + name)).mkdir()
 
-    told = process("build", "--json", cwd=project)
+    told = handrail("build", "--json")
     assert told.code == 1
     assert len(json.loads(told.out)["findings"]) == 9
     told = process("build", cwd=project)
@@ -285,182 +282,6 @@ def test_watching_rebuilds_until_it_is_ended(built):
         running.terminate()
         running.stdout.close()
         running.wait(10)
-
-
-# ----------------------------------------------------------------------------------------------------------------- call
-
-
-def test_a_call_prints_the_envelope(built, handrail):
-    said = handrail("call", "lookup_order", "--args", '{"id": "A-1001"}')
-
-    envelope = json.loads(said.out)
-    assert said.code == 0
-    assert envelope["data"]["record"]["status"] == "shipped"
-    assert envelope["intents"] == []
-    assert {"toolId", "toolVersion", "registryVersion", "duration", "responseSchemaVersion"} <= set(envelope["meta"])
-
-
-@pytest.mark.parametrize(
-    ("args", "type"),
-    [
-        ("{id: 1}", "VALIDATION"),
-        ("[1]", "VALIDATION"),
-        ('{"id": 7}', "VALIDATION"),
-        ('{"id": "A-1001", "made_up": 1}', "VALIDATION"),
-        ("\udcff", "VALIDATION"),
-        ('{"id": "none"}', "NOT_FOUND"),
-        ("{}", "VALIDATION"),
-    ],
-)
-def test_a_call_that_fails_ends_in_an_envelope_and_exit_code_one(built, handrail, args, type):
-    said = handrail("call", "lookup_order", "--args", args)
-
-    assert said.code == 1
-    assert json.loads(said.out)["error"]["type"] == type
-    assert "Traceback" not in said.err
-
-
-def test_arguments_come_from_standard_input(built, process):
-    said = process("call", "lookup_order", "--args", "-", cwd=built, stdin=b'{"id": "A-1002"}\n')
-    assert json.loads(said.out)["data"]["record"]["id"] == "A-1002"
-
-    for stdin in (b"\xff\xfe", b"nonsense", b"[" * 100_000):
-        said = process("call", "lookup_order", "--args", "-", cwd=built, stdin=stdin)
-        assert said.code == 1
-        assert json.loads(said.out)["error"]["type"] == "VALIDATION"
-        assert "Traceback" not in said.err
-
-
-SPY = """
-async def execute(args, ctx):
-    with open({path!r}, "a") as file:
-        file.write("ran\\n")
-    return {{"ok": True, "data": {{"id": args["id"], "status": args["status"]}}}}
-"""
-
-
-@pytest.fixture
-def runs(built, handrail):
-    """Where the action notes each of its runs."""
-    path = built / "runs.txt"
-    (built / "tools/cancel-order/handler.py").write_text(SPY.format(path=str(path)))
-    assert handrail("build").code == 0
-    return path
-
-
-ASKED = ("call", "cancel_order", "--args", '{"id": "A-1001", "status": "shipped"}')
-
-
-def test_a_call_that_needs_an_approval_does_not_run_without_one(runs, handrail, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"yes\n")))  # no terminal: nobody is asked
-
-    said = handrail(*ASKED)
-
-    assert said.code == 1
-    assert json.loads(said.out)["error"]["type"] == "CONFIRMATION_REQUIRED"
-    assert not runs.exists()
-
-
-def test_yes_approves_beforehand_and_runs_once(runs, handrail):
-    said = handrail(*ASKED, "--yes")
-
-    assert json.loads(said.out)["ok"] is True
-    assert runs.read_text() == "ran\n"
-
-
-@pytest.mark.parametrize(("answer", "ran"), [(b"y\n", True), (b"n\n", False), (b"\n", False)])
-def test_a_person_at_a_terminal_is_asked(runs, built, answer, ran):
-    terminal, end = pty.openpty()
-    try:
-        os.write(terminal, answer)
-        done = subprocess.run(
-            [sys.executable, "-m", "handrail", *ASKED],
-            cwd=built,
-            stdin=end,
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
-    finally:
-        os.close(end)
-        os.close(terminal)
-
-    assert b"Run it? [y/N]" in done.stderr
-    assert json.loads(done.stdout)["ok"] is ran
-    assert runs.exists() is ran
-
-
-def test_yes_approves_no_arguments_that_are_wrong(runs, handrail):
-    said = handrail("call", "cancel_order", "--args", '{"id": "A-1001"}', "--yes")
-
-    assert json.loads(said.out)["error"]["type"] == "VALIDATION"
-    assert not runs.exists()
-
-
-def test_a_tool_cannot_be_called_in_a_mode_that_it_does_not_allow(runs, handrail):
-    said = handrail(*ASKED, "--mode", "voice", "--yes")
-
-    assert json.loads(said.out)["error"]["type"] == "MODE_RESTRICTED"
-    assert not runs.exists()
-
-
-def test_what_a_handler_prints_does_not_mix_with_the_envelope(project, process, handrail):
-    handrail("new", "count_words", "--category", "utility")
-    handler = project / "tools/count-words/handler.py"
-    handler.write_text(
-        "print('at import')\n" + handler.read_text().replace("words = ", "print('in the call')\n    words = ")
-    )
-    assert handrail("build").code == 0
-
-    said = process("call", "count_words", "--args", '{"text": "a b"}', cwd=project)
-
-    assert json.loads(said.out)["data"]["words"] == 2
-    assert "in the call" in said.err
-
-
-def test_a_handler_that_raises_is_internal_and_its_text_stays_out_of_the_envelope(project, process, handrail):
-    handrail("new", "count_words", "--category", "utility")
-    (project / "tools/count-words/handler.py").write_text(
-        "def execute(args, ctx):\n    raise ValueError('secret 42')\n"
-    )
-    assert handrail("build").code == 0
-
-    said = process("call", "count_words", "--args", '{"text": "a"}', cwd=project)
-
-    assert said.code == 1
-    assert json.loads(said.out)["error"]["type"] == "INTERNAL"
-    assert "secret 42" not in said.out
-
-
-def test_a_handler_that_changed_since_the_build_is_not_run(built, handrail):
-    path = built / "tools/lookup-order/handler.py"
-    path.write_text(path.read_text() + "\n")
-
-    said = handrail("call", "lookup_order", "--args", '{"id": "A-1001"}')
-
-    assert said.code == 1
-    assert "changed since the build" in said.err
-    assert "handrail build" in said.err
-    assert said.out == ""
-
-
-def test_decorated_tools_are_called_from_anywhere_in_the_project(project, process):
-    (project / "my_decorated_tools.py").write_text(
-        "from handrail import tool\n\n@tool\ndef shout(text: str):\n    '''Shout.'''\n    return {'said': text.upper()}\n"
-    )
-    (project / "handrail.toml").write_text('[tools]\nmodules = ["my_decorated_tools"]\n')
-    assert process("build", cwd=project).code == 0
-    command = [
-        shutil.which("handrail", path=str(Path(sys.executable).parent)),
-        "call",
-        "shout",
-        "--args",
-        '{"text": "hey"}',
-    ]
-
-    done = subprocess.run(command, cwd=project / "tests", capture_output=True, check=False)
-
-    assert json.loads(done.stdout)["data"] == {"said": "HEY"}, done.stderr
 
 
 # ------------------------------------------------------------------------------------------------ list, show, diff, doctor
@@ -607,34 +428,34 @@ def test_a_wrong_setting_is_wrong_usage_in_one_sentence(project, handrail, comma
     assert len(said.err.splitlines()) == 1
 
 
-def test_settings_that_are_no_text_are_told(project, process):
+def test_settings_that_are_no_text_are_told(project, handrail):
     (project / "handrail.toml").write_bytes(b"\xff\xfe")
 
-    said = process("build", cwd=project)
+    said = handrail("build")
 
     assert said.code == 2
     assert said.err == "handrail build: handrail.toml is not UTF-8 text.\n"
 
 
 @pytest.mark.parametrize("command", [("list",), ("show", "x"), ("call", "x"), ("diff", "a", "b")])
-def test_a_command_that_needs_an_artifact_says_how_to_get_one(project, process, command):
-    said = process(*command, cwd=project)
+def test_a_command_that_needs_an_artifact_says_how_to_get_one(project, handrail, command):
+    said = handrail(*command)
 
     assert said.code == 1
     assert "handrail build" in said.err
     assert "Traceback" not in said.err
 
 
-def test_an_environment_that_is_none_is_told(built, process):
-    said = process("list", cwd=built, HANDRAIL_ENV="prod")
+def test_an_environment_that_is_none_is_told(built, handrail, monkeypatch):
+    monkeypatch.setenv("HANDRAIL_ENV", "prod")
+    said = handrail("list")
 
     assert said.code != 0
     assert '"development" or "production"' in said.err
-    assert "Traceback" not in said.err
 
 
 def test_a_reader_that_goes_away_is_no_accident(built):
-    for command in ("list --json", "show lookup_order --json", "--help"):
+    for command in ("list --json", "--help"):
         done = subprocess.run(
             f"{sys.executable} -m handrail {command} | head -c 1",
             shell=True,
@@ -646,10 +467,10 @@ def test_a_reader_that_goes_away_is_no_accident(built):
         assert done.stderr == ""
 
 
-def test_a_terminal_that_knows_only_ascii_gets_every_answer(built, process):
+def test_a_terminal_that_knows_only_ascii_gets_every_answer(built, handrail, process):
     path = built / "tools/lookup-order/guide.md"
     path.write_text(path.read_text().replace("Looks", "Löoks 😀"))
-    assert process("build", cwd=built, PYTHONIOENCODING="ascii", PYTHONUTF8="0").code == 0
+    assert handrail("build").code == 0
 
     said = process("list", cwd=built, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
 

@@ -34,7 +34,7 @@ def check(seed: int, *, kills: int, least: int, seconds: float) -> None:
 def test_killed_workers_double_nothing_and_merge_nothing() -> None:
     seed = int(os.environ.get("HANDRAIL_CRASH_SEED", "20260331"))
 
-    check(seed, kills=200, least=60, seconds=30)
+    check(seed, kills=400, least=60, seconds=35)
 
 
 @pytest.mark.long

@@ -1,5 +1,7 @@
 """A project in a temporary folder that is built and loaded, for tests that change it in between."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ from handrail.build.compiler import BuildPlan, BuildStamp, build
 from handrail.build.scaffold import new_tool
 from handrail.build.writer import write
 from handrail.registry import Registry
+from handrail.registry.artifact import render
 
 STAMP = BuildStamp(git_commit="abcd1234", timestamp="2026-01-01T00:00:00Z")
 
@@ -38,6 +41,13 @@ class Shelf:
         registry = Registry.load(self.artifact, **options)
         registry.lock()
         return registry
+
+    def reseal(self, change: Callable[[dict[str, Any]], object]) -> None:
+        """Make the artifact one that no build would write, with a seal that fits."""
+        document = json.loads(self.artifact.read_text())
+        change(document)
+        head = {key: value for key, value in document.items() if key not in ("format", "seal", "tools")}
+        self.artifact.write_bytes(render(head, document["tools"]))
 
 
 @pytest.fixture

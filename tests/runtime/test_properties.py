@@ -429,5 +429,5 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_the_guarantees_hold_whatever_happens(bank: Path) -> None:
-    profile = settings(settings.default, max_examples=settings.default.max_examples // 2, stateful_step_count=30)
+    profile = settings(settings.default, stateful_step_count=40)
     run_state_machine_as_test(lambda: Guarantees(bank), settings=profile)

@@ -4,6 +4,7 @@ other processes learnt, approvals given elsewhere carried out. One thing that fa
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -87,7 +88,8 @@ class Housekeeper:
                 core.log.warning("The claim %s is no longer ours", lost)
 
     async def _flush(self) -> None:
-        self.core.audit.flush()
+        # In a thread: hashing and writing a busy quarter of a second takes milliseconds that calls should not wait for.
+        await asyncio.to_thread(self.core.audit.flush)
 
     async def _follow_confirmations(self) -> None:
         for session in [session for session in self.core.sessions.values() if session.holds]:

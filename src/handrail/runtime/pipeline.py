@@ -255,6 +255,7 @@ class Pipeline:
         answer = ToolResponse(response.ok, response.data, response.error, response.intents, meta)
         error_type = None if response.error is None else response.error.type.value
         self.core.metrics.record(plan.tool_id, duration, response.ok, error_type, len(raw))
+        self.core.metrics.session_call(session.id)
         self.core.audit_call("execution", attempt, duration, response.ok, error_type)
         if duration > plan.latency_budget_ms:
             self.core.warn_latency(attempt, duration)

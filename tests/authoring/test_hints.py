@@ -1,0 +1,228 @@
+"""From type hints and docstring to a parameter schema, and a clear refusal for what JSON cannot carry."""
+
+import dataclasses
+import enum
+import typing
+from collections.abc import Sequence
+from datetime import date
+from typing import Annotated, Any, Literal, NotRequired, Optional, Required, TypedDict, Union
+
+import pytest
+
+from handrail import tool
+from handrail.authoring.decorator import definition_of
+from handrail.authoring.signature import parameters_of, schema_of
+from handrail.build.compiler import BuildPlan, build
+from handrail.contract.errors import DefinitionError
+
+
+class Place(TypedDict):
+    """Somewhere."""
+
+    street: str
+    number: NotRequired[int]
+
+
+class Loose(TypedDict, total=False):
+    city: Required[str]
+    zip: Annotated[str, "Five digits."]
+
+
+class Tree(TypedDict):
+    children: "list[Tree]"
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+
+
+@pytest.mark.parametrize(
+    ("hint", "schema"),
+    [
+        (str, {"type": "string"}),
+        (int, {"type": "integer"}),
+        (float, {"type": "number"}),
+        (bool, {"type": "boolean"}),
+        (type(None), {"type": "null"}),
+        (Any, {}),
+        (list, {"type": "array"}),
+        (list[str], {"type": "array", "items": {"type": "string"}}),
+        (typing.List[int], {"type": "array", "items": {"type": "integer"}}),  # noqa: UP006
+        (list[list[bool]], {"type": "array", "items": {"type": "array", "items": {"type": "boolean"}}}),
+        (dict, {"type": "object"}),
+        (typing.Dict, {"type": "object"}),  # noqa: UP006
+        (dict[str, float], {"type": "object", "additionalProperties": {"type": "number"}}),
+        (Literal["a", 1, True, None], {"enum": ["a", 1, True, None]}),
+        (int | None, {"type": ["integer", "null"]}),
+        (Optional[str], {"type": ["string", "null"]}),  # noqa: UP045
+        (Union[int, str], {"type": ["integer", "string"]}),  # noqa: UP007
+        (list[str] | None, {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]}),
+        (Annotated[int, "How many."], {"type": "integer", "description": "How many."}),
+        (Annotated[int, {"minimum": 1}, "How many."], {"type": "integer", "minimum": 1, "description": "How many."}),
+        (Annotated[str | None, {"pattern": "^a"}], {"type": ["string", "null"], "pattern": "^a"}),
+        (list[Annotated[str, "A name."]], {"type": "array", "items": {"type": "string", "description": "A name."}}),
+        (
+            Place,
+            {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {"street": {"type": "string"}, "number": {"type": "integer"}},
+                "required": ["street"],
+            },
+        ),
+        (
+            Loose,
+            {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {"city": {"type": "string"}, "zip": {"type": "string", "description": "Five digits."}},
+                "required": ["city"],
+            },
+        ),
+    ],
+    ids=str,
+)
+def test_a_hint_becomes_its_schema(hint, schema):
+    assert schema_of(hint, "x") == schema
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        bytes,
+        date,
+        complex,
+        tuple[int, int],
+        set[str],
+        Sequence[str],
+        dict[int, str],
+        Colour,
+        Point,
+        object,
+        Tree,
+        Literal[b"x"],
+        Literal[Colour.RED],
+        list[bytes],
+        typing.Callable[[], int],
+        typing.TypeVar("T"),
+        Annotated[date, "x"],
+    ],
+    ids=str,
+)
+def test_a_hint_that_json_cannot_carry_is_refused_by_name(hint):
+    def look(x, plain: int):
+        """Look."""
+
+    look.__annotations__["x"] = hint
+
+    with pytest.raises(DefinitionError) as caught:
+        tool(look)
+
+    (problem,) = caught.value.problems
+    assert (problem.rule, problem.pointer) == ("function-hints", "/x")
+    assert '"x' in problem.message
+
+
+def test_every_argument_that_cannot_be_is_named():
+    def look(a: bytes, b, /, *rest: int, **more: int):
+        """Look."""
+
+    with pytest.raises(DefinitionError) as caught:
+        tool(look)
+
+    assert [problem.pointer for problem in caught.value.problems] == ["/a", "/b", "/rest", "/more"]
+
+
+def test_a_hint_that_does_not_exist_is_refused_with_its_name():
+    def look(x: "NoSuchThing"):  # noqa: F821
+        """Look."""
+
+    with pytest.raises(DefinitionError, match="NoSuchThing"):
+        tool(look)
+
+
+def test_hints_that_are_text_are_read_too():
+    def look(x: "int", y: "list[str] | None" = None):
+        """Look."""
+
+    assert parameters_of(look) == {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"x": {"type": "integer"}, "y": schema_of(list[str] | None, "y")},
+        "required": ["x"],
+    }
+
+
+POSTPONED = '''
+from __future__ import annotations
+
+from typing import NotRequired, Required, TypedDict
+from handrail import tool
+
+class Place(TypedDict):
+    street: str
+    number: NotRequired[int]
+
+class Loose(TypedDict, total=False):
+    city: Required[str]
+    zip: str
+
+@tool
+def look(place: Place, loose: Loose):
+    """Look."""
+'''
+
+
+def test_required_and_not_required_count_in_a_module_with_postponed_annotations(tmp_path):
+    (tmp_path / "postponed_hints.py").write_text(POSTPONED)
+    plan = BuildPlan(
+        tools=tmp_path / "none", artifact=tmp_path / "r.json", modules=("postponed_hints",), project=tmp_path
+    )
+
+    (entry,) = build(plan).entries
+
+    properties = entry["jsonSchema"]["properties"]
+    assert (properties["place"]["required"], properties["loose"]["required"]) == (["street"], ["city"])
+
+
+def test_defaults_and_descriptions_come_from_signature_and_docstring():
+    @tool
+    def book(room: str, hours: int = 2, guests: list[str] | None = None, quiet: bool = False, ctx: Any = None):
+        """Book a room. At once.
+
+        :param room: Which room,
+            by its name.
+        :param hours: For how long.
+        """
+
+    made = definition_of(book)
+
+    assert made.description == "Book a room. At once."
+    assert made.parameters["required"] == ("room",)
+    assert made.parameters["properties"]["room"]["description"] == "Which room, by its name."
+    assert made.parameters["properties"]["hours"] == {"type": "integer", "default": 2, "description": "For how long."}
+    assert "default" not in made.parameters["properties"]["guests"]
+    assert made.parameters["properties"]["quiet"]["default"] is False
+    assert "ctx" not in made.parameters["properties"]
+
+
+def test_a_default_that_json_cannot_carry_is_refused():
+    with pytest.raises(DefinitionError, match=r"/parameters/properties/x/default"):
+
+        @tool
+        def look(x: str = date(2026, 1, 1)):
+            """Look."""
+
+
+def test_an_idempotent_tool_is_what_does_not_write_unless_said():
+    def look(x: int):
+        """Look."""
+
+    assert definition_of(tool(side_effects="read_only")(look)).idempotent
+    assert not definition_of(tool(side_effects="writes")(look)).idempotent
+    assert definition_of(tool(side_effects="writes", idempotent=True)(look)).idempotent
