@@ -554,6 +554,11 @@ def test_a_schema_made_to_overwhelm_is_given_up_and_not_followed(parameters: Any
     assert strip_nulls(parameters, {"a": {"a": None}}) is not None
 
 
+def test_alternatives_that_multiply_are_counted_before_they_are_written():
+    (loss,) = to_strict(HOSTILE["different alternatives that multiply"]).losses
+    assert loss.done.startswith("there are too many alternatives")
+
+
 # --------------------------------------------------------------------------------------------------------- the way back
 
 
@@ -592,6 +597,8 @@ def test_alternatives_are_told_apart_by_what_they_require():
     schema = an_object(a={"anyOf": [an_object(["b"], b=TEXT, c=nullable), an_object(["c"], b=TEXT, c=TEXT)]})
     assert strip_nulls(schema, {"a": {"b": "x", "c": None}}) == {"a": {"b": "x", "c": None}}
     assert strip_nulls(schema, {"a": {"b": None, "c": "x"}}) == {"a": {"c": "x"}}
+    schema = an_object(a={"anyOf": [an_object(["b"], b=TEXT, c=TEXT), an_object(["c"], b=TEXT, c=nullable)]})
+    assert strip_nulls(schema, {"a": {"c": None}}) == {"a": {"c": None}}
 
 
 def test_nulls_of_no_known_alternative_are_judged_by_what_stands_beside_them():

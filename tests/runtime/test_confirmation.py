@@ -451,6 +451,7 @@ async def test_the_approver_runs_it_after_two_seconds_if_nobody_has_the_connecti
         session.core._housekeeper.cancel()
         other = world.runtime(clock=clock)
         approval = asyncio.create_task(other.approve(hold_id, token=token))
+        await settle(100)
         await clock.advance(1.9)
         assert not approval.done()
         await clock.advance(0.3)

@@ -40,6 +40,7 @@ class VirtualClock:
 
     async def advance(self, seconds: float) -> None:
         """Let time pass: whoever sleeps wakes in order, and gets to run."""
+        await settle()  # who is about to sleep shall do so before time passes
         end = self._now + seconds
         while self._sleepers and self._sleepers[0][0] <= end:
             self._now, _, future = heapq.heappop(self._sleepers)
