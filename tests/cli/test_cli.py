@@ -455,16 +455,13 @@ def test_an_environment_that_is_none_is_told(built, handrail, monkeypatch):
 
 
 def test_a_reader_that_goes_away_is_no_accident(built):
-    for command in ("list --json", "--help"):
-        done = subprocess.run(
-            f"{sys.executable} -m handrail {command} | head -c 1",
-            shell=True,
-            cwd=built,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.stderr == ""
+    for command in (("list", "--json"), ("--help",), ("build", "--help")):
+        reader, writer = os.pipe()
+        os.close(reader)
+        words = [sys.executable, "-m", "handrail", *command]
+        done = subprocess.run(words, cwd=built, stdout=writer, stderr=subprocess.PIPE, check=False)
+        os.close(writer)
+        assert done.stderr == b""
 
 
 def test_a_terminal_that_knows_only_ascii_gets_every_answer(built, handrail, process):

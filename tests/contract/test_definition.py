@@ -84,7 +84,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("toolId", "x" * 65, "/toolId"),
     ("toolId", "set_lamp\n", "/toolId"),
     ("version", "1.0", "/version"),
-    ("version", "1.0.٣", "/version"),
+    ("version", "1.0.1٣", "/version"),
     ("version", 1, "/version"),
     ("description", "  ", "/description"),
     ("description", "x" * 1025, "/description"),

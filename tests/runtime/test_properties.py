@@ -19,7 +19,14 @@ import jsonschema_rs
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from tests.runtime.desk import SENSITIVE, Book, build_tools, meanwhile
 
 from handrail import Call, Registry, Runtime, Session, ToolError, ToolResponse
@@ -50,7 +57,7 @@ nonsense = st.builds(
     name=st.sampled_from(["read_mail", "write_note", "transfer_money", "approve", ""]),
     args=st.sampled_from([{}, {"text": 1}, "{", None, [], {"folder": "a", "approved": True}]),
 )
-any_call = st.one_of(reads, writes, wishes, nonsense)
+any_call = st.one_of(reads, writes, writes, wishes, wishes, nonsense)
 scopes = st.sampled_from(["session", "session", "session", "connection", "none"])
 
 
@@ -101,6 +108,8 @@ class Guarantees(RuleBasedStateMachine):
             clock=self.clock,
             audit=self.audit,
             capabilities={"book": self.book},
+            # Loops have tests of their own; here they would only end most conversations early.
+            policy={"refusals": 1_000, "identical_calls": 20},
         )
         self.run(runtime.open())
         return runtime
@@ -128,6 +137,10 @@ class Guarantees(RuleBasedStateMachine):
 
     # Users and connections
 
+    @initialize(mode=st.sampled_from(["text", "voice"]))
+    def begin(self, mode: str) -> None:
+        self.open_session(mode, "ana")
+
     @rule(mode=st.sampled_from(["text", "voice"]), user=st.sampled_from(["ana", "ben"]))
     def open_session(self, mode: str, user: str) -> None:
         if len(self.talks) < 3:
@@ -147,11 +160,11 @@ class Guarantees(RuleBasedStateMachine):
         talk.session = self.run(self.runtime.resume_session(old.id, token=old.token, restored_calls=remembered))
         self._hear(talk)
 
-    @precondition(lambda self: self.talks)
-    @rule(data=st.data())
-    def close_session(self, data: st.DataObject) -> None:
+    @precondition(lambda self: len(self.talks) > 1)
+    @rule(data=st.data(), really=st.integers(0, 3))
+    def close_session(self, data: st.DataObject, really: int) -> None:
         talk = data.draw(st.sampled_from(self.talks))
-        if not talk.closed:
+        if not talk.closed and not really:
             self.run(talk.session.close())
             talk.closed = True
 
@@ -231,6 +244,23 @@ class Guarantees(RuleBasedStateMachine):
         for answer in answers:
             self._valid(answer)
 
+    @precondition(lambda self: any(not talk.closed for talk in self.talks))
+    @rule(data=st.data(), amount=st.integers(1, 50), times=st.sampled_from([1, 3]), again=st.booleans())
+    def ask_and_approve(self, data: st.DataObject, amount: int, times: int, again: bool) -> None:
+        talk = data.draw(st.sampled_from([talk for talk in self.talks if not talk.closed]))
+        call = self._fresh(talk, Call(name="transfer_money", args={"to": "bob", "amount": amount}), "session")
+        answer = self._ask(talk, [call])[0]
+        self._note(talk, [call], [answer])
+        if answer.error is None or answer.error.confirmation_request is None:
+            return
+        request = answer.error.confirmation_request["id"]
+        self.approved.add(request)
+        work = [self.runtime.approve(request, token=self.secrets[request]) for _ in range(times)]
+        outcomes = [_essence(outcome) for outcome in self.run(_gather(work))]
+        assert all(outcome == outcomes[0] for outcome in outcomes)
+        if again:
+            self._together(talk, [call, self._fresh(talk, call, "session")])
+
     @precondition(lambda self: len(self.secrets) > 1)
     @rule(data=st.data())
     def approve_with_the_secret_of_another(self, data: st.DataObject) -> None:
@@ -257,24 +287,28 @@ class Guarantees(RuleBasedStateMachine):
         for talk in self.talks:
             self._hear(talk)
 
-    @rule(tool=st.sampled_from(["read_mail", "write_note", "transfer_money"]), off=st.booleans())
-    def switch(self, tool: str, off: bool) -> None:
-        self.run(self.store.switch(tool, "under repair" if off else None))
+    @rule(tool=st.sampled_from(["read_mail", "write_note", "transfer_money"]))
+    def switch_off(self, tool: str) -> None:
+        self.run(self.store.switch(tool, "under repair"))
 
-    @rule(user=st.sampled_from(["ana", "ben"]), blocked=st.booleans())
-    def block(self, user: str, blocked: bool) -> None:
-        if blocked:
-            self.run(self.store.block(Block(tenant="", user=user, until=self.clock.milliseconds() + 10_000)))
-        else:
-            self.run(self.store.unblock("", user))
+    @rule(seconds=st.sampled_from([0, 1]))
+    def switch_everything_on(self, seconds: float) -> None:
+        for tool in ("read_mail", "write_note", "transfer_money"):
+            self.run(self.store.switch(tool, None))
+        self.run(self.clock.advance(seconds))
 
-    @rule()
-    def crash(self) -> None:
-        """The process is gone, and another takes its sessions over."""
+    @rule(user=st.sampled_from(["ana", "ben"]))
+    def block(self, user: str) -> None:
+        self.run(self.store.block(Block(tenant="", user=user, until=self.clock.milliseconds() + 2_000)))
+
+    @rule(later=st.sampled_from([0, 1, 20]))
+    def crash(self, later: float) -> None:
+        """The process is gone, and another takes its sessions over: at once, or when leases have ended."""
         housekeeper = self.runtime._housekeeper
         assert housekeeper is not None
         housekeeper.cancel()
         self.run(self.store.release_owner(self.runtime.owner))
+        self.run(self.clock.advance(later))
         self.runtime = self._runtime()
         for talk in self.talks:
             self._hear(talk)
@@ -285,14 +319,27 @@ class Guarantees(RuleBasedStateMachine):
                 self._resume(talk)
 
     @precondition(lambda self: any(not talk.closed for talk in self.talks))
-    @rule(data=st.data(), call=st.one_of(writes, wishes), point=st.sampled_from(POINTS))
-    def crash_during_a_call(self, data: st.DataObject, call: Call, point: str) -> None:
+    @rule(data=st.data(), call=writes, point=st.sampled_from(POINTS), later=st.sampled_from([0, 20]))
+    def crash_during_a_call(self, data: st.DataObject, call: Call, point: str, later: float) -> None:
         talk = data.draw(st.sampled_from([talk for talk in self.talks if not talk.closed]))
         self.runtime.crash = CrashAt(point)
         try:
             self._ask(talk, [self._fresh(talk, call, "session")])
         except Crashed:
-            self.crash()
+            self.crash(later)
+        else:
+            self.runtime.crash = lambda point: None
+
+    @precondition(lambda self: self.secrets)
+    @rule(data=st.data(), point=st.sampled_from(POINTS), later=st.sampled_from([0, 20]))
+    def crash_during_an_approval(self, data: st.DataObject, point: str, later: float) -> None:
+        request = data.draw(st.sampled_from(sorted(self.secrets)))
+        self.approved.add(request)
+        self.runtime.crash = CrashAt(point)
+        try:
+            self.run(self.runtime.approve(request, token=self.secrets[request]))
+        except Crashed:
+            self.crash(later)
         else:
             self.runtime.crash = lambda point: None
 

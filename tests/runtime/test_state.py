@@ -237,12 +237,23 @@ def test_a_voice_session_cannot_be_ended_in_text():
         state.set("pendingEndVoiceSession", {"after": "current_turn"})
 
 
-def test_an_intent_after_the_end_changes_nothing():
-    state = voice()
+@pytest.mark.parametrize(
+    "intent",
+    [
+        {"type": "SUPPRESS_AUDIO"},
+        {"type": "SUPPRESS_AUDIO", "value": False},
+        {"type": "SET_PENDING_MESSAGE", "message": None},
+        {"type": "BLOCK_USER", "until": 1_800_000_000},
+        Intent(IntentType.END_VOICE_SESSION),
+    ],
+    ids=str,
+)
+def test_an_intent_after_the_end_changes_nothing(intent):
+    state = voice(shouldSuppressAudio=True, pendingMessage="old")
     state.set("isActive", False)
     before = state.snapshot()
 
-    verdict = state.apply_intent(Intent(IntentType.SUPPRESS_AUDIO))
+    verdict = state.apply_intent(intent)
 
     assert (verdict.applied, state.snapshot()) == (False, before)
     assert "ended" in verdict.reason

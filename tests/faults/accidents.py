@@ -1,0 +1,60 @@
+"""Accidents for tests: a process that dies, a store that goes away, a clock that jumps."""
+
+import asyncio
+from typing import Any
+
+from handrail import Runtime
+from handrail.contract.store import StoreUnavailable
+from handrail.stores import MemoryStore
+
+
+async def die(world: Any, runtime: Runtime) -> None:
+    """The process is gone without a word: its tasks stop where they are, and its lock is free."""
+    for task in (runtime._housekeeper, *runtime.writing.tasks, *runtime._tasks):
+        if task is not None:
+            task.cancel()
+    await asyncio.sleep(0)
+    await world.store.release_owner(runtime.owner)
+    await world.store.close()
+    if runtime in world.runtimes:
+        world.runtimes.remove(runtime)
+    await asyncio.sleep(0.03)  # longer than the lease of these tests
+
+
+class Flaky(MemoryStore):
+    """A store that can be made to fail: before the change (`down`), or after it, so that nobody hears of it (`deaf`)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = 0
+        self.deaf = 0
+        self.only: str | None = None
+
+    async def claim(self, claim: Any) -> Any:
+        return await self._perhaps("claim", super().claim(claim))
+
+    async def finish(self, finish: Any) -> Any:
+        return await self._perhaps("finish", super().finish(finish))
+
+    async def _perhaps(self, name: str, work: Any) -> Any:
+        if self.only in (None, name):
+            if self.down > 0:
+                self.down -= 1
+                work.close()
+                raise StoreUnavailable("The store is down.")
+            if self.deaf > 0:
+                self.deaf -= 1
+                await work
+                raise StoreUnavailable("The store did not answer.")
+        return await work
+
+
+class JumpingClock:
+    """Milliseconds for a store, which jump when told."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000_000
+
+    def milliseconds(self) -> int:
+        self.now += 1
+        return self.now

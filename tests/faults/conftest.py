@@ -1,0 +1,5 @@
+"""The same tools and worlds as the tests of the runtime."""
+
+from tests.runtime.conftest import make_tools
+
+__all__ = ["make_tools"]
