@@ -124,22 +124,17 @@ def test_the_three_ways_give_one_definition(tmp_path):
 
 
 def test_the_three_ways_build_to_the_same_entry(tmp_path):
-    schema = {**SCHEMA, "toolId": "look"}
-    as_folder(tmp_path, schema)
-    lines = (tmp_path / "as_modules.py", tmp_path / "as_classes.py")
-    lines[0].write_text(
-        "from handrail.contract.definition import ToolDefinition\nimport handrail, json\n"
-        f"SCHEMA = json.loads({json.dumps(schema)!r})\n"
-        f"from {__name__} import POLICY\nfrom typing import Annotated, Literal\n"
-        "@handrail.tool(tool_id='look', **POLICY)\n"
+    as_folder(tmp_path, {**SCHEMA, "toolId": "look"})
+    (tmp_path / "as_a_function.py").write_text(
+        f"import handrail\nfrom {__name__} import POLICY\nfrom typing import Annotated, Literal\n"
+        "@handrail.tool(**POLICY)\n"
         "def look(query: Annotated[str, {'minLength': 1}], top_k: Annotated[int, {'minimum': 1, 'maximum': 10}] = 5,\n"
         "         scope: Literal['all', 'mine'] = 'all'):\n"
         f"    {GUIDE!r}\n"
     )
-    lines[1].write_text(
+    (tmp_path / "as_a_class.py").write_text(
         f"import handrail\nfrom {__name__} import POLICY, SCHEMA, GUIDE\n"
-        "@handrail.tool(tool_id='look', parameters=SCHEMA['parameters'], description='Search the notes.', guide=GUIDE,\n"
-        "               **POLICY)\n"
+        "@handrail.tool(parameters=SCHEMA['parameters'], description='Search the notes.', guide=GUIDE, **POLICY)\n"
         "class Look: ...\n"
     )
 
@@ -150,7 +145,7 @@ def test_the_three_ways_build_to_the_same_entry(tmp_path):
         (found,) = result.entries
         return {key: value for key, value in found.items() if key not in ("handler", "hash")}, result.providers
 
-    assert entry("tools") == entry("none", "as_modules") == entry("none", "as_classes")
+    assert entry("tools") == entry("none", "as_a_function") == entry("none", "as_a_class")
 
 
 def test_optional_fields_may_be_left_out_everywhere(tmp_path):

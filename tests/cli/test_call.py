@@ -58,6 +58,13 @@ def test_nonsense_on_standard_input_is_refused_as_any_other(built, handrail, mon
     assert json.loads(said.out)["error"]["type"] == "VALIDATION"
 
 
+def test_a_user_that_is_no_text_is_wrong_usage(built, handrail):
+    said = handrail("call", "lookup_order", "--args", '{"id": "A-1001"}', "--user", "\udcff")
+
+    assert said.code == 2
+    assert "--user must be text" in said.err
+
+
 SPY = """
 async def execute(args, ctx):
     with open({path!r}, "a") as file:

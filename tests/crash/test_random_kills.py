@@ -14,9 +14,7 @@ from tests.crash.harness import Figures, Harness, room
 
 def kill(seed: int, *, kills: int, least: int, seconds: float, ledger: bool = True) -> Figures:
     with room() as folder:
-        return Harness(
-            Path(folder) / "run", seed=seed, kills=kills, least=least, seconds=seconds, ledger=ledger
-        ).run()
+        return Harness(Path(folder) / "run", seed=seed, kills=kills, least=least, seconds=seconds, ledger=ledger).run()
 
 
 def check(seed: int, *, kills: int, least: int, seconds: float) -> None:

@@ -100,7 +100,9 @@ async def test_a_made_up_secret_approves_nothing(desk: DesksFactory, way: str) -
         await the_real_one_still_works(bank, held)
 
 
-@pytest.mark.parametrize("way", ["nothing", "the stored hash", "the session's secret", "the word yes", "a lone surrogate"])
+@pytest.mark.parametrize(
+    "way", ["nothing", "the stored hash", "the session's secret", "the word yes", "a lone surrogate"]
+)
 async def test_a_made_up_secret_declines_nothing_either(desk: DesksFactory, way: str) -> None:
     async with desk() as bank:
         held = await bank.hold()

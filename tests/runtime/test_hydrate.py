@@ -210,7 +210,7 @@ def test_white_space_a_code_fence_and_one_more_encoding_are_taken_off(snapshot, 
         ('{"query": "' + "x" * 70_000 + '"}', "args_too_large"),
         ({"query": "x" * 70_000}, "args_too_large"),
     ],
-    ids=lambda value: repr(value)[:30],
+    ids=lambda value: repr(value)[:30].partition(" at 0x")[0],
 )
 def test_arguments_that_cannot_be_parsed_say_so_with_a_code_of_their_own(snapshot, args, code):
     result = hydrate(call(args), snapshot)

@@ -51,7 +51,9 @@ reads = st.builds(Call, name=st.just("read_mail"), args=st.sampled_from([{"folde
 writes = st.builds(
     Call, name=st.sampled_from(["write_note", "touch_note"]), args=st.sampled_from([{"text": "x"}, {"text": "y"}])
 )
-wishes = st.builds(Call, name=st.just("transfer_money"), args=st.sampled_from([{"to": "bob", "amount": n} for n in (1, 2)]))
+wishes = st.builds(
+    Call, name=st.just("transfer_money"), args=st.sampled_from([{"to": "bob", "amount": n} for n in (1, 2)])
+)
 nonsense = st.builds(
     Call,
     name=st.sampled_from(["read_mail", "write_note", "transfer_money", "approve", ""]),
@@ -74,6 +76,9 @@ class Talk:
     """Ids that were used, and for which call."""
     outcomes: dict[str, ToolResponse] = field(default_factory=dict)
     """The first envelope of each id whose handler ran."""
+
+    def forget_reads(self) -> None:
+        self.outcomes = {name: kept for name, kept in self.outcomes.items() if self.ids[name].name != "read_mail"}
 
 
 class Guarantees(RuleBasedStateMachine):
@@ -286,6 +291,8 @@ class Guarantees(RuleBasedStateMachine):
         self.run(self.clock.advance(seconds))
         for talk in self.talks:
             self._hear(talk)
+            if seconds > 60:
+                talk.forget_reads()  # an idle session gives the memory of its replays back
 
     @rule(tool=st.sampled_from(["read_mail", "write_note", "transfer_money"]))
     def switch_off(self, tool: str) -> None:
@@ -313,8 +320,7 @@ class Guarantees(RuleBasedStateMachine):
         for talk in self.talks:
             self._hear(talk)
             self.forgotten |= {(talk.session.id, turn) for turn in range(talk.turn + 1)}
-            # What only reads was remembered by the process alone.
-            talk.outcomes = {name: kept for name, kept in talk.outcomes.items() if talk.ids[name].name != "read_mail"}
+            talk.forget_reads()  # they were remembered by the process alone
             if not talk.closed:
                 self._resume(talk)
 

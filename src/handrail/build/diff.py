@@ -1,8 +1,8 @@
 """What changed between two builds, and for whom: `handrail diff OLD NEW` shows it, `handrail build --against OLD` fails
 on what breaks callers without a major version. A change is *breaking* if some call that was answered before is refused,
 held, cut or answered differently, or if a promise that callers or hosts rely on is given up; *widening* if all of that
-stays and more is possible; *neutral* otherwise. Where a change cannot be proven harmless, it counts as breaking and says
-so. Arguments must keep everything that was valid; results are read the other way round, and must not surprise.
+stays and more is possible; *neutral* otherwise. What cannot be proven harmless counts as breaking and says so. Arguments
+must keep everything that was valid; results are read the other way round, and must not surprise.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ def diff_definitions(old: ToolDefinition, new: ToolDefinition) -> list[Change]:
 def unbumped(diff: RegistryDiff, old: Mapping[str, ToolDefinition], new: Mapping[str, ToolDefinition]) -> list[Change]:
     """The breaking changes that no major version announces.
 
-    Below 1.0.0 a minor version counts as major. A removed tool has no version left to raise, so its removal is announced
-    in the build before: it is listed here unless its old definition carries the tag `deprecated`.
+    Below 1.0.0 a minor version counts as major. A removed tool has no version left to raise, so its removal is to be
+    announced in the build before: it is listed here unless its old definition carries the tag `deprecated`.
     """
     removals = [
         replace(

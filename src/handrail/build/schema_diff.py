@@ -1,8 +1,8 @@
-"""How two JSON Schemas differ, and what that does to the values they take; `diff.py` asks it about the arguments and the
-results of a tool. Each difference says whether every value valid before is proven to be valid after, and the other way
-round. A schema is the conjunction of its keywords, so where no difference says otherwise it is proven for the whole. What
-keywords one by one (`schema_keywords.py`) cannot prove, such as an `anyOf` rewritten as a list of types, is put to the
-validator's own set arithmetic; what that cannot prove either is told as not proven.
+"""How two JSON Schemas differ, and what that does to the values they take; `diff.py` asks it about the arguments and
+the results of a tool. Each difference says whether every value valid before is proven to be valid after, and the other
+way round. A schema is the conjunction of its keywords, so where no difference says otherwise it is proven for the whole.
+What keywords one by one (`schema_keywords.py`) cannot prove, such as an `anyOf` rewritten as a list of types, is put to
+the validator's own set arithmetic; what that cannot prove either is told as not proven.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from handrail.build.schema_keywords import (
     token,
 )
 from handrail.contract.frozen import thaw
+from handrail.schema.engine import BUILD_ERRORS
 from handrail.schema.pointer import pointer
 from handrail.schema.subschemas import ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS, Json, LocalRefs, walk
 
 try:  # The validator calls this part of itself experimental. Without it more stays unproven, and nothing else changes.
     from jsonschema_rs import canonicalize
-    from jsonschema_rs.canonical import CanonicalizationError, Containment
+    from jsonschema_rs.canonical import Containment
 except ImportError:  # pragma: no cover
     canonicalize = None  # type: ignore[assignment]
 
@@ -210,5 +211,5 @@ def _within(inside: _Document, inner: Node, outside: _Document, outer: Node) -> 
             for document, schema in ((inside, inner), (outside, outer))
         )
         return large.covers(small) == Containment.YES
-    except (CanonicalizationError, ValueError):
+    except BUILD_ERRORS:
         return False

@@ -14,7 +14,7 @@ from handrail.app import Runtime, open_registry, open_runtime
 from handrail.cli.output import authors_speak_aside, print_json
 from handrail.cli.project import current_settings
 from handrail.contract.envelope import ToolResponse
-from handrail.contract.errors import ErrorType
+from handrail.contract.errors import ErrorType, UsageError
 from handrail.runtime.session import Session
 from handrail.schema.strict_json import MAX_ARGUMENT_BYTES
 
@@ -36,6 +36,8 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    if not (options.user or "").isprintable():  # bytes that are no text arrive as halves of surrogates
+        raise UsageError(f"--user must be text; {options.user!r} is not.")
     settings = current_settings()
     registry = open_registry(settings, options.registry)
     # As bytes, and no more than can be right: whether they are text is for the pipeline to say.

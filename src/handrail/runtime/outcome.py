@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any
 
 import orjson
@@ -13,6 +15,8 @@ from handrail.contract.errors import ErrorType, ToolError
 from handrail.registry.snapshot import LoadedTool
 
 MAX_RESULT_BYTES = 1024 * 1024
+_LEAST = 4
+"""The bytes of `null`, for which there is always room."""
 
 
 class BadResult(Exception):
@@ -141,27 +145,36 @@ def _has_strange_float(data: Any) -> bool:
 
 
 def _cut(data: Any, limit: int) -> Any:
+    """As much of the data as fits: text loses its end, a list its last items, an object first of all what is largest."""
+    if _size(data) <= limit:
+        return data
     if isinstance(data, str):
-        return data.encode()[: max(0, limit - 2)].decode(errors="ignore")
+        kept = bisect_right(range(len(data)), limit, key=lambda length: _size(data[:length]))
+        return data[: max(0, kept - 1)]
     if isinstance(data, list):
-        kept: list[Any] = []
-        size = 2
-        for item in data:
-            size += len(orjson.dumps(item)) + 1
-            if size > limit:
-                break
-            kept.append(item)
-        return kept
+        sizes = accumulate((_size(item) + 1 for item in data), initial=1)
+        return data[: bisect_right(list(sizes), limit) - 1]
     if isinstance(data, dict):
-        # The largest member gives way first: it is what made the whole too large.
-        members = dict(data)
-        for name in sorted(members, key=lambda name: -len(orjson.dumps(members[name]))):
-            excess = len(orjson.dumps(members)) - limit
-            if excess <= 0:
-                break
-            room = len(orjson.dumps(members[name])) - excess
-            members[name] = (
-                _cut(members[name], room) if isinstance(members[name], (str, list, dict)) and room > 2 else None
-            )
-        return members
+        return _cut_members(data, limit)
     return None
+
+
+def _cut_members(data: dict[str, Any], limit: int) -> dict[str, Any]:
+    members = dict(data)
+    size = _size(members)
+    for name in sorted(members, key=lambda name: -_size(members[name])):
+        before = _size(members[name])
+        if size <= limit or before <= _LEAST:
+            break
+        room = before - (size - limit)
+        cuttable = isinstance(members[name], (str, list, dict)) and room > _LEAST
+        members[name] = _cut(members[name], room) if cuttable else None
+        size += _size(members[name]) - before
+    while size > limit and members:
+        name, value = members.popitem()
+        size -= _size(name) + _size(value) + 2
+    return members
+
+
+def _size(data: Any) -> int:
+    return len(orjson.dumps(data))

@@ -66,7 +66,7 @@ class Writing:
         """What this process runs: ledger key → fence. The housekeeper renews their leases."""
         self.doubtful: dict[str, str] = {}
         """Claims that the store did not answer: ledger key → claim id, so that one that was made is recognised."""
-        self.unfinished: dict[str, tuple[Finish, bool]] = {}
+        self.unfinished: dict[str, Finish] = {}
         """Outcomes that could not be stored; the housekeeper tries again."""
         self.tasks: set[asyncio.Task[Any]] = set()
 
@@ -327,12 +327,12 @@ class Writing:
                 self.core.log.warning("The outcome of %s could not be stored yet: %s", attempt.plan.tool_id, error)
                 await self.core.clock.sleep(0.05 * 2**attempt_number)
         self.core.log.error("The outcome of %s could not be stored; it is tried again", attempt.plan.tool_id)
-        self.unfinished[key] = (finish, True)
+        self.unfinished[key] = finish
         return None
 
     async def finish_the_unfinished(self) -> None:
         """Store what could not be stored when it happened."""
-        for key, (finish, _) in list(self.unfinished.items()):
+        for key, finish in list(self.unfinished.items()):
             await self.core.store.finish(finish)
             self.unfinished.pop(key, None)
 
