@@ -29,8 +29,17 @@ def editor_schema() -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
+DECORATED = [
+    ("decorator", "error", "`@tool` stands on a class or a function and has what it needs. Reported while importing."),
+    ("function-hints", "error", "Every parameter of a decorated function has a hint that JSON can carry."),
+    ("module-import", "error", "Every module in `[tools] modules` can be imported."),
+]
+"""What is found before there is a tool to judge: while its module is imported."""
+
+
 def rules() -> str:
-    rows = "".join(f"| `{rule.name}` | {rule.severity} | {rule.promise} |\n" for rule in all_rules())
+    listed = [(rule.name, rule.severity, rule.promise) for rule in all_rules()] + DECORATED
+    rows = "".join(f"| `{name}` | {severity} | {promise} |\n" for name, severity, promise in sorted(listed))
     return (
         f"# Lint rules\n\n{NOTE}\nWhat `handrail build` checks. An error stops the build. A warning prints, fails "
         'under `--strict`, and can be waived in `schema.json`:\n`"waivers": {"rule-name": "why it is meant to be so"}`.\n\n'

@@ -94,6 +94,7 @@ def build_plan(settings: Settings, directory: str | None = None, output: str | N
         artifact=artifact,
         modules=settings.tools_modules,
         project=settings.project,
+        tools_optional=directory is None and settings.tools_directory == "tools",
         voice_turn_ms=settings.policy.voice.turn_ms or 1500,
     )
 

@@ -180,8 +180,9 @@ def look(place: Place, loose: Loose):
 
 def test_required_and_not_required_count_in_a_module_with_postponed_annotations(tmp_path):
     (tmp_path / "postponed_hints.py").write_text(POSTPONED)
+    (tmp_path / "tools").mkdir()
     plan = BuildPlan(
-        tools=tmp_path / "none", artifact=tmp_path / "r.json", modules=("postponed_hints",), project=tmp_path
+        tools=tmp_path / "tools", artifact=tmp_path / "r.json", modules=("postponed_hints",), project=tmp_path
     )
 
     (entry,) = build(plan).entries

@@ -139,8 +139,8 @@ def test_the_three_ways_build_to_the_same_entry(tmp_path):
     )
 
     def entry(tools, *modules):
-        plan = BuildPlan(tools=tmp_path / tools, artifact=tmp_path / "r.json", modules=modules, project=tmp_path)
-        result = build(plan)
+        place = {"tools": tmp_path / tools, "artifact": tmp_path / "r.json", "project": tmp_path}
+        result = build(BuildPlan(**place, modules=modules, tools_optional=True))
         assert result.findings == ()
         (found,) = result.entries
         return {key: value for key, value in found.items() if key not in ("handler", "hash")}, result.providers
@@ -397,16 +397,25 @@ def test_the_decorator_stands_on_classes_and_functions_only(target):
 def test_every_problem_of_a_decorated_tool_is_named_at_once():
     with pytest.raises(DefinitionError) as caught:
 
-        @tool(category="search", latency_budget_ms=0, timeoutms=5, allowed_modes=[])
+        @tool(category="search", latency_budget_ms=0, timeout_ms=-5, allowed_modes=[])
         def look(x: int):
             """Look."""
 
     assert {problem.pointer for problem in caught.value.problems} == {
         "/category",
         "/latencyBudgetMs",
-        "/timeoutms",
+        "/timeoutMs",
         "/allowedModes",
     }
+
+
+@pytest.mark.parametrize(("keyword", "near"), [("timeoutms", "timeout_ms"), ("sideEffects", "side_effects")])
+def test_an_unknown_keyword_comes_with_the_nearest(keyword, near):
+    with pytest.raises(DefinitionError, match=f"no keyword `{keyword}`.*Did you mean `{near}`"):
+
+        @tool(**{keyword: 5})
+        def look(x: int):
+            """Look."""
 
 
 @pytest.mark.parametrize(

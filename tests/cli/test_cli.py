@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -269,6 +270,8 @@ def test_watching_rebuilds_until_it_is_ended(built):
         stderr=subprocess.STDOUT,
         text=True,
     )
+    guard = threading.Timer(60, running.kill)  # a line that never comes must not hold the tests up
+    guard.start()
     try:
         lines = iter(running.stdout)
         assert "Built 3 tools" in next(lines)
@@ -279,6 +282,7 @@ def test_watching_rebuilds_until_it_is_ended(built):
         shutil.rmtree(built / "tools/lookup-order")
         assert "Built 2 tools" in next(lines)
     finally:
+        guard.cancel()
         running.terminate()
         running.stdout.close()
         running.wait(10)

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.crash.effects import LOGICAL, Journal, prepare
 
 from handrail import Registry, Runtime, Session, ToolResponse
-from handrail.contract.store import Claim, ClaimResult, ClaimVerdict, Finish, LedgerRow, LedgerState
+from handrail.contract.store import Claim, ClaimResult, ClaimVerdict, Finish, LedgerRow
 from handrail.stores import SqliteStore
 
 POLICY = {
@@ -65,7 +65,7 @@ def work(job: Job) -> None:
     worker = _Worker(job)
     try:
         asyncio.run(worker.run())
-    except Exception:
+    except Exception:  # noqa: BLE001  # whatever it is, the harness must hear of it
         worker.journal.write("failed", worker=job.number, why=traceback.format_exc())
         raise SystemExit(1) from None
 
@@ -153,8 +153,25 @@ class NoLedger(SqliteStore):
 
     async def finish(self, finish: Finish) -> LedgerRow:
         return LedgerRow(
-            **{"key": finish.key, "tenant": "", "session_id": "", "user": None, "turn": 0, "ordinal": 1, "tool": ""},
-            **{"tool_hash": "", "registry_version": "", "args_digest": "", "args": "", "effects": "unsafe"},
-            **{"state": LedgerState(finish.state), "fence": finish.fence, "owner": "", "lease_until": 0},
-            **{"created_at": 0, "finished_at": 0, "envelope": finish.envelope, "evicted": False, "hold_id": None},
+            key=finish.key,
+            tenant="",
+            session_id="",
+            user=None,
+            turn=0,
+            ordinal=1,
+            tool="",
+            tool_hash="",
+            registry_version="",
+            args_digest="",
+            args="",
+            effects="unsafe",
+            state=finish.state,
+            fence=finish.fence,
+            owner="",
+            lease_until=0,
+            created_at=0,
+            finished_at=0,
+            envelope=finish.envelope,
+            evicted=False,
+            hold_id=None,
         )

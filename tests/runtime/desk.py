@@ -2,9 +2,13 @@
 every start of a handler is written. Handlers reach the book as a capability, so nothing in the runtime is replaced."""
 
 import asyncio
+import atexit
 import json
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -184,14 +188,22 @@ async def meanwhile(clock: VirtualClock, work: Awaitable[T]) -> T:
 
 
 @asynccontextmanager
-async def open_desk(folder: Path, **options: Any) -> AsyncIterator[Desk]:
+async def open_desk(folder: Path | None = None, **options: Any) -> AsyncIterator[Desk]:
     clock = VirtualClock()
-    desk = Desk(folder, clock, MemoryStore(clock=clock.milliseconds), **options)
+    desk = Desk(folder or built_once(), clock, MemoryStore(clock=clock.milliseconds), **options)
     await desk.runtime.open()
     try:
         yield desk
     finally:
         await desk.close()
+
+
+@cache
+def built_once() -> Path:
+    """The bank's tools as they are, for every test that does not change them."""
+    folder = tempfile.mkdtemp(prefix="handrail-bank-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return build_tools(Path(folder))
 
 
 def build_tools(folder: Path, **changes: Mapping[str, Any]) -> Path:
@@ -218,3 +230,14 @@ def build_tools(folder: Path, **changes: Mapping[str, Any]) -> Path:
 
 
 _BASE = {"version": "1.0.0", "idempotent": False, "allowedModes": ["text", "voice"], "latencyBudgetMs": 1000}
+
+
+def kind(answer: ToolResponse) -> str:
+    return "OK" if answer.error is None else str(answer.error.type)
+
+
+async def the_real_one_still_works(desk: Desk, held: Held) -> None:
+    """The forgery has neither run the call nor spoilt it for the person who may approve it."""
+    assert desk.book.sensitive == 0
+    assert kind(await desk.runtime.approve(held.id, token=held.token)) == "OK"
+    assert desk.book.sensitive == 1

@@ -7,7 +7,7 @@ the runtime at a named point or between calls, without a goodbye; its owner's lo
 import asyncio
 import json
 from collections import Counter, defaultdict
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import jsonschema_rs
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -27,7 +26,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.runtime.desk import SENSITIVE, Book, build_tools, meanwhile
+from tests.runtime.desk import SENSITIVE, Book, built_once, meanwhile
 
 from handrail import Call, Registry, Runtime, Session, ToolError, ToolResponse
 from handrail.contract.errors import ErrorType
@@ -243,7 +242,7 @@ class Guarantees(RuleBasedStateMachine):
     @precondition(lambda self: self.secrets)
     @rule(data=st.data(), times=st.sampled_from([1, 1, 2, 5]))
     def approve(self, data: st.DataObject, times: int) -> None:
-        request = data.draw(st.sampled_from(sorted(self.secrets)))
+        request = data.draw(st.sampled_from(list(self.secrets)))
         self.approved.add(request)
         answers = self.run(_gather(self.runtime.approve(request, token=self.secrets[request]) for _ in range(times)))
         for answer in answers:
@@ -269,7 +268,7 @@ class Guarantees(RuleBasedStateMachine):
     @precondition(lambda self: len(self.secrets) > 1)
     @rule(data=st.data())
     def approve_with_the_secret_of_another(self, data: st.DataObject) -> None:
-        one, other = data.draw(st.lists(st.sampled_from(sorted(self.secrets)), min_size=2, max_size=2, unique=True))
+        one, other = data.draw(st.lists(st.sampled_from(list(self.secrets)), min_size=2, max_size=2, unique=True))
         starts = len(self.book.of(*SENSITIVE))
 
         answer = self.run(self.runtime.approve(one, token=self.secrets[other]))
@@ -281,7 +280,7 @@ class Guarantees(RuleBasedStateMachine):
     @precondition(lambda self: self.secrets)
     @rule(data=st.data())
     def decline(self, data: st.DataObject) -> None:
-        request = data.draw(st.sampled_from(sorted(self.secrets)))
+        request = data.draw(st.sampled_from(list(self.secrets)))
         self._valid(self.run(self.runtime.decline(request, token=self.secrets[request])))
 
     # Operators and time
@@ -339,7 +338,7 @@ class Guarantees(RuleBasedStateMachine):
     @precondition(lambda self: self.secrets)
     @rule(data=st.data(), point=st.sampled_from(POINTS), later=st.sampled_from([0, 20]))
     def crash_during_an_approval(self, data: st.DataObject, point: str, later: float) -> None:
-        request = data.draw(st.sampled_from(sorted(self.secrets)))
+        request = data.draw(st.sampled_from(list(self.secrets)))
         self.approved.add(request)
         self.runtime.crash = CrashAt(point)
         try:
@@ -476,11 +475,6 @@ async def _wait_for(task: asyncio.Task[Any]) -> None:
     await asyncio.wait([task])
 
 
-@pytest.fixture(scope="module")
-def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    yield build_tools(tmp_path_factory.mktemp("bank"))
-
-
-def test_the_guarantees_hold_whatever_happens(bank: Path) -> None:
+def test_the_guarantees_hold_whatever_happens() -> None:
     profile = settings(settings.default, stateful_step_count=40)
-    run_state_machine_as_test(lambda: Guarantees(bank), settings=profile)
+    run_state_machine_as_test(lambda: Guarantees(built_once()), settings=profile)

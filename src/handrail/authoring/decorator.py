@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, TypeVar, cast, overload
 
 from handrail.authoring.signature import docstring_parts, parameters_of
@@ -161,10 +162,29 @@ _NESTED = {
 }
 
 
+_OPTIONAL = frozenset(
+    {
+        *_NESTED,
+        *("timeout_ms", "output_schema", "max_output_bytes", "capabilities", "tags", "rate_limit", "permissions"),
+        *("availability", "confirmation", "clamp", "dedupe_fields", "preview", "on_interrupt", "strict", "waivers"),
+    }
+)
+_NAMED = frozenset(
+    {
+        *("tool_id", "version", "description", "category", "side_effects", "idempotent", "requires_confirmation"),
+        *("allowed_modes", "latency_budget_ms", "parameters", "guide", "allow_no_schema", "no_schema_mode"),
+    }
+)
+
+
 def _policy_fields(policy: Mapping[str, Any]) -> dict[str, Any]:
-    """The optional fields under their names in `schema.json`; an unknown one is left for the check to name."""
+    """The optional fields under their names in `schema.json`."""
     wire: dict[str, Any] = {}
     for name, value in policy.items():
+        if name not in _OPTIONAL:
+            near = get_close_matches(_snake(name), _OPTIONAL | _NAMED, n=1)
+            fix = f"Did you mean `{near[0]}`?" if near else f"Known are {', '.join(sorted(_OPTIONAL | _NAMED))}."
+            raise _refused("This tool", f"/{name}", f"`@tool` has no keyword `{name}`.", fix)
         if value is None:
             continue
         if name in _NESTED:

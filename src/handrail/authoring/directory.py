@@ -22,9 +22,13 @@ def tool_folders(root: Path) -> list[str]:
         raise UsageError(
             f'There is no tools directory "{root}"; name another one, or make a tool with `handrail new NAME`.'
         )
+    try:
+        entries = list(os.scandir(root))
+    except OSError as error:
+        raise UsageError(f'The tools directory "{root}" cannot be read ({error.strerror}).') from None
     return sorted(
         entry.name
-        for entry in os.scandir(root)
+        for entry in entries
         if not entry.name.startswith(("_", ".")) and (entry.is_dir() or entry.is_symlink())
     )
 
@@ -46,7 +50,7 @@ def read_folder(root: Path, name: str) -> ToolSource:
     except OSError:
         return ToolSource(kind="directory", folder=name, unreadable=(".",))
     for entry in entries:
-        if entry.name in _IGNORED or entry.name.endswith((".pyc", "~")):
+        if entry.name in _IGNORED or entry.name.startswith(".") or entry.name.endswith((".pyc", "~")):
             continue
         try:
             if entry.is_symlink():

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from handrail.authoring.decorator import definition_of, guide_of
 from handrail.authoring.source import ModuleTool, ToolSource
@@ -64,8 +64,12 @@ def module_of(name: str, source: bytes) -> ModuleType:
     """The module made from these bytes: the one that is loaded if it was, else it is run anew and takes its place."""
     made_from = sha256(source).hexdigest()
     loaded = sys.modules.get(name)
-    # A module without the mark was imported by the host, and is left to it: two copies would not share their state.
-    if loaded is not None and getattr(loaded, _MADE_FROM, made_from) == made_from:
+    if loaded is not None and not hasattr(loaded, _MADE_FROM):
+        # The host imported it itself, and it is left to it: two copies would not share their state.
+        if not _is_made_from(loaded, source):
+            raise ImportError(f"{name!r} was imported before its file changed; start the process again")
+        return loaded
+    if loaded is not None and getattr(loaded, _MADE_FROM) == made_from:
         return loaded
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
@@ -85,6 +89,24 @@ def module_of(name: str, source: bytes) -> ModuleType:
     if package in sys.modules:
         setattr(sys.modules[package], last, module)
     return module
+
+
+def _is_made_from(module: ModuleType, source: bytes) -> bool:
+    """Whether the functions of a module that somebody else imported are those of this source."""
+    file = str(getattr(module, "__file__", ""))
+    codes: set[CodeType] = set()
+    waiting = [compile(source, file, "exec", dont_inherit=True)]
+    while waiting:
+        code = waiting.pop()
+        codes.add(code)
+        waiting += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+    members = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
+    for owner in [value for value in members if inspect.isclass(value)]:
+        members += [
+            value for base in owner.__mro__ if base.__module__ == module.__name__ for value in vars(base).values()
+        ]
+    mine = (getattr(value, "__code__", None) for value in members)
+    return all(code in codes for code in mine if code is not None and code.co_filename == file)
 
 
 def _read_module(name: str) -> Iterator[ToolSource | BrokenModule]:

@@ -36,6 +36,8 @@ class BuildPlan:
     artifact: Path
     modules: tuple[str, ...] = ()
     project: Path = field(default_factory=Path.cwd)
+    tools_optional: bool = False
+    """Whether the tools directory may be missing: nobody named it, and the tools may all be decorated."""
     voice_turn_ms: int = 1500
 
 
@@ -107,8 +109,8 @@ def build(plan: BuildPlan, progress: Progress | None = None) -> BuildResult:
 def _collect(plan: BuildPlan) -> tuple[list[ToolSource], list[Finding]]:
     sources: list[ToolSource] = []
     findings: list[Finding] = []
-    # A project of decorated tools alone needs no tools directory.
-    if plan.tools.is_dir() or not plan.modules:
+    # A project of decorated tools alone needs no tools directory; one that was named must be there.
+    if plan.tools.is_dir() or not (plan.modules and plan.tools_optional):
         sources += [read_folder(plan.tools, name) for name in tool_folders(plan.tools)]
     for found in read_modules(plan.modules, plan.project):
         if isinstance(found, BrokenModule):

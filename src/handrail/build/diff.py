@@ -1,8 +1,8 @@
 """What changed between two builds, and for whom: `handrail diff OLD NEW` shows it, `handrail build --against OLD` fails
 on what breaks callers without a major version. A change is *breaking* if some call that was answered before is refused,
 held, cut or answered differently, or if a promise that callers or hosts rely on is given up; *widening* if all of that
-stays and more is possible; *neutral* otherwise. What cannot be proven harmless counts as breaking and says so. Arguments
-must keep everything that was valid; results are read the other way round, and must not surprise.
+stays and more is possible; *neutral* otherwise. What cannot be proven harmless counts as breaking and says so.
+Arguments must keep everything that was valid; results are read the other way round, and must not surprise.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How two JSON Schemas differ, and what that does to the values they take; `diff.py` asks it about the arguments and
 the results of a tool. Each difference says whether every value valid before is proven to be valid after, and the other
-way round. A schema is the conjunction of its keywords, so where no difference says otherwise it is proven for the whole.
+way round. A schema is the conjunction of its keywords, so where no difference says otherwise, it is proven for all.
 What keywords one by one (`schema_keywords.py`) cannot prove, such as an `anyOf` rewritten as a list of types, is put to
 the validator's own set arithmetic; what that cannot prove either is told as not proven.
 """

@@ -1,6 +1,6 @@
 """What a change of each JSON Schema keyword does to the values that a schema takes. `schema_diff.py` walks two schemas
 at once and asks the parts below at every pair of subschemas. A part looks at one keyword, or at a few that only mean
-something together, and tells how they differ; it claims that no value is lost, or none gained, only where it is certain.
+something together, and tells how they differ; it claims that no value is lost, or none gained, only where sure.
 """
 
 from __future__ import annotations

@@ -29,6 +29,10 @@ def stamp_for(result: BuildResult, environment: Mapping[str, str]) -> BuildStamp
     return BuildStamp(git_commit=_git_commit(result.plan.project), timestamp=now.strftime("%Y-%m-%dT%H:%M:%SZ"))
 
 
+GENERATIONS = 8
+"""How many builds' provider schemas are kept: processes that run on an older artifact may still ask for theirs."""
+
+
 def write(result: BuildResult, stamp: BuildStamp) -> Path:
     """Write the artifact and its provider schemas; `BuildError` if that cannot be, and then nothing has changed."""
     target = result.plan.artifact
@@ -45,10 +49,18 @@ def write(result: BuildResult, stamp: BuildStamp) -> Path:
         raise BuildError(
             f'The artifact cannot be written to "{target}" ({error.strerror}); the old one was left as it is.'
         ) from None
-    for stale in target.parent.glob(f"{glob.escape(target.stem)}.providers.*.jsonl"):
+    found = list(target.parent.glob(f"{glob.escape(target.stem)}.providers.*.jsonl"))
+    for stale in sorted(found, key=_age)[GENERATIONS:]:
         if stale.name not in keep:
             _forget(stale)
     return target
+
+
+def _age(path: Path) -> float:
+    try:
+        return -path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def is_current(result: BuildResult) -> bool:

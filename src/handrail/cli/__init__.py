@@ -116,6 +116,13 @@ def _run(name: str, words: list[str]) -> int:
     except HandrailError as error:
         sys.stderr.write(f"handrail {name}: {error}\n")
         return 1
+    except BrokenPipeError:
+        raise  # no accident: `main` knows what to do
+    except OSError as error:
+        # A folder that was deleted under us, a disk that is full: the system's reason is the best sentence there is.
+        where = f' "{error.filename}"' if error.filename else ""
+        sys.stderr.write(f"handrail {name}: the system refused{where}: {error.strerror or error}\n")
+        return 1
 
 
 def _help() -> str:

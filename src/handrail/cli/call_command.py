@@ -57,6 +57,8 @@ async def _call(runtime: Runtime, options: Namespace, args: str | bytes) -> Tool
         held = response.error is not None and response.error.type is ErrorType.CONFIRMATION_REQUIRED
         if held and (options.yes or sys.stdin.isatty()):
             response = await _asked(runtime, session, options.yes) or response
+        elif held:
+            sys.stderr.write("It waits for a person; `--yes` approves it beforehand, a terminal asks.\n")
         await session.close()
         return response
 

@@ -73,6 +73,8 @@ class ToolDefinition:
         # However it was made (`dataclasses.replace` included), a definition shares nothing that somebody could change.
         for name in ("parameters", "output_schema", "clamp", "waivers"):
             object.__setattr__(self, name, freeze(getattr(self, name)))
+        for name in ("allowed_modes", "capabilities", "tags", "dedupe_fields"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ToolDefinition:
         return self

@@ -105,10 +105,11 @@ class LoadedTool:
 class Snapshot:
     """An immutable view of one generation of the registry."""
 
-    __slots__ = ("_artifact", "tools", "version")
+    __slots__ = ("_artifact", "_providers", "tools", "version")
 
     def __init__(self, artifact: Artifact, tools: Mapping[str, LoadedTool]) -> None:
         self._artifact = artifact
+        self._providers: bytes | None = None
         self.version = artifact.version
         self.tools: Mapping[str, LoadedTool] = MappingProxyType(dict(tools))
 
@@ -151,7 +152,10 @@ class Snapshot:
         """What a model of this provider is offered, sorted by tool, as fresh data that the caller may change."""
         wanted = _canonical(provider)
         known = self._artifact.provider_file.providers
-        for line in read_providers(self._artifact).splitlines() if wanted in known else ():
+        if self._providers is None and wanted in known:
+            # Kept, so that a snapshot goes on when later builds have cleaned the file away.
+            self._providers = read_providers(self._artifact)
+        for line in self._providers.splitlines() if self._providers is not None and wanted in known else ():
             if line.startswith(b'{"provider":"%s"' % wanted.encode()):
                 schemas = orjson.loads(line)["schemas"]
                 return [schemas[tool.tool_id] for tool in self.in_mode(mode)]

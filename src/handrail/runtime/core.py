@@ -40,6 +40,7 @@ from handrail.runtime.state import StateController
 from handrail.runtime.turn import Turn
 from handrail.runtime.turns import Turns
 from handrail.runtime.writing import Writing
+from handrail.schema.condition import load_engine
 
 
 class RuntimeCore(Recording):
@@ -104,6 +105,8 @@ class RuntimeCore(Recording):
             return
         if not self.registry.locked:
             self.registry.lock()
+        if any("availability" in entry or "when" in entry.get("confirmation", {}) for entry in self.registry.entries()):
+            await asyncio.to_thread(load_engine)  # most of a second that no call should wait for
         await self.store.open()
         try:
             await self.store.register_owner(self.owner)

@@ -44,11 +44,11 @@ class Pipeline:
 
     async def call(self, session: Session, call: Call) -> ToolResponse:
         """The envelope that this call ends in. Every call gets one."""
-        started = perf_counter()
         turn = session.turn or await session.first_turn()
         # 1. Find
         plan = session.plans.get(call.name) if type(call.name) is str else None
         plan = plan or session.plans.find(call.name)
+        started = perf_counter()  # a tool's first call loads it, which is not the tool's own time
         if plan is None:
             message = unknown_tool(call.name, session.snapshot)
             return self._refuse_unknown(
@@ -144,7 +144,9 @@ class Pipeline:
             except JsonError as second:
                 error = second
         details = ({"pointer": error.pointer, "code": error.code, "message": error.message},)
-        return Refusal("parse", ErrorType.VALIDATION, error.message, rule=error.code, details=details)
+        about_text = error.code == "invalid_json" and not error.message.startswith("Arguments")
+        message = f"The arguments are not valid JSON. {error.message}" if about_text else error.message
+        return Refusal("parse", ErrorType.VALIDATION, message, rule=error.code, details=details)
 
     def prepare(self, attempt: Attempt) -> Refusal | None:
         """Steps 7 and 8: validated arguments with defaults, clamped by mode, in canonical form."""

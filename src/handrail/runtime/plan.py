@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from handrail.contract.definition import ToolDefinition
+from handrail.contract.errors import RegistryError
 from handrail.contract.store import Effects
 from handrail.registry.snapshot import LoadedTool, Snapshot
 from handrail.runtime.attempt import Attempt, Gate, Refusal
@@ -68,6 +70,8 @@ class ToolPlan:
         self.facts = ToolFacts(definition.tool_id, definition.version, definition.category, definition.idempotent)
         self.redact = redactors(definition.parameters, policy.redact)
         self.validator = tool.validator
+        with suppress(RegistryError):  # one that cannot be loaded answers its calls with INTERNAL
+            _ = tool.handler
         # Looked at by every call, so they stand one step away instead of two.
         self.version = definition.version
         self.unvalidated = definition.unvalidated

@@ -28,6 +28,11 @@ class Condition:
         return result
 
 
+def load_engine() -> None:
+    """Import the engine ahead of the first condition."""
+    import cel  # noqa: F401, PLC0415
+
+
 def compile_condition(text: str, names: Sequence[str]) -> Condition:
     """The compiled condition; `SchemaError` if it is no CEL or uses a name that it is not given."""
     import cel  # noqa: PLC0415  # 0.7 s to import, so only where a condition is used
