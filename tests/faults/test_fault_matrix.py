@@ -85,7 +85,9 @@ async def test_row_02_an_idempotent_call_is_taken_over_under_a_new_id_too(make_t
 @both
 @pytest.mark.parametrize("point", ["after_handler", "before_finish"])
 async def test_row_03_crash_after_the_effect_is_unknown_until_it_is_reconciled(make_tools, store, point):
-    source = PAID + "\nasync def reconcile(args, ctx):\n    return {'ok': True, 'data': {'found': ctx.idempotency_key}}\n"
+    source = (
+        PAID + "\nasync def reconcile(args, ctx):\n    return {'ok': True, 'data': {'found': ctx.idempotency_key}}\n"
+    )
     async with make_tools({**TOOLS, "pay": (writing(), source)}, store=store) as world:
         session = await crashed(world, point)
         assert kind(await pay(session, "c1")) == "CONFLICT"

@@ -68,7 +68,9 @@ async def test_there_is_one_open_request_for_the_same_call_across_turns_and_ids(
 async def test_identical_calls_at_the_same_time_get_one_request_and_pay_once(make_tools):
     async with make_tools(TOOLS) as world:
         session = await world.session(mode="voice")
-        answers = await asyncio.gather(pay(session, "1"), pay(session, "2"), pay(session), pay(session), pay(session, "1"))
+        answers = await asyncio.gather(
+            pay(session, "1"), pay(session, "2"), pay(session), pay(session), pay(session, "1")
+        )
         assert {kind(answer) for answer in answers} == {"CONFIRMATION_REQUIRED"}
         assert len({answer.error.confirmation_request["id"] for answer in answers}) == 1
         assert session.turn.total_used == 1
@@ -544,7 +546,10 @@ async def test_nothing_in_an_argument_can_forge_a_line_or_turn_the_text_around(m
 
 
 async def test_the_facts_of_a_tool_s_own_preview_stand_below_and_cannot_break_it(make_tools):
-    source = PAID + "\ndef preview(args, ctx):\n    if args.get('text') == 'bad':\n        raise RuntimeError('x')\n    return 'Clashes with\\nlunch'\n"
+    source = (
+        PAID
+        + "\ndef preview(args, ctx):\n    if args.get('text') == 'bad':\n        raise RuntimeError('x')\n    return 'Clashes with\\nlunch'\n"
+    )
     async with make_tools({"pay": (confirmed(parameters=RICH), source)}) as world:
         assert (await shown(world, {"text": "a"})).split("\n")[-1] == "Clashes with\\u{a}lunch"
         assert (await shown(world, {"text": "bad"})).split("\n")[-1] == "text: bad"
@@ -564,7 +569,11 @@ async def test_the_held_arguments_are_the_ones_that_run(make_tools):
 async def test_a_held_call_in_a_message_is_a_barrier_for_nobody_after_it(make_tools):
     async with make_tools(TOOLS) as world:
         session = await world.session()
-        calls = [Call(name="look", args={"q": "1"}), Call(name="pay", args={"q": "2"}), Call(name="look", args={"q": "3"})]
+        calls = [
+            Call(name="look", args={"q": "1"}),
+            Call(name="pay", args={"q": "2"}),
+            Call(name="look", args={"q": "3"}),
+        ]
         assert [kind(answer) for answer in await session.call_many(calls)] == [None, "CONFIRMATION_REQUIRED", None]
 
 
@@ -578,7 +587,9 @@ async def test_a_session_pinned_to_an_older_version_elsewhere_is_superseded_only
         kept_id, kept_token = await asked(session)
         assert kept.error.confirmation_request["id"] == kept_id
         newer = Tools(tmp_path / "newer")
-        newer.write({"pay": (confirmed(version="2.0.0"), PAID), "look": (reading(), FOUND), "send": (confirmed(), PAID)})
+        newer.write(
+            {"pay": (confirmed(version="2.0.0"), PAID), "look": (reading(), FOUND), "send": (confirmed(), PAID)}
+        )
         # The same handler bytes, so that only the definition of one tool differs.
         (newer.folder / "send" / "handler.py").write_bytes((world.tools.folder / "send" / "handler.py").read_bytes())
         runtime = Runtime(newer.build(), store=world.store)

@@ -676,7 +676,9 @@ async def test_whatever_a_handler_does_the_call_ends_in_an_envelope(make_tools, 
 
 async def test_data_that_breaks_the_output_schema_is_internal(make_tools):
     fields = reading(outputSchema={"type": "object", "required": ["items"]})
-    async with make_tools({"look": (fields, "async def execute(args, ctx):\n    return {'ok': True, 'data': {}}")}) as world:
+    async with make_tools(
+        {"look": (fields, "async def execute(args, ctx):\n    return {'ok': True, 'data': {}}")}
+    ) as world:
         assert kind(await (await world.session()).call("look", {})) == "INTERNAL"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -71,6 +72,13 @@ def is_empty(data: Any) -> bool:
                 return False
             has_list = True
     return has_list
+
+
+def without_retry(failure: ToolFailure) -> ToolFailure:
+    """In voice there is no time for a second try, so the model must not be told to make one."""
+    if failure.type is not ErrorType.TRANSIENT or not failure.retryable:
+        return failure
+    return replace(failure, retryable=False)
 
 
 def failure_of(error: BaseException, definition: ToolDefinition, *, voice: bool) -> ToolFailure:

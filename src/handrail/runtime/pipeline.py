@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from handrail.runtime.context import Context
 from handrail.runtime.gates import budget
 from handrail.runtime.hydrate import parse_call, unknown_tool, validate_call
 from handrail.runtime.keys import hash_key, id_key, loop_key
-from handrail.runtime.outcome import BadResult, checked_result, failure_of, is_empty
+from handrail.runtime.outcome import BadResult, checked_result, failure_of, is_empty, without_retry
 from handrail.runtime.replays import Entry
 from handrail.runtime.runner import DeadlinePassed, NotStarted
 from handrail.schema.canonical import canonical
@@ -207,7 +208,10 @@ class Pipeline:
         plan = attempt.plan
         try:
             done, returned = self.core.runner.start(attempt, context)
-            return checked_result(returned if done else await returned, plan.tool)
+            response, raw = checked_result(returned if done else await returned, plan.tool)
+            if response.error is not None and attempt.session.mode == "voice":
+                response = replace(response, error=without_retry(response.error))
+            return response, raw
         except DeadlinePassed as error:
             message = f'"{plan.tool_id}" did not finish within {plan.timeout * 1000:g} ms.'
             unsafe = plan.effects == "unsafe" and not isinstance(error, NotStarted)

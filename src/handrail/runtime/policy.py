@@ -78,7 +78,9 @@ class Policy:
         for name in ("text", "voice"):
             for item in fields(ModePolicy):
                 value = getattr(getattr(self, name), item.name)
-                if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0):
+                if value is not None and (
+                    isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf")
+                ):
                     raise ConfigError(
                         f'"{item.name}" of policy "{name}" must be a number that is not negative; {value!r} is not.'
                     )
@@ -119,11 +121,11 @@ def _mode(name: str, value: Any, start: ModePolicy) -> ModePolicy:
 
 
 def _plain(name: str, value: Any) -> Any:
-    if name == "observe" and isinstance(value, (list, tuple, set, frozenset)):
-        return frozenset(value)
-    if name == "redact" and isinstance(value, (list, tuple)):
-        return tuple(value)
-    return value
+    if name not in ("observe", "redact"):
+        return value
+    if not isinstance(value, (list, tuple, set, frozenset)) or not all(isinstance(item, str) for item in value):
+        raise ConfigError(f'"{name}" in a policy must be a list of names; {value!r} is not.')
+    return frozenset(value) if name == "observe" else tuple(value)
 
 
 def _check(name: str, value: Any, default: Any) -> None:
@@ -136,7 +138,7 @@ def _check(name: str, value: Any, default: Any) -> None:
         )
     elif isinstance(default, float):
         good, wanted = (
-            isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0,
+            isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf"),
             "a number of seconds",
         )
     elif name == "redact":

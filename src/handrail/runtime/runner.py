@@ -84,7 +84,9 @@ class Runner:
         future = asyncio.wrap_future(work)
         try:
             # The thread goes on whatever happens to us; shielding keeps its late result from being thrown away unseen.
-            return await self._rest(attempt, asyncio.shield(future))
+            result = await self._rest(attempt, asyncio.shield(future))
+            # A plain wrapper around a coroutine function gives back a coroutine: the work is still to be done.
+            return await self._rest(attempt, result) if inspect.isawaitable(result) else result
         except (TimeoutError, asyncio.CancelledError) as error:
             if future.done() and not future.cancelled():
                 raise  # what the function itself raised
