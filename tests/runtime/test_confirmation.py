@@ -548,7 +548,8 @@ async def test_nothing_in_an_argument_can_forge_a_line_or_turn_the_text_around(m
 async def test_the_facts_of_a_tool_s_own_preview_stand_below_and_cannot_break_it(make_tools):
     source = (
         PAID
-        + "\ndef preview(args, ctx):\n    if args.get('text') == 'bad':\n        raise RuntimeError('x')\n    return 'Clashes with\\nlunch'\n"
+        + "\ndef preview(args, ctx):\n    if args.get('text') == 'bad':\n        raise RuntimeError('x')\n"
+        + "    return 'Clashes with\\nlunch'\n"
     )
     async with make_tools({"pay": (confirmed(parameters=RICH), source)}) as world:
         assert (await shown(world, {"text": "a"})).split("\n")[-1] == "Clashes with\\u{a}lunch"

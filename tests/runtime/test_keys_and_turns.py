@@ -183,7 +183,10 @@ async def execute(args, ctx):
 
 
 async def test_a_failure_with_side_effects_or_for_good_is_replayed(make_tools):
-    source = "async def execute(args, ctx):\n    mark(args)\n    raise ToolError(args['q'], 'No.', partial_side_effects=args['q'] != 'PERMANENT')"
+    source = (
+        "async def execute(args, ctx):\n    mark(args)\n"
+        "    raise ToolError(args['q'], 'No.', partial_side_effects=args['q'] != 'PERMANENT')"
+    )
     async with make_tools({"pay": (writing(), source)}) as world:
         session = await world.session()
         for q in ("TRANSIENT", "PERMANENT"):
@@ -348,7 +351,10 @@ async def execute(args, ctx):
 
 
 async def test_a_call_that_runs_in_another_process_is_waited_for(make_tools):
-    source = "async def execute(args, ctx):\n    mark(args)\n    await asyncio.sleep(0.2)\n    return {'ok': True, 'data': 'done'}"
+    source = (
+        "async def execute(args, ctx):\n    mark(args)\n    await asyncio.sleep(0.2)\n"
+        "    return {'ok': True, 'data': 'done'}"
+    )
     async with make_tools({"pay": (writing(), source)}, store="sqlite") as world:
         old = await world.session()
         task = asyncio.create_task(pay(old, "1"))

@@ -80,7 +80,8 @@ class _Document:
 
     def target(self, schema: Node) -> Json:
         """What the `$ref` of `schema` means; None if that cannot be told."""
-        return self._refs.target(schema) if self._refs is not None else None
+        found = self._refs.target(schema) if self._refs is not None else None
+        return found if isinstance(found, (Mapping, bool)) else None
 
     def follow(self, schema: Json, place: str) -> _End:
         """Follow a `$ref`, or an `allOf` of one, that stands by itself but for annotations."""
@@ -112,7 +113,7 @@ class _Comparison:
         self._old = old
         self._new = new
         # The schemas are kept beside their ids, because the id of a collected one could come back.
-        self._seen: dict[_Pair, tuple[Json, Json]] = {}
+        self._seen: dict[tuple[_Pair, bool], tuple[Json, Json]] = {}
         self._steps: Iterator[int] = count()
 
     def walk(self, old: Json, new: Json, at: At) -> list[Difference]:
@@ -120,9 +121,10 @@ class _Comparison:
         found = list(annotated(before.notes, after.notes, at))
         if before.referred or after.referred:
             pair = (id(before.schema), id(after.schema))
-            if pair in self._seen:
+            # Where defaults are filled in there is more to tell than where they are not.
+            if (pair, True) in self._seen or (pair, at.reached) in self._seen:
                 return found
-            self._seen[pair] = (before.schema, after.schema)
+            self._seen[pair, at.reached] = (before.schema, after.schema)
         return found + self._assertions(before.schema, after.schema, replace(at, place=after.place))
 
     def relation(self, old: Json, new: Json, at: At) -> tuple[bool, bool]:

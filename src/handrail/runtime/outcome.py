@@ -89,19 +89,7 @@ def failure_of(error: BaseException, definition: ToolDefinition, *, voice: bool)
             _check_rest(ToolResponse(False, None, failure))
         except BadResult:
             failure = ToolFailure(error.type, str(error.message), error.retryable, error.partial_side_effects)
-        if voice and failure.type is ErrorType.TRANSIENT and failure.retryable:
-            # In voice there is no time for a second try, so the model must not be told to make one.
-            return ToolFailure(
-                failure.type,
-                failure.message,
-                False,
-                failure.partial_side_effects,
-                failure.details,
-                failure.retry_after,
-                None,
-                failure.suggestion,
-            )
-        return failure
+        return without_retry(failure) if voice else failure
     if isinstance(error, BadResult):
         message = f'"{definition.tool_id}" gave a result that cannot be used.'
     else:
