@@ -581,6 +581,8 @@ async def test_an_interruption_cancels_what_waits_for_its_start(make_tools):
 def test_every_error_type_of_the_contract_is_reached_by_some_test():
     """A reminder for whoever adds one: show it in a test of the pipeline, or say here where it is shown."""
     elsewhere = {"CONFIRMATION_REQUIRED", "DECLINED", "SESSION_ACTIVE"}
-    here = "".join(Path(__file__).with_name(name).read_text("utf-8") for name in (Path(__file__).name, "test_running.py"))
+    here = "".join(
+        Path(__file__).with_name(name).read_text("utf-8") for name in (Path(__file__).name, "test_running.py")
+    )
     missing = [error.value for error in ErrorType if f'"{error.value}"' not in here and error.value not in elsewhere]
     assert missing == []
