@@ -100,10 +100,10 @@ class Writing:
             if not entry.kept and not entry.settled:
                 # Refused, or answered from another: this entry stands for nothing.
                 if session.calls_by_id.get(by_id) is entry:
-                    if restored is not None:
-                        session.calls_by_id[by_id] = restored
-                    else:
-                        del session.calls_by_id[by_id]
+                    del session.calls_by_id[by_id]
+                if restored is not None:
+                    # The id goes on standing for the execution that it stood for before.
+                    session.calls_by_id.setdefault(by_id, restored)
                 if session.writes.get(attempt.write.key) is entry:
                     del session.writes[attempt.write.key]
                 entry.abandon()

@@ -43,9 +43,11 @@ class VirtualClock:
         await settle()  # who is about to sleep shall do so before time passes
         end = self._now + seconds
         while self._sleepers and self._sleepers[0][0] <= end:
-            self._now, _, future = heapq.heappop(self._sleepers)
-            if not future.done():
-                future.set_result(None)
+            when, _, future = heapq.heappop(self._sleepers)
+            if future.done():
+                continue  # whoever slept was cancelled
+            self._now = when
+            future.set_result(None)
             await settle()
         self._now = end
         await settle()
