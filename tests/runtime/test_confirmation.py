@@ -241,6 +241,15 @@ async def test_a_no_that_was_said_in_another_process_counts_too(make_tools):
         assert event.data["envelope"]["error"]["type"] == "DECLINED"
 
 
+async def test_the_model_hears_of_a_no_from_another_process_without_asking_again(make_tools):
+    async with make_tools(TOOLS, store="sqlite") as world:
+        session = await world.session()
+        _, hold_id, token = await held(session, "c1")
+        await world.runtime().decline(hold_id, token=token)
+        event = await asyncio.wait_for(next_event(session, "envelope"), 3)
+        assert event.data["envelope"]["error"]["type"] == "DECLINED"
+
+
 async def test_a_late_approval_runs_nothing(make_tools):
     clock = VirtualClock()
     async with make_tools(TOOLS, clock=clock) as world:

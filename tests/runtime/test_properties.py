@@ -7,8 +7,7 @@ the runtime at a named point or between calls, without a goodbye; its owner's lo
 import asyncio
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Coroutine
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.runtime.desk import SENSITIVE, Book, built_once, meanwhile
+from tests.runtime.desk import SENSITIVE, AtOnce, Book, built_once, meanwhile
 
 from handrail import Call, Registry, Runtime, Session, ToolError, ToolResponse
 from handrail.contract.errors import ErrorType
@@ -61,15 +60,6 @@ nonsense = st.builds(
 )
 any_call = st.one_of(reads, writes, writes, wishes, wishes, nonsense)
 scopes = st.sampled_from(["session", "session", "session", "connection", "none"])
-
-
-class AtOnce(ThreadPoolExecutor):
-    """Does in the loop's own thread what would be given to another: the same choices then always have the same end."""
-
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        done: Future[T] = Future()
-        done.set_result(fn(*args, **kwargs))
-        return done
 
 
 @dataclass

@@ -46,10 +46,10 @@ class VirtualClock:
             when, _, future = heapq.heappop(self._sleepers)
             if future.done():
                 continue  # whoever slept was cancelled
-            self._now = when
+            self._now = max(self._now, when)  # somebody else may have moved it meanwhile
             future.set_result(None)
             await settle()
-        self._now = end
+        self._now = max(self._now, end)
         await settle()
 
 
