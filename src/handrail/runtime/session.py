@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from handrail.contract.call import Call, IdScope
@@ -103,7 +104,7 @@ class Session:
         self.interruptions = 0
         self._first: asyncio.Future[int] | None = None
         self.dirty = False
-        self.last_used = core.clock.monotonic()
+        self.last_used = perf_counter()
 
     @property
     def mode(self) -> Mode:
