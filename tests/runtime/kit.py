@@ -179,3 +179,12 @@ async def asked(source: Any) -> tuple[str, str]:
     """Id and token of the next confirmation that is asked for."""
     event = await next_event(source, "confirmation")
     return event.data["id"], event.data["token"]
+
+
+def fails(words: str) -> str:
+    """A handler that marks its start and then raises this."""
+    return f"""
+async def execute(args, ctx):
+    mark(args)
+    raise {words}
+"""

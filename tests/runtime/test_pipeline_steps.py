@@ -6,7 +6,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from tests.runtime.kit import FOUND, NOTHING, PAID, audited, kind, reading, utility, writing
+from tests.runtime.kit import FOUND, NOTHING, PAID, audited, fails, kind, reading, utility, writing
 
 from handrail import Call, ErrorType
 from handrail.testing import VirtualClock, settle
@@ -27,14 +27,6 @@ async def execute(args, ctx):
     mark(args)
     await asyncio.sleep(30)
     return {"ok": True, "data": {}}
-"""
-
-
-def fails(words: str) -> str:
-    return f"""
-async def execute(args, ctx):
-    mark(args)
-    raise {words}
 """
 
 

@@ -6,36 +6,7 @@ import threading
 import time
 
 import pytest
-from tests.runtime.kit import FOUND, PAID, audited, kind, reading, utility, writing
-
-TOP_K = {
-    "type": "object",
-    "properties": {
-        "q": {"type": "string"},
-        "top_k": {"type": "integer", "default": 10, "minimum": 1, "maximum": 50},
-        "fields": {"type": "array", "items": {"enum": ["snippet", "url", "body"]}},
-        "style": {"enum": ["long", "short"]},
-    },
-    "required": ["q"],
-    "additionalProperties": False,
-}
-SLOW = """
-async def execute(args, ctx):
-    mark(args)
-    await asyncio.sleep(30)
-    return {"ok": True, "data": {}}
-"""
-
-
-def fails(words: str) -> str:
-    return f"""
-async def execute(args, ctx):
-    mark(args)
-    raise {words}
-"""
-
-
-# 1. Find
+from tests.runtime.kit import FOUND, PAID, audited, fails, kind, reading, utility, writing
 
 
 async def test_a_deadline_really_cancels_a_coroutine(make_tools):
