@@ -6,9 +6,9 @@ The published JSON Schema of that form is `handrail/schemas/envelope.json`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from handrail.contract.errors import ErrorType, ToolError
 from handrail.contract.fields import shown
@@ -119,19 +119,33 @@ class ToolFailure:
         return wire
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResponse:
-    """Success with `data`, or failure with `error`; the intents that the handler asks for; facts about the call."""
-
+class _Parts(NamedTuple):
     ok: bool
-    data: Any = None
-    error: ToolFailure | None = None
-    intents: tuple[Intent, ...] = ()
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    data: Any
+    error: ToolFailure | None
+    intents: tuple[Intent, ...]
+    meta: Mapping[str, Any]
 
-    def __post_init__(self) -> None:
-        if self.ok is not (self.error is None):
+
+class ToolResponse(_Parts):
+    """Success with `data`, or failure with `error`; the intents that the handler asks for; facts about the call.
+
+    A tuple underneath, because one is made for every call and nothing that cannot be changed is made faster.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        ok: bool,
+        data: Any = None,
+        error: ToolFailure | None = None,
+        intents: tuple[Intent, ...] = (),
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResponse:
+        if ok is not (error is None):
             raise ValueError("A success has no error, and a failure has one.")
+        return tuple.__new__(cls, (ok, data, error, intents, {} if meta is None else meta))
 
     @classmethod
     def success(
@@ -177,7 +191,7 @@ class ToolResponse:
 
     def with_meta(self, **facts: object) -> ToolResponse:
         """The same envelope with more facts in `meta`."""
-        return replace(self, meta={**self.meta, **facts})
+        return self._replace(meta={**self.meta, **facts})
 
     def to_dict(self) -> dict[str, Any]:
         body: dict[str, Any] = {"ok": self.ok}

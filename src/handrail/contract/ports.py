@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
+
+Facts = tuple[Any, ...]
 
 
 class AuditPort(Protocol):
@@ -15,6 +17,10 @@ class AuditPort(Protocol):
         ...
 
     def emit(self, event: str, fields: Mapping[str, Any]) -> None: ...
+    def emit_later(self, event: str, fields: Callable[[Facts], Mapping[str, Any]], facts: Facts) -> None:
+        """The same for facts that never change: `fields(facts)` is asked for when the line is written."""
+        ...
+
     def flush(self) -> bool:
         """Write what is buffered; whether everything is written."""
         ...
@@ -28,6 +34,9 @@ class MetricsPort(Protocol):
     def session_closed(self, session_id: str) -> None: ...
     def turn_started(self, session_id: str) -> None: ...
     def session_call(self, session_id: str) -> None: ...
+    def call(self, session_id: str, tool_id: str, duration_ms: float, error_type: str | None, size_chars: int) -> None:
+        """`record` and `session_call` for one call that ran."""
+        ...
 
 
 class Clock(Protocol):

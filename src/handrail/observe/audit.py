@@ -14,16 +14,20 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakSet
 
 import orjson
 
+from handrail.contract.ports import Facts
 from handrail.observe.chain import GAP, encode, plain
 from handrail.observe.chain_writer import ChainWriter, Entry
 from handrail.observe.redaction import compile_redactor
 
 _log = logging.getLogger("handrail.audit")
+Later: TypeAlias = tuple[Callable[[Facts], Mapping[str, Any]], Facts]
+Pending: TypeAlias = tuple[str, float, bytes | Later]
+"""An event that waits to be written: its name, its time, and its fields or how to get them."""
 MAX_BYTES = 64 * 1024 * 1024
 MAX_PENDING = 10_000
 MAX_PENDING_BYTES = 32 * 1024 * 1024
@@ -89,7 +93,7 @@ class AuditLog:
         self._limit = max_pending
         self._mask = compile_redactor(None, redact)
         # Appending to a deque and taking from it are atomic, so that any thread may emit without a lock.
-        self._pending: deque[Entry] = deque()
+        self._pending: deque[Pending] = deque()
         self._dropped = 0
         self._lock = Lock()
         self._drop_lock = Lock()
@@ -107,11 +111,24 @@ class AuditLog:
 
         `event`, `ts`, `seq` and `hash` are the log's own names: a field called so is written with a `_` behind it.
         """
-        pending = self._pending
-        if len(pending) >= self._limit:
-            with self._drop_lock:
-                self._dropped += 1
+        if len(self._pending) >= self._limit:
+            self._drop()
             return
+        # The slice is a copy of the right size: the encoder's own buffer would cost a page fault for every line kept.
+        self._pending.append((event, self._clock(), self._body(fields)[1:]))
+
+    def emit_later(self, event: str, fields: Callable[[Facts], Mapping[str, Any]], facts: Facts) -> None:
+        """Note an event whose line is made when it is written, in one go with many others. Never raises, never waits."""
+        if len(self._pending) >= self._limit:
+            self._drop()
+        else:
+            self._pending.append((event, self._clock(), (fields, facts)))
+
+    def _drop(self) -> None:
+        with self._drop_lock:
+            self._dropped += 1
+
+    def _body(self, fields: Mapping[str, object]) -> bytes:
         try:
             if "event" in fields or "ts" in fields or "seq" in fields or "hash" in fields:
                 body = encode(fields)
@@ -121,9 +138,15 @@ class AuditLog:
             body = encode(fields)
         # Names of the log itself stand at the top; what a tool or a model named is nested, and needs a second brace.
         if self._mask is not None and body.find(b"{", 1) > 0:
-            body = encode(self._masked(fields))
-        # The slice is a copy of the right size: the encoder's own buffer would cost a page fault for every line kept.
-        pending.append((event, self._clock(), body[1:]))
+            body = encode(self._masked(orjson.loads(body)))
+        return body
+
+    def _rendered(self, entry: Pending) -> Entry:
+        event, when, body = entry
+        if isinstance(body, bytes):
+            return event, when, body
+        fields, facts = body
+        return event, when, self._body(fields(facts))[1:]
 
     def flush(self) -> bool:
         """Write what waits; whether everything is written and the log is healthy."""
@@ -174,18 +197,19 @@ class AuditLog:
         left = len(pending)
         while left:
             count = min(left, _BATCH)
-            if not sink.write([pending.popleft() for _ in range(count)]):
+            if not sink.write([self._rendered(pending.popleft()) for _ in range(count)]):
                 return False
             left -= count
         return not self._dropped or self._write_gap()
 
     def _trim(self) -> None:
         """Nothing can be written: keep what waits within its limit of bytes, the oldest lines first."""
+        for place, entry in enumerate(list(self._pending)):
+            self._pending[place] = self._rendered(entry)
         excess = sum(len(body) for _, _, body in self._pending) - MAX_PENDING_BYTES
         while excess > 0 and self._pending:
             excess -= len(self._pending.pop()[2])
-            with self._drop_lock:
-                self._dropped += 1
+            self._drop()
 
     def _write_gap(self) -> bool:
         with self._drop_lock:

@@ -38,7 +38,7 @@ _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 _MAX_NAMES = 1_000
 
 Entry: TypeAlias = tuple[str, float, bytes]
-"""An event that waits to be written: its name, its time, its fields as a JSON object without the opening brace."""
+"""An event ready to be written: its name, its time, its fields as a JSON object without the opening brace."""
 
 
 class Appender:

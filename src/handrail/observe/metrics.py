@@ -103,6 +103,23 @@ class Metrics:
             kind = error_type or "INTERNAL"
             tool.errors[kind] = tool.errors.get(kind, 0) + 1
 
+    def call(self, session_id: str, tool_id: str, duration_ms: float, error_type: str | None, size_chars: int) -> None:
+        """One call of a session that ran: `record` and `session_call`, written out because every call comes here."""
+        tool = self._tools.get(tool_id) or self._new_tool(tool_id)
+        calls = tool.calls
+        slot = calls % WINDOW
+        tool.calls = calls + 1
+        tool.total_ms += duration_ms
+        tool.size_total += size_chars
+        tool.durations[slot] = duration_ms
+        tool.sizes[slot] = size_chars
+        if error_type is not None:
+            tool.errors[error_type] = tool.errors.get(error_type, 0) + 1
+        self._session_calls += 1
+        session = self._open.get(session_id)
+        if session is not None:
+            session.calls += 1
+
     def session_opened(self, session_id: str) -> None:
         """A session was opened, or resumed in this process."""
         if session_id not in self._open:

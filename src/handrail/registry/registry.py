@@ -29,7 +29,7 @@ class Registry:
         self, path: Path, generation: Snapshot, *, environment: Environment, validators: str, compiler: SchemaCompiler
     ) -> None:
         self._path = path
-        self._generation = generation
+        self.generation = generation
         self._environment = environment
         self._validators = validators
         self._compiler = compiler
@@ -70,7 +70,7 @@ class Registry:
         """The view that a session is pinned to."""
         if not self._locked:
             raise NotLocked("The registry is not locked yet; call `registry.lock()` before `registry.snapshot()`.")
-        return self._generation
+        return self.generation
 
     def reload(self) -> Snapshot:
         """Load a new generation beside the old one. In development only."""
@@ -78,42 +78,42 @@ class Registry:
             raise RegistryError(
                 "A registry is not reloaded in production; start the process again to take a new build in."
             )
-        self._generation = _read(self._path, self._environment, self._validators, self._compiler)
-        return self._generation
+        self.generation = _read(self._path, self._environment, self._validators, self._compiler)
+        return self.generation
 
     @property
     def version(self) -> str:
-        return self._generation.version
+        return self.generation.version
 
     @property
     def git_commit(self) -> str | None:
-        return self._generation.git_commit
+        return self.generation.git_commit
 
     @property
     def build_timestamp(self) -> str:
-        return self._generation.build_timestamp
+        return self.generation.build_timestamp
 
     def __len__(self) -> int:
-        return len(self._generation)
+        return len(self.generation)
 
     def provider_schemas(self, provider: str, mode: Mode | None = None) -> list[dict[str, Any]]:
-        return self._generation.provider_schemas(provider, mode)
+        return self.generation.provider_schemas(provider, mode)
 
     def summaries(self, mode: Mode | None = None) -> dict[str, str]:
-        return self._generation.summaries(mode)
+        return self.generation.summaries(mode)
 
     def documentation(self, tool_id: str) -> str:
-        return self._generation.tool(tool_id).documentation
+        return self.generation.tool(tool_id).documentation
 
     def metadata(self, tool_id: str) -> dict[str, Any]:
-        return self._generation.tool(tool_id).metadata()
+        return self.generation.tool(tool_id).metadata()
 
     def entries(self) -> tuple[dict[str, Any], ...]:
         """The artifact's entries as they were read; for start-up checks that should not make every definition."""
-        return self._generation.entries
+        return self.generation.entries
 
     def by_category(self, category: str) -> list[str]:
-        return [tool.tool_id for tool in self._generation if tool.category == category]
+        return [tool.tool_id for tool in self.generation if tool.category == category]
 
 
 def environment_from(value: str | None) -> Environment:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from handrail.contract.call import Call
 from handrail.contract.errors import ErrorType
+from handrail.contract.intents import Intent
 
 if TYPE_CHECKING:
     from handrail.contract.store import LedgerRow
@@ -62,6 +63,7 @@ class Attempt:
         "clamped",
         "defaulted",
         "digest",
+        "intents",
         "interrupted",
         "key",
         "loop_key",
@@ -93,6 +95,8 @@ class Attempt:
         self.repaired = False
         self.charged = False
         self.interrupted = False
+        self.intents: list[Intent] | None = None
+        """What the handler asked for through its capabilities; None if nothing."""
         self.write: Write | None = None
 
 

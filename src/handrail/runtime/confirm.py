@@ -204,7 +204,7 @@ class Confirmations:
         if session is not None:
             pair = (hold.tool, hold.args_digest)
             known = session.holds.get(pair)
-            entry = known[1] if known is not None else Entry(hold.tool, "", hold_id=hold_id)
+            entry = known[1] if known is not None else Entry.of(hold.tool, "", hold_id=hold_id)
             self._declined(session, moved, entry)
         return _declined_answer(hold)
 
@@ -230,7 +230,7 @@ class Confirmations:
         known = session.holds.get(pair)
         if known is None:
             raw = hold.alias.raw_digest if hold.alias else ""
-            known = (hold, Entry(hold.tool, raw, ledger_key=hold.ledger_key, hold_id=hold.hold_id))
+            known = (hold, Entry.of(hold.tool, raw, ledger_key=hold.ledger_key, hold_id=hold.hold_id))
             session.holds[pair] = known
         entry = known[1]
         answer = await self.core.writing.carry_out(attempt, hold, entry)
@@ -272,7 +272,7 @@ class Confirmations:
                 entry = kept[1]
             else:
                 raw = hold.alias.raw_digest if hold.alias else ""
-                entry = Entry(hold.tool, raw, ledger_key=hold.ledger_key, hold_id=hold.hold_id)
+                entry = Entry.of(hold.tool, raw, ledger_key=hold.ledger_key, hold_id=hold.hold_id)
             session.holds[pair] = (hold, entry)
             if hold.alias is not None:
                 session.calls_by_id[hold.alias.call_id] = entry
@@ -415,7 +415,7 @@ class Confirmations:
         session = self.core.sessions.get(hold.session_id)
         entry = session.writes.get(hold.ledger_key) if session is not None else None
         if entry is None or not entry.settled:
-            entry = Entry(hold.tool, "", ledger_key=hold.ledger_key)
+            entry = Entry.of(hold.tool, "", ledger_key=hold.ledger_key)
             await self._outcome(entry, hold.ledger_key, self.core.policy.text.wait_seconds)
         if entry.settled:
             return entry.replay()

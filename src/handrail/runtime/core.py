@@ -453,7 +453,7 @@ class RuntimeCore(Recording):
         for alias in aliases:
             entry = session.writes.get(alias.ledger_key) if alias.ledger_key is not None else None
             # What became of it is looked up when it is asked for.
-            session.calls_by_id[alias.call_id] = entry or Entry(
+            session.calls_by_id[alias.call_id] = entry or Entry.of(
                 alias.tool, alias.raw_digest, ledger_key=alias.ledger_key, hold_id=alias.hold_id
             )
         if session.turn is not None:

@@ -138,7 +138,7 @@ class Earlier:
         here = session.writes.get(key)
         if row is None or here is not None:
             return here
-        entry = Entry(attempt.plan.tool_id, attempt.raw_digest, ledger_key=key)
+        entry = Entry.of(attempt.plan.tool_id, attempt.raw_digest, ledger_key=key)
         if row.state is not LedgerState.RUNNING:
             settle_from_row(entry, row)
             session.writes[key] = entry

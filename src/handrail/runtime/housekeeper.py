@@ -100,4 +100,4 @@ class Housekeeper:
         oldest = perf_counter() - IDLE_SECONDS
         for session in self.core.sessions.values():
             if session.last_used < oldest and len(session.replays):
-                session.replays.clear()
+                session.replays.drop_settled()

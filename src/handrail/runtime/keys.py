@@ -19,11 +19,12 @@ from handrail.schema.canonical import canonical
 
 def id_key(call: Call, connection: int) -> str | None:
     """The key by the provider's id; None where that is missing or not stable."""
-    if not call.call_id or call.id_scope == "none" or not _is_text(call.call_id):
+    _, _, call_id, _, scope = call
+    if not call_id or scope == "none" or not ((type(call_id) is str and call_id.isascii()) or _is_text(call_id)):
         return None
-    if call.id_scope == "connection":
-        return f"provider:{connection}:{call.call_id}"
-    return f"provider:{call.call_id}"
+    if scope == "connection":
+        return f"provider:{connection}:{call_id}"
+    return f"provider:{call_id}"
 
 
 def _is_text(call_id: object) -> bool:

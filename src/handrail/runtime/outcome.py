@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -15,6 +15,9 @@ from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType, ToolError
 from handrail.registry.snapshot import LoadedTool
 
+if TYPE_CHECKING:
+    from handrail.runtime.plan import ToolPlan
+
 MAX_RESULT_BYTES = 1024 * 1024
 _LEAST = 4
 """The bytes of `null`, for which there is always room."""
@@ -22,6 +25,21 @@ _LEAST = 4
 
 class BadResult(Exception):
     """The handler's result cannot be used; the text is for the log, never for the model."""
+
+
+def plain_result(returned: Any, plan: ToolPlan) -> bytes | None:
+    """The data as JSON, if a handler returned what nearly every handler does; None: `checked_result` looks closer."""
+    if type(returned) is not dict or len(returned) != 2 or returned.get("ok") is not True or "data" not in returned:
+        return None
+    data = returned["data"]
+    try:
+        raw = orjson.dumps(data, option=_JSON_ONLY)
+    except TypeError:
+        return None
+    if len(raw) > plan.most_bytes or b"null" in raw:
+        return None
+    checker = plan.tool.output_validator if plan.checks_output else None
+    return raw if checker is None or checker.is_valid(data) else None
 
 
 def checked_result(returned: Any, tool: LoadedTool) -> tuple[ToolResponse, bytes]:

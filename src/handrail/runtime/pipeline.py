@@ -7,23 +7,23 @@ that does not write; a writing or held call goes on in `writing.py`, a confirmat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from handrail.contract.call import Call
 from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType, JsonError, ToolError
+from handrail.contract.intents import Intent
 from handrail.contract.store import StoreUnavailable
 from handrail.runtime.attempt import Attempt, Refusal
 from handrail.runtime.context import Context
 from handrail.runtime.gates import budget
 from handrail.runtime.hydrate import parse_call, unknown_tool, validate_call
 from handrail.runtime.keys import hash_key, id_key, loop_key
-from handrail.runtime.outcome import BadResult, checked_result, failure_of, is_empty, without_retry
+from handrail.runtime.outcome import BadResult, checked_result, failure_of, is_empty, plain_result, without_retry
 from handrail.runtime.replays import Entry
-from handrail.runtime.runner import DeadlinePassed, NotStarted
+from handrail.runtime.runner import DeadlinePassed, NotStarted, Started
 from handrail.schema.canonical import canonical
 from handrail.schema.strict_json import parse_arguments
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _PASSING = (ErrorType.TRANSIENT, ErrorType.TIMEOUT, ErrorType.CANCELLED)
 """Outcomes that say nothing about the next try."""
+_made = tuple.__new__
+"""Makes an envelope of parts that are known to fit."""
 
 
 class Pipeline:
@@ -47,18 +49,19 @@ class Pipeline:
         """The envelope that this call ends in. Every call gets one."""
         turn = session.turn or await session.first_turn()
         # 1. Find
-        plan = session.plans.get(call.name) if type(call.name) is str else None
-        plan = plan or session.plans.find(call.name)
+        name, raw_args, _, _, _ = call
+        plan = session.plans.get(name) if type(name) is str else None
+        plan = plan or session.plans.find(name)
         started = perf_counter()  # a tool's first call loads it, which is not the tool's own time
         if plan is None:
-            message = unknown_tool(call.name, session.snapshot)
+            message = unknown_tool(name, session.snapshot)
             return self._refuse_unknown(
-                session, call, Refusal("find", ErrorType.NOT_FOUND, message, rule="name", value=call.name), started
+                session, call, Refusal("find", ErrorType.NOT_FOUND, message, rule="name", value=name), started
             )
         attempt = Attempt(session, call, plan, turn, started)
         # 2. Parse
         try:
-            attempt.args = parse_arguments(call.args)
+            attempt.args = parse_arguments(raw_args)
         except JsonError as error:
             refusal = self._mend(attempt, error)
             if refusal is not None:
@@ -91,21 +94,43 @@ class Pipeline:
             if known is not None and not known.retryable:
                 return await self._again_by_hash(attempt, known)
         # 10. Rate limit, 11. loop, 12. budget
-        refusal = self.charge(attempt)
-        if refusal is not None:
-            return self._refuse(attempt, refusal)
+        for gate in plan.late:
+            refusal = gate(attempt)
+            if refusal is not None:
+                return self._refuse(attempt, refusal)
+        self.charged(attempt)
         # 15. Run (13 and 14 are for writing and held calls)
-        entry = Entry(plan.tool_id, attempt.raw_digest)
-        session.replays.put(key, entry)
+        context = Context(attempt, self.core.capabilities, key)
+        first = self.core.runner.start(attempt, context)
+        done, returned = first
+        raw = plain_result(returned, plan) if done else None
+        if raw is None or attempt.intents is not None:
+            return await self._run_and_settle(attempt, context, first)
+        # 16. Settle, for the many calls whose handler has nothing to wait for and returns nothing unusual
+        answer = self.finished(attempt, True, returned["data"], None, (), None, raw)
+        self.remember(attempt, Entry(plan.tool_id, attempt.raw_digest, (answer, raw)))
+        return answer
+
+    async def _run_and_settle(self, attempt: Attempt, context: Context, first: Started) -> ToolResponse:
+        """Steps 15 and 16 for a handler that waits, fails, or returns more than data."""
+        replays, key = attempt.session.replays, attempt.key
+        entry = Entry(attempt.plan.tool_id, attempt.raw_digest)
+        self.remember(attempt, entry)
         try:
-            response, raw = await self.run(attempt)
+            response, raw = await self.run(attempt, context, first)
         except BaseException:
-            session.replays.forget(key, entry)
+            replays.forget(key, entry)
             entry.abandon()
             self._audit_cut_off(attempt)
             raise
-        # 16. Settle
         return self.settle(attempt, response, raw, entry)
+
+    def remember(self, attempt: Attempt, entry: Entry) -> None:
+        """The same call again is answered from this one."""
+        replays = attempt.session.replays
+        replays[attempt.key] = entry
+        if len(replays) > replays.most:
+            replays.drop_oldest()
 
     async def call_many(self, session: Session, calls: Sequence[Call]) -> list[ToolResponse]:
         """Several calls of one message: a writing call waits for all before it, and is waited for by all after it."""
@@ -165,52 +190,61 @@ class Pipeline:
             return Refusal(
                 "validate", ErrorType.VALIDATION, message, rule=first.keyword, value=first.pointer, details=details
             )
-        attempt.args = value
         clamp = plan.clamps.get(session.mode) if plan.clamps else None
         if clamp is not None:
-            attempt.args, attempt.clamped = clamp(attempt.args)
-        attempt.canonical = canonical(attempt.args)
-        attempt.loop_key = loop_key(attempt.canonical)
+            value, attempt.clamped = clamp(value)
+        attempt.args = value
+        attempt.canonical = text = canonical(value)
+        attempt.loop_key = text if text.isascii() else loop_key(text)
         changed = attempt.defaulted or attempt.clamped or attempt.repaired
-        attempt.raw_digest = canonical(raw) if changed else attempt.canonical
+        attempt.raw_digest = canonical(raw) if changed else text
         return None
 
     def charge(self, attempt: Attempt) -> Refusal | None:
         """Steps 10 to 12."""
-        plan = attempt.plan
-        for gate in plan.late:
+        for gate in attempt.plan.late:
             refusal = gate(attempt)
             if refusal is not None:
                 return refusal
-        limit = plan.rate_limit
-        if limit is not None and (not plan.writes or limit.scope == "session"):
-            self.core.rates.write_behind(attempt.session, plan.tool_id, limit)
-        attempt.session.dirty = True
+        self.charged(attempt)
         return None
 
-    async def run(self, attempt: Attempt, idempotency_key: str | None = None) -> tuple[ToolResponse, bytes]:
-        """Step 15: the handler's envelope and its data as JSON. Retried once where policy and tool allow it."""
-        context = self.context(attempt, idempotency_key)
+    def charged(self, attempt: Attempt) -> None:
+        """The gates let the call pass; what it used up is written behind."""
+        plan, session = attempt.plan, attempt.session
+        limit = plan.rate_limit
+        if limit is not None and (not plan.writes or limit.scope == "session"):
+            self.core.rates.write_behind(session, plan.tool_id, limit)
+        session.dirty = True
+
+    async def run(self, attempt: Attempt, context: Context, first: Started | None = None) -> tuple[ToolResponse, bytes]:
+        """Step 15: the handler's envelope and its data as JSON. Retried once where policy and tool allow it.
+
+        `first` is what came of starting the handler, where that was done already.
+        """
         retries = attempt.session.limits.retries if attempt.plan.definition.idempotent else 0
         attempts = 1
         while True:
-            response, raw = await self._run_once(attempt, context)
+            response, raw = await self._run_once(attempt, first or self.core.runner.start(attempt, context))
             error = response.error
             if error is None or attempts > retries or error.type is not ErrorType.TRANSIENT or not error.retryable:
                 break
             await self.core.clock.sleep(self.core.jitter() * 0.2)
             attempts += 1
+            first = attempt.intents = None
         if attempts > 1:
             response = response.with_meta(attempts=attempts)
+        if attempt.intents and response.ok:
+            response = response._replace(intents=(*response.intents, *attempt.intents))
         return response, raw
 
-    async def _run_once(self, attempt: Attempt, context: Context) -> tuple[ToolResponse, bytes]:
+    async def _run_once(self, attempt: Attempt, started: Started) -> tuple[ToolResponse, bytes]:
         plan = attempt.plan
+        done, returned = started
         try:
-            done, returned = self.core.runner.start(attempt, context)
             response, raw = checked_result(returned if done else await returned, plan.tool)
             if response.error is not None and attempt.session.mode == "voice":
-                response = replace(response, error=without_retry(response.error))
+                response = response._replace(error=without_retry(response.error))
             return response, raw
         except DeadlinePassed as error:
             message = f'"{plan.tool_id}" did not finish within {plan.timeout * 1000:g} ms.'
@@ -240,33 +274,39 @@ class Pipeline:
 
     def settle(self, attempt: Attempt, response: ToolResponse, raw: bytes, entry: Entry) -> ToolResponse:
         """Step 16 for a tool that does not write."""
-        session, plan = attempt.session, attempt.plan
         error = response.error
         entry.retryable = error is not None and error.type in _PASSING and not attempt.key.startswith("provider:")
-        if plan.retrieval and error is None and is_empty(response.data):
-            attempt.turn.empties[plan.tool_id] = attempt.turn.empties.get(plan.tool_id, 0) + 1
-        answer = self.finished(attempt, response, raw)
+        answer = self.finished(attempt, *response, raw)
         entry.settle(answer, raw)
         if response.intents and error is None:
-            self.core.apply_intents(session, attempt, response.intents)
+            self.core.apply_intents(attempt.session, attempt, response.intents)
         return answer
 
-    def finished(self, attempt: Attempt, response: ToolResponse, raw: bytes) -> ToolResponse:
-        """The envelope with its facts; audit line and metrics written."""
-        plan, session = attempt.plan, attempt.session
-        duration = (perf_counter() - attempt.started) * 1000
+    def finished(
+        self,
+        attempt: Attempt,
+        ok: bool,
+        data: Any,
+        error: ToolFailure | None,
+        intents: tuple[Intent, ...],
+        facts: Mapping[str, Any] | None,
+        raw: bytes,
+    ) -> ToolResponse:
+        """The envelope of these parts with the facts about the call; audit line and metrics written."""
+        plan, session, core = attempt.plan, attempt.session, self.core
+        started = session.last_used = attempt.started
+        duration = (perf_counter() - started) * 1000
         meta = self.meta(attempt, duration)
-        if response.meta:
-            meta = {**response.meta, **meta}
-        answer = ToolResponse(response.ok, response.data, response.error, response.intents, meta)
-        error_type = None if response.error is None else response.error.type.value
-        self.core.metrics.record(plan.tool_id, duration, response.ok, error_type, len(raw))
-        self.core.metrics.session_call(session.id)
-        self.core.audit_call("execution", attempt, duration, response.ok, error_type)
+        if facts:
+            meta = {**facts, **meta}
+        if plan.retrieval and error is None and is_empty(data):
+            attempt.turn.empties[plan.tool_id] = attempt.turn.empties.get(plan.tool_id, 0) + 1
+        error_type = None if error is None else error.type.value
+        core.metrics.call(session.id, plan.tool_id, duration, error_type, len(raw))
+        core.audit_call("execution", attempt, duration, ok, error_type)
         if duration > plan.latency_budget_ms:
-            self.core.warn_latency(attempt, duration)
-        session.last_used = attempt.started
-        return answer
+            core.warn_latency(attempt, duration)
+        return _made(ToolResponse, (ok, data, error, intents, meta))
 
     def meta(self, attempt: Attempt, duration: float) -> dict[str, Any]:
         plan = attempt.plan
@@ -285,9 +325,9 @@ class Pipeline:
             meta["repaired"] = True
         if plan.unvalidated:
             meta["unvalidated"] = True
-        left = budget.left(attempt)
-        if left is not None:
-            meta["budget"] = left
+        limits = attempt.session.limits
+        if limits.retrieval_calls is not None or limits.total_calls is not None:
+            meta["budget"] = budget.left(attempt)
         return meta
 
     def context(self, attempt: Attempt, idempotency_key: str | None) -> Context:

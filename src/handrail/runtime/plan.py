@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -14,6 +13,7 @@ from handrail.registry.snapshot import LoadedTool, Snapshot
 from handrail.runtime.attempt import Attempt, Gate, Refusal
 from handrail.runtime.context import ToolFacts
 from handrail.runtime.gates import availability, budget, clamp, loop, mode, rate, session
+from handrail.runtime.outcome import MAX_RESULT_BYTES
 from handrail.runtime.policy import Policy
 from handrail.schema.condition import Condition, compile_condition
 
@@ -32,6 +32,7 @@ class ToolPlan:
 
     __slots__ = (
         "always_confirm",
+        "checks_output",
         "clamps",
         "confirm_when",
         "definition",
@@ -41,9 +42,11 @@ class ToolPlan:
         "late",
         "latency_budget_ms",
         "may_ask",
+        "most_bytes",
         "rate_limit",
         "redact",
         "retrieval",
+        "start",
         "timeout",
         "tool",
         "tool_id",
@@ -70,14 +73,24 @@ class ToolPlan:
         self.facts = ToolFacts(definition.tool_id, definition.version, definition.category, definition.idempotent)
         self.redact = redactors(definition.parameters, policy.redact)
         self.validator = tool.validator
-        with suppress(RegistryError):  # one that cannot be loaded answers its calls with INTERNAL
-            _ = tool.handler
         # Looked at by every call, so they stand one step away instead of two.
         self.version = definition.version
         self.unvalidated = definition.unvalidated
         self.rate_limit = definition.rate_limit
         self.latency_budget_ms = definition.latency_budget_ms
+        self.checks_output = definition.output_schema is not None
+        self.most_bytes = min(definition.max_output_bytes or MAX_RESULT_BYTES, MAX_RESULT_BYTES)
+        self.start = tool.handler.execute if _is_direct(tool) else None
+        """The handler itself where it is an `async def execute(args, ctx)`; None where the runner has more to do."""
         self.may_ask = self.always_confirm or self.confirm_when is not None or definition.writes
+
+
+def _is_direct(tool: LoadedTool) -> bool:
+    try:
+        handler = tool.handler
+    except RegistryError:  # one that cannot be loaded answers its calls with INTERNAL
+        return False
+    return handler.kind == "directory" and handler.is_async
 
 
 class Plans(dict[str, ToolPlan]):

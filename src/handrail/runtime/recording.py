@@ -6,8 +6,10 @@ import logging
 from time import perf_counter
 from typing import Any
 
+from orjson import Fragment
+
 from handrail.contract.call import Call
-from handrail.contract.ports import AuditPort
+from handrail.contract.ports import AuditPort, Facts
 from handrail.contract.store import Hold
 from handrail.runtime.attempt import Attempt, Refusal
 from handrail.runtime.session import Session
@@ -30,6 +32,16 @@ class Recording:
     ) -> None:
         session, plan, call = attempt.session, attempt.plan, attempt.call
         redact = plan.redact
+        if redact is None and attempt.canonical and duplicate_of is None:
+            # Nothing of it changes any more, so the line can be made later, off the way of the call.
+            changes = (attempt.clamped, attempt.defaulted, attempt.repaired)
+            who = (session.id, attempt.turn.number, session.connection, session.snapshot.version, session.state.mode)
+            self.audit.emit_later(
+                event,
+                _call_fields,
+                (who, plan, call, attempt.key, duration, ok, error_type, attempt.canonical, changes),
+            )
+            return
         fields = {
             "sessionId": session.id,
             "turnId": attempt.turn.number,
@@ -110,6 +122,35 @@ class Recording:
             "registryVersion": session.snapshot.version,
             "mode": session.mode,
         }
+
+
+def _call_fields(facts: Facts) -> dict[str, Any]:
+    who, plan, call, key, duration, ok, error_type, args, (clamped, defaulted, repaired) = facts
+    session_id, turn, connection, version, mode = who
+    fields = {
+        "sessionId": session_id,
+        "turnId": turn,
+        "connection": connection,
+        "callId": call.call_id,
+        "idempotencyKey": key,
+        "toolId": plan.tool_id,
+        "toolVersion": plan.version,
+        "registryVersion": version,
+        "category": plan.facts.category,
+        "mode": mode,
+        "provider": call.provider,
+        "duration": round(duration, 3),
+        "ok": ok,
+        "errorType": error_type,
+        "args": Fragment(args),
+    }
+    if clamped:
+        fields["clamped"] = clamped
+    if defaulted:
+        fields["defaulted"] = defaulted
+    if repaired:
+        fields["repaired"] = True
+    return fields
 
 
 def _refusal_fields(refusal: Refusal) -> dict[str, Any]:

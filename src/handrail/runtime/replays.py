@@ -13,39 +13,33 @@ from handrail.contract.envelope import ToolResponse
 class Entry:
     """One remembered call. While it runs, duplicates wait for it; afterwards they get its envelope."""
 
-    __slots__ = (
-        "_future",
-        "abandoned",
-        "call_id",
-        "hold_id",
-        "kept",
-        "ledger_key",
-        "raw_digest",
-        "response",
-        "retryable",
-        "told",
-        "tool",
-        "unknown",
-    )
+    # Defaults of the class: every call makes an entry, and most never differ from these.
+    ledger_key: str | None = None
+    hold_id: str | None = None
+    call_id: str | None = None
+    retryable = False
+    unknown = False
+    """It was not known what became of it; the store may know more by now."""
+    kept = False
+    """A task of this process carries it out, or a person is asked about it."""
+    told = False
+    """Its late envelope was given to the session's events."""
+    abandoned = False
+    _future: asyncio.Future[None] | None = None
 
-    def __init__(
-        self, tool: str, raw_digest: bytes | str, *, ledger_key: str | None = None, hold_id: str | None = None
-    ) -> None:
+    def __init__(self, tool: str, raw_digest: bytes | str, response: tuple[ToolResponse, bytes] | None = None) -> None:
         self.tool = tool
         self.raw_digest = raw_digest
-        self.ledger_key = ledger_key
-        self.hold_id = hold_id
-        self.response: tuple[ToolResponse, bytes] | None = None
-        self.retryable = False
-        self.unknown = False
-        """It was not known what became of it; the store may know more by now."""
-        self.kept = False
-        """A task of this process carries it out, or a person is asked about it."""
-        self.told = False
-        """Its late envelope was given to the session's events."""
-        self.abandoned = False
-        self.call_id: str | None = None
-        self._future: asyncio.Future[None] | None = None
+        self.response = response
+
+    @classmethod
+    def of(
+        cls, tool: str, raw_digest: bytes | str, *, ledger_key: str | None = None, hold_id: str | None = None
+    ) -> Entry:
+        """A call that the store knows."""
+        entry = cls(tool, raw_digest)
+        entry.ledger_key, entry.hold_id = ledger_key, hold_id
+        return entry
 
     @property
     def settled(self) -> bool:
@@ -86,37 +80,26 @@ class Entry:
             self._future.set_result(None)
 
 
-class Replays:
+class Replays(dict[str, Entry]):
     """The last results of tools that do not write. In memory only: after a restart they may run again."""
 
-    __slots__ = ("_entries", "_most")
+    __slots__ = ("most",)
 
     def __init__(self, most: int) -> None:
-        self._entries: dict[str, Entry] = {}
-        self._most = most
-
-    def get(self, key: str) -> Entry | None:
-        return self._entries.get(key)
-
-    def put(self, key: str, entry: Entry) -> None:
-        self._entries[key] = entry
-        if len(self._entries) > self._most:
-            self._drop_oldest()
+        super().__init__()
+        self.most = most
 
     def forget(self, key: str, entry: Entry) -> None:
-        if self._entries.get(key) is entry:
-            del self._entries[key]
+        if self.get(key) is entry:
+            del self[key]
 
-    def clear(self) -> None:
+    def drop_settled(self) -> None:
         """Give the memory back, for a session that has been idle for long. Running calls stay."""
-        for key in [key for key, entry in self._entries.items() if entry.settled]:
-            del self._entries[key]
+        for key in [key for key, entry in self.items() if entry.settled]:
+            del self[key]
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def _drop_oldest(self) -> None:
-        for key, entry in self._entries.items():
+    def drop_oldest(self) -> None:
+        for key, entry in self.items():
             if entry.settled:
-                del self._entries[key]
+                del self[key]
                 return

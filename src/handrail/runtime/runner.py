@@ -26,6 +26,8 @@ class NotStarted(DeadlinePassed):
     """The deadline passed before a worker was free: the handler has done nothing, and will not."""
 
 
+Started = tuple[bool, Any]
+"""What came of starting a handler: (True, what it returned), or (False, an awaitable of that)."""
 OnLate = Callable[[Attempt, "asyncio.Future[Any]"], None]
 
 
@@ -39,19 +41,25 @@ class Runner:
         self._on_late = on_late
         self._pool: ThreadPoolExecutor | None = None
 
-    def start(self, attempt: Attempt, context: Context) -> tuple[bool, Any]:
-        """(True, what the handler returned), or (False, an awaitable of that) if it waits for something.
+    def start(self, attempt: Attempt, context: Context) -> Started:
+        """(True, what the handler returned), or (False, an awaitable of that) if it waits or fails.
 
-        Either raises the handler's own exception; the awaitable also `DeadlinePassed`.
+        Only the awaitable raises: the handler's own exception, or `DeadlinePassed`.
         """
-        handler = attempt.plan.tool.handler
-        if not handler.is_async:
-            return False, self._in_thread(attempt, handler, context)
-        coroutine = _coroutine(handler, attempt.args, context)
         try:
+            execute = attempt.plan.start
+            if execute is not None:
+                coroutine = execute(attempt.args, context)
+            else:
+                handler = attempt.plan.tool.handler
+                if not handler.is_async:
+                    return False, self._in_thread(attempt, handler, context)
+                coroutine = _coroutine(handler, attempt.args, context)
             waiting = coroutine.send(None)
         except StopIteration as done:
             return True, done.value
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it is raised where the outcome is awaited
+            return False, _raised(error)
         return False, self._rest(attempt, _resume(coroutine, waiting))
 
     async def call_hook(self, hook: Callable[..., Any], args: Any, context: Context, seconds: float) -> Any:
@@ -113,6 +121,10 @@ class Runner:
         if attempt.interrupted and task is not None and task.cancelling():
             task.uncancel()  # the handler has heard of the interruption, and finished all the same
         return result
+
+
+async def _raised(error: BaseException) -> Any:
+    raise error
 
 
 def _coroutine(handler: Handler, args: dict[str, Any], context: Context) -> Coroutine[Any, Any, Any]:

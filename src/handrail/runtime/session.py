@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
 
 TURNS_KEPT = 5
+_made = tuple.__new__
+"""A named tuple without its own constructor, which takes longer than all the rest of `Session.call`."""
 
 
 class Session:
@@ -57,6 +59,7 @@ class Session:
         "turn",
         "turns",
         "user",
+        "voice_open",
         "writes",
     )
 
@@ -101,6 +104,8 @@ class Session:
         self.running: dict[Attempt, asyncio.Task[Any] | None] = {}
         self.events_queue = Events()
         self.is_stale = False
+        self.voice_open = False
+        """A voice connection is open for this session; set by the host that has it."""
         self.interruptions = 0
         self._first: asyncio.Future[int] | None = None
         self.dirty = False
@@ -113,7 +118,7 @@ class Session:
 
     @property
     def is_active(self) -> bool:
-        return bool(self.state.is_active)
+        return self.state.is_active
 
     @property
     def switches(self) -> Mapping[str, str]:
@@ -155,7 +160,7 @@ class Session:
         """The model has finished answering. Calls that still come belong to this turn."""
         self.core.turns.end(self)
 
-    async def call(
+    def call(
         self,
         name: str,
         args: Any = None,
@@ -163,10 +168,9 @@ class Session:
         call_id: str | None = None,
         provider: str | None = None,
         id_scope: IdScope = "session",
-    ) -> ToolResponse:
+    ) -> Coroutine[Any, Any, ToolResponse]:
         """One call of the model, through the pipeline. Every call is answered with an envelope."""
-        call = Call(name=name, args=args, call_id=call_id, provider=provider, id_scope=id_scope)
-        return await self.core.pipeline.call(self, call)
+        return self.core.pipeline.call(self, _made(Call, (name, args, call_id, provider, id_scope)))
 
     async def call_many(self, calls: Sequence[Call]) -> list[ToolResponse]:
         """The calls of one model message: read-only neighbours together, a writing one alone; answers in the order asked."""

@@ -47,7 +47,7 @@ class Verdict:
 class StateController:
     """The state of one session."""
 
-    __slots__ = ("_state",)
+    __slots__ = ("_state", "is_active", "mode")
 
     def __init__(self, initial: Mapping[str, Any] | None = None) -> None:
         self._state = dict(_INITIAL)
@@ -56,14 +56,9 @@ class StateController:
             self._state[key] = freeze(value)
         if self._state["mode"] != "voice":
             self._state["pendingEndVoiceSession"] = None  # as `set` does when the voice part ends
-
-    @property
-    def mode(self) -> Any:
-        return self._state["mode"]
-
-    @property
-    def is_active(self) -> Any:
-        return self._state["isActive"]
+        # Every call asks for these two, so they stand one step nearer.
+        self.mode: Any = self._state["mode"]
+        self.is_active: bool = self._state["isActive"]
 
     def get(self, key: str) -> Any:
         if key not in self._state:
@@ -83,6 +78,7 @@ class StateController:
             # What belongs to the voice part ends with it.
             self._state.update(pendingEndVoiceSession=None, shouldSuppressAudio=False, shouldSuppressTranscript=False)
         self._state[key] = freeze(value)
+        self.mode, self.is_active = self._state["mode"], self._state["isActive"]
 
     def apply_intent(self, intent: object) -> Verdict:
         """Apply one intent, an `Intent` or its wire form, or say why not. Never raises, whatever a handler returned."""

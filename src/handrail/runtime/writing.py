@@ -238,7 +238,7 @@ class Writing:
                 message = f'"{plan.tool_id}" was cancelled before it started.'
                 response, raw = ToolResponse(False, None, ToolFailure(ErrorType.CANCELLED, message, True)), b""
             else:
-                response, raw = await self.core.pipeline.run(attempt, key)
+                response, raw = await self.core.pipeline.run(attempt, self.core.pipeline.context(attempt, key))
         except BaseException as error:  # noqa: BLE001  # a process exit or cancellation: recorded here, raised again for the caller
             passed_on = error
             failure = ToolFailure(
@@ -266,7 +266,7 @@ class Writing:
         assert write is not None
         uncertain = write.uncertain and not response.ok
         state = state_of(response, unsafe=plan.effects == "unsafe", uncertain=uncertain, cut_off=cut_off)
-        answer = self.core.pipeline.finished(attempt, response, raw)
+        answer = self.core.pipeline.finished(attempt, *response, raw)
         row = await self._finish(attempt, key, fence, state, answer)
         self.core.crash("after_finish")
         if row is not None and (row.fence != fence or row.state is not state):
@@ -348,7 +348,7 @@ class Writing:
                 return await self.core.pipeline.await_outcome(attempt, entry)
             case ClaimVerdict.RUNNING if row is not None:
                 self._forget(attempt, entry, hold)
-                elsewhere = Entry(attempt.plan.tool_id, attempt.raw_digest, ledger_key=row.key)
+                elsewhere = Entry.of(attempt.plan.tool_id, attempt.raw_digest, ledger_key=row.key)
                 answer = await self.core.earlier.again(attempt, elsewhere)
                 if answer is None:
                     return self.core.pipeline.refuse(attempt, running(attempt.plan.tool_id), free=True)

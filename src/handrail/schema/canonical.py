@@ -23,6 +23,10 @@ from handrail.schema.pointer import short_pointer
 
 MAX_SAFE_INTEGER = 2**53 - 1
 MAX_CANONICAL_DEPTH = 128
+_SMALL = 2**53
+_FEW, _SHORT = 16, 200
+"""Fewer members than this, and texts no longer: written as JSON they are far below every limit."""
+_SORTED = orjson.OPT_SORT_KEYS
 
 # A container that is being copied: its source, the copy, its depth, its key in the one around it, and that one.
 _Branch: TypeAlias = "tuple[Any, Any, int, Any, _Branch | None]"
@@ -39,9 +43,9 @@ class Refusal:
 
 def canonical(value: object, *, max_depth: int = MAX_CANONICAL_DEPTH) -> bytes:
     """The RFC 8785 bytes of a JSON value. A value that is shared within it is written out at every place."""
-    if _is_written_alike(value, max_depth):
+    if _is_flat(value) or _is_written_alike(value, max_depth):
         try:
-            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+            return orjson.dumps(value, option=_SORTED)
         except orjson.JSONEncodeError:
             pass  # a lone surrogate: making the copy finds its place
     return _write(plain_copy(value, max_bytes=sys.maxsize, max_depth=max_depth))
@@ -54,6 +58,8 @@ def digest(value: object) -> str:
 
 def plain_copy(root: object, *, max_bytes: int, max_depth: int) -> Any:
     """A copy of dicts, lists and JSON scalars only, made depth first: a cycle meets the limit before it can spread."""
+    if type(root) is dict and len(root) < _FEW and max_bytes >= _SHORT * _FEW * 16 and max_depth and _is_short(root):
+        return root.copy()
     branch: _Branch = ([root], [], 0, None, None)
     top, work, key = branch[1], [branch], None
     room = max_bytes + 1  # what is left if every part takes no more than the least it can, as text with its comma
@@ -174,6 +180,38 @@ def _check_exact_size(value: Any, max_bytes: int) -> None:
         raise JsonError("too_deep", "The object is nested too deeply to be written as JSON.") from None
     if size > max_bytes:
         raise too_large(max_bytes)
+
+
+def _is_short(value: dict[Any, Any]) -> bool:
+    """Whether it is flat, and too small for any limit."""
+    for key, item in value.items():
+        kind = type(item)
+        if type(key) is not str or len(key) > _SHORT or not key.isascii():
+            return False
+        if kind is str:
+            if len(item) > _SHORT or not item.isascii():
+                return False
+        elif kind is not bool and item is not None and (kind is not int or not -_SMALL < item < _SMALL):
+            return False
+    return True
+
+
+def _is_flat(value: object) -> bool:
+    """Whether it is an object of plain texts and small numbers, as most arguments are: `_is_written_alike` in short."""
+    if type(value) is not dict:
+        return False
+    for key, item in value.items():
+        kind = type(item)
+        if type(key) is not str or not key.isascii():
+            return False
+        if (
+            kind is not str
+            and kind is not bool
+            and item is not None
+            and (kind is not int or not -_SMALL < item < _SMALL)
+        ):
+            return False
+    return True
 
 
 def _is_written_alike(root: object, max_depth: int) -> bool:

@@ -69,13 +69,10 @@ class Node:
 
         Copies what it changes and shares the rest. `filled` gets the pointer of each default.
         """
-        if isinstance(value, dict):
-            return self._fill_object(value, path, filled)
-        if isinstance(value, (list, tuple)) and (self.prefix or self.rest is not None):
-            return self._fill_array(value, path, filled)
-        return value
-
-    def _fill_object(self, value: dict[str, Json], path: str, filled: list[str]) -> dict[str, Json]:
+        if not isinstance(value, dict):
+            if isinstance(value, (list, tuple)) and (self.prefix or self.rest is not None):
+                return self._fill_array(value, path, filled)
+            return value
         result: dict[str, Json] | None = None
         for name, token, default, make, inner in self.fills:
             if name not in value:

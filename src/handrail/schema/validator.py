@@ -157,13 +157,20 @@ class RustSchema:
 
     def validate(self, instance: Json) -> Validated:
         """Check and fill in. With violations, the instance comes back as it was, and nothing as filled in."""
-        if not self.is_valid(instance):
+        # `is_valid`, written out for the instances that every call brings.
+        try:
+            valid = self.is_valid(instance) if self._recursive else self._engine.is_valid(instance)
+        except ValueError:
+            valid = False
+        if not valid:
             return instance, (), self.violations(instance)
         if self._plan is None:
             return instance, (), []
         filled: list[str] = []
         value = self._plan.fill(instance, "", filled)
-        if not filled or self._safe or self.defaults_safe or self.is_valid(value):
+        if not filled:
+            return value, (), []
+        if self._safe or self.defaults_safe or self.is_valid(value):
             return value, tuple(filled), []
         return instance, (), self.violations(value)
 

@@ -18,7 +18,7 @@ def gate_for(definition: ToolDefinition, policy: Policy) -> Gate:
     refuse_always = definition.no_schema_mode == "refuse"
 
     def gate(attempt: Attempt) -> Refusal | None:
-        reason = attempt.session.switches.get(tool_id)
+        reason = attempt.session.core.switches.get(tool_id)
         if reason is not None:
             return Refusal(
                 NAME, ErrorType.UNAVAILABLE, f'"{tool_id}" is switched off for now.', rule="switch", value=reason

@@ -15,9 +15,10 @@ def gate_for(definition: ToolDefinition, policy: Policy) -> Gate:
 
     def gate(attempt: Attempt) -> Refusal | None:
         session = attempt.session
-        if not session.is_active:
+        if not session.state.is_active:
             return Refusal(NAME, ErrorType.SESSION_INACTIVE, "The session has ended.", rule="active")
-        left = session.blocked_for()
+        core = session.core
+        left = session.blocked_for() if core.blocks else 0.0
         if left:
             return Refusal(
                 NAME,
@@ -37,7 +38,7 @@ def gate_for(definition: ToolDefinition, policy: Policy) -> Gate:
                 rule="connection",
                 value=session.connection,
             )
-        newest = session.core.registry.snapshot()
+        newest = core.registry.generation
         if newest is not session.snapshot and newest.version != session.snapshot.version:
             return Refusal(
                 NAME,
