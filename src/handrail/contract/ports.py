@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-Facts = tuple[Any, ...]
+AuditEntry = tuple[str, float, bytes]
+"""An event, its time in seconds since 1970, and its fields as a JSON object without the opening brace."""
+CallFacts = tuple[str, str, float, str | None, int]
+"""A call that ran: its session, its tool, its duration in milliseconds, the type of its error, the size of its data."""
 
 
 class AuditPort(Protocol):
@@ -17,8 +20,19 @@ class AuditPort(Protocol):
         ...
 
     def emit(self, event: str, fields: Mapping[str, Any]) -> None: ...
-    def emit_later(self, event: str, fields: Callable[[Facts], Mapping[str, Any]], facts: Facts) -> None:
-        """The same for facts that never change: `fields(facts)` is asked for when the line is written."""
+    @property
+    def clock(self) -> Callable[[], float]:
+        """The time that lines are written with, in seconds since 1970."""
+        ...
+
+    @property
+    def note(self) -> Callable[[AuditEntry], object]:
+        """`emit` in no time, for an event that is JSON already and holds nothing secret."""
+        ...
+
+    @property
+    def masks(self) -> bool:
+        """Whether the log has names of its own to hide, and so must see fields, not JSON."""
         ...
 
     def flush(self) -> bool:
@@ -34,8 +48,13 @@ class MetricsPort(Protocol):
     def session_closed(self, session_id: str) -> None: ...
     def turn_started(self, session_id: str) -> None: ...
     def session_call(self, session_id: str) -> None: ...
-    def call(self, session_id: str, tool_id: str, duration_ms: float, error_type: str | None, size_chars: int) -> None:
-        """`record` and `session_call` for one call that ran."""
+    @property
+    def note(self) -> Callable[[CallFacts], object]:
+        """`record` and `session_call` for one call that ran, in no time."""
+        ...
+
+    def fold(self) -> None:
+        """Count what was noted."""
         ...
 
 

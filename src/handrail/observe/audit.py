@@ -14,20 +14,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any
 from weakref import WeakSet
 
 import orjson
 
-from handrail.contract.ports import Facts
 from handrail.observe.chain import GAP, encode, plain
 from handrail.observe.chain_writer import ChainWriter, Entry
 from handrail.observe.redaction import compile_redactor
 
 _log = logging.getLogger("handrail.audit")
-Later: TypeAlias = tuple[Callable[[Facts], Mapping[str, Any]], Facts]
-Pending: TypeAlias = tuple[str, float, bytes | Later]
-"""An event that waits to be written: its name, its time, and its fields or how to get them."""
 MAX_BYTES = 64 * 1024 * 1024
 MAX_PENDING = 10_000
 MAX_PENDING_BYTES = 32 * 1024 * 1024
@@ -67,7 +63,6 @@ class AuditLog:
 
     __slots__ = (
         "__weakref__",
-        "_clock",
         "_closed",
         "_drop_lock",
         "_dropped",
@@ -76,6 +71,9 @@ class AuditLog:
         "_mask",
         "_pending",
         "_sink",
+        "clock",
+        "masks",
+        "note",
     )
 
     def __init__(
@@ -89,11 +87,14 @@ class AuditLog:
         max_pending: int = MAX_PENDING,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._clock = clock
+        self.clock = clock
         self._limit = max_pending
         self._mask = compile_redactor(None, redact)
         # Appending to a deque and taking from it are atomic, so that any thread may emit without a lock.
-        self._pending: deque[Pending] = deque()
+        self._pending: deque[Entry] = deque()
+        self.note: Callable[[Entry], None] = self._pending.append
+        """What every call does, so it is nothing but an append. `flush` sees to it that not too many wait."""
+        self.masks = self._mask is not None
         self._dropped = 0
         self._lock = Lock()
         self._drop_lock = Lock()
@@ -115,14 +116,7 @@ class AuditLog:
             self._drop()
             return
         # The slice is a copy of the right size: the encoder's own buffer would cost a page fault for every line kept.
-        self._pending.append((event, self._clock(), self._body(fields)[1:]))
-
-    def emit_later(self, event: str, fields: Callable[[Facts], Mapping[str, Any]], facts: Facts) -> None:
-        """Note an event whose line is made when it is written, in one go with many others. Never raises, never waits."""
-        if len(self._pending) >= self._limit:
-            self._drop()
-        else:
-            self._pending.append((event, self._clock(), (fields, facts)))
+        self._pending.append((event, self.clock(), self._body(fields)[1:]))
 
     def _drop(self) -> None:
         with self._drop_lock:
@@ -136,17 +130,11 @@ class AuditLog:
                 body = orjson.dumps(fields, plain)
         except Exception:  # noqa: BLE001  # see `encode`, which takes what is left
             body = encode(fields)
-        # Names of the log itself stand at the top; what a tool or a model named is nested, and needs a second brace.
-        if self._mask is not None and body.find(b"{", 1) > 0:
-            body = encode(self._masked(orjson.loads(body)))
-        return body
+        return body if self._mask is None else self._masked_body(body)
 
-    def _rendered(self, entry: Pending) -> Entry:
-        event, when, body = entry
-        if isinstance(body, bytes):
-            return event, when, body
-        fields, facts = body
-        return event, when, self._body(fields(facts))[1:]
+    def _masked_body(self, body: bytes) -> bytes:
+        # Names of the log itself stand at the top; what a tool or a model named is nested, and needs a second brace.
+        return body if body.find(b"{", 1) < 0 else encode(self._masked(json.loads(body)))
 
     def flush(self) -> bool:
         """Write what waits; whether everything is written and the log is healthy."""
@@ -197,15 +185,16 @@ class AuditLog:
         left = len(pending)
         while left:
             count = min(left, _BATCH)
-            if not sink.write([self._rendered(pending.popleft()) for _ in range(count)]):
+            if not sink.write([pending.popleft() for _ in range(count)]):
                 return False
             left -= count
         return not self._dropped or self._write_gap()
 
     def _trim(self) -> None:
         """Nothing can be written: keep what waits within its limit of bytes, the oldest lines first."""
-        for place, entry in enumerate(list(self._pending)):
-            self._pending[place] = self._rendered(entry)
+        while len(self._pending) > self._limit:
+            self._pending.pop()
+            self._drop()
         excess = sum(len(body) for _, _, body in self._pending) - MAX_PENDING_BYTES
         while excess > 0 and self._pending:
             excess -= len(self._pending.pop()[2])
@@ -215,7 +204,7 @@ class AuditLog:
         with self._drop_lock:
             dropped, self._dropped = self._dropped, 0
         # The sink keeps what it could not write, so the count is told once, whatever happens now.
-        return self._sink.write([(GAP, self._clock(), b'"dropped":%d}' % dropped)])
+        return self._sink.write([(GAP, self.clock(), b'"dropped":%d}' % dropped)])
 
     def _masked(self, fields: Mapping[str, object]) -> Mapping[str, object]:
         mask = self._mask

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from handrail.contract.ports import CallFacts
 from handrail.observe.exposition import Exposition
 
 WINDOW = 1_000
@@ -77,6 +78,9 @@ class Metrics:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._noted: deque[CallFacts] = deque()
+        self.note: Callable[[CallFacts], None] = self._noted.append
+        """What every call does, so it is nothing but an append."""
         self._tools: dict[str, ToolMetrics] = {}
         self._open: dict[str, SessionMetrics] = {}
         self._closed: deque[tuple[str, SessionMetrics]] = deque(maxlen=_RECENT_SESSIONS)
@@ -103,22 +107,13 @@ class Metrics:
             kind = error_type or "INTERNAL"
             tool.errors[kind] = tool.errors.get(kind, 0) + 1
 
-    def call(self, session_id: str, tool_id: str, duration_ms: float, error_type: str | None, size_chars: int) -> None:
-        """One call of a session that ran: `record` and `session_call`, written out because every call comes here."""
-        tool = self._tools.get(tool_id) or self._new_tool(tool_id)
-        calls = tool.calls
-        slot = calls % WINDOW
-        tool.calls = calls + 1
-        tool.total_ms += duration_ms
-        tool.size_total += size_chars
-        tool.durations[slot] = duration_ms
-        tool.sizes[slot] = size_chars
-        if error_type is not None:
-            tool.errors[error_type] = tool.errors.get(error_type, 0) + 1
-        self._session_calls += 1
-        session = self._open.get(session_id)
-        if session is not None:
-            session.calls += 1
+    def fold(self) -> None:
+        """Count the calls that were noted. Done by whoever reads, and by the runtime's housekeeper."""
+        noted = self._noted
+        while noted:
+            session_id, tool_id, duration_ms, error_type, size_chars = noted.popleft()
+            self.record(tool_id, duration_ms, error_type is None, error_type, size_chars)
+            self.session_call(session_id)
 
     def session_opened(self, session_id: str) -> None:
         """A session was opened, or resumed in this process."""
@@ -127,6 +122,7 @@ class Metrics:
             self._sessions += 1
 
     def session_closed(self, session_id: str) -> None:
+        self.fold()
         session = self._open.pop(session_id, None)
         if session is not None:
             session.ended = self._clock()
@@ -166,11 +162,13 @@ class Metrics:
     # ------------------------------------------------------------------------------------------------------ reading
     def session(self, session_id: str) -> dict[str, Any] | None:
         """The numbers of a session that is open or was closed lately."""
+        self.fold()
         known = self._open.get(session_id) or dict(self._closed).get(session_id)
         return known.to_dict(self._clock()) if known is not None else None
 
     def to_json(self) -> dict[str, Any]:
         """The shape of the seeds, with tools and sessions beside it. Durations are milliseconds."""
+        self.fold()
         tools = sorted(self._tools.items())
         return {
             "responseSizes": {name: percentiles(tool.latest(tool.sizes)) for name, tool in tools},
@@ -197,6 +195,7 @@ class Metrics:
 
     def warnings(self) -> list[str]:
         """What an operator should look at, as sentences."""
+        self.fold()
         found = []
         for name, tool in sorted(self._tools.items()):
             size = quantile(tool.latest(tool.sizes), 0.95)
@@ -210,6 +209,7 @@ class Metrics:
 
     def to_prometheus(self) -> str:
         """The text exposition format, version 0.0.4. Durations are seconds."""
+        self.fold()
         text = Exposition()
         tools = sorted(self._tools.items())
         text.family("handrail_tool_calls_total", "counter", "Calls that got an envelope.")

@@ -55,27 +55,21 @@ class Write:
 class Attempt:
     """The state of one call while it passes the pipeline."""
 
-    __slots__ = (
-        "args",
-        "call",
-        "canonical",
-        "charged",
-        "clamped",
-        "defaulted",
-        "digest",
-        "intents",
-        "interrupted",
-        "key",
-        "loop_key",
-        "ordinal",
-        "plan",
-        "raw_digest",
-        "repaired",
-        "session",
-        "started",
-        "turn",
-        "write",
-    )
+    # Defaults of the class: one is made for every call, and most calls change few of them.
+    canonical = raw_digest = loop_key = b""
+    """The arguments in canonical form: validated, as they came, and as the loop detector compares them."""
+    digest = key = ""
+    ordinal = 1
+    defaulted: tuple[str, ...] = ()
+    clamped: tuple[str, ...] = ()
+    plain = False
+    """The arguments are flat, and nothing in them is written in more than one way."""
+    repaired = False
+    charged = False
+    interrupted = False
+    intents: list[Intent] | None = None
+    """What the handler asked for through its capabilities; None if nothing."""
+    write: Write | None = None
 
     def __init__(self, session: Session, call: Call, plan: ToolPlan, turn: Turn, started: float) -> None:
         self.session = session
@@ -84,20 +78,6 @@ class Attempt:
         self.turn = turn
         self.started = started
         self.args: dict[str, Any] = {}
-        self.canonical = b""
-        self.digest = ""
-        self.raw_digest: bytes = b""
-        self.key = ""
-        self.ordinal = 1
-        self.loop_key = b""
-        self.defaulted: tuple[str, ...] = ()
-        self.clamped: tuple[str, ...] = ()
-        self.repaired = False
-        self.charged = False
-        self.interrupted = False
-        self.intents: list[Intent] | None = None
-        """What the handler asked for through its capabilities; None if nothing."""
-        self.write: Write | None = None
 
 
 Gate = Callable[[Attempt], "Refusal | None"]

@@ -65,6 +65,7 @@ class RuntimeCore(Recording):
         self.audit = audit
         self.metrics = metrics
         self.clock = clock
+        self.now = audit.clock
         self.capabilities: Mapping[str, Any] = dict(capabilities or {})
         self.policy = policy or Policy()
         self.log = logging.getLogger("handrail.runtime")

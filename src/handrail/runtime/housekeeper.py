@@ -89,6 +89,7 @@ class Housekeeper:
 
     async def _flush(self) -> None:
         # In a thread: hashing and writing a busy quarter of a second takes milliseconds that calls should not wait for.
+        self.core.metrics.fold()
         await asyncio.to_thread(self.core.audit.flush)
 
     async def _follow_confirmations(self) -> None:

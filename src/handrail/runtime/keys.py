@@ -22,9 +22,7 @@ def id_key(call: Call, connection: int) -> str | None:
     _, _, call_id, _, scope = call
     if not call_id or scope == "none" or not ((type(call_id) is str and call_id.isascii()) or _is_text(call_id)):
         return None
-    if scope == "connection":
-        return f"provider:{connection}:{call_id}"
-    return f"provider:{call_id}"
+    return f"provider:{call_id}" if scope == "session" else f"provider:{connection}:{call_id}"
 
 
 def _is_text(call_id: object) -> bool:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from handrail.contract.call import Call
 from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType, JsonError, ToolError
@@ -22,10 +24,11 @@ from handrail.runtime.gates import budget
 from handrail.runtime.hydrate import parse_call, unknown_tool, validate_call
 from handrail.runtime.keys import hash_key, id_key, loop_key
 from handrail.runtime.outcome import BadResult, checked_result, failure_of, is_empty, plain_result, without_retry
+from handrail.runtime.recording import call_line
 from handrail.runtime.replays import Entry
 from handrail.runtime.runner import DeadlinePassed, NotStarted, Started
 from handrail.schema.canonical import canonical
-from handrail.schema.strict_json import parse_arguments
+from handrail.schema.strict_json import parse_arguments, parse_plain
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 
 _PASSING = (ErrorType.TRANSIENT, ErrorType.TIMEOUT, ErrorType.CANCELLED)
 """Outcomes that say nothing about the next try."""
+_dumps, _SORTED = orjson.dumps, orjson.OPT_SORT_KEYS
 _made = tuple.__new__
 """Makes an envelope of parts that are known to fit."""
 
@@ -50,8 +54,7 @@ class Pipeline:
         turn = session.turn or await session.first_turn()
         # 1. Find
         name, raw_args, _, _, _ = call
-        plan = session.plans.get(name) if type(name) is str else None
-        plan = plan or session.plans.find(name)
+        plan = (session.plans.get(name) if type(name) is str else None) or session.plans.find(name)
         started = perf_counter()  # a tool's first call loads it, which is not the tool's own time
         if plan is None:
             message = unknown_tool(name, session.snapshot)
@@ -60,10 +63,12 @@ class Pipeline:
             )
         attempt = Attempt(session, call, plan, turn, started)
         # 2. Parse
-        try:
-            attempt.args = parse_arguments(raw_args)
-        except JsonError as error:
-            refusal = self._mend(attempt, error)
+        args = parse_plain(raw_args)
+        if args is not None:
+            attempt.args = args
+            attempt.plain = plan.is_plain
+        else:
+            refusal = self._parse(attempt)
             if refusal is not None:
                 return self._refuse(attempt, refusal)
         # 3. Replay by id
@@ -72,7 +77,7 @@ class Pipeline:
             attempt.key = key
             known = session.replays.get(key) or session.calls_by_id.get(key)
             if known is not None:
-                answer = await self._again(attempt, known)
+                answer = await self._again(attempt, known if isinstance(known, Entry) else Entry.of_plain(known))
                 if answer is not None:
                     return answer
         # 4. Session, 5. mode, 6. availability
@@ -90,32 +95,39 @@ class Pipeline:
             return await self.core.writing.call(attempt, needs_person)
         if key is None:
             attempt.key = key = hash_key(plan.tool_id, attempt.args, turn.number)
-            known = session.replays.get(key)
-            if known is not None and not known.retryable:
-                return await self._again_by_hash(attempt, known)
+            met = session.replays.get(key)
+            if met is not None:
+                met = met if isinstance(met, Entry) else Entry.of_plain(met)
+                if not met.retryable:
+                    return await self._again_by_hash(attempt, met)
         # 10. Rate limit, 11. loop, 12. budget
         for gate in plan.late:
             refusal = gate(attempt)
             if refusal is not None:
                 return self._refuse(attempt, refusal)
-        self.charged(attempt)
+        if plan.rate_limit is not None:
+            self.charged(attempt)
+        session.dirty = True
         # 15. Run (13 and 14 are for writing and held calls)
         context = Context(attempt, self.core.capabilities, key)
-        first = self.core.runner.start(attempt, context)
-        done, returned = first
+        first = done, returned = self.core.runner.start(attempt, context)
         raw = plain_result(returned, plan) if done else None
         if raw is None or attempt.intents is not None:
             return await self._run_and_settle(attempt, context, first)
         # 16. Settle, for the many calls whose handler has nothing to wait for and returns nothing unusual
         answer = self.finished(attempt, True, returned["data"], None, (), None, raw)
-        self.remember(attempt, Entry(plan.tool_id, attempt.raw_digest, (answer, raw)))
+        replays = session.replays
+        replays[key] = (plan.tool_id, attempt.raw_digest, answer[4], raw)
+        if len(replays) > replays.most:
+            replays.drop_oldest()
         return answer
 
     async def _run_and_settle(self, attempt: Attempt, context: Context, first: Started) -> ToolResponse:
         """Steps 15 and 16 for a handler that waits, fails, or returns more than data."""
         replays, key = attempt.session.replays, attempt.key
-        entry = Entry(attempt.plan.tool_id, attempt.raw_digest)
-        self.remember(attempt, entry)
+        entry = replays[key] = Entry(attempt.plan.tool_id, attempt.raw_digest)
+        if len(replays) > replays.most:
+            replays.drop_oldest()
         try:
             response, raw = await self.run(attempt, context, first)
         except BaseException:
@@ -124,13 +136,6 @@ class Pipeline:
             self._audit_cut_off(attempt)
             raise
         return self.settle(attempt, response, raw, entry)
-
-    def remember(self, attempt: Attempt, entry: Entry) -> None:
-        """The same call again is answered from this one."""
-        replays = attempt.session.replays
-        replays[attempt.key] = entry
-        if len(replays) > replays.most:
-            replays.drop_oldest()
 
     async def call_many(self, session: Session, calls: Sequence[Call]) -> list[ToolResponse]:
         """Several calls of one message: a writing call waits for all before it, and is waited for by all after it."""
@@ -160,6 +165,13 @@ class Pipeline:
         refusal = Refusal("interrupt", ErrorType.CANCELLED, message, rule="interrupt", retryable=True)
         return self._refuse_unknown(session, call, refusal, perf_counter(), free=True)
 
+    def _parse(self, attempt: Attempt) -> Refusal | None:
+        try:
+            attempt.args = parse_arguments(attempt.call.args)
+        except JsonError as error:
+            return self._mend(attempt, error)
+        return None
+
     def _mend(self, attempt: Attempt, error: JsonError) -> Refusal | None:
         """Arguments that are no JSON: mended once, where the policy allows it, or refused."""
         if attempt.session.policy.repair:
@@ -178,7 +190,9 @@ class Pipeline:
         """Steps 7 and 8: validated arguments with defaults, clamped by mode, in canonical form."""
         plan, session = attempt.plan, attempt.session
         raw = attempt.args
-        value, attempt.defaulted, violations = plan.validator.validate(raw)
+        value, defaulted, violations = plan.validator.validate(raw)
+        if defaulted:
+            attempt.defaulted = defaulted
         if violations and session.policy.repair:
             checked = validate_call(plan.tool, raw, repair=True)
             value, attempt.defaulted, violations = checked.args, checked.defaulted, list(checked.violations)
@@ -194,7 +208,7 @@ class Pipeline:
         if clamp is not None:
             value, attempt.clamped = clamp(value)
         attempt.args = value
-        attempt.canonical = text = canonical(value)
+        attempt.canonical = text = _dumps(value, None, _SORTED) if attempt.plain else canonical(value)
         attempt.loop_key = text if text.isascii() else loop_key(text)
         changed = attempt.defaulted or attempt.clamped or attempt.repaired
         attempt.raw_digest = canonical(raw) if changed else text
@@ -299,32 +313,24 @@ class Pipeline:
         meta = self.meta(attempt, duration)
         if facts:
             meta = {**facts, **meta}
-        if plan.retrieval and error is None and is_empty(data):
+        if plan.retrieval and error is None and (len(raw) < 5 or b"[]" in raw) and is_empty(data):
             attempt.turn.empties[plan.tool_id] = attempt.turn.empties.get(plan.tool_id, 0) + 1
         error_type = None if error is None else error.type.value
-        core.metrics.call(session.id, plan.tool_id, duration, error_type, len(raw))
-        core.audit_call("execution", attempt, duration, ok, error_type)
+        core.metrics.note((session.id, plan.tool_id, duration, error_type, len(raw)))
+        if plan.redact is None and not core.audit.masks:
+            core.audit.note(("execution", core.now(), call_line(attempt, duration, error_type)))
+        else:
+            core.audit_call("execution", attempt, duration, ok, error_type)
         if duration > plan.latency_budget_ms:
             core.warn_latency(attempt, duration)
         return _made(ToolResponse, (ok, data, error, intents, meta))
 
     def meta(self, attempt: Attempt, duration: float) -> dict[str, Any]:
         plan = attempt.plan
-        meta: dict[str, Any] = {
-            "toolId": plan.tool_id,
-            "toolVersion": plan.version,
-            "registryVersion": attempt.session.snapshot.version,
-            "duration": round(duration, 3),
-            "responseSchemaVersion": RESPONSE_SCHEMA_VERSION,
-        }
-        if attempt.defaulted:
-            meta["defaulted"] = list(attempt.defaulted)
-        if attempt.clamped:
-            meta["clamped"] = list(attempt.clamped)
-        if attempt.repaired:
-            meta["repaired"] = True
-        if plan.unvalidated:
-            meta["unvalidated"] = True
+        meta: dict[str, Any] = plan.meta.copy()
+        meta["duration"] = int(duration * 1000) / 1000
+        if attempt.defaulted or attempt.clamped or attempt.repaired or plan.unvalidated:
+            _tell_changes(attempt, meta)
         limits = attempt.session.limits
         if limits.retrieval_calls is not None or limits.total_calls is not None:
             meta["budget"] = budget.left(attempt)
@@ -425,6 +431,17 @@ class Pipeline:
 
 
 _COUNTED = frozenset({"find", "parse", "replay", "session", "mode", "availability", "validate"})
+
+
+def _tell_changes(attempt: Attempt, meta: dict[str, Any]) -> None:
+    if attempt.defaulted:
+        meta["defaulted"] = list(attempt.defaulted)
+    if attempt.clamped:
+        meta["clamped"] = list(attempt.clamped)
+    if attempt.repaired:
+        meta["repaired"] = True
+    if attempt.plan.unvalidated:
+        meta["unvalidated"] = True
 
 
 def failure_from(refusal: Refusal) -> ToolFailure:

@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import orjson
+
 from handrail.contract.definition import ToolDefinition
+from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION
 from handrail.contract.errors import RegistryError
 from handrail.contract.store import Effects
 from handrail.registry.snapshot import LoadedTool, Snapshot
@@ -39,13 +42,16 @@ class ToolPlan:
         "early",
         "effects",
         "facts",
+        "is_plain",
         "late",
         "latency_budget_ms",
         "may_ask",
+        "meta",
         "most_bytes",
         "rate_limit",
         "redact",
         "retrieval",
+        "stamp",
         "start",
         "timeout",
         "tool",
@@ -56,7 +62,14 @@ class ToolPlan:
         "writes",
     )
 
-    def __init__(self, tool: LoadedTool, policy: Policy, observer: Observer, redactors: RedactorFactory) -> None:
+    def __init__(
+        self,
+        tool: LoadedTool,
+        registry_version: str,
+        policy: Policy,
+        observer: Observer,
+        redactors: RedactorFactory,
+    ) -> None:
         definition = tool.definition
         self.tool = tool
         self.definition = definition
@@ -75,6 +88,17 @@ class ToolPlan:
         self.validator = tool.validator
         # Looked at by every call, so they stand one step away instead of two.
         self.version = definition.version
+        named = {"toolId": self.tool_id, "toolVersion": self.version, "category": definition.category}
+        self.stamp = orjson.dumps(named)[1:-1]
+        """What the audit lines of its calls have in common."""
+        self.meta = {
+            "toolId": self.tool_id,
+            "toolVersion": self.version,
+            "registryVersion": registry_version,
+            "duration": 0.0,
+            "responseSchemaVersion": RESPONSE_SCHEMA_VERSION,
+        }
+        """What the envelopes of its calls have in common."""
         self.unvalidated = definition.unvalidated
         self.rate_limit = definition.rate_limit
         self.latency_budget_ms = definition.latency_budget_ms
@@ -82,7 +106,18 @@ class ToolPlan:
         self.most_bytes = min(definition.max_output_bytes or MAX_RESULT_BYTES, MAX_RESULT_BYTES)
         self.start = tool.handler.execute if _is_direct(tool) else None
         """The handler itself where it is an `async def execute(args, ctx)`; None where the runner has more to do."""
+        self.is_plain = not self.clamps and _is_plain(definition.parameters)
+        """Plain arguments that fit the schema stay plain when defaults are filled in."""
         self.may_ask = self.always_confirm or self.confirm_when is not None or definition.writes
+
+
+def _is_plain(schema: Mapping[str, Any]) -> bool:
+    members = schema.get("properties", {})
+    closed = schema.get("additionalProperties") is False and not schema.get("patternProperties")
+    defaults = [member.get("default") for member in members.values() if isinstance(member, Mapping)]
+    scalars = all(default is None or isinstance(default, (str, bool, int)) for default in defaults)
+    combined = {"allOf", "anyOf", "oneOf", "if", "$ref", "dependentSchemas"} & schema.keys()
+    return bool(closed and scalars and not combined and all(map(str.isascii, members)))
 
 
 def _is_direct(tool: LoadedTool) -> bool:
@@ -98,7 +133,9 @@ class Plans(dict[str, ToolPlan]):
 
     def __init__(self, snapshot: Snapshot, policy: Policy, observer: Observer, redactors: RedactorFactory) -> None:
         super().__init__()
-        self._make = partial(ToolPlan, policy=policy, observer=observer, redactors=redactors)
+        self._make = partial(
+            ToolPlan, registry_version=snapshot.version, policy=policy, observer=observer, redactors=redactors
+        )
         self._snapshot = snapshot
 
     def find(self, name: object) -> ToolPlan | None:

@@ -26,6 +26,11 @@ class ModePolicy:
     confirmation_seconds: int
     retries: int
 
+    @property
+    def limited(self) -> bool:
+        """Whether a turn's calls are counted against anything."""
+        return self.retrieval_calls is not None or self.total_calls is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:

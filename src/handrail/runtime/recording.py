@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from orjson import Fragment
+import orjson
 
 from handrail.contract.call import Call
-from handrail.contract.ports import AuditPort, Facts
+from handrail.contract.ports import AuditPort
 from handrail.contract.store import Hold
 from handrail.runtime.attempt import Attempt, Refusal
 from handrail.runtime.session import Session
@@ -20,6 +21,7 @@ class Recording:
 
     audit: AuditPort
     log: logging.Logger
+    now: Callable[[], float]
 
     def audit_call(
         self,
@@ -32,16 +34,6 @@ class Recording:
     ) -> None:
         session, plan, call = attempt.session, attempt.plan, attempt.call
         redact = plan.redact
-        if redact is None and attempt.canonical and duplicate_of is None:
-            # Nothing of it changes any more, so the line can be made later, off the way of the call.
-            changes = (attempt.clamped, attempt.defaulted, attempt.repaired)
-            who = (session.id, attempt.turn.number, session.connection, session.snapshot.version, session.state.mode)
-            self.audit.emit_later(
-                event,
-                _call_fields,
-                (who, plan, call, attempt.key, duration, ok, error_type, attempt.canonical, changes),
-            )
-            return
         fields = {
             "sessionId": session.id,
             "turnId": attempt.turn.number,
@@ -124,33 +116,57 @@ class Recording:
         }
 
 
-def _call_fields(facts: Facts) -> dict[str, Any]:
-    who, plan, call, key, duration, ok, error_type, args, (clamped, defaulted, repaired) = facts
-    session_id, turn, connection, version, mode = who
-    fields = {
-        "sessionId": session_id,
-        "turnId": turn,
-        "connection": connection,
-        "callId": call.call_id,
-        "idempotencyKey": key,
-        "toolId": plan.tool_id,
-        "toolVersion": plan.version,
-        "registryVersion": version,
-        "category": plan.facts.category,
+def call_line(attempt: Attempt, duration: float, error_type: str | None) -> bytes:
+    """The line of a call that ran, as a JSON object without its first brace, put together from parts that are JSON."""
+    session, key = attempt.session, attempt.key
+    _, _, call_id, provider, _ = attempt.call
+    of, stamp = attempt.turn.stamp
+    if of != (session.state.mode, provider, session.connection):
+        stamp = _stamp(attempt)
+    if type(call_id) is str and call_id.isascii() and key == "provider:" + call_id:
+        text = orjson.dumps(call_id)
+        ids = b'"callId":%b,"idempotencyKey":"provider:%b' % (text, text[1:])
+    else:
+        ids = b'"callId":%b,"idempotencyKey":%b' % (_json(call_id), _json(key))
+    how = b'"ok":true,"errorType":null' if error_type is None else b'"ok":false,"errorType":%b' % _json(error_type)
+    if attempt.defaulted or attempt.clamped or attempt.repaired:
+        how = b"%b,%b" % (how, orjson.dumps(_changes(attempt))[1:-1])
+    parts = (stamp, attempt.plan.stamp, ids, duration, how, attempt.canonical)
+    return b'%b,%b,%b,"duration":%.3f,%b,"args":%b}' % parts
+
+
+def _stamp(attempt: Attempt) -> bytes:
+    """What calls of a turn have in common, as JSON members."""
+    session, mode, provider = attempt.session, attempt.session.mode, attempt.call.provider
+    common = {
+        "sessionId": session.id,
+        "turnId": attempt.turn.number,
+        "connection": session.connection,
+        "registryVersion": session.snapshot.version,
         "mode": mode,
-        "provider": call.provider,
-        "duration": round(duration, 3),
-        "ok": ok,
-        "errorType": error_type,
-        "args": Fragment(args),
     }
-    if clamped:
-        fields["clamped"] = clamped
-    if defaulted:
-        fields["defaulted"] = defaulted
-    if repaired:
-        fields["repaired"] = True
-    return fields
+    stamp = orjson.dumps(common)[1:-1] + b',"provider":' + _json(provider)
+    attempt.turn.stamp = (mode, provider, session.connection), stamp
+    return stamp
+
+
+def _json(value: object) -> bytes:
+    """A text or null as JSON, whatever a provider made of it."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return orjson.dumps(str(value).encode(errors="replace").decode())
+
+
+def _changes(attempt: Attempt) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if attempt.clamped:
+        changes["clamped"] = attempt.clamped
+    if attempt.defaulted:
+        changes["defaulted"] = attempt.defaulted
+    if attempt.repaired:
+        changes["repaired"] = True
+    return changes
 
 
 def _refusal_fields(refusal: Refusal) -> dict[str, Any]:

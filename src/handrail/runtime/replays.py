@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
 from handrail.contract.envelope import ToolResponse
+
+Plain = tuple[str, bytes, Mapping[str, Any], bytes]
+"""A success with nothing but data: the tool, the digest of the arguments, the facts, the data as JSON."""
 
 
 class Entry:
@@ -41,12 +45,18 @@ class Entry:
         entry.ledger_key, entry.hold_id = ledger_key, hold_id
         return entry
 
+    @classmethod
+    def of_plain(cls, plain: Plain) -> Entry:
+        """A call that went as nearly all do."""
+        tool, raw_digest, meta, raw = plain
+        return cls(tool, raw_digest, (ToolResponse(True, None, None, (), meta), raw))
+
     @property
     def settled(self) -> bool:
         return self.response is not None
 
     def settle(self, response: ToolResponse, raw_data: bytes) -> None:
-        self.response = (response, raw_data)
+        self.response = (response.without_data(), raw_data)
         self.unknown = False
         self._wake()
 
@@ -80,7 +90,7 @@ class Entry:
             self._future.set_result(None)
 
 
-class Replays(dict[str, Entry]):
+class Replays(dict[str, Entry | Plain]):
     """The last results of tools that do not write. In memory only: after a restart they may run again."""
 
     __slots__ = ("most",)
@@ -95,11 +105,11 @@ class Replays(dict[str, Entry]):
 
     def drop_settled(self) -> None:
         """Give the memory back, for a session that has been idle for long. Running calls stay."""
-        for key in [key for key, entry in self.items() if entry.settled]:
+        for key in [key for key, entry in self.items() if type(entry) is not Entry or entry.settled]:
             del self[key]
 
     def drop_oldest(self) -> None:
         for key, entry in self.items():
-            if entry.settled:
+            if type(entry) is not Entry or entry.settled:
                 del self[key]
                 return

@@ -46,8 +46,8 @@ class Runner:
 
         Only the awaitable raises: the handler's own exception, or `DeadlinePassed`.
         """
+        execute = attempt.plan.start
         try:
-            execute = attempt.plan.start
             if execute is not None:
                 coroutine = execute(attempt.args, context)
             else:

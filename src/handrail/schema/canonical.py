@@ -24,8 +24,7 @@ from handrail.schema.pointer import short_pointer
 MAX_SAFE_INTEGER = 2**53 - 1
 MAX_CANONICAL_DEPTH = 128
 _SMALL = 2**53
-_FEW, _SHORT = 16, 200
-"""Fewer members than this, and texts no longer: written as JSON they are far below every limit."""
+_SHORT = 200
 _SORTED = orjson.OPT_SORT_KEYS
 
 # A container that is being copied: its source, the copy, its depth, its key in the one around it, and that one.
@@ -43,11 +42,29 @@ class Refusal:
 
 def canonical(value: object, *, max_depth: int = MAX_CANONICAL_DEPTH) -> bytes:
     """The RFC 8785 bytes of a JSON value. A value that is shared within it is written out at every place."""
-    if _is_flat(value) or _is_written_alike(value, max_depth):
+    if type(value) is dict:
+        # An object of plain texts and small integers, as most arguments are: `_is_written_alike` in short.
+        for key, item in value.items():
+            if type(key) is not str or not key.isascii():
+                break
+            kind = type(item)
+            if (
+                kind is not str
+                and kind is not bool
+                and item is not None
+                and (kind is not int or not -_SMALL < item < _SMALL)
+            ):
+                break
+        else:
+            try:
+                return orjson.dumps(value, option=_SORTED)
+            except orjson.JSONEncodeError:
+                pass  # a lone surrogate: making the copy finds its place
+    if _is_written_alike(value, max_depth):
         try:
             return orjson.dumps(value, option=_SORTED)
         except orjson.JSONEncodeError:
-            pass  # a lone surrogate: making the copy finds its place
+            pass
     return _write(plain_copy(value, max_bytes=sys.maxsize, max_depth=max_depth))
 
 
@@ -58,8 +75,6 @@ def digest(value: object) -> str:
 
 def plain_copy(root: object, *, max_bytes: int, max_depth: int) -> Any:
     """A copy of dicts, lists and JSON scalars only, made depth first: a cycle meets the limit before it can spread."""
-    if type(root) is dict and len(root) < _FEW and max_bytes >= _SHORT * _FEW * 16 and max_depth and _is_short(root):
-        return root.copy()
     branch: _Branch = ([root], [], 0, None, None)
     top, work, key = branch[1], [branch], None
     room = max_bytes + 1  # what is left if every part takes no more than the least it can, as text with its comma
@@ -182,8 +197,8 @@ def _check_exact_size(value: Any, max_bytes: int) -> None:
         raise too_large(max_bytes)
 
 
-def _is_short(value: dict[Any, Any]) -> bool:
-    """Whether it is flat, and too small for any limit."""
+def is_short(value: dict[Any, Any]) -> bool:
+    """Whether it is a flat object of short ASCII texts and safe integers, with which nothing can be wrong."""
     for key, item in value.items():
         kind = type(item)
         if type(key) is not str or len(key) > _SHORT or not key.isascii():
@@ -192,24 +207,6 @@ def _is_short(value: dict[Any, Any]) -> bool:
             if len(item) > _SHORT or not item.isascii():
                 return False
         elif kind is not bool and item is not None and (kind is not int or not -_SMALL < item < _SMALL):
-            return False
-    return True
-
-
-def _is_flat(value: object) -> bool:
-    """Whether it is an object of plain texts and small numbers, as most arguments are: `_is_written_alike` in short."""
-    if type(value) is not dict:
-        return False
-    for key, item in value.items():
-        kind = type(item)
-        if type(key) is not str or not key.isascii():
-            return False
-        if (
-            kind is not str
-            and kind is not bool
-            and item is not None
-            and (kind is not int or not -_SMALL < item < _SMALL)
-        ):
             return False
     return True
 

@@ -19,8 +19,8 @@ def gate_for(definition: ToolDefinition, policy: Policy) -> Gate:
     def gate(attempt: Attempt) -> Refusal | None:
         turn = attempt.turn
         key = (tool_id, attempt.loop_key)
-        seen = turn.identical.get(key, 0) + 1
-        turn.identical[key] = seen
+        identical = turn.identical
+        identical[key] = seen = identical.get(key, 0) + 1
         if turn.earlier:
             seen += turn.earlier.get(digest_of(tool_id, attempt.loop_key), 0)
         if seen >= most:
