@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
+from itertools import islice
 from typing import Any
 
 from handrail.contract.store import LedgerRow
@@ -18,6 +19,7 @@ class Turn:
 
     __slots__ = (
         "declined",
+        "digests",
         "earlier",
         "empties",
         "ended",
@@ -51,6 +53,8 @@ class Turn:
         self.refusals = 0
         self.identical: dict[tuple[str, bytes], int] = {}
         """Identical calls on this connection, replays without an id among them."""
+        self.digests: dict[tuple[str, bytes], str] = {}
+        """Of identical calls, each worked out once: every claim carries them to the store."""
         self.replayed: dict[tuple[str, bytes], int] = {}
         """Those among them that were replays."""
         self.earlier: dict[str, int] = {}
@@ -105,9 +109,12 @@ class Turn:
 
     def _digests(self) -> dict[str, int]:
         digests = dict(self.earlier)
-        for key, count in list(self.identical.items())[-_MOST_DIGESTS:]:
-            digest = digest_of(*key)
-            digests[digest] = digests.get(digest, 0) + count - self.replayed.get(key, 0)
+        known = self.digests
+        for key in islice(reversed(self.identical), _MOST_DIGESTS):
+            digest = known.get(key)
+            if digest is None:
+                digest = known[key] = digest_of(*key)
+            digests[digest] = digests.get(digest, 0) + self.identical[key] - self.replayed.get(key, 0)
         return digests
 
 

@@ -58,7 +58,7 @@ _FINISH_TRIES = 6
 class Writing:
     """The writing half of the pipeline."""
 
-    __slots__ = ("claims", "core", "doubtful", "tasks", "unfinished")
+    __slots__ = ("_audited", "claims", "core", "doubtful", "tasks", "unfinished")
 
     def __init__(self, core: RuntimeCore) -> None:
         self.core = core
@@ -69,6 +69,7 @@ class Writing:
         self.unfinished: dict[str, Finish] = {}
         """Outcomes that could not be stored; the housekeeper tries again."""
         self.tasks: set[asyncio.Task[Any]] = set()
+        self._audited = False
 
     async def call(self, attempt: Attempt, needs_person: bool) -> ToolResponse:
         """Steps 9 to 16 for a writing or held call."""
@@ -406,8 +407,15 @@ class Writing:
         return Alias(call_id=attempt.key, tool=attempt.plan.tool_id, raw_digest=raw, ledger_key=key, hold_id=hold_id)
 
     def _can_be_audited(self) -> bool:
-        self.core.audit.flush()
+        """Whether lines can be written: tried now, once for all calls of one round of the loop."""
+        if not self._audited:
+            self._audited = True
+            asyncio.get_running_loop().call_soon(self._audit_again)
+            self.core.audit.flush()
         return self.core.audit.healthy
+
+    def _audit_again(self) -> None:
+        self._audited = False
 
     def unavailable(self, attempt: Attempt, error: StoreUnavailable) -> ToolResponse:
         return self.core.pipeline.refuse(attempt, _not_recorded(attempt, str(error)), free=True)

@@ -62,6 +62,8 @@ class SqliteStore(StatementStore):
             if self._users or self._writer is None or self._reader is None:
                 return
             writer, reader, self._writer, self._reader = self._writer, self._reader, None, None
+            for worker in (writer, reader):
+                worker.hand_over(asyncio.get_running_loop())
             await asyncio.to_thread(self._close_file, writer, reader)
 
     async def register_owner(self, owner: str) -> None:
@@ -85,8 +87,12 @@ class SqliteStore(StatementStore):
         try:
             db.execute("BEGIN IMMEDIATE")
             self._check_file()
-            for job in batch:
-                self._carry_out(db, job)
+            if not self._all_went_well(db, batch):
+                # Again from the start, each on its own, so that one that fails undoes nothing but itself.
+                db.execute("ROLLBACK")
+                db.execute("BEGIN IMMEDIATE")
+                for job in batch:
+                    self._carry_out(db, job)
             db.execute("COMMIT")
         except (sqlite3.Error, StoreUnavailable) as error:
             for job in batch:
@@ -94,6 +100,17 @@ class SqliteStore(StatementStore):
                 job.error = self._failure(error)
         finally:
             self._roll_back(db)
+
+    def _all_went_well(self, db: sqlite3.Connection, batch: Sequence[Job]) -> bool:
+        """Carry everything out without savepoints, which cost as much as a statement each. Nearly always nothing fails."""
+        try:
+            for job in batch:
+                job.outcome = job.request(Transaction(db, self._clock(), self._owners.alive))
+        except Exception:  # whatever it is, it comes again where it is looked at
+            if not db.in_transaction:
+                raise
+            return False
+        return True
 
     def _carry_out(self, db: sqlite3.Connection, job: Job) -> None:
         """One request of a batch: if it fails, it undoes what it did and nothing else."""
@@ -183,7 +200,14 @@ class SqliteStore(StatementStore):
             time.sleep(0.02)
 
     def _open_writer(self) -> sqlite3.Connection:
-        db = self._connect("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "PRAGMA foreign_keys = ON")
+        # A checkpoint waits for the disk twice more than a commit does, so a busy store makes few of them.
+        db = self._connect(
+            "PRAGMA journal_mode = WAL",
+            "PRAGMA synchronous = FULL",
+            "PRAGMA foreign_keys = ON",
+            "PRAGMA wal_autocheckpoint = 8000",
+            "PRAGMA cache_size = -16000",
+        )
         try:
             migrate(db, self._path.name, self._clock())
         except BaseException:

@@ -13,7 +13,7 @@ from handrail.contract.store import StoreUnavailable
 
 T = TypeVar("T")
 _LARGEST_BATCH = 512
-"""Bounds how long the first of a batch waits for the last, and what one failed commit takes with it."""
+"""From here on no more is added: it bounds how long the first waits for the last, and what one failed commit takes with it."""
 
 
 class Job:
@@ -34,15 +34,29 @@ class Worker:
 
     def __init__(self, name: str, carry_out: Callable[[Sequence[Job]], None]) -> None:
         self._carry_out = carry_out
-        self._waiting: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
+        self._gathered: dict[asyncio.AbstractEventLoop, list[Job]] = {}
         # A daemon: a process that ends without `close()` ends, and loses only what nobody was told is stored.
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, request: Callable[..., T]) -> asyncio.Future[T]:
-        job = Job(request, asyncio.get_running_loop())
-        self._waiting.put(job)
+        """Ask for something. Everything that is asked for in one round of the loop is handed over, and carried out, together:
+        handed over one by one, the first would have a commit for itself while all others wait for the next."""
+        loop = asyncio.get_running_loop()
+        job = Job(request, loop)
+        gathered = self._gathered.get(loop)
+        if gathered is None:
+            gathered = self._gathered[loop] = []
+            loop.call_soon(self.hand_over, loop)
+        gathered.append(job)
         return job.future
+
+    def hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give the thread what this loop has asked for."""
+        jobs = self._gathered.pop(loop, None)
+        if jobs:
+            self._waiting.put(jobs)
 
     def stop(self) -> None:
         """Carry out what waits, then end. Blocks."""
@@ -64,13 +78,13 @@ class Worker:
 
     def _next_batch(self) -> tuple[list[Job], bool]:
         batch: list[Job] = []
-        job = self._waiting.get()
-        while job is not None:
-            batch.append(job)
-            if len(batch) == _LARGEST_BATCH:
+        jobs = self._waiting.get()
+        while jobs is not None:
+            batch += jobs
+            if len(batch) >= _LARGEST_BATCH:
                 return batch, True
             try:
-                job = self._waiting.get_nowait()
+                jobs = self._waiting.get_nowait()
             except queue.Empty:
                 return batch, True
         return batch, False

@@ -196,7 +196,7 @@ def _remember(tx: Transaction, claim: Claim) -> None:
     """Only what was claimed: a call that met another's outcome may yet take the next ordinal under this id."""
     if claim.alias is not None:
         alias = replace(claim.alias, ledger_key=claim.key, hold_id=claim.hold_id or claim.alias.hold_id)
-        sessions.add_alias(tx, claim.session_id, alias)
+        sessions.put_alias(tx, claim.session_id, alias)
 
 
 def _save_counters(tx: Transaction, claim: Claim) -> None:

@@ -98,13 +98,17 @@ def alias_of(tx: Transaction, session_id: str, call_id: str) -> Alias | None:
 
 def add_alias(tx: Transaction, session_id: str, alias: Alias) -> Alias:
     """A call id stands for its first meaning for ever; a held call's id is given its ledger key when it is claimed."""
+    put_alias(tx, session_id, alias)
+    return alias_of(tx, session_id, alias.call_id) or alias
+
+
+def put_alias(tx: Transaction, session_id: str, alias: Alias) -> None:
     tx.db.execute(
         """INSERT INTO alias VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE
            SET ledger_key = excluded.ledger_key, hold_id = coalesce(excluded.hold_id, hold_id)
            WHERE ledger_key IS NULL AND tool = excluded.tool AND raw_digest = excluded.raw_digest""",
         (session_id, alias.call_id, alias.tool, alias.raw_digest, alias.ledger_key, alias.hold_id),
     )
-    return alias_of(tx, session_id, alias.call_id) or alias
 
 
 def _alias(row: Sequence[Any]) -> Alias:
