@@ -153,3 +153,32 @@ def test_no_file_gets_more_than_a_config_error(tmp_path_factory, lines, noise):
         except ConfigError as error:
             outcome = str(error)
         assert isinstance(outcome, Settings) or outcome
+
+
+def test_the_environment_overrides_the_policy(tmp_path):
+    write(tmp_path, "[policy]\nrefusals = 7\n[policy.voice]\ntotal_calls = 5\nretrieval_calls = 4\n")
+    environment = {
+        "HANDRAIL_POLICY_REFUSALS": "9",
+        "HANDRAIL_POLICY_REPAIR": "true",
+        "HANDRAIL_POLICY_OBSERVE": "loop, rate",
+        "HANDRAIL_POLICY_APPROVER_WAIT_SECONDS": "0.5",
+        "HANDRAIL_POLICY_VOICE_TOTAL_CALLS": "6",
+    }
+    policy = load_settings(tmp_path, environment).policy
+    assert (policy.refusals, policy.repair, policy.approver_wait_seconds) == (9, True, 0.5)
+    assert policy.observe == {"loop", "rate"}
+    assert (policy.voice.total_calls, policy.voice.retrieval_calls) == (6, 4)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "says"),
+    [
+        ("HANDRAIL_POLICY_REFUSALS", "many", '"refusals" in a policy must be a whole number'),
+        ("HANDRAIL_POLICY_REPAIR", "perhaps", "true or false"),
+        ("HANDRAIL_POLICY_VOICE_TOTAL_CALLS", "x", '"total_calls" of policy "voice" must be a number'),
+        ("HANDRAIL_POLICY_OBSERVE", "ledger", "cannot be set to observe"),
+    ],
+)
+def test_a_policy_in_the_environment_that_cannot_be_is_one_sentence(tmp_path, variable, text, says):
+    with pytest.raises(ConfigError, match=says):
+        load_settings(tmp_path, {variable: text})

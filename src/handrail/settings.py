@@ -1,6 +1,7 @@
 """Settings: `handrail.toml`, overridden by `HANDRAIL_*`, checked key by key. Unknown keys and wrong types are named.
 
-`HANDRAIL_TOOLS_DIRECTORY=x` overrides `directory` in `[tools]`, and so on for every key.
+`HANDRAIL_TOOLS_DIRECTORY=x` overrides `directory` in `[tools]`, and so on for every key;
+`HANDRAIL_POLICY_VOICE_TOTAL_CALLS=4` overrides `total_calls` in `[policy.voice]`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from handrail.contract.errors import ConfigError
-from handrail.runtime.policy import Policy
+from handrail.runtime.policy import ModePolicy, Policy
 
 FILE = "handrail.toml"
+SECRET = "HANDRAIL_SECRET_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,12 +27,41 @@ class Settings:
     project: Path
     tools_directory: str = "tools"
     tools_modules: tuple[str, ...] = ()
+    tools_reference: tuple[str, ...] = ()
+    """Reference tools of Handrail that are built in as well, by id; `*` means all."""
     tools_artifact: str = ""
     """Where the artifact lies; empty means `tool_registry.json` beside the tools directory."""
     registry_validators: str = "lazy"
     store_url: str = "sqlite:///handrail.db"
     audit_directory: str = "audit"
+    calendar_path: str = "calendar.db"
+    calendar_names: tuple[str, ...] = ("primary",)
+    """Every tenant's calendars; `primary` is always among them."""
+    calendar_time_zone: str = "UTC"
+    """The zone of whole days, of times without a zone, and of the times that people are shown."""
+    calendar_meeting_url: str = "https://meet.jit.si"
+    """The Jitsi server on which meeting rooms are."""
+    images_directory: str = "images"
+    """Where drawn images are kept."""
+    images_font: str = ""
+    """A TrueType or OpenType file for draft cards; empty means the small one that comes with the drawing library."""
+    images_paid: bool = False
+    """Whether images cost money: then a person approves each (`session.paid_images` in conditions)."""
+    kb_path: str = "kb.db"
+    """The file of the knowledge base."""
+    kb_embeddings: str = "auto"
+    """What finds by meaning: MiniLM where it is installed (`auto`), nothing, MiniLM or nothing else, or Ollama."""
+    kb_namespaces: tuple[str, ...] = ("studio", "public")
+    """What everybody may read."""
+    kb_user_namespaces: tuple[str, ...] = ("studio", "public", "personal")
+    """What a user who is signed in may read; personal records are only ever their owner's."""
+    kb_starter: bool = True
+    """Whether a new knowledge base begins with Handrail's own pages."""
+    models_directory: str = ""
+    """Where installed models live; empty means `handrail/models` in the user's cache folder."""
     policy: Policy = field(default_factory=Policy)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """`HANDRAIL_SECRET_<NAME>`, by name in lower case. Only from the environment: a file of settings is committed."""
 
     @property
     def tools_path(self) -> Path:
@@ -43,8 +74,8 @@ class Settings:
         )
 
 
-_CHOICES = {"registry_validators": ("eager", "lazy")}
-_KEYS = {field.name: field for field in fields(Settings) if field.name not in ("project", "policy")}
+_CHOICES = {"registry_validators": ("eager", "lazy"), "kb_embeddings": ("auto", "none", "minilm", "ollama")}
+_KEYS = {field.name: field for field in fields(Settings) if field.name not in ("project", "policy", "secrets")}
 _DEFAULTS = {name: field.default for name, field in _KEYS.items()}
 
 
@@ -67,12 +98,48 @@ def load_settings(project: Path, environment: Mapping[str, str]) -> Settings:
         values.update(_flatten(document))
     if not isinstance(policy, Mapping):
         raise ConfigError(f"[policy] in {FILE} must be a table.")
+    policy = _policy_from(environment, policy)
     for name in _KEYS:
         text = environment.get(f"HANDRAIL_{name.upper()}")
         if text is not None:
             values[name] = _from_text(name, text)
     checked = {name: _checked(name, value) for name, value in values.items()}
-    return Settings(project=project, policy=Policy.from_dict(policy), **checked)
+    return Settings(project=project, policy=Policy.from_dict(policy), secrets=_secrets(environment), **checked)
+
+
+def _secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    named = ((name.removeprefix(SECRET), value) for name, value in environment.items() if name.startswith(SECRET))
+    return {name.lower(): value for name, value in named if name}
+
+
+def _policy_from(environment: Mapping[str, str], policy: Mapping[str, Any]) -> dict[str, Any]:
+    """The policy with what `HANDRAIL_POLICY_<KEY>` and `HANDRAIL_POLICY_<MODE>_<KEY>` override."""
+    changed: dict[str, Any] = dict(policy)
+    for item in fields(Policy):
+        default = item.default
+        variable = f"HANDRAIL_POLICY_{item.name.upper()}"
+        if isinstance(default, ModePolicy):
+            given = {part.name: environment.get(f"{variable}_{part.name.upper()}") for part in fields(ModePolicy)}
+            numbers = {name: _number(text) for name, text in given.items() if text is not None}
+            table = changed.get(item.name, {})
+            if numbers and isinstance(table, Mapping):
+                changed[item.name] = {**table, **numbers}
+        elif (text := environment.get(variable)) is not None:
+            if isinstance(default, bool):
+                changed[item.name] = {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+            elif isinstance(default, (int, float)):
+                changed[item.name] = _number(text)
+            else:
+                changed[item.name] = [part.strip() for part in text.split(",") if part.strip()]
+    return changed
+
+
+def _number(text: str) -> int | float | str:
+    """A number; or the text itself, for the policy's own check to complain about."""
+    try:
+        return int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        return text
 
 
 def _read(path: Path) -> Mapping[str, Any]:

@@ -274,6 +274,7 @@ def test_a_store_serves_one_event_loop_after_another(path: Path) -> None:
 
 
 # Migrations
+ALL_VERSIONS = [(step.version, step.name) for step in MIGRATIONS]
 
 
 def versions(path: Path) -> list[tuple[Any, ...]]:
@@ -289,12 +290,14 @@ async def test_an_older_file_is_brought_forward_and_keeps_its_content(
     old = await with_session(path)
     await old.claim(claim())
     await old.close()
-    added = Migration(2, "notes", ("ALTER TABLE session ADD COLUMN note TEXT", "CREATE TABLE extra (x)"))
+    added = Migration(
+        len(MIGRATIONS) + 1, "notes", ("ALTER TABLE session ADD COLUMN note TEXT", "CREATE TABLE extra (x)")
+    )
     monkeypatch.setattr(sqlite, "migrate", lambda db, name, now: migrate(db, name, now, (*MIGRATIONS, added)))
     store = await opened(path)
     assert (await store.claim(claim(owner="o2"))).verdict is ClaimVerdict.RUNNING
     await store.close()
-    assert versions(path) == [(1, MIGRATIONS[0].name), (2, "notes")]
+    assert versions(path) == [*ALL_VERSIONS, (added.version, "notes")]
 
 
 async def test_a_file_of_which_only_the_table_of_versions_was_made_is_completed(path: Path) -> None:
@@ -303,16 +306,16 @@ async def test_a_file_of_which_only_the_table_of_versions_was_made_is_completed(
     db.close()
     store = await with_session(path)
     await store.close()
-    assert versions(path) == [(1, MIGRATIONS[0].name)]
+    assert versions(path) == ALL_VERSIONS
 
 
 async def test_a_step_that_fails_leaves_the_version_before(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await (await with_session(path)).close()
-    broken = Migration(2, "broken", ("CREATE TABLE half (x)", "CREATE TABLE session (again)"))
+    broken = Migration(len(MIGRATIONS) + 1, "broken", ("CREATE TABLE half (x)", "CREATE TABLE session (again)"))
     monkeypatch.setattr(sqlite, "migrate", lambda db, name, now: migrate(db, name, now, (*MIGRATIONS, broken)))
     with pytest.raises(StoreUnavailable):
         await SqliteStore(path).open()
-    assert versions(path) == [(1, MIGRATIONS[0].name)]
+    assert versions(path) == ALL_VERSIONS
     monkeypatch.undo()
     store = await opened(path)
     assert await store.load_session("s1") == session()
@@ -341,7 +344,8 @@ async def test_a_newer_file_is_refused_in_one_sentence_and_left_as_it_is(path: P
     with sqlite3.connect(path) as db:
         db.execute("INSERT INTO handrail_migration VALUES (99, 'from the future', 0)")
     db.close()
-    assert "newer Handrail (its tables have version 99; this one knows 1)" in await refusal(path, UsageError)
+    told = f"newer Handrail (its tables have version 99; this one knows {len(MIGRATIONS)})"
+    assert told in await refusal(path, UsageError)
     assert versions(path)[-1] == (99, "from the future")
 
 

@@ -61,6 +61,8 @@ class SessionRecord:
     """Budget and loop counters of the current turn, written behind."""
     owner: str = ""
     """The process that has the connection."""
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    """What the session's policy changes in that of its host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +259,10 @@ class Store(Protocol):
     async def load_session(self, session_id: str) -> SessionRecord | None: ...
     async def connect(self, session_id: str, *, registry_version: str, owner: str) -> int:
         """The next connection number of the session, which makes all older ones stale."""
+        ...
+
+    async def connections(self, session_ids: Sequence[str]) -> dict[str, int]:
+        """The current connection numbers of these sessions."""
         ...
 
     async def begin_turn(self, session_id: str, *, connection: int, input_id: str | None) -> TurnStart:

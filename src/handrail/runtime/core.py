@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from handrail.contract.definition import Mode
 from handrail.contract.envelope import ToolResponse
-from handrail.contract.errors import UsageError
+from handrail.contract.errors import ConfigError, UsageError
 from handrail.contract.intents import Intent
 from handrail.contract.ports import AuditPort, Clock, MetricsPort
 from handrail.contract.store import Alias, Block, Hold, HoldState, SessionRecord, Store, StoreUnavailable
@@ -85,7 +85,7 @@ class RuntimeCore(Recording):
         self.housekeeper = Housekeeper(self)
         self.sessions: dict[str, Session] = {}
         self._redactors = redactors
-        self._plans: dict[tuple[str, int], Plans] = {}
+        self._plans: dict[tuple[str, tuple[str, ...]], Plans] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._housekeeper: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
@@ -202,6 +202,7 @@ class RuntimeCore(Recording):
                 attributes=session.attributes,
                 registry_version=snapshot.version,
                 owner=self.owner,
+                policy=rules.changes_from(self.policy),
             )
         )
         self.sessions[session.id] = session
@@ -231,7 +232,10 @@ class RuntimeCore(Recording):
         if old is not None and old.connection != connection - 1:
             old.is_stale = True  # the session was resumed elsewhere since: what this process knows of it is old
             old = None
-        rules = old.policy if policy is None and old is not None else self._session_policy(policy)
+        if policy is not None:
+            rules = self._session_policy(policy)
+        else:
+            rules = old.policy if old is not None else self._policy_of(record)
         session = self._from_record(record, token, snapshot, rules, connection)
         if old is not None:
             old.is_stale = True
@@ -255,7 +259,8 @@ class RuntimeCore(Recording):
         record = await self._authentic(session_id, token)
         session = self.sessions.get(session_id)
         if session is None:
-            session = self._from_record(record, token, self.registry.snapshot(), self.policy, record.connection)
+            rules = self._policy_of(record)
+            session = self._from_record(record, token, self.registry.snapshot(), rules, record.connection)
         client = Client(self, session_id, session.events_queue)
         for hold in await self.store.holds(session_id, (HoldState.PENDING,)):
             await self.confirmations.announce_again(session, hold)
@@ -313,7 +318,8 @@ class RuntimeCore(Recording):
         record = await self.store.load_session(session_id)
         if record is None:
             return None
-        made = self._from_record(record, "", self.registry.snapshot(), self.policy, record.connection)
+        rules = self._policy_of(record)
+        made = self._from_record(record, "", self.registry.snapshot(), rules, record.connection)
         made.enter_turn(record.turn, perf_counter()).restore(record.counters)
         return made
 
@@ -403,14 +409,26 @@ class RuntimeCore(Recording):
             return policy or self.policy
         return Policy.from_dict(policy, self.policy)
 
-    def _make(self, *, snapshot: Snapshot, policy: Policy, **facts: Any) -> Session:
-        plans = self._plans.get((snapshot.version, id(policy)))
+    def _policy_of(self, record: SessionRecord) -> Policy:
+        """The policy that a session was opened with, over this process's own."""
+        if not record.policy:
+            return self.policy
+        try:
+            return Policy.from_dict(record.policy, self.policy)
+        except ConfigError as error:
+            self.log.warning("The policy of session %s is not understood here: %s", record.session_id, error)
+            return self.policy
+
+    def _make(self, *, snapshot: Snapshot, policy: Policy, user: str | None, **facts: Any) -> Session:
+        allowed = policy.tools_of(user)
+        key = (snapshot.version, allowed)
+        plans = self._plans.get(key) if policy is self.policy else None
         if plans is None:
-            plans = Plans(snapshot, policy, self.observe, self._redactors)
+            plans = Plans(snapshot, policy, self.observe, self._redactors, allowed)
             if policy is self.policy:
-                self._plans = {key: kept for key, kept in self._plans.items() if key[0] == snapshot.version}
-                self._plans[(snapshot.version, id(policy))] = plans
-        return Session(self, snapshot=snapshot, plans=plans, policy=policy, **facts)
+                self._plans = {known: kept for known, kept in self._plans.items() if known[0] == snapshot.version}
+                self._plans[key] = plans
+        return Session(self, snapshot=snapshot, plans=plans, policy=policy, user=user, **facts)
 
     def _from_record(
         self, record: SessionRecord, token: str, snapshot: Snapshot, policy: Policy, connection: int

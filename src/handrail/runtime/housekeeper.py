@@ -16,16 +16,19 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.25
 IDLE_SECONDS = 900.0
+CONNECTION_SECONDS = 0.75
+"""So often, and a tick later at most: what another process changed reaches reads within a second."""
 
 
 class Housekeeper:
     """The housekeeper of one runtime."""
 
-    __slots__ = ("_beat", "core")
+    __slots__ = ("_beat", "_looked", "core")
 
     def __init__(self, core: RuntimeCore) -> None:
         self.core = core
         self._beat = 0.0
+        self._looked = 0.0
 
     async def work(self) -> None:
         chores: tuple[Callable[[], Awaitable[None]], ...] = (
@@ -33,6 +36,7 @@ class Housekeeper:
             self._flush,
             self.write_behind,
             self.learn,
+            self.learn_connections,
             self.core.writing.finish_the_unfinished,
             self._follow_confirmations,
             self._forget_idle,
@@ -76,6 +80,17 @@ class Housekeeper:
         await core.save_blocks()
         operating = await core.store.operating()
         core.blocks, core.switches = {**operating.blocks, **core.unsaved_blocks}, operating.switches
+
+    async def learn_connections(self) -> None:
+        """Which of the sessions in use were resumed in another process: their reads are refused here from now on."""
+        now = perf_counter()
+        if now < self._looked + CONNECTION_SECONDS:
+            return
+        since, self._looked = self._looked, now
+        used = [one for one in self.core.sessions.values() if one.last_used >= since and not one.is_stale]
+        current = await self.core.store.connections([session.id for session in used])
+        for session in used:
+            session.is_stale = session.is_stale or current.get(session.id, session.connection) > session.connection
 
     async def renew(self) -> None:
         core = self.core

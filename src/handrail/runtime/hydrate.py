@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
@@ -155,7 +155,7 @@ def _attempt(call: Call, snapshot: Snapshot, repair: bool) -> HydrationResult:
     origin = {"provider_tool_id": call.call_id or "", "provider": call.provider, "original_raw_args": call.args}
     tool = snapshot.get(call.name) if isinstance(call.name, str) else None
     if tool is None:
-        return _failed(origin, HydrationFault("instantiate", unknown_tool(call.name, snapshot)))
+        return _failed(origin, HydrationFault("instantiate", unknown_tool(call.name, snapshot.tools)))
     try:
         parsed = parse_call(call.args, repair=repair)
     except JsonError as error:
@@ -190,12 +190,12 @@ def instantiate(tool: LoadedTool, args: Mapping[str, Any]) -> ToolComponent:
     return _stand_in(tool)(args)
 
 
-def unknown_tool(name: object, snapshot: Snapshot) -> str:
-    """The sentence for a name that no tool has."""
+def unknown_tool(name: object, known: Iterable[str]) -> str:
+    """The sentence for a name that no tool has, with the nearest that one has."""
     if not isinstance(name, str) or not name:
         return "The call names no tool."
     start = name[:64].encode(errors="replace").decode()  # no tool's name is longer, and half a surrogate is no text
-    near = get_close_matches(start, snapshot.tools, n=1)
+    near = get_close_matches(start, known, n=1)
     return f'There is no tool "{start}"' + (f'; did you mean "{near[0]}"?' if near else ".")
 
 

@@ -57,7 +57,7 @@ class Pipeline:
         plan = (session.plans.get(name) if type(name) is str else None) or session.plans.find(name)
         started = perf_counter()  # a tool's first call loads it, which is not the tool's own time
         if plan is None:
-            message = unknown_tool(name, session.snapshot)
+            message = unknown_tool(name, session.plans.names())
             return self._refuse_unknown(
                 session, call, Refusal("find", ErrorType.NOT_FOUND, message, rule="name", value=name), started
             )
@@ -321,8 +321,9 @@ class Pipeline:
             core.audit.note(("execution", core.now(), call_line(attempt, duration, error_type)))
         else:
             core.audit_call("execution", attempt, duration, ok, error_type)
-        if duration > plan.latency_budget_ms:
-            core.warn_latency(attempt, duration)
+        soft = plan.latency_budget_ms
+        if duration > soft or (plan.retrieval and duration > session.limits.retrieval_ms):
+            meta["slow"] = core.warn_latency(attempt, duration)
         return _made(ToolResponse, (ok, data, error, intents, meta))
 
     def meta(self, attempt: Attempt, duration: float) -> dict[str, Any]:

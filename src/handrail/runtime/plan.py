@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from fnmatch import translate
 from functools import partial
 from typing import Any
 
@@ -129,10 +131,18 @@ def _is_direct(tool: LoadedTool) -> bool:
 
 
 class Plans(dict[str, ToolPlan]):
-    """The plans of a snapshot, each made when its tool is first called."""
+    """The plans of the tools of a snapshot that some users may use, each made when its tool is first called."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, observer: Observer, redactors: RedactorFactory) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        policy: Policy,
+        observer: Observer,
+        redactors: RedactorFactory,
+        allowed: tuple[str, ...] = ("*",),
+    ) -> None:
         super().__init__()
+        self._allowed = None if "*" in allowed else re.compile("|".join(map(translate, allowed)) or r"(?!)")
         self._make = partial(
             ToolPlan, registry_version=snapshot.version, policy=policy, observer=observer, redactors=redactors
         )
@@ -143,10 +153,18 @@ class Plans(dict[str, ToolPlan]):
         if plan is not None:
             return plan
         tool = self._snapshot.get(name) if isinstance(name, str) else None
-        if tool is None:
+        if tool is None or not self.allows(tool.tool_id):
             return None
         plan = self[tool.tool_id] = self._make(tool)
         return plan
+
+    def allows(self, tool_id: str) -> bool:
+        """Whether these users may use the tool; for all others it does not exist."""
+        return self._allowed is None or self._allowed.match(tool_id) is not None
+
+    def names(self) -> list[str]:
+        """The tools that these users may use."""
+        return [name for name in self._snapshot.tools if self.allows(name)]
 
 
 def _compiled(modules: Any, definition: ToolDefinition, policy: Policy, observer: Observer) -> tuple[Gate, ...]:

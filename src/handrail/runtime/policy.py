@@ -26,10 +26,8 @@ class ModePolicy:
     confirmation_seconds: int
     retries: int
 
-    @property
-    def limited(self) -> bool:
-        """Whether a turn's calls are counted against anything."""
-        return self.retrieval_calls is not None or self.total_calls is not None
+
+_LISTS = ("observe", "redact", "user_tools", "anonymous_tools")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +69,10 @@ class Policy:
     repair: bool = False
     observe: frozenset[str] = frozenset()
     redact: tuple[str, ...] = ()
+    user_tools: tuple[str, ...] = ("*",)
+    """The tools that a signed-in user may use; `*` stands for any letters, as in `kb_*`."""
+    anonymous_tools: tuple[str, ...] = ("*",)
+    """The same for a user who is not signed in."""
 
     def __post_init__(self) -> None:
         strange = sorted(self.observe - set(OBSERVABLE))
@@ -92,6 +94,27 @@ class Policy:
 
     def for_mode(self, mode: str) -> ModePolicy:
         return self.voice if mode == "voice" else self.text
+
+    def tools_of(self, user: str | None) -> tuple[str, ...]:
+        """The patterns of the tools that this user may use."""
+        return self.anonymous_tools if user is None else self.user_tools
+
+    def changes_from(self, base: Policy) -> dict[str, Any]:
+        """What `from_dict` makes this policy of, over `base`: plain data that can be stored."""
+        changes: dict[str, Any] = {}
+        for item in fields(self):
+            mine, other = getattr(self, item.name), getattr(base, item.name)
+            if mine == other:
+                continue
+            if isinstance(mine, ModePolicy):
+                # 0 is how a file says "no limit"; see `_mode`.
+                names = [part.name for part in fields(mine)]
+                changes[item.name] = {
+                    name: getattr(mine, name) or 0 for name in names if getattr(mine, name) != getattr(other, name)
+                }
+            else:
+                changes[item.name] = sorted(mine) if isinstance(mine, frozenset) else mine
+        return changes
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], base: Policy | None = None) -> Policy:
@@ -126,7 +149,7 @@ def _mode(name: str, value: Any, start: ModePolicy) -> ModePolicy:
 
 
 def _plain(name: str, value: Any) -> Any:
-    if name not in ("observe", "redact"):
+    if name not in _LISTS:
         return value
     if not isinstance(value, (list, tuple, set, frozenset)) or not all(isinstance(item, str) for item in value):
         raise ConfigError(f'"{name}" in a policy must be a list of names; {value!r} is not.')
@@ -146,7 +169,7 @@ def _check(name: str, value: Any, default: Any) -> None:
             isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf"),
             "a number of seconds",
         )
-    elif name == "redact":
+    elif name in _LISTS and name != "observe":
         good, wanted = all(isinstance(item, str) for item in value), "a list of names"
     else:
         return

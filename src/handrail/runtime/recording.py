@@ -102,9 +102,14 @@ class Recording:
         """A gate that only observes: what it would have refused is written down, and the call passes."""
         self.audit_refusal(attempt, refusal, (perf_counter() - attempt.started) * 1000, event="would_refuse")
 
-    def warn_latency(self, attempt: Attempt, duration: float) -> None:
-        limit = attempt.plan.definition.latency_budget_ms
-        self.log.warning("%s took %.0f ms; its budget is %d ms", attempt.plan.tool_id, duration, limit)
+    def warn_latency(self, attempt: Attempt, duration: float) -> dict[str, int]:
+        """A call took longer than its soft budget: logged, and told to the model as this."""
+        plan = attempt.plan
+        limit = plan.latency_budget_ms
+        if plan.retrieval:
+            limit = min(limit, attempt.session.limits.retrieval_ms)
+        self.log.warning("%s took %.0f ms; its budget is %d ms", plan.tool_id, duration, limit)
+        return {"budgetMs": limit, "overMs": int(duration - limit)}
 
     def who(self, session: Session) -> dict[str, Any]:
         return {

@@ -63,6 +63,9 @@ class StatementStore(ABC):
             partial(sessions.connect, session_id=session_id, registry_version=registry_version, owner=owner)
         )
 
+    async def connections(self, session_ids: Sequence[str]) -> dict[str, int]:
+        return await self._read(partial(sessions.connections, session_ids=session_ids)) if session_ids else {}
+
     async def begin_turn(self, session_id: str, *, connection: int, input_id: str | None) -> TurnStart:
         return await self._write(
             partial(sessions.begin_turn, session_id=session_id, connection=connection, input_id=input_id)

@@ -68,7 +68,10 @@ _TABLES = (
         PRIMARY KEY (scope, window_start)) WITHOUT ROWID""",
 )
 
-MIGRATIONS = (Migration(1, "sessions, ledger, confirmations, operating", _TABLES),)
+MIGRATIONS = (
+    Migration(1, "sessions, ledger, confirmations, operating", _TABLES),
+    Migration(2, "policies of sessions", ("ALTER TABLE session ADD COLUMN policy TEXT NOT NULL DEFAULT '{}'",)),
+)
 
 
 def migrate(db: sqlite3.Connection, name: str, now: int, migrations: Sequence[Migration] = MIGRATIONS) -> None:

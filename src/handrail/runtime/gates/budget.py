@@ -40,15 +40,15 @@ def give_back(attempt: Attempt) -> None:
         attempt.turn.retrieval_used -= 1
 
 
-def left(attempt: Attempt) -> dict[str, int] | None:
-    """What the model is told: the calls that are left in this turn; None where there is no limit."""
+def left(attempt: Attempt) -> dict[str, int]:
+    """What the model is told: the calls that are left in this turn, where there is a limit."""
     limits, turn = attempt.session.limits, attempt.turn
     told: dict[str, int] = {}
     if limits.retrieval_calls is not None:
         told["retrieval"] = max(0, limits.retrieval_calls - turn.retrieval_used)
     if limits.total_calls is not None:
         told["total"] = max(0, limits.total_calls - turn.total_used)
-    return told or None
+    return told
 
 
 def _spent(tool_id: str, what: str, used: int, limit: int) -> Refusal:

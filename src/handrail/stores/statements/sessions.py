@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from handrail.contract.errors import UsageError
 from handrail.contract.store import Alias, SessionRecord, TurnStart
 from handrail.stores.statements.transaction import (
@@ -17,8 +19,8 @@ from handrail.stores.statements.transaction import (
     to_json,
 )
 
-_JSON = ("attributes", "state", "counters")
-_SAVED = ("mode", "active", *_JSON)
+_JSON = ("attributes", "state", "counters", "policy")
+_SAVED = ("mode", "active", "attributes", "state", "counters")
 
 
 def create_session(tx: Transaction, record: SessionRecord) -> None:
@@ -43,6 +45,15 @@ def connect(tx: Transaction, session_id: str, registry_version: str, owner: str)
     if row is None:
         raise _no_session(session_id)
     return int(row[0])
+
+
+def connections(tx: Transaction, session_ids: Sequence[str]) -> dict[str, int]:
+    # As one JSON value, because the number of parameters of a statement is limited.
+    rows = tx.db.execute(
+        "SELECT session_id, connection FROM session WHERE session_id IN (SELECT value FROM json_each(?))",
+        (orjson.dumps(list(session_ids)).decode(),),
+    )
+    return {session_id: int(connection) for session_id, connection in rows}
 
 
 def begin_turn(tx: Transaction, session_id: str, connection: int, input_id: str | None) -> TurnStart:

@@ -65,6 +65,6 @@ def hold_values(hold: Hold) -> list[Any]:
 def session_of(row: Sequence[Any]) -> SessionRecord:
     values = dict(zip(SESSION_FIELDS, row, strict=True))
     values["active"] = bool(values["active"])
-    for name in ("attributes", "state", "counters"):
+    for name in ("attributes", "state", "counters", "policy"):
         values[name] = orjson.loads(values[name])
     return SessionRecord(**values)
