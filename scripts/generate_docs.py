@@ -33,6 +33,8 @@ DECORATED = [
     ("decorator", "error", "`@tool` stands on a class or a function and has what it needs. Reported while importing."),
     ("function-hints", "error", "Every parameter of a decorated function has a hint that JSON can carry."),
     ("module-import", "error", "Every module in `[tools] modules` can be imported."),
+    ("empty-module", "error", "Every module in `[tools] modules` has a tool."),
+    ("class-run", "error", "A class that is a tool has an `async def run`."),
 ]
 """What is found before there is a tool to judge: while its module is imported."""
 

@@ -135,7 +135,7 @@ def test_the_three_ways_build_to_the_same_entry(tmp_path):
     (tmp_path / "as_a_class.py").write_text(
         f"import handrail\nfrom {__name__} import POLICY, SCHEMA, GUIDE\n"
         "@handrail.tool(parameters=SCHEMA['parameters'], description='Search the notes.', guide=GUIDE, **POLICY)\n"
-        "class Look: ...\n"
+        "class Look:\n    async def run(self, params=None): ...\n"
     )
 
     def entry(tools, *modules):

@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from handrail.authoring.decorator import definition_of, guide_of
+from handrail.authoring.decorator import ToolComponent, definition_of, guide_of
 from handrail.authoring.source import ModuleTool, ToolSource
 from handrail.contract.errors import DefinitionError
 
@@ -124,11 +124,25 @@ def _read_module(name: str) -> Iterator[ToolSource | BrokenModule]:
         yield BrokenModule(name, file, _line_in(error, name), f'Module "{name}" cannot be imported: {reason}.')
         return
     seen: set[int] = set()
+    if not any(_is_tool(value, name) for value in vars(module).values()):
+        yield BrokenModule(
+            name,
+            file,
+            None,
+            f'Module "{name}" has no tool.',
+            "empty-module",
+            "Put `@tool` on one, or take it off the list.",
+        )
     for attribute, value in sorted(vars(module).items()):
         definition = definition_of(value)
-        if definition is None or getattr(value, "__module__", None) != name or id(value) in seen:
+        if definition is None or not _is_tool(value, name) or id(value) in seen:
             continue
         seen.add(id(value))
+        if inspect.isclass(value) and not _can_run(value):
+            message = f'Tool "{definition.tool_id}": the class has no `async def run`, so there is nothing to call.'
+            fix = "Write `async def run(self, params=None)`."
+            yield BrokenModule(name, file, _first_line(value), message, "class-run", fix)
+            continue
         yield ToolSource(
             kind="class" if inspect.isclass(value) else "function",
             folder=name,
@@ -137,6 +151,16 @@ def _read_module(name: str) -> Iterator[ToolSource | BrokenModule]:
             given_guide=guide_of(value),
             module_tool=ModuleTool(name, attribute, _first_line(value)),
         )
+
+
+def _can_run(component: type) -> bool:
+    run = getattr(component, "run", None)
+    return run is not ToolComponent.run and inspect.iscoroutinefunction(run)
+
+
+def _is_tool(value: object, module: str) -> bool:
+    """Whether it is a tool of this module, and not one that it imports."""
+    return definition_of(value) is not None and getattr(value, "__module__", None) == module
 
 
 def _first_line(value: object) -> int:

@@ -10,7 +10,6 @@ import asyncio
 import hmac
 import logging
 import random  # noqa: TID251  # only spreads retries out
-import re
 import secrets
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from hashlib import sha256
@@ -22,7 +21,7 @@ from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ConfigError, UsageError
 from handrail.contract.intents import Intent
 from handrail.contract.ports import AuditPort, Clock, MetricsPort
-from handrail.contract.store import Alias, Block, Hold, HoldState, SessionRecord, Store, StoreUnavailable
+from handrail.contract.store import Block, Hold, HoldState, SessionRecord, Store, StoreUnavailable
 from handrail.registry import Registry, Snapshot
 from handrail.runtime.attempt import Attempt
 from handrail.runtime.confirm import Confirmations
@@ -33,11 +32,10 @@ from handrail.runtime.plan import Plans, RedactorFactory
 from handrail.runtime.policy import Policy
 from handrail.runtime.rates import Rates
 from handrail.runtime.recording import Recording
-from handrail.runtime.replays import Entry
+from handrail.runtime.resuming import restore
 from handrail.runtime.runner import Runner
 from handrail.runtime.session import Client, Session
 from handrail.runtime.state import StateController
-from handrail.runtime.turn import Turn
 from handrail.runtime.turns import Turns
 from handrail.runtime.writing import Writing
 from handrail.schema.condition import load_engine
@@ -246,7 +244,7 @@ class RuntimeCore(Recording):
             session.running = old.running
             session.writes = {key: entry for key, entry in old.writes.items() if not entry.settled}
         self.sessions[session_id] = session
-        await self._restore(session, record, restored_calls or (), old)
+        await restore(self, session, record, restored_calls or (), old)
         session.dirty = True
         if record.registry_version != snapshot.version:
             self.audit_session("session_repinned", session, previousVersion=record.registry_version)
@@ -456,42 +454,6 @@ class RuntimeCore(Recording):
         if record is None or not good:
             raise UsageError("There is no such session.")
         return record
-
-    async def _restore(
-        self, session: Session, record: SessionRecord, restored: Sequence[str], old: Session | None
-    ) -> None:
-        if old is not None:
-            session.turns = old.turns
-            session.turn = old.turn
-            for turn in session.turns.values():
-                turn.remembered = {}
-                turn.begin_again()
-        elif record.turn:
-            session.enter_turn(record.turn, perf_counter()).restore(record.counters)
-        aliases = await self.store.aliases(session.id)
-        for alias in aliases:
-            entry = session.writes.get(alias.ledger_key) if alias.ledger_key is not None else None
-            # What became of it is looked up when it is asked for.
-            session.calls_by_id[alias.call_id] = entry or Entry.of(
-                alias.tool, alias.raw_digest, ledger_key=alias.ledger_key, hold_id=alias.hold_id
-            )
-        if session.turn is not None:
-            await self._take_ordinals(session.turn, aliases, restored)
-        await self.confirmations.restore(session, old.holds if old is not None else {})
-
-    async def _take_ordinals(self, turn: Turn, aliases: Sequence[Alias], restored: Sequence[str]) -> None:
-        """The calls that the model still remembers have taken their ordinals in this turn."""
-        counted: set[str] = set()
-        for call_id in restored:
-            names = re.compile(rf"provider:(\d+:)?{re.escape(str(call_id))}")
-            found = [alias for alias in aliases if alias.ledger_key is not None and names.fullmatch(alias.call_id)]
-            if not found or found[-1].call_id in counted:
-                continue
-            counted.add(found[-1].call_id)
-            row = await self.store.ledger_row(found[-1].ledger_key or "")
-            if row is not None:
-                turn.take(row)
-        turn.remembered = {pair: set(taken) for pair, taken in turn.ordinals.items()}
 
     def fields_of(self, session: Session) -> dict[str, Any]:
         return {

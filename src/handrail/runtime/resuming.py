@@ -1,0 +1,55 @@
+"""A session that goes on under a new connection: what the store and this process know of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from handrail.contract.store import Alias, SessionRecord
+from handrail.runtime.replays import Entry
+from handrail.runtime.session import Session
+from handrail.runtime.turn import Turn
+
+if TYPE_CHECKING:
+    from handrail.runtime.core import RuntimeCore
+
+
+async def restore(
+    core: RuntimeCore, session: Session, record: SessionRecord, restored: Sequence[str], old: Session | None
+) -> None:
+    """Give a resumed session its turn, its calls by id and its held calls; `old` is what this process knew of it."""
+    if old is not None:
+        session.turns = old.turns
+        session.turn = old.turn
+        for turn in session.turns.values():
+            turn.remembered = {}
+            turn.begin_again()
+    elif record.turn:
+        session.enter_turn(record.turn, perf_counter()).restore(record.counters)
+    aliases = await core.store.aliases(session.id)
+    for alias in aliases:
+        entry = session.writes.get(alias.ledger_key) if alias.ledger_key is not None else None
+        # What became of it is looked up when it is asked for.
+        session.calls_by_id[alias.call_id] = entry or Entry.of(
+            alias.tool, alias.raw_digest, ledger_key=alias.ledger_key, hold_id=alias.hold_id
+        )
+    if session.turn is not None:
+        await _take_ordinals(core, session.turn, aliases, restored)
+    await core.confirmations.restore(session, old.holds if old is not None else {})
+
+
+async def _take_ordinals(core: RuntimeCore, turn: Turn, aliases: Sequence[Alias], restored: Sequence[str]) -> None:
+    """The calls that the model still remembers have taken their ordinals in this turn."""
+    counted: set[str] = set()
+    for call_id in restored:
+        names = re.compile(rf"provider:(\d+:)?{re.escape(str(call_id))}")
+        found = [alias for alias in aliases if alias.ledger_key is not None and names.fullmatch(alias.call_id)]
+        if not found or found[-1].call_id in counted:
+            continue
+        counted.add(found[-1].call_id)
+        row = await core.store.ledger_row(found[-1].ledger_key or "")
+        if row is not None:
+            turn.take(row)
+    turn.remembered = {pair: set(taken) for pair, taken in turn.ordinals.items()}
