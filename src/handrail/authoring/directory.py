@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from handrail.authoring.source import MAX_FILE_BYTES, REQUIRED_FILES, ToolSource
+from handrail.authoring.source import MAX_FILE_BYTES, REQUIRED_FILES, Origin, ToolSource
 from handrail.contract.errors import UsageError
 
 _IGNORED = ("__pycache__", ".DS_Store", "Thumbs.db")
@@ -38,17 +38,17 @@ def read_folders(root: Path) -> Iterator[ToolSource]:
         yield read_folder(root, name)
 
 
-def read_folder(root: Path, name: str) -> ToolSource:
+def read_folder(root: Path, name: str, *, origin: Origin = "project") -> ToolSource:
     """One folder as a `ToolSource`. Nothing in it is run, and no link is followed."""
     folder = root / name
     if folder.is_symlink():
-        return ToolSource(kind="directory", folder=name, links=(".",))
+        return ToolSource(kind="directory", folder=name, origin=origin, links=(".",))
     files: dict[str, bytes] = {}
     links, oversized, extras, unreadable = [], [], [], []
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
-        return ToolSource(kind="directory", folder=name, unreadable=(".",))
+        return ToolSource(kind="directory", folder=name, origin=origin, unreadable=(".",))
     for entry in entries:
         if entry.name in _IGNORED or entry.name.startswith(".") or entry.name.endswith((".pyc", "~")):
             continue
@@ -66,6 +66,7 @@ def read_folder(root: Path, name: str) -> ToolSource:
     return ToolSource(
         kind="directory",
         folder=name,
+        origin=origin,
         files=files,
         links=tuple(links),
         oversized=tuple(oversized),

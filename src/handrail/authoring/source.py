@@ -20,6 +20,7 @@ from handrail.schema.problems import find_schema_problems
 from handrail.schema.strict_json import parse_document
 
 Kind = Literal["directory", "function", "class"]
+Origin = Literal["project", "handrail"]
 
 SCHEMA_FILE = "schema.json"
 GUIDE_FILE = "guide.md"
@@ -43,6 +44,8 @@ class ToolSource:
 
     kind: Kind
     folder: str
+    origin: Origin = "project"
+    """Whose it is: the project's, or a reference tool of Handrail's own that the project takes in."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Every regular file that was read, by name; for a decorated tool its module's source."""
     links: tuple[str, ...] = ()
@@ -58,7 +61,7 @@ class ToolSource:
     def file(self, name: str) -> str:
         """The path of one of its files, as findings show it."""
         if self.kind == "directory":
-            return f"{self.folder}/{name}"
+            return f"{self.folder}/{name}" if self.origin == "project" else f"{self.origin}/tools/{self.folder}/{name}"
         return self.folder.replace(".", "/") + ".py"
 
     @property

@@ -16,6 +16,7 @@ import orjson
 
 from handrail.authoring.directory import read_folder, tool_folders
 from handrail.authoring.modules import BrokenModule, read_modules
+from handrail.authoring.reference import read_reference
 from handrail.authoring.source import ToolSource
 from handrail.build.findings import Catalogue, Finding
 from handrail.build.guide import summary_of
@@ -35,6 +36,8 @@ class BuildPlan:
     tools: Path
     artifact: Path
     modules: tuple[str, ...] = ()
+    reference: tuple[str, ...] = ()
+    """The reference tools that the project takes in; `*` means all."""
     project: Path = field(default_factory=Path.cwd)
     tools_optional: bool = False
     """Whether the tools directory may be missing: nobody named it, and the tools may all be decorated."""
@@ -109,9 +112,10 @@ def build(plan: BuildPlan, progress: Progress | None = None) -> BuildResult:
 def _collect(plan: BuildPlan) -> tuple[list[ToolSource], list[Finding]]:
     sources: list[ToolSource] = []
     findings: list[Finding] = []
-    # A project of decorated tools alone needs no tools directory; one that was named must be there.
-    if plan.tools.is_dir() or not (plan.modules and plan.tools_optional):
+    # A project without folders of its own needs no tools directory; one that was named must be there.
+    if plan.tools.is_dir() or not ((plan.modules or plan.reference) and plan.tools_optional):
         sources += [read_folder(plan.tools, name) for name in tool_folders(plan.tools)]
+    sources += read_reference(plan.reference)
     for found in read_modules(plan.modules, plan.project):
         if isinstance(found, BrokenModule):
             place = f"line {found.line}" if found.line else ""
@@ -168,6 +172,8 @@ def _entry(source: ToolSource) -> tuple[dict[str, Any], Mapping[str, Any]]:
         handler |= {"module": source.module_tool.module, "name": source.module_tool.name}
     else:
         handler |= {"folder": source.folder, "path": f"{source.folder}/handler.py"}
+        if source.origin != "project":
+            handler["origin"] = source.origin
     content = {"definition": fields, "guide": source.guide, "handler": handler, "providerSchemas": adapted}
     digest = sha256(canonical(content)).hexdigest()
     entry = {name: value for name, value in fields.items() if name != "parameters"}

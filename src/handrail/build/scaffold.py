@@ -21,6 +21,7 @@ _TOML = """\
 [tools]
 directory = "tools"   # one folder per tool
 modules = []          # Python modules with decorated tools
+reference = []        # tools that come with Handrail, such as "format_datetime"; "*" takes all of them
 
 [registry]
 validators = "lazy"   # or "eager": compile every schema at start
@@ -44,8 +45,11 @@ _GITIGNORE = """\
 tool_registry.json
 tool_registry.*.jsonl
 # What a running project leaves behind.
-handrail.db*
+*.db
+*.db-*
+*.db.owners*
 audit/
+images/
 __pycache__/
 .venv/
 """

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from handrail.contract.definition import Mode
+from handrail.runtime.capabilities import PerCall, tell
 
 if TYPE_CHECKING:
     from handrail.runtime.attempt import Attempt
@@ -56,11 +57,12 @@ class Context:
     Most handlers look at little of it, so everything is worked out when it is asked for.
     """
 
-    __slots__ = ("_attempt", "_services", "idempotency_key")
+    __slots__ = ("_attempt", "_ports", "_services", "idempotency_key")
 
     def __init__(self, attempt: Attempt, services: Mapping[str, Any], idempotency_key: str) -> None:
         self._attempt = attempt
         self._services = services
+        self._ports: dict[str, Any] | None = None
         self.idempotency_key = idempotency_key
 
     @property
@@ -97,12 +99,17 @@ class Context:
         return self._attempt.started + self._attempt.plan.timeout
 
     @property
+    def now(self) -> float:
+        """The time in seconds since 1970, on the runtime's clock."""
+        return self._attempt.session.core.clock.time()
+
+    @property
     def log(self) -> logging.Logger:
         return _LOG
 
     def progress(self, text: str) -> None:
         """Tell the user how the work goes on."""
-        self._attempt.session.events_queue.emit("progress", {"toolId": self.tool.id, "text": str(text)[:500]})
+        tell(self._attempt.session, "progress", {"toolId": self.tool.id, "text": str(text)[:500]})
 
     @property
     def capabilities(self) -> Mapping[str, bool]:
@@ -111,5 +118,14 @@ class Context:
     def __getattr__(self, name: str) -> Any:
         # Only reached for names that are no field: capabilities. A misspelt one must not pass for an absent one.
         if name in CAPABILITIES or name in self._services:
-            return self._services.get(name)
+            service = self._services.get(name)
+            return self._port(name, service) if isinstance(service, PerCall) else service
         raise AttributeError(f'A context has no "{name}"; capabilities are {", ".join(CAPABILITIES)}.')
+
+    def _port(self, name: str, service: PerCall) -> Any:
+        """The port of this call, the same one each time: it counts what the call has sent."""
+        if self._ports is None:
+            self._ports = {}
+        if name not in self._ports:
+            self._ports[name] = service.bind(self._attempt)
+        return self._ports[name]

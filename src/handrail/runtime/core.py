@@ -86,6 +86,8 @@ class RuntimeCore(Recording):
         self._plans: dict[tuple[str, tuple[str, ...]], Plans] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._housekeeper: asyncio.Task[None] | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """Where the runtime lives, while it is open; other threads reach it there."""
         self._opening = asyncio.Lock()
         self._opened = False
         if capability_checks:
@@ -113,7 +115,8 @@ class RuntimeCore(Recording):
         except BaseException:
             await self.store.close()
             raise
-        self._housekeeper = asyncio.get_running_loop().create_task(self.housekeeper.work())
+        self.loop = asyncio.get_running_loop()
+        self._housekeeper = self.loop.create_task(self.housekeeper.work())
         self._opened = True
 
     async def close(self) -> None:

@@ -1,0 +1,90 @@
+"""Models on disk: one folder a model, its files as the catalogue pins them. Reads and checks; `install` writes."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from handrail.contract.errors import ConfigError
+from handrail.services.embeddings.catalog import Model, ModelFile
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """One file of an installed model that is not as it was published, and in what way."""
+
+    file: str
+    message: str
+
+
+def folder_of(model: Model, models: Path) -> Path:
+    return models / model.name
+
+
+def is_installed(model: Model, models: Path) -> bool:
+    """Is it there? Its folder has its name only once it was whole; whether it still is, reading it tells."""
+    return folder_of(model, models).is_dir()
+
+
+def read_file(model: Model, folder: Path, name: str) -> bytes:
+    """A file's bytes, which are the pinned ones: what was checked is what is used."""
+    file = model.file(name)
+    mend = f"run `handrail models install {model.name}`"
+    path = folder / name
+    try:
+        if path.stat().st_size != file.size:
+            raise ConfigError(f'"{path}" is {path.stat().st_size} bytes long, not {file.size}; {mend} to replace it.')
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(f'The model "{model.name}" is not installed in "{folder.parent}"; {mend}.') from None
+    except OSError as error:
+        raise ConfigError(f'"{path}" cannot be read ({error.strerror}); {mend} to replace it.') from None
+    if hashlib.sha256(data).hexdigest() != file.sha256:
+        raise ConfigError(f'"{path}" is damaged: it does not have its published hash; {mend} to replace it.')
+    return data
+
+
+def damages(model: Model, models: Path, progress: Progress | None = None) -> list[Damage]:
+    """Everything that is wrong with an installed model, by the full hash of every file."""
+    found = []
+    done = 0
+    for file in model.files:
+        problem = _damage(folder_of(model, models) / file.name, file)
+        if problem is not None:
+            found.append(Damage(file=file.name, message=problem))
+        done += file.size
+        if progress is not None:
+            progress(done, model.size)
+    return found
+
+
+def _damage(path: Path, file: ModelFile) -> str | None:
+    try:
+        with path.open("rb") as source:
+            size = path.stat().st_size
+            if size != file.size:
+                return f"is {size} bytes long, not {file.size}"
+            digest = hashlib.file_digest(source, "sha256").hexdigest()
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    return None if digest == file.sha256 else "does not have its published hash"
+
+
+def remove(model: Model, models: Path) -> bool:
+    """Delete an installed model; was there anything to delete?"""
+    folder = folder_of(model, models)
+    if not folder.is_dir():
+        return False
+    # Renamed first: a removal that is interrupted leaves no half of a model under its name.
+    aside = Path(tempfile.mkdtemp(prefix=f".{model.name}-", dir=models))
+    folder.rename(aside / "old")
+    shutil.rmtree(aside)
+    return True
