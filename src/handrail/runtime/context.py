@@ -99,6 +99,17 @@ class Context:
         return self._attempt.started + self._attempt.plan.timeout
 
     @property
+    def clamped(self) -> tuple[str, ...]:
+        """The arguments that the policy made smaller for this mode."""
+        return self._attempt.clamped
+
+    @property
+    def earlier_calls(self) -> int:
+        """How many calls of this tool came before this one in the turn."""
+        tool = self.tool.id
+        return sum(count for (name, _), count in self._attempt.turn.identical.items() if name == tool) - 1
+
+    @property
     def now(self) -> float:
         """The time in seconds since 1970, on the runtime's clock."""
         return self._attempt.session.core.clock.time()

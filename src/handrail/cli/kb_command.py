@@ -1,0 +1,295 @@
+"""The knowledge base: import records, search, look at them, export and delete them.
+
+Files to import are JSON lines (.jsonl), tables (.csv), Markdown pages with front matter (.md) and folders of pages. Run an
+import again after it was stopped, and it goes on; what is stored already costs no work.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from handrail.app import open_kb
+from handrail.cli.kb_output import show_evidence, show_record, show_stats
+from handrail.cli.output import print_json, progress_for
+from handrail.cli.project import current_settings
+from handrail.contract.errors import UsageError
+from handrail.settings import Settings
+
+if TYPE_CHECKING:
+    from handrail.services.kb.importing import Outcome
+    from handrail.services.kb.service import KnowledgeBase
+
+EXAMPLES = """examples:
+  handrail kb import handbook.jsonl pages/ --namespace studio
+  handrail kb import people.csv --strict
+  handrail kb search "who runs onboarding?" --limit 3
+  handrail kb get person:ana_kovac --json
+  handrail kb export -o backup.jsonl
+  handrail kb delete --source handrail --yes"""
+_TYPES = ("project", "person", "process", "link", "doc", "lab")
+_MOST_PROBLEMS = 50
+
+
+def configure(parser: ArgumentParser) -> None:
+    actions = parser.add_subparsers(
+        dest="action", required=True, metavar="import | search | get | stats | export | delete | embed"
+    )
+    _configure_import(actions.add_parser("import", help="take in records from files and folders"))
+    search = actions.add_parser("search", help="what a query finds, with scores")
+    search.add_argument("query", help="what to look for")
+    search.add_argument("--limit", type=int, default=5, help="how many results, 1 to 50 (default: 5)")
+    search.add_argument("--type", choices=_TYPES, help="only records of this type")
+    search.add_argument(
+        "--tag", action="append", default=[], metavar="TAG", help="only records with this tag; repeatable"
+    )
+    get = actions.add_parser("get", help="whole records by their ids")
+    get.add_argument("ids", nargs="+", metavar="ID", help="such as person:ana_kovac")
+    stats = actions.add_parser("stats", help="how much there is, and how it is searched")
+    export = actions.add_parser("export", help="every record as JSON lines that can be imported again")
+    export.add_argument("-o", "--output", metavar="FILE", help="where to (default: standard output)")
+    delete = actions.add_parser("delete", help="delete records by id, or all of a source or namespace")
+    delete.add_argument("ids", nargs="*", metavar="ID", help="such as person:ana_kovac")
+    delete.add_argument("--yes", action="store_true", help="do not ask before a whole source or namespace is deleted")
+    embed = actions.add_parser("embed", help="make the vectors that are missing")
+    for one in (search, get, export, delete):
+        one.add_argument("--namespace", help="only this namespace")
+    for one in (search, get, delete):
+        one.add_argument("--tenant", default="" if one is not delete else None, help="only this tenant's records")
+    for one in (search, get):
+        one.add_argument("--user", help="read as this user: with their personal records")
+    for one in (export, delete):
+        one.add_argument("--source", help="only records that were imported from here")
+    for one in (search, get, stats, delete, embed):
+        one.add_argument("--json", action="store_true", help="print as JSON")
+
+
+def _configure_import(parser: ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", metavar="FILE|FOLDER", help="what to take in")
+    parser.add_argument("--strict", action="store_true", help="change nothing if a single record is bad")
+    parser.add_argument("--namespace", help="the namespace of records that name none (default: studio)")
+    parser.add_argument("--owner", help="the owner of records that name none; for the namespace personal")
+    parser.add_argument("--tenant", help="the tenant of records that name none")
+    parser.add_argument("--source", help="where the records are from (default: the file's name)")
+    parser.add_argument(
+        "--no-embeddings", action="store_true", help="leave out the vectors; `kb embed` makes them later"
+    )
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+
+
+def run(options: Namespace) -> int:
+    for name, value in vars(options).items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and not text.isprintable():
+                raise UsageError(f'"{name}" must be plain text; {text[:40]!r} is not.')
+    settings = current_settings()
+    actions = {
+        "import": _import, "search": _search, "get": _get, "stats": _stats, "export": _export, "delete": _delete,
+        "embed": _embed,
+    }  # fmt: skip
+    if options.action in ("stats", "export", "delete", "embed"):
+        _must_exist(settings)
+    kind = "none" if options.action in ("get", "export", "delete") or getattr(options, "no_embeddings", False) else None
+    kb: KnowledgeBase = open_kb(settings, embeddings=kind)
+    try:
+        return actions[options.action](kb, options)
+    finally:
+        kb.database.close_now()
+
+
+def _must_exist(settings: Settings) -> None:
+    if not (settings.project / settings.kb_path).exists():
+        raise UsageError(
+            f'There is no knowledge base "{settings.kb_path}" yet; `handrail kb import FILE` makes one, or the first search.'
+        )
+
+
+def _import(kb: KnowledgeBase, options: Namespace) -> int:
+    from handrail.services.kb.files import find_sources
+    from handrail.services.kb.importing import import_sources
+
+    sources, passed = find_sources(Path(path) for path in options.paths)
+    if not sources:
+        raise UsageError("There is nothing to import: the folders hold no Markdown pages.")
+    names = ("namespace", "owner", "tenant", "source")
+    defaults = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    outcome = import_sources(
+        kb.database,
+        sources,
+        passed,
+        defaults=defaults,
+        strict=options.strict,
+        progress=progress_for("Importing (bytes)"),
+        on_problem=_complainer(),
+    )
+    vectors = 0 if outcome.refused else _make_vectors(kb)
+    return _report(outcome, vectors, options)
+
+
+def _complainer() -> Any:
+    said = 0
+
+    def complain(place: str, problem: str) -> None:
+        nonlocal said
+        said += 1
+        if said <= _MOST_PROBLEMS:
+            sys.stderr.write(f"{place}: {problem}\n")
+        elif said == _MOST_PROBLEMS + 1:
+            sys.stderr.write("… and more; mend these first, or read all of them with --json.\n")
+
+    return complain
+
+
+def _report(outcome: Outcome, vectors: int, options: Namespace) -> int:
+    tally = outcome.tally
+    nothing_good = bool(outcome.skipped) and not (tally.touched or tally.unchanged)
+    if options.json:
+        print_json(
+            {
+                "added": tally.added,
+                "changed": tally.changed,
+                "unchanged": tally.unchanged,
+                "skipped": outcome.skipped,
+                "vectors": vectors,
+                "refused": outcome.refused,
+                "problems": [{"place": place, "problem": problem} for place, problem in outcome.problems],
+            }
+        )
+    elif outcome.refused:
+        sys.stderr.write(f"Nothing was imported: {outcome.skipped} records are bad, and --strict wants none.\n")
+    else:
+        made = f"; {vectors} vectors made" if vectors else ""
+        print(
+            f"{tally.added} added, {tally.changed} changed, {tally.unchanged} unchanged, {outcome.skipped} skipped{made}."
+        )
+    return 1 if outcome.refused or nothing_good else 0
+
+
+def _make_vectors(kb: KnowledgeBase) -> int:
+    from handrail.services.kb.importing import embed_missing
+
+    embedder = kb.embedder
+    return 0 if embedder is None else embed_missing(kb.database, embedder, progress=progress_for("Embedding (pieces)"))
+
+
+def _embed(kb: KnowledgeBase, options: Namespace) -> int:
+    if kb.embedder is None:
+        raise UsageError("No embeddings are installed or chosen; `handrail models install` brings them.")
+    made = _make_vectors(kb)
+    if options.json:
+        print_json({"vectors": made, "space": kb.embedder.name})
+    else:
+        print(f"{made} vectors made ({kb.embedder.name}).")
+    return 0
+
+
+def _search(kb: KnowledgeBase, options: Namespace) -> int:
+    from handrail.services.kb.port import Filter
+
+    if not 1 <= options.limit <= 50:
+        raise UsageError(f"--limit must be from 1 to 50; {options.limit} is not.")
+    found = kb.search_now(
+        options.query,
+        namespaces=_namespaces(kb, options.namespace),
+        tenant=options.tenant,
+        user=options.user,
+        wanted=Filter(type=options.type, tags=tuple(options.tag)),
+        limit=options.limit,
+    )
+    show_evidence(found, as_json=options.json)
+    return 0
+
+
+def _namespaces(kb: KnowledgeBase, namespace: str | None) -> list[str]:
+    if namespace is not None:
+        return [namespace]
+    kb.database.read_now(kb.open_now)
+    return [
+        row[0] for row in kb.database.read_now(lambda db: db.execute("SELECT DISTINCT namespace FROM scope").fetchall())
+    ]
+
+
+def _get(kb: KnowledgeBase, options: Namespace) -> int:
+    from handrail.services.kb.reading import readable_scopes, records_by_id
+
+    namespaces = _namespaces(kb, options.namespace)
+    found = kb.database.read_now(
+        lambda db: records_by_id(db, readable_scopes(db, options.tenant, namespaces, options.user), options.ids)
+    )
+    missing = [one for one in options.ids if one not in found]
+    if options.json:
+        print_json({"records": [found[one].to_dict() for one in options.ids if one in found], "missing": missing})
+    else:
+        for one in options.ids:
+            if one in found:
+                show_record(found[one])
+    for one in missing:
+        sys.stderr.write(f'There is no record "{one}".\n')
+    return 1 if missing else 0
+
+
+def _stats(kb: KnowledgeBase, options: Namespace) -> int:
+    from handrail.services.kb.importing import missing_vectors
+    from handrail.services.kb.reading import statistics
+
+    numbers = kb.database.read_now(statistics)
+    embedder = kb.embedder
+    numbers["embeddings"] = None if embedder is None else embedder.name
+    name = "" if embedder is None else embedder.name
+    numbers["withoutVectors"] = kb.database.read_now(lambda db: missing_vectors(db, name))
+    if options.json:
+        print_json(numbers)
+    else:
+        show_stats(numbers)
+    return 0
+
+
+def _export(kb: KnowledgeBase, options: Namespace) -> int:
+    from handrail.cli.kb_output import write_lines
+    from handrail.services.kb.reading import all_records
+
+    written = kb.database.read_now(
+        lambda db: write_lines(all_records(db, options.namespace, options.source), options.output)
+    )
+    if options.output:
+        print(f'{written} records written to "{options.output}".')
+    return 0
+
+
+def _delete(kb: KnowledgeBase, options: Namespace) -> int:
+    from handrail.services.kb.writing import remove_records
+
+    if not options.ids and options.source is None and options.namespace is None:
+        raise UsageError("Name what to delete: ids, --source or --namespace.")
+    keys, missing = kb.database.read_now(lambda db: _keys(db, options))
+    if missing:
+        raise UsageError(f'There is no record "{missing[0]}" here; nothing was deleted.')
+    if not options.ids and keys and not _agreed(len(keys), options):
+        raise UsageError(f"{len(keys)} records would be deleted; say --yes to do it.")
+    removed = kb.database.write_now(lambda db: remove_records(db, keys))
+    if options.json:
+        print_json({"deleted": removed})
+    else:
+        print(f"{removed} records deleted.")
+    return 0
+
+
+def _keys(db: Any, options: Namespace) -> tuple[list[int], list[str]]:
+    rows = db.execute(
+        """SELECT r.key, r.id FROM record r JOIN scope s ON s.id = r.scope WHERE (?1 IS NULL OR s.namespace = ?1)
+           AND (?2 IS NULL OR r.source = ?2) AND (?3 IS NULL OR s.tenant = ?3)""",
+        (options.namespace, options.source, options.tenant),
+    ).fetchall()
+    if not options.ids:
+        return [row[0] for row in rows], []
+    wanted = set(options.ids)
+    return [row[0] for row in rows if row[1] in wanted], sorted(wanted - {row[1] for row in rows})
+
+
+def _agreed(count: int, options: Namespace) -> bool:
+    if options.yes or options.json or not sys.stdin.isatty():
+        return bool(options.yes)
+    sys.stderr.write(f"Delete {count} records? [y/N] ")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

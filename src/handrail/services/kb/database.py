@@ -1,0 +1,239 @@
+"""The file: one connection that writes, on a thread of its own, and a few that read, each on the thread that uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from handrail.contract.errors import HandrailError, UsageError
+from handrail.services.kb.errors import as_sentence, is_interrupted
+from handrail.services.kb.port import KbTooSlow, KbUnavailable
+from handrail.services.kb.tables import migrate
+
+T = TypeVar("T")
+Request = Callable[["Connection"], T]
+READERS = 3
+_BUSY_SECONDS = 5.0
+_START_SECONDS = 10.0
+_OLDEST = (3, 35, 0)
+_MOST_REMEMBERED = 50_000
+
+
+class Connection(sqlite3.Connection):
+    """A connection that remembers what is dear to count, until the file changes."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._version = -1
+        self._remembered: dict[object, Any] = {}
+
+    def remembered(self, what: object, find: Callable[[], T]) -> T:
+        """What `find` gives, asked for once for each state of the file."""
+        version = self.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._version or len(self._remembered) > _MOST_REMEMBERED:
+            self._version = version
+            self._remembered = {}
+        if what not in self._remembered:
+            self._remembered[what] = find()
+        found: T = self._remembered[what]
+        return found
+
+
+class Database:
+    """A knowledge base on disk. Nothing is opened before it is used; an exception of `sqlite3` never leaves it."""
+
+    def __init__(self, path: Path, *, busy_seconds: float = _BUSY_SECONDS) -> None:
+        self.path = path.absolute()
+        self._busy = busy_seconds
+        self._writing = ThreadPoolExecutor(1, thread_name_prefix="handrail-kb-writer")
+        self._reading = ThreadPoolExecutor(READERS, thread_name_prefix="handrail-kb-reader")
+        self._writer: Connection | None = None
+        self._mine = threading.local()
+        self._readers: list[Connection] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    # From the event loop
+
+    async def read(self, request: Request[T], seconds: float | None = None) -> T:
+        """What `request` reads, off the loop; past its time, or cancelled, the statement is stopped where it is."""
+        job = _Stoppable(request)
+        work = asyncio.wrap_future(self._submit(self._reading, lambda: self._read(job)))
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.shield(work)
+        except TimeoutError:
+            job.stop()
+            work.add_done_callback(_forget)
+            raise KbTooSlow(f"The knowledge base did not answer within {seconds:g} seconds.") from None
+        except asyncio.CancelledError:
+            job.stop()
+            work.add_done_callback(_forget)
+            raise
+
+    async def write(self, request: Request[T]) -> T:
+        return await asyncio.wrap_future(self.write_soon(request))
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self.close_now)
+
+    # From plain code, such as the commands
+
+    def read_now(self, request: Request[T]) -> T:
+        return self._submit(self._reading, lambda: self._read(request)).result()
+
+    def write_now(self, request: Request[T]) -> T:
+        """One transaction: all of what `request` does, or nothing."""
+        return self.write_soon(request).result()
+
+    def write_soon(self, request: Request[T]) -> Future[T]:
+        return self._submit(self._writing, lambda: self._write(request))
+
+    def close_now(self) -> None:
+        """Wait for what runs, then let go of the file."""
+        self._closed = True
+        self._writing.shutdown(wait=True)
+        self._reading.shutdown(wait=True, cancel_futures=True)
+        with self._lock:
+            connections = [*self._readers, *([self._writer] if self._writer else [])]
+            self._readers, self._writer = [], None
+        for db in connections:
+            db.close()
+
+    # On the threads
+
+    def _submit(self, pool: ThreadPoolExecutor, job: Callable[[], T]) -> Future[T]:
+        try:
+            return pool.submit(job)
+        except RuntimeError:
+            raise KbUnavailable("The knowledge base was closed.") from None
+
+    def _read(self, request: Request[T]) -> T:
+        self._ensure_file()
+        try:
+            db = getattr(self._mine, "db", None)
+            if db is None:
+                db = self._mine.db = self._connect("PRAGMA query_only = ON", "PRAGMA mmap_size = 268435456")
+                with self._lock:
+                    self._readers.append(db)
+            return request(db)
+        except sqlite3.Error as error:
+            if is_interrupted(error):
+                raise KbTooSlow("The search was stopped because it was past its time.") from None
+            raise as_sentence(self.path.name, error) from None
+
+    def _write(self, request: Request[T]) -> T:
+        db = self._open_writer()
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            result = request(db)
+            db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise as_sentence(self.path.name, error) from None
+        finally:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        return result
+
+    def _ensure_file(self) -> None:
+        """The tables exist before anybody reads. Made by the writer, so that they are made once."""
+        if self._writer is None and not self._closed:
+            with self._lock:
+                waiting = None if self._writer is not None else self._submit(self._writing, self._open_writer)
+            if waiting is not None:
+                waiting.result()
+
+    def _open_writer(self) -> Connection:
+        if self._writer is None:
+            self._make_file()
+            self._writer = self._patiently()
+        return self._writer
+
+    def _make_file(self) -> None:
+        if sqlite3.sqlite_version_info < _OLDEST:
+            raise UsageError(f"A knowledge base needs SQLite 3.35 or newer; this Python has {sqlite3.sqlite_version}.")
+        if not self.path.parent.is_dir():
+            raise UsageError(f'The folder "{self.path.parent.name}" of the knowledge base is not there; make it first.')
+        if self.path.is_dir():
+            raise UsageError(f'"{self.path.name}" is a folder; name a file for the knowledge base.')
+        try:
+            # Personal records are nobody else's business. SQLite gives its side files the same rights.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        except OSError as error:
+            raise KbUnavailable(
+                f'The knowledge base "{self.path.name}" cannot be opened for writing ({error.strerror}).'
+            ) from None
+
+    def _patiently(self) -> Connection:
+        # Turning a new file to WAL fails at once, without the busy timeout, when another process is at it too.
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                db = self._connect(
+                    "PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL", "PRAGMA cache_size = -65536"
+                )
+                try:
+                    migrate(db, self.path.name)
+                except BaseException:
+                    db.close()
+                    raise
+                return db
+            except sqlite3.Error as error:
+                sentence = as_sentence(self.path.name, error)
+                if "locked" not in str(sentence) or time.monotonic() > deadline:
+                    raise sentence from None
+            time.sleep(0.02)
+
+    def _connect(self, *pragmas: str) -> Connection:
+        db = sqlite3.connect(
+            self.path, timeout=self._busy, isolation_level=None, check_same_thread=False, factory=Connection
+        )
+        try:
+            for pragma in pragmas:
+                db.execute(pragma)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+
+class _Stoppable(Generic[T]):
+    """A request that another thread may stop: before it has begun, or in the middle of a statement."""
+
+    def __init__(self, request: Request[T]) -> None:
+        self._request = request
+        self._lock = threading.Lock()
+        self._db: Connection | None = None
+        self._stopped = False
+
+    def __call__(self, db: Connection) -> T:
+        with self._lock:
+            if self._stopped:
+                raise KbTooSlow("The search was stopped before it began.")
+            self._db = db
+        try:
+            return self._request(db)
+        finally:
+            with self._lock:
+                self._db = None
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            if self._db is not None:
+                self._db.interrupt()
+
+
+def _forget(work: asyncio.Future[Any]) -> None:
+    """Nobody waits for it any more; its error was told already."""
+    if not work.cancelled():
+        error = work.exception()
+        if error is not None and not isinstance(error, HandrailError):
+            raise error

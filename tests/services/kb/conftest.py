@@ -1,0 +1,72 @@
+"""Knowledge bases for tests: small, in a file of their own, with an embedder that is made of arithmetic."""
+
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from handrail.services.kb.importing import embed_missing
+from handrail.services.kb.record import make_record
+from handrail.services.kb.service import KnowledgeBase
+from handrail.services.kb.writing import Tally, put_records
+
+SYNONYMS = {"physician": "doctor", "automobile": "car", "cars": "car"}
+
+
+class HashingEmbedder:
+    """Each word has a direction of its own; a few words share one, so that meaning can differ from spelling."""
+
+    name = "hashing-test"
+    dimensions = 2048
+
+    def __init__(self) -> None:
+        self.texts = 0
+
+    def embed(self, texts: Sequence[str]):
+        np = pytest.importorskip("numpy")
+        self.texts += len(texts)
+        made = np.zeros((len(texts), self.dimensions), dtype=np.float32)
+        for row, text in enumerate(texts):
+            for word in text.lower().split():
+                word = word.strip(".,?!")
+                made[row, zlib.crc32(SYNONYMS.get(word, word).encode()) % self.dimensions] += 1
+        return made / np.maximum(np.linalg.norm(made, axis=1, keepdims=True), 1e-9)
+
+
+@pytest.fixture
+def embedder():
+    pytest.importorskip("numpy")
+    return HashingEmbedder()
+
+
+@pytest.fixture
+def open_base(tmp_path):
+    """`open_base({...record}, …)`: a base with these records; `embedder=` gives their pieces vectors, too."""
+    opened = []
+
+    def make(*records: dict, embedder=None, path: Path | None = None, **options) -> KnowledgeBase:
+        kb = KnowledgeBase(
+            path or tmp_path / "kb.db", embedder=None if embedder is None else lambda: embedder, **options
+        )
+        opened.append(kb)
+        checked = [make_record(record) for record in records]
+        kb.database.write_now(lambda db: put_records(db, checked, Tally()))
+        if embedder is not None:
+            embed_missing(kb.database, embedder)
+        return kb
+
+    yield make
+    for kb in opened:
+        kb.database.close_now()
+
+
+@pytest.fixture
+def ids():
+    """`ids(kb, "query")`: what everybody's search finds, by id."""
+
+    def search(kb: KnowledgeBase, query: str, **options) -> list[str]:
+        namespaces = options.pop("namespaces", ["studio"])
+        return [one.record.id for one in kb.search_now(query, namespaces=namespaces, **options)]
+
+    return search

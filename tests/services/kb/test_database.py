@@ -1,0 +1,185 @@
+"""The file: what can be wrong with it is one sentence, and nothing is lost or written by half."""
+
+import asyncio
+import os
+import sqlite3
+import stat
+
+import pytest
+
+from handrail.contract.errors import HandrailError, UsageError
+from handrail.services.kb import tables, words
+from handrail.services.kb.database import Database
+from handrail.services.kb.port import KbTooSlow, KbUnavailable
+from handrail.services.kb.reading import statistics
+from handrail.services.kb.tables import MIGRATIONS, migrate
+
+
+def _sentence(path, kind=HandrailError):
+    database = Database(path)
+    try:
+        with pytest.raises(kind) as caught:
+            database.read_now(statistics)
+    finally:
+        database.close_now()
+    message = str(caught.value)
+    assert path.name in message or path.parent.name in message
+    assert message.endswith(".")
+    assert "\n" not in message
+    return message
+
+
+def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path):
+    path = tmp_path / "kb.db"
+    path.write_bytes(b"this is my diary, not a database " * 50)
+    assert "is not a SQLite database" in _sentence(path, UsageError)
+    assert path.read_bytes().startswith(b"this is my diary")
+
+
+def test_a_damaged_file_says_so(tmp_path, open_base):
+    path = tmp_path / "broken.db"
+    kb = open_base(*({"id": f"doc:{n}", "text": f"some words {n} " * 50} for n in range(200)), path=path)
+    kb.database.write_now(lambda db: None)
+    kb.database.close_now()
+    raw = bytearray(path.read_bytes())
+    for place in range(4096, len(raw) - 4096, 4096):
+        raw[place : place + 200] = os.urandom(200)
+    path.write_bytes(bytes(raw))
+    assert "is damaged" in _sentence(path, UsageError)
+
+
+def test_the_database_of_another_program_is_refused(tmp_path):
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE mine (x)")
+    db.close()
+    assert "another program" in _sentence(path, UsageError)
+
+
+def test_a_newer_file_is_refused(tmp_path, open_base):
+    kb = open_base()
+    kb.database.write_now(lambda db: db.execute("PRAGMA user_version = 99").fetchall())
+    kb.database.close_now()
+    assert "newer Handrail" in _sentence(tmp_path / "kb.db", UsageError)
+
+
+def test_a_folder_and_a_missing_folder_are_named(tmp_path):
+    assert "is a folder" in _sentence(tmp_path, UsageError)
+    assert "is not there" in _sentence(tmp_path / "nowhere" / "kb.db", UsageError)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_file_that_may_not_be_written_says_so(tmp_path):
+    path = tmp_path / "kb.db"
+    path.touch()
+    path.chmod(0)
+    assert "cannot be opened" in _sentence(path)
+
+
+def test_only_the_owner_may_read_the_file(open_base, tmp_path):
+    open_base()
+    assert stat.S_IMODE((tmp_path / "kb.db").stat().st_mode) == 0o600
+
+
+def test_a_locked_file_is_said_to_be_locked_and_keeps_what_it_has(open_base, tmp_path):
+    kb = open_base({"id": "doc:a", "text": "x"})
+    kb.database.write_now(lambda db: None)
+    hasty = Database(tmp_path / "kb.db", busy_seconds=0.05)
+    hasty.write_now(lambda db: None)
+    other = sqlite3.connect(tmp_path / "kb.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(KbUnavailable, match="locked"):
+        hasty.write_now(lambda db: None)
+    assert hasty.read_now(statistics)["records"] == 1
+    other.close()
+    hasty.write_now(lambda db: None)
+    hasty.close_now()
+
+
+def test_a_full_disk_loses_nothing(open_base):
+    kb = open_base({"id": "doc:a", "text": "x"})
+
+    def fill(db):
+        pages = db.execute("PRAGMA page_count").fetchone()[0]
+        db.execute(f"PRAGMA max_page_count = {pages + 1}")
+        db.executemany("INSERT INTO fact VALUES (?, ?)", ((f"f{n}", "x" * 3000) for n in range(100)))
+
+    with pytest.raises(KbUnavailable, match="disk is full"):
+        kb.database.write_now(fill)
+    kb.database.write_now(lambda db: db.execute("PRAGMA max_page_count = 1000000").fetchall())
+    assert kb.database.read_now(lambda db: db.execute("SELECT count(*) FROM fact WHERE name LIKE 'f%'").fetchone()) == (
+        0,
+    )
+    assert kb.database.read_now(statistics)["records"] == 1
+
+
+def test_migrations_go_forward_one_by_one(tmp_path):
+    db = sqlite3.connect(tmp_path / "kb.db", isolation_level=None)
+    migrate(db, "kb.db", MIGRATIONS)
+    migrate(db, "kb.db", (*MIGRATIONS, ("CREATE TABLE later (x)",)))
+    assert db.execute("PRAGMA user_version").fetchone() == (2,)
+    with pytest.raises(sqlite3.OperationalError):
+        migrate(db, "kb.db", (*MIGRATIONS, ("x",), ("CREATE TABLE half (x)", "not sql")))
+    assert db.execute("PRAGMA user_version").fetchone() == (2,)
+    assert db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'half'").fetchone() == (0,)
+    with pytest.raises(UsageError, match="newer"):
+        migrate(db, "kb.db", tables.MIGRATIONS)
+    db.close()
+
+
+async def test_an_index_of_another_version_is_made_anew(open_base, monkeypatch):
+    kb = open_base({"id": "doc:a", "title": "Marmalade", "text": "In the cellar."})
+    await kb.open()
+    kb.database.write_now(lambda db: db.execute("INSERT INTO piece_words (piece_words) VALUES ('delete-all')"))
+    kb.database.write_now(lambda db: db.execute("UPDATE fact SET value = '0/old' WHERE name = 'index'"))
+    again = open_base()
+    found = await again.search("cellar", user=None, tenant="")
+    assert [one.record.id for one in found] == ["doc:a"]
+    assert again.database.read_now(lambda db: db.execute("SELECT value FROM fact").fetchone()) == (words.INDEX_VERSION,)
+
+
+_SLOW = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n"
+
+
+async def test_what_takes_too_long_is_stopped_and_the_next_search_runs(open_base):
+    kb = open_base({"id": "doc:a", "text": "x"})
+    with pytest.raises(KbTooSlow, match="did not answer within"):
+        await kb.database.read(lambda db: db.execute(_SLOW).fetchone(), 0.05)
+    for _ in range(6):
+        assert await kb.search("x", user=None, tenant="")
+
+
+async def test_a_cancelled_search_gives_its_thread_back(open_base):
+    kb = open_base({"id": "doc:a", "text": "x"})
+    for _ in range(5):
+        task = asyncio.create_task(kb.database.read(lambda db: db.execute(_SLOW).fetchone()))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert await kb.search("x", user=None, tenant="")
+
+
+async def test_the_loop_runs_on_while_the_file_is_read(open_base):
+    kb = open_base({"id": "doc:a", "text": "x"})
+    ticks = 0
+
+    async def tick():
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0)
+
+    ticking = asyncio.create_task(tick())
+    with pytest.raises(KbTooSlow):
+        await kb.database.read(lambda db: db.execute(_SLOW).fetchone(), 0.1)
+    ticking.cancel()
+    assert ticks > 10
+
+
+async def test_a_closed_base_says_so(open_base):
+    kb = open_base()
+    await kb.close()
+    await kb.close()
+    with pytest.raises(KbUnavailable, match="closed"):
+        await kb.search("x", user=None, tenant="")

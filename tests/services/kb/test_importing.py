@@ -1,0 +1,219 @@
+"""Import: resumable, idempotent, whole or not there, and with --strict all or nothing."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from handrail.services.kb import importing
+from handrail.services.kb.files import find_sources
+from handrail.services.kb.importing import embed_missing, import_sources
+from handrail.services.kb.reading import all_records, statistics
+from handrail.services.kb.record import make_record
+from handrail.services.kb.writing import Tally, put_records, remove_records
+
+
+def _lines(path, records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def _import(kb, *paths, **options):
+    sources, passed = find_sources(paths)
+    return import_sources(kb.database, sources, passed, **options)
+
+
+def _records(count, word="plain"):
+    return [{"id": f"doc:r{number}", "text": f"{word} record number {number}"} for number in range(count)]
+
+
+def _content(kb):
+    """Every table that an import fills, without numbers that only count up."""
+
+    def look(db):
+        words = "SELECT term, doc, cnt FROM temp.v ORDER BY 1"
+        db.execute("PRAGMA query_only = OFF")
+        found = [statistics(db), [record.to_dict() for record in all_records(db)]]
+        for table in ("head_words", "piece_words"):
+            db.execute(f"CREATE VIRTUAL TABLE temp.v USING fts5vocab('main', '{table}', 'row')")
+            found.append(db.execute(words).fetchall())
+            db.execute("DROP TABLE temp.v")
+        del found[0]["bytes"]
+        return found
+
+    return kb.database.read_now(look)
+
+
+def test_the_same_content_again_is_no_work(open_base, tmp_path, embedder):
+    kb = open_base(embedder=embedder)
+    path = _lines(tmp_path / "a.jsonl", _records(30))
+    assert _import(kb, path).tally.added == 30
+    assert embed_missing(kb.database, embedder) == 30
+    before, embedded = _content(kb), embedder.texts
+
+    again = _import(kb, path)
+    assert (again.tally.unchanged, again.tally.touched) == (30, 0)
+    assert embed_missing(kb.database, embedder) == 0
+    assert embedder.texts == embedded
+    assert _content(kb) == before
+
+
+def test_a_changed_record_takes_the_place_of_the_old_one(open_base, tmp_path, ids):
+    kb = open_base()
+    _import(kb, _lines(tmp_path / "a.jsonl", _records(3)))
+    changed = [*_records(2), {"id": "doc:r2", "text": "marmalade"}]
+    outcome = _import(kb, _lines(tmp_path / "a.jsonl", changed))
+    assert (outcome.tally.changed, outcome.tally.unchanged) == (1, 2)
+    assert ids(kb, "marmalade") == ["doc:r2"]
+    assert set(ids(kb, "plain")) == {"doc:r0", "doc:r1"}
+
+
+def test_changing_and_deleting_leaves_nothing_behind_in_the_index(open_base, tmp_path):
+    kb = open_base({"id": "doc:keep", "title": "Ünï 知识", "text": "keep me " * 300, "tags": ["a", "b"]})
+    before = _content(kb)
+    extra = [make_record({"id": f"doc:x{n}", "title": "知识库 ﬁ", "text": "é word " * 400}) for n in range(5)]
+    kb.database.write_now(lambda db: put_records(db, extra, Tally()))
+    keys = kb.database.read_now(
+        lambda db: [row[0] for row in db.execute("SELECT key FROM record WHERE id LIKE 'doc:x%'")]
+    )
+    assert kb.database.write_now(lambda db: remove_records(db, keys)) == 5
+    assert _content(kb) == before
+
+
+def test_bad_records_are_named_by_line_and_skipped(open_base, tmp_path):
+    kb = open_base()
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"id": "doc:a", "text": "x"}\nnope\n{"id": "doc:a", "text": "y"}\n{"id": "doc:b", "text": "z"}\n')
+    outcome = _import(kb, path)
+    assert (outcome.tally.added, outcome.skipped) == (2, 2)
+    places = [place for place, _ in outcome.problems]
+    assert places == ["a.jsonl:2", "a.jsonl:3"]
+    assert "a.jsonl:1 already" in outcome.problems[1][1]
+
+
+def test_strict_changes_nothing_if_one_record_is_bad(open_base, tmp_path):
+    kb = open_base({"id": "doc:old", "text": "old"})
+    before = _content(kb)
+    outcome = _import(kb, _lines(tmp_path / "a.jsonl", [*_records(600), {"id": "bad"}]), strict=True)
+    assert outcome.refused
+    assert outcome.problems[0][0] == "a.jsonl:601"
+    assert _content(kb) == before
+
+
+def test_a_batch_that_fails_is_not_there_at_all(open_base, tmp_path, monkeypatch):
+    kb = open_base()
+    monkeypatch.setattr(importing, "BATCH", 10)
+    insert = importing.writing._insert
+    calls = []
+
+    def failing(*args):
+        calls.append(1)
+        if len(calls) == 25:
+            raise RuntimeError("the disk went away")
+        insert(*args)
+
+    monkeypatch.setattr(importing.writing, "_insert", failing)
+    path = _lines(tmp_path / "a.jsonl", _records(40))
+    with pytest.raises(RuntimeError):
+        _import(kb, path)
+    assert kb.database.read_now(statistics)["records"] == 20
+    outcome = _import(kb, path)
+    assert (outcome.tally.unchanged, outcome.tally.added) == (20, 20)
+
+
+_KILLED = """
+import sys, time
+from pathlib import Path
+from handrail.services.kb import importing, writing
+from handrail.services.kb.database import Database
+from handrail.services.kb.files import find_sources
+
+importing.BATCH = 20
+def told(done, total):
+    if done * 3 > total:
+        print("far", flush=True)
+        time.sleep(60)
+sources, passed = find_sources([Path(sys.argv[1])])
+importing.import_sources(Database(Path(sys.argv[2])), sources, passed, progress=told)
+"""
+
+
+def test_an_import_that_was_killed_goes_on_and_ends_as_if_nothing_had_happened(open_base, tmp_path):
+    path = _lines(tmp_path / "a.jsonl", _records(200))
+    killed = tmp_path / "killed.db"
+    process = subprocess.Popen([sys.executable, "-c", _KILLED, str(path), str(killed)], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"far\n"
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+    kb, fresh = open_base(path=killed), open_base(path=tmp_path / "fresh.db")
+    stored = kb.database.read_now(statistics)["records"]
+    assert 0 < stored < 200
+    assert stored % 20 == 0
+    outcome = _import(kb, path)
+    assert (outcome.tally.unchanged, outcome.tally.added) == (stored, 200 - stored)
+    _import(fresh, path)
+    assert _content(kb) == _content(fresh)
+
+
+def test_embedding_that_was_stopped_goes_on(open_base, tmp_path, embedder):
+    kb = open_base(*_records(50))
+
+    class Tired(type(embedder)):
+        def embed(self, texts):
+            if self.texts >= 20:
+                raise KeyboardInterrupt
+            return super().embed(texts)
+
+    with pytest.raises(KeyboardInterrupt):
+        embed_missing(kb.database, Tired(), batch=10)
+    assert kb.database.read_now(statistics)["vectors"] == {"hashing-test": 20}
+    assert embed_missing(kb.database, embedder, batch=10) == 30
+    assert embedder.texts == 30
+
+
+def test_an_export_imports_to_the_same_bytes(open_base, tmp_path):
+    from handrail.cli.kb_output import write_lines
+
+    first = open_base(
+        {
+            "id": "person:ä",
+            "title": "Ä",
+            "tags": ["x"],
+            "metadata": {"b": 1, "a": [1.5, None]},
+            "url": "https://e.org/?q=1",
+        },
+        {"id": "doc:mine", "text": "line\nline\ttab \u2028 end", "namespace": "personal", "owner": "u1", "tenant": "t"},
+        {"id": "doc:dated", "text": "x", "last_updated": "2026-03-29T12:00:00.5+02:00", "source": "elsewhere"},
+    )
+    one, other = tmp_path / "one.jsonl", tmp_path / "other.jsonl"
+    first.database.read_now(lambda db: write_lines(all_records(db), str(one)))
+    second = open_base(path=tmp_path / "second.db")
+    assert _import(second, one).skipped == 0
+    second.database.read_now(lambda db: write_lines(all_records(db), str(other)))
+    # What named no source is from the export now; the rest is the same to the byte.
+    assert other.read_bytes().replace(b'"source":"one.jsonl",', b"") == one.read_bytes()
+    third = open_base(path=tmp_path / "third.db")
+    _import(third, other)
+    third.database.read_now(lambda db: write_lines(all_records(db), str(one)))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_folder_of_bad_pages_imports_the_good_ones(open_base, tmp_path):
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    (pages / "a.md").write_text("# A\n\ntext")
+    (pages / "b.md").write_text("---\ntitle: [x\n---\n")
+    outcome = _import(open_base(), pages)
+    assert (outcome.tally.added, outcome.skipped) == (1, 1)
+    assert outcome.problems[0][0] == "pages/b.md:2"
+
+
+def test_time_is_not_part_of_what_is_stored(open_base, tmp_path):
+    one, other = open_base(*_records(5), path=tmp_path / "one.db"), open_base(path=tmp_path / "other.db")
+    time.sleep(0.01)
+    other.database.write_now(lambda db: put_records(db, [make_record(raw) for raw in _records(5)], Tally()))
+    assert _content(one) == _content(other)

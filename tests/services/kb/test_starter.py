@@ -1,0 +1,50 @@
+"""The starter knowledge: a first question has a cited answer, and what was deleted stays away."""
+
+from handrail.services.kb.reading import statistics
+from handrail.services.kb.starter import SOURCE, starter_records
+from handrail.services.kb.writing import remove_records
+
+
+async def test_a_first_question_has_a_cited_answer_for_anybody(open_base):
+    kb = open_base(with_starter=True)
+    best = (await kb.search("What is Handrail?", user=None, tenant=""))[0]
+    assert best.record.id == "doc:handrail_overview"
+    assert "tool runtime for agents" in best.snippet
+    assert best.record.metadata == {"page": "README.md"}
+
+
+async def test_every_page_and_guide_is_there(open_base):
+    records = {record.id: record for record in starter_records()}
+    assert {"doc:handrail_overview", "doc:handrail_flow_the_call", "doc:handrail_tool_kb_search"} <= set(records)
+    assert records["doc:handrail_flow_the_call"].title == "One call through the files: The call"
+    assert {record.namespace for record in records.values()} == {"studio"}
+
+
+async def test_a_base_with_records_gets_none(open_base):
+    kb = open_base({"id": "doc:mine", "text": "mine"}, with_starter=True)
+    await kb.open()
+    assert kb.database.read_now(statistics)["records"] == 1
+
+
+async def test_once_deleted_they_stay_away(open_base):
+    kb = open_base(with_starter=True)
+    await kb.open()
+    keys = kb.database.read_now(
+        lambda db: [row[0] for row in db.execute("SELECT key FROM record WHERE source = ?", (SOURCE,))]
+    )
+    assert kb.database.write_now(lambda db: remove_records(db, keys)) == len(keys) > 10
+    again = open_base(with_starter=True)
+    await again.open()
+    assert again.database.read_now(statistics)["records"] == 0
+
+
+async def test_they_are_kept_current(open_base):
+    kb = open_base(with_starter=True)
+    await kb.open()
+    kb.database.write_now(lambda db: db.execute("UPDATE fact SET value = 'old' WHERE name = 'starter'"))
+    kb.database.write_now(
+        lambda db: db.execute("UPDATE record SET text = 'old' WHERE id = 'doc:handrail_flow_the_call'")
+    )
+    again = open_base(with_starter=True)
+    found = await again.get(["doc:handrail_flow_the_call"], user=None, tenant="")
+    assert "pipeline" in found["doc:handrail_flow_the_call"].text

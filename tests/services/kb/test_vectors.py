@@ -1,0 +1,138 @@
+"""Meaning: vectors follow the file, obey the filters, and without them words must do."""
+
+import logging
+
+import pytest
+
+from handrail.services.embeddings import EmbeddingError
+from handrail.services.kb.importing import embed_missing, missing_vectors
+from handrail.services.kb.port import Filter
+from handrail.services.kb.record import make_record
+from handrail.services.kb.writing import Tally, put_records, remove_records
+
+pytest.importorskip("numpy")
+
+RECORDS = [
+    {"id": "person:doctor", "text": "the doctor helps patients"},
+    {"id": "doc:car", "text": "a car needs fuel", "tags": ["wheels"]},
+    {"id": "doc:tree", "text": "an oak grows slowly"},
+]
+
+
+def test_a_record_without_any_of_the_words_is_found_by_meaning(open_base, ids, embedder):
+    assert ids(open_base(*RECORDS), "physician") == []
+    assert ids(open_base(*RECORDS, embedder=embedder), "physician") == ["person:doctor"]
+
+
+def test_what_is_about_something_else_is_not_given(open_base, ids, embedder):
+    assert ids(open_base(*RECORDS, embedder=embedder), "zeppelin quokka marmalade") == []
+
+
+def test_filters_hold_for_vectors_too(open_base, ids, embedder):
+    kb = open_base(*RECORDS, embedder=embedder)
+    assert ids(kb, "physician", wanted=Filter(type="doc")) == []
+    assert ids(kb, "automobile", wanted=Filter(tags=("wheels",))) == ["doc:car"]
+
+
+def test_what_another_process_writes_is_found_and_what_it_deletes_is_gone(open_base, ids, embedder):
+    kb = open_base(*RECORDS, embedder=embedder)
+    assert ids(kb, "physician") == ["person:doctor"]
+    other = open_base({"id": "person:second", "text": "doctor number two"}, embedder=embedder)
+    assert set(ids(kb, "physician")) == {"person:doctor", "person:second"}
+
+    key = other.database.read_now(lambda db: db.execute("SELECT key FROM record WHERE id = 'person:doctor'").fetchone())
+    other.database.write_now(lambda db: remove_records(db, key))
+    assert ids(kb, "physician") == ["person:second"]
+
+    changed = [make_record({"id": "person:second", "text": "an oak in the garden"})]
+    other.database.write_now(lambda db: put_records(db, changed, Tally()))
+    embed_missing(other.database, embedder)
+    assert ids(kb, "physician") == []
+
+
+def test_a_list_of_deletions_that_was_cut_is_no_trouble(open_base, ids, embedder):
+    kb = open_base(*RECORDS, embedder=embedder)
+    assert ids(kb, "physician")
+    other = open_base()
+    keys = other.database.read_now(lambda db: [row[0] for row in db.execute("SELECT key FROM record ORDER BY key")])
+    other.database.write_now(lambda db: remove_records(db, keys[1:2]))
+    assert ids(kb, "automobile") == []
+    other.database.write_now(lambda db: remove_records(db, keys[:1]))
+    other.database.write_now(lambda db: db.execute("DELETE FROM dropped"))
+    other.database.write_now(lambda db: db.execute("INSERT INTO dropped (piece) VALUES (999)"))
+    assert ids(kb, "physician") == []
+
+
+def test_many_changes_do_not_make_the_matrix_grow_for_ever(open_base, ids, embedder):
+    kb = open_base(*RECORDS, embedder=embedder)
+    for number in range(8):
+        records = [make_record({"id": f"doc:n{n}", "text": f"car number {n} of {number}"}) for n in range(300)]
+        kb.database.write_now(lambda db, records=records: put_records(db, records, Tally()))
+        embed_missing(kb.database, embedder, batch=300)
+        assert "person:doctor" in ids(kb, "physician", limit=50)
+    assert len(kb._index) < 2_000
+
+
+def test_words_and_meaning_together_beat_one_of_them(open_base, ids, embedder):
+    kb = open_base(
+        {"id": "doc:words", "text": "drives home often when the weather is bad and rainy"},
+        {"id": "doc:meaning", "text": "a doctor sleeps"},
+        {"id": "doc:both", "text": "the doctor drives"},
+        *({"id": f"doc:n{number}", "text": f"something else {number}"} for number in range(20)),
+        embedder=embedder,
+    )
+    assert ids(kb, "physician drives")[0] == "doc:both"
+    assert set(ids(kb, "physician drives")) == {"doc:words", "doc:meaning", "doc:both"}
+
+
+def test_vectors_of_another_space_are_not_compared(open_base, embedder):
+    kb = open_base(*RECORDS, embedder=embedder)
+
+    class Other(type(embedder)):
+        name = "other-space"
+
+    assert kb.database.read_now(lambda db: missing_vectors(db, "other-space")) == 3
+    other = open_base(embedder=Other())
+    assert kb.database.read_now(lambda db: missing_vectors(db, "other-space")) == 0
+    assert [one.record.id for one in other.search_now("physician", namespaces=["studio"])] == ["person:doctor"]
+
+
+async def test_an_embedder_that_fails_leaves_the_words(open_base, embedder, caplog):
+    kb = open_base(*RECORDS, embedder=embedder)
+    await kb.open()
+
+    def broken(texts):
+        raise EmbeddingError("The embedding service is away.")
+
+    embedder.embed = broken
+    with caplog.at_level(logging.WARNING, logger="handrail.kb"):
+        found = await kb.search("doctor", user=None, tenant="")
+    assert [one.record.id for one in found] == ["person:doctor"]
+    assert "keywords alone" in caplog.text
+
+
+async def test_without_embeddings_it_says_so_once(open_base, caplog):
+    kb = open_base(*RECORDS)
+    kb._make_embedder = lambda: None
+    with caplog.at_level(logging.INFO, logger="handrail.kb"):
+        for _ in range(3):
+            await kb.search("doctor", user=None, tenant="")
+    assert caplog.text.count("keywords alone") == 1
+
+
+def test_damaged_vectors_are_left_out(open_base, ids, embedder):
+    kb = open_base(*RECORDS, embedder=embedder)
+    kb.database.write_now(lambda db: db.execute("UPDATE vector SET data = x'00' WHERE piece = 1"))
+    assert ids(kb, "physician") == []
+    assert ids(kb, "automobile") == ["doc:car"]
+
+
+def test_what_was_deleted_takes_nobodys_place(open_base, ids, embedder):
+    many = [{"id": f"person:n{number}", "text": "doctor"} for number in range(120)]
+    kb = open_base(*many, {"id": "person:last", "text": "doctor and more words"}, embedder=embedder)
+    assert len(ids(kb, "physician", limit=50)) == 50
+    keys = kb.database.read_now(
+        lambda db: [row[0] for row in db.execute("SELECT key FROM record ORDER BY key LIMIT 120")]
+    )
+    kb.database.write_now(lambda db: remove_records(db, keys))
+    assert ids(kb, "physician", limit=1) == ["person:last"]
