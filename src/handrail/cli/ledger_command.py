@@ -53,7 +53,9 @@ def run(options: Namespace) -> int:
 
 async def _run(options: Namespace) -> int:
     settings = current_settings()
-    async with open_runtime(settings, open_registry(settings, options.registry), capability_checks=False) as runtime:
+    registry = open_registry(settings, options.registry)
+    services = getattr(options, "reconcile", False)
+    async with open_runtime(settings, registry, capability_checks=False, services=services) as runtime:
         if options.action == "list":
             state = LedgerState(options.state) if options.state else None
             return _list(await runtime.store.ledger_rows(state=state, limit=options.limit), options.json)

@@ -1,0 +1,224 @@
+"""The embedded calendar: named calendars of each tenant in one SQLite file. See `port` for what it promises.
+
+Whoever asks sees the calendars of their own tenant and no others; within a tenant all users share them. Names are those
+of the settings, the same for every tenant; a calendar that nobody has written to is empty.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, tzinfo
+from pathlib import Path
+from typing import Any, cast
+
+from handrail.contract.errors import ConfigError, ErrorType, ToolError
+from handrail.services.calendar import gaps
+from handrail.services.calendar.components import read_component
+from handrail.services.calendar.database import Database
+from handrail.services.calendar.failures import unknown_calendar
+from handrail.services.calendar.items import Happening, SeriesShelf, calendar_id, made_calendar, plain_between, put
+from handrail.services.calendar.moments import in_range
+from handrail.services.calendar.port import Availability, Busy, Created, Draft
+from handrail.services.calendar.writing import to_lines
+from handrail.services.calendar.zones import home_zone
+from handrail.services.meetings import JitsiMeetings, MeetingPort
+
+PRIMARY = "primary"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+_ADDRESS = re.compile(r"^ATTENDEE[^:]*:mailto:(.+)$", re.IGNORECASE)
+_MOST_CONFLICTS = 20
+_LONGEST_WINDOW = timedelta(days=400)
+
+
+class EmbeddedCalendar:
+    """`ctx.calendar` without any server. Opened at the first request; close it with the runtime."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        names: Sequence[str] = (PRIMARY,),
+        time_zone: str = "UTC",
+        meetings: MeetingPort | None = None,
+        clock: Callable[[], float] = time.time,
+        busy_ms: int = 5_000,
+    ) -> None:
+        for name in names:
+            if not _NAME.fullmatch(name):
+                raise ConfigError(
+                    f'"names" in [calendar] has {name!r}; a name is small letters, digits, ".", "-" and "_", at most 64.'
+                )
+        try:
+            self._zone = home_zone(time_zone)
+        except KeyError:
+            raise ConfigError(
+                f'"time_zone" in [calendar] must be an IANA name such as "Europe/Zagreb"; {time_zone!r} is not.'
+            ) from None
+        self.names = tuple(dict.fromkeys((PRIMARY, *names)))
+        self.database = Database(path, busy_ms=busy_ms)
+        self._meetings = meetings or JitsiMeetings()
+        self._clock = clock
+        self._shelf = SeriesShelf(self._zone)
+
+    @property
+    def zone(self) -> tzinfo:
+        return self._zone
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock(), UTC)
+
+    async def close(self) -> None:
+        await self.database.close()
+
+    async def availability(
+        self,
+        *,
+        start: datetime,
+        end: datetime,
+        calendars: Sequence[str],
+        details: bool = False,
+        min_minutes: int = 0,
+        user: str | None = None,
+        tenant: str = "",
+    ) -> Availability:
+        names = [self.checked_name(name) for name in dict.fromkeys(calendars)]
+
+        def work(db: sqlite3.Connection) -> Availability:
+            taken = (_busy(one, details) for one in self._taken(db, tenant, names, start, end))
+            return gaps.availability(taken, start, end, min_minutes)
+
+        return await self.database.read(work)
+
+    async def clashes(
+        self,
+        *,
+        start: datetime,
+        end: datetime,
+        calendar: str,
+        user: str | None = None,
+        tenant: str = "",
+        limit: int = 20,
+    ) -> tuple[Busy, ...]:
+        self.checked_name(calendar)
+        return await self._overlapping(tenant, start, end, None, limit)
+
+    async def create(self, draft: Draft, *, user: str | None = None, tenant: str = "") -> Created:
+        name = self.checked_name(draft.calendar)
+        if (
+            not draft.uid
+            or not draft.start < draft.end
+            or not all(map(in_range, map(_plain, (draft.start, draft.end))))
+        ):
+            raise ToolError(ErrorType.VALIDATION, "An event needs a UID, and must end after it starts.")
+        link = await self._meetings.link(draft.uid) if draft.with_meeting else None
+        now = self.now().replace(microsecond=0)
+        # Before the event is written: a look that fails afterwards would tell of a failure that did not happen.
+        conflicts = await self._overlapping(tenant, draft.start, draft.end, draft.uid, _MOST_CONFLICTS)
+
+        def work(db: sqlite3.Connection) -> Any:
+            found = _found(db, tenant, draft.uid)
+            if found is None:
+                number = made_calendar(db, tenant, name)
+                part = read_component(to_lines(draft, link, now), {}, self._zone)
+                calendar = (number, tenant, name)
+                stamp = int(now.timestamp())
+                put(db, calendar, [part], self._zone, now=stamp, meeting_link=link, created_by=user)
+                found = _found(db, tenant, draft.uid)
+            return found
+
+        return _created(await self.database.write(work), conflicts)
+
+    async def find(self, uid: str, *, user: str | None = None, tenant: str = "") -> Created | None:
+        row = await self.database.read(lambda db: _found(db, tenant, uid))
+        if row is None:
+            return None
+        made = _created(row, ())
+        return replace(made, conflicts=await self._overlapping(tenant, made.start, made.end, uid, _MOST_CONFLICTS))
+
+    async def happenings(self, tenant: str, names: Sequence[str], start: datetime, end: datetime) -> list[Happening]:
+        """Everything within a window as its owner sees it, in order; also what takes no time or is free."""
+
+        def work(db: sqlite3.Connection) -> list[Happening]:
+            found = self._happenings(db, tenant, names, start, end)
+            return sorted(found, key=lambda one: (one.start, one.end, one.calendar, one.uid))
+
+        return await self.database.read(work)
+
+    def checked_name(self, name: str) -> str:
+        if name not in self.names:
+            raise unknown_calendar(name, self.names)
+        return name
+
+    # On the reader's thread
+    def _happenings(
+        self, db: sqlite3.Connection, tenant: str, names: Sequence[str], start: datetime, end: datetime
+    ) -> Iterator[Happening]:
+        for name in names:
+            number = calendar_id(db, tenant, name)
+            if number is not None:
+                yield from plain_between(db, number, name, start, end, self._zone)
+                yield from self._shelf.between(db, number, name, start, end)
+
+    def _taken(
+        self, db: sqlite3.Connection, tenant: str, names: Sequence[str], start: datetime, end: datetime
+    ) -> Iterator[Happening]:
+        if end - start > _LONGEST_WINDOW:
+            raise ToolError(ErrorType.VALIDATION, f"A window may be {_LONGEST_WINDOW.days} days long at most.")
+        for one in self._happenings(db, tenant, names, start, end):
+            if one.status != "free" and one.start < one.end:
+                yield one
+
+    async def _overlapping(
+        self, tenant: str, start: datetime, end: datetime, besides: str | None, limit: int
+    ) -> tuple[Busy, ...]:
+        def work(db: sqlite3.Connection) -> tuple[Busy, ...]:
+            taken = (one for one in self._taken(db, tenant, self.names, start, end) if one.uid != besides)
+            first = sorted(taken, key=lambda one: (one.start, one.end, one.calendar, one.uid))[:limit]
+            return tuple(_busy(one, details=False) for one in first)
+
+        return await self.database.read(work)
+
+
+def _created(row: Any, conflicts: tuple[Busy, ...]) -> Created:
+    uid, identity, lines, start, end, link, calendar = row
+    addresses = [match[1] for line in json.loads(lines)[0] if (match := _ADDRESS.match(line))]
+    return Created(
+        event_id=identity,
+        uid=uid,
+        calendar=calendar,
+        start=datetime.fromtimestamp(start, UTC),
+        end=datetime.fromtimestamp(end, UTC),
+        attendees=tuple(addresses),
+        link=f"/calendar/events/{identity}",
+        meeting_link=link,
+        conflicts=conflicts,
+    )
+
+
+def _found(db: sqlite3.Connection, tenant: str, uid: str) -> Any:
+    return db.execute(
+        """SELECT item.uid, event_id, lines, start, end, meeting_link, calendar.name FROM item
+        JOIN calendar ON calendar.id = calendar_id WHERE uid = ? AND tenant = ? ORDER BY item.id""",
+        (uid, tenant),
+    ).fetchone()
+
+
+def _busy(one: Happening, details: bool) -> Busy:
+    shown = details and not one.private
+    return Busy(
+        start=one.start,
+        end=one.end,
+        status=cast(Any, one.status),
+        calendar=one.calendar,
+        title=one.title if shown else None,
+        attendees=one.attendees if shown else None,
+    )
+
+
+def _plain(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(tzinfo=None)
