@@ -1,0 +1,12 @@
+"""Picking: which tools of a large catalogue one request needs.
+
+`pick_tools` is the way in; `ToolIndex` is for those who keep the index themselves and want the scores.
+"""
+
+from __future__ import annotations
+
+from handrail.picking.index import RankedTool, Scorer, ToolIndex
+from handrail.picking.meanings import EmbedsTexts
+from handrail.picking.pick import pick_tools
+
+__all__ = ["EmbedsTexts", "RankedTool", "Scorer", "ToolIndex", "pick_tools"]
