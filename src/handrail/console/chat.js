@@ -1,0 +1,385 @@
+// The conversation: what was said, the calls between, and the place to write.
+
+import { announce, button, h, icon, link, toast } from "./dom.js";
+import { headers, serverTime } from "./api.js";
+import { cardView, sources } from "./card.js";
+import { conversation } from "./conversation.js";
+import { inspectorView } from "./inspector.js";
+import { markdown } from "./markdown.js";
+import { countdown, moment } from "./words.js";
+
+const IDEAS = [
+  "What is Handrail?",
+  "When am I free tomorrow?",
+  "Book a meeting with ana@example.com tomorrow at three",
+];
+const NEAR = 120; // so close to the end, the view follows what is written
+
+export function chatView() {
+  const log = h("div", { class: "log", role: "log", "aria-label": "Conversation", "aria-live": "off" });
+  const scroller = h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": "Messages" }, log);
+  const waiting = h("div", { class: "waiting" });
+  const composer = composerView();
+  const node = h(
+    "div",
+    { class: "chat" },
+    h("h1", { class: "unseen", text: "Chat" }),
+    h("h2", { class: "unseen", text: "Conversation" }),
+    h("div", { class: "talk" }, scroller, h("div", { class: "foot" }, waiting, composer.node)),
+    h("aside", { class: "beside", "aria-label": "The turn" }, inspectorView()),
+  );
+  const views = new Map();
+
+  function add(item) {
+    if (views.has(item)) return;
+    log.querySelector(".welcome")?.remove();
+    const view = viewOf(item);
+    views.set(item, view);
+    following(() => log.append(view.node), item.kind === "user");
+  }
+
+  /** Change something, and stay at the end if the reader was there. */
+  function following(change, always = false) {
+    const stays = always || scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < NEAR;
+    change();
+    if (stays) scroller.scrollTop = scroller.scrollHeight;
+  }
+
+  function redraw() {
+    views.clear();
+    log.replaceChildren();
+    if (conversation.items.length) for (const item of conversation.items) add(item);
+    else log.append(welcome(composer));
+    scroller.scrollTop = scroller.scrollHeight;
+  }
+
+  function drawWaiting() {
+    following(() => waiting.replaceChildren(...[...conversation.confirmations.values()].map(waitingLine)));
+  }
+
+  conversation.addEventListener("reset", () => {
+    redraw();
+    drawWaiting();
+  });
+  conversation.addEventListener("added", ({ detail }) => add(detail));
+  conversation.addEventListener("item", ({ detail }) => {
+    following(() => views.get(detail)?.update());
+  });
+  conversation.addEventListener("card", ({ detail: card }) => {
+    for (const view of views.values()) view.card?.(card);
+  });
+  conversation.addEventListener("confirmation", drawWaiting);
+  conversation.addEventListener("confirmation-closed", drawWaiting);
+  conversation.addEventListener("finished", ({ detail }) => announce(spokenAnswer(detail)));
+  setInterval(() => {
+    for (const clock of waiting.querySelectorAll("[data-until]"))
+      clock.textContent = countdown(Number(clock.dataset.until) - serverTime());
+  }, 1000);
+  redraw();
+  drawWaiting();
+  return { node, focus: () => composer.focus() };
+}
+
+function spokenAnswer(item) {
+  if (item.problem) return item.problem;
+  const text = item.parts
+    .filter((part) => part.kind === "text")
+    .map((part) => part.text)
+    .join(" ")
+    .trim();
+  return text ? `Answer: ${text.slice(0, 1500)}` : "The turn is over.";
+}
+
+function waitingLine(request) {
+  return h(
+    "div",
+    { class: "held-line" },
+    icon("held"),
+    h(
+      "p",
+      null,
+      h("strong", { text: "Waiting for your approval: " }),
+      h("code", { text: request.tool }),
+      " ",
+      h("span", {
+        class: "quiet digits",
+        "data-until": new Date(request.expires_at).getTime(),
+        text: countdown(new Date(request.expires_at).getTime() - serverTime()),
+      }),
+    ),
+    button("Review", () => conversation.tell("review", request.id), { kind: "small" }),
+  );
+}
+
+function welcome(composer) {
+  return h(
+    "div",
+    { class: "welcome" },
+    h("span", { class: "emblem" }, icon("mark")),
+    h("h2", { text: "Ask, and watch what is done about it." }),
+    h("p", {
+      class: "quiet",
+      text: "Every call that the model makes passes the gates before it runs. Whatever changes something waits for you.",
+    }),
+    h(
+      "ul",
+      { class: "ideas" },
+      IDEAS.map((idea) =>
+        h(
+          "li",
+          null,
+          h(
+            "button",
+            { type: "button", class: "idea", on: { click: () => composer.send(idea) } },
+            h("span", { text: idea }),
+            icon("next"),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+// --------------------------------------------------------------------------------------------------------- items
+function viewOf(item) {
+  if (item.kind === "user") return userView(item);
+  if (item.kind === "answer") return answerView(item);
+  return messageView(item.message);
+}
+
+function userView(item) {
+  const problem = h("p", { class: "problem", hidden: true });
+  const node = h(
+    "article",
+    { class: "said by-user", "aria-label": "You" },
+    h("p", { class: "bubble", text: item.text }),
+    problem,
+  );
+  const update = () => {
+    problem.hidden = item.state !== "failed";
+    problem.textContent = item.state === "failed" ? `Not sent: ${item.problem}` : "";
+    node.dataset.state = item.state;
+  };
+  update();
+  return { node, update };
+}
+
+function answerView(item) {
+  const parts = h("div", { class: "parts" });
+  const status = h("p", { class: "status" });
+  const cited = h("footer", { class: "cited" });
+  const node = h("article", { class: "said by-model", "aria-label": "Answer" }, parts, status, cited);
+  const made = new Map();
+
+  function update() {
+    for (const part of item.parts) {
+      if (!made.has(part)) {
+        made.set(part, part.kind === "tool" ? cardView(part) : textView(part, item));
+      }
+    }
+    const nodes = item.parts.map((part) => made.get(part).node);
+    // Only what is new is moved: a card that is open and has the focus stays where it is.
+    nodes.forEach(
+      (one, place) => parts.children[place] !== one && parts.insertBefore(one, parts.children[place] ?? null),
+    );
+    while (parts.children.length > nodes.length) parts.lastChild.remove();
+    for (const part of item.parts) if (part.kind === "text") made.get(part).update();
+    status.replaceChildren(...statusOf(item));
+    cited.replaceChildren(
+      ...(item.done && item.citations?.length ? [h("h3", { text: "Sources" }), sources(item.citations)] : []),
+    );
+  }
+  update();
+  return { node, update, card: (card) => made.get(card)?.update() };
+}
+
+function statusOf(item) {
+  if (item.problem) return [h("span", { class: "problem" }, icon("failed"), item.problem)];
+  if (item.stopped) return [h("span", { class: "quiet", text: "Stopped." })];
+  if (item.done) return [];
+  return [
+    h("span", { class: "dots", "aria-hidden": "true" }, h("i"), h("i"), h("i")),
+    h("span", { class: "unseen", text: "Answering" }),
+  ];
+}
+
+function textView(part, item) {
+  const node = h("div", { class: "prose" });
+  let shown = null;
+  let scheduled = false;
+  const citation = (value) => {
+    const found =
+      item.citations?.find((one) => one.number === value) ??
+      (item.citations?.some((one) => one.number) ? null : item.citations?.[value - 1]);
+    if (!found) return null;
+    return h(
+      "button",
+      {
+        type: "button",
+        class: "mark",
+        "aria-label": `Source ${value}: ${found.title ?? found.id}`,
+        on: { click: () => conversation.tell("source", found) },
+      },
+      String(value),
+    );
+  };
+  function draw() {
+    scheduled = false;
+    const key = `${part.text}\u0000${item.citations?.length ?? 0}`;
+    if (key === shown) return;
+    shown = key;
+    node.replaceChildren(...markdown(item.done ? withoutSources(part.text, item.citations) : part.text, { citation }));
+  }
+  return {
+    node,
+    update() {
+      if (item.done || shown === null) draw();
+      else if (!scheduled) {
+        scheduled = true;
+        requestAnimationFrame(draw);
+      }
+    },
+  };
+}
+
+/** The text without a list of sources that says no more than the one below it. */
+function withoutSources(text, citations) {
+  if (!citations?.length) return text;
+  return text.replace(
+    /(^|\n\n)(?:\*\*)?Sources:?(?:\*\*)?:?\n+((?:[-*] )?\[\d{1,2}\][^\n]*(?:\n(?:[-*] )?\[\d{1,2}\][^\n]*)*)(?=\n\n|\s*$)/,
+    (all, before, lines) =>
+      lines
+        .split("\n")
+        .every((line) => citations.some((one) => line.includes(one.id) || (one.url && line.includes(one.url))))
+        ? ""
+        : all,
+  );
+}
+
+/** A message that a tool sent to the user's client. */
+function messageView(message) {
+  const node = h("article", { class: "said by-tool", "aria-label": "Message of a tool" });
+  const kind = message?.type;
+  if (kind === "image") {
+    const words = message.caption ?? message.alt ?? "An image";
+    const address = message.url ?? message.image_url ?? message.imageUrl;
+    const own = typeof address === "string" && address.startsWith("/") && !address.startsWith("//");
+    node.append(
+      h(
+        "figure",
+        null,
+        own ? ownImage(address, words) : link(address, "Open the image"),
+        h("figcaption", { text: words }),
+      ),
+    );
+  } else if (kind === "timeout") {
+    const farewell = message.farewellMessage ?? message.message ?? "The assistant has stopped answering for a while.";
+    const until = message.until ?? message.timeoutUntil ?? message.ends;
+    node.append(
+      h(
+        "p",
+        { class: "notice" },
+        icon("refused"),
+        h("span", {
+          text: [farewell, until && `Until ${moment(until)}.`].filter(Boolean).join(" "),
+        }),
+      ),
+    );
+  } else if (kind === "voice_session_start") {
+    node.append(
+      h("p", { class: "notice" }, icon("chat"), h("span", { text: "The assistant asks to go on by voice." })),
+    );
+  } else {
+    node.append(
+      h(
+        "p",
+        { class: "notice" },
+        icon("mark"),
+        h("span", { text: message?.text ?? message?.message ?? JSON.stringify(message) }),
+      ),
+    );
+  }
+  return { node, update() {} };
+}
+
+/** An image of this host. It is asked for with the key, which an img element could not send, and painted. */
+function ownImage(address, words) {
+  const canvas = h("canvas", { width: 1, height: 1, role: "img", "aria-label": words });
+  fetch(address, { headers: headers(), credentials: "omit" })
+    .then((answer) => (answer.ok ? answer.blob() : Promise.reject(new Error("not there"))))
+    .then(createImageBitmap)
+    .then((image) => {
+      [canvas.width, canvas.height] = [image.width, image.height];
+      canvas.getContext("2d").drawImage(image, 0, 0);
+    })
+    .catch(() => canvas.replaceWith(h("p", { class: "quiet", text: "The image cannot be shown." })));
+  return canvas;
+}
+
+// ------------------------------------------------------------------------------------------------------ composer
+function composerView() {
+  const field = h("textarea", {
+    id: "message",
+    name: "message",
+    rows: 1,
+    maxlength: 20000,
+    placeholder: "Ask something…",
+    "aria-describedby": "composer-help",
+    autocomplete: "off",
+  });
+  const act = h("button", { type: "submit", class: "send" });
+  const node = h(
+    "form",
+    { class: "composer", on: { submit } },
+    h("label", { class: "unseen", for: "message", text: "Your message" }),
+    field,
+    act,
+    h("p", { class: "unseen", id: "composer-help", text: "Enter sends; Shift and Enter begin a new line." }),
+  );
+
+  function grow() {
+    field.style.blockSize = "auto";
+    field.style.blockSize = `${Math.min(field.scrollHeight + 2, 220)}px`;
+  }
+
+  function draw() {
+    const stops = conversation.running;
+    act.replaceChildren(icon(stops ? "stop" : "send"), h("span", { class: "unseen", text: stops ? "Stop" : "Send" }));
+    act.title = stops ? "Stop the answer" : "Send";
+    act.classList.toggle("stops", stops);
+  }
+
+  async function submit(event) {
+    event.preventDefault();
+    if (conversation.running) {
+      await conversation.cancel().catch((error) => toast(error.message, "failed"));
+      return;
+    }
+    await send(field.value);
+  }
+
+  async function send(text) {
+    const words = text.trim();
+    if (!words || conversation.running) return;
+    if (field.value.trim() === words) field.value = "";
+    grow();
+    field.focus();
+    announce("Sent.");
+    await conversation.say(words).catch((error) => {
+      if (!field.value) field.value = words;
+      grow();
+      toast(error.message, "failed");
+    });
+  }
+
+  field.addEventListener("input", grow);
+  field.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    if (!conversation.running) node.requestSubmit();
+  });
+  conversation.addEventListener("running", draw);
+  conversation.addEventListener("reset", draw);
+  draw();
+  return { node, send, focus: () => field.focus() };
+}

@@ -1,0 +1,180 @@
+// The confirmation dialog: what would be done, in the words of the trusted preview and with the exact arguments, and how long
+// there is to decide. It can be put aside; the request then waits in the conversation until it is decided or over.
+
+import { announce, button, freshId, h, icon, toast } from "./dom.js";
+import { serverTime } from "./api.js";
+import { argumentList } from "./card.js";
+import { conversation } from "./conversation.js";
+import { countdown } from "./words.js";
+
+const TOLD_AT = [60, 30, 10];
+
+/** Listens to the conversation and shows one request at a time. */
+export function installConfirmations() {
+  const putAside = new Set();
+  let shown = null;
+
+  function next() {
+    if (shown) return;
+    const waiting = [...conversation.confirmations.values()].find((request) => !putAside.has(request.id));
+    if (waiting) open(waiting);
+  }
+
+  function open(request) {
+    shown = dialogFor(request, {
+      onAside: () => putAside.add(request.id),
+      onClosed: () => {
+        shown = null;
+        next();
+      },
+    });
+  }
+
+  conversation.addEventListener("confirmation", next);
+  conversation.addEventListener("reset", () => {
+    putAside.clear();
+    shown?.close();
+    next();
+  });
+  conversation.addEventListener("review", ({ detail: id }) => {
+    const request = conversation.confirmations.get(id);
+    if (!request) return;
+    putAside.delete(id);
+    if (!shown) open(request);
+  });
+  conversation.addEventListener("confirmation-closed", ({ detail }) => {
+    if (shown?.id === detail.request.id) shown.settled(detail.state);
+  });
+}
+
+function dialogFor(request, { onAside, onClosed }) {
+  const [title, words] = [freshId("confirm-title"), freshId("confirm-words")];
+  const before = document.activeElement;
+  const problem = h("p", { class: "problem", role: "alert", hidden: true });
+  const clock = clockView(request);
+  const approve = button("Approve", () => decide("approve"), { kind: "primary", sign: "done" });
+  const decline = button("Decline", () => decide("decline"), { sign: "failed" });
+  const later = button("Decide later", () => aside(), { kind: "plain" });
+  const dialog = h(
+    "dialog",
+    { class: "confirm", "aria-labelledby": title, "aria-describedby": words },
+    h(
+      "form",
+      { method: "dialog", on: { submit: (event) => event.preventDefault() } },
+      h(
+        "header",
+        null,
+        h("span", { class: "stamp" }, icon("held")),
+        h(
+          "div",
+          null,
+          h("h2", { id: title, text: "Do you approve this?" }),
+          h("p", { class: "quiet" }, "The assistant asked to run ", h("code", { text: request.tool })),
+        ),
+      ),
+      h("p", { class: "preview", id: words, text: request.preview ?? "" }),
+      h("details", { class: "exact" }, h("summary", null, "The exact arguments"), argumentList(request.args)),
+      clock.node,
+      problem,
+      h("footer", null, later, h("span", { class: "space" }), decline, approve),
+    ),
+  );
+  let isOver = false;
+
+  async function decide(verdict) {
+    if (isOver) return;
+    problem.hidden = true;
+    dialog.dataset.busy = verdict;
+    for (const one of [approve, decline]) one.setAttribute("aria-disabled", "true");
+    try {
+      const outcome = await conversation.decide(request.id, verdict);
+      if (outcome.stays) complain(outcome.message);
+      else report(request, outcome);
+    } catch (error) {
+      complain(error.message);
+    }
+  }
+
+  function complain(text) {
+    delete dialog.dataset.busy;
+    for (const one of [approve, decline]) one.removeAttribute("aria-disabled");
+    problem.textContent = text;
+    problem.hidden = false;
+  }
+
+  function aside() {
+    onAside();
+    announce("Put aside. The request waits in the conversation.");
+    close();
+  }
+
+  function close() {
+    if (isOver) return;
+    isOver = true;
+    clearInterval(ticking);
+    if (dialog.open) dialog.close();
+    dialog.remove();
+    if (before?.isConnected) before.focus();
+    else document.getElementById("message")?.focus();
+    onClosed();
+  }
+
+  function tick() {
+    if (!clock.update()) return;
+    for (const one of [approve, decline]) one.hidden = true;
+    later.querySelector("span").textContent = "Close";
+    complain("The time is over; nothing was run. Ask again if you still want it.");
+    clearInterval(ticking);
+    conversation.close(request, "expired");
+  }
+
+  dialog.addEventListener("cancel", (event) => {
+    event.preventDefault();
+    aside();
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+  // Not on a button: a key that was meant for the composer must not decide.
+  dialog.querySelector("h2").tabIndex = -1;
+  dialog.querySelector("h2").focus();
+  const ticking = setInterval(tick, 250);
+  tick();
+  return { id: request.id, close, settled: (state) => state !== "expired" && close() };
+}
+
+function report(request, outcome) {
+  if (outcome.state === "approved") toast(`Approved: ${request.tool} was carried out.`, "done");
+  else if (outcome.state === "declined") toast(`Declined: ${request.tool} was not run.`, "info");
+  else toast(outcome.message, "failed");
+}
+
+/** The time that is left, as a number and a shrinking line; told to screen readers now and then only. */
+function clockView(request) {
+  const digits = h("span", { class: "digits", role: "timer" });
+  const line = h("span", { class: "left" });
+  const node = h(
+    "div",
+    { class: "countdown" },
+    h("span", { class: "quiet", text: "Time left to decide" }),
+    digits,
+    h("span", { class: "track" }, line),
+  );
+  const until = new Date(request.expires_at).getTime();
+  const whole = Math.max(1, until - serverTime());
+  const told = new Set(TOLD_AT.filter((seconds) => whole <= seconds * 1000));
+  return {
+    node,
+    update() {
+      const left = until - serverTime();
+      digits.textContent = countdown(left);
+      line.style.inlineSize = `${Math.max(0, Math.min(1, left / whole)) * 100}%`;
+      node.toggleAttribute("data-soon", left < 30_000);
+      const mark = TOLD_AT.find((seconds) => left <= seconds * 1000 && !told.has(seconds) && left > 0);
+      if (mark) {
+        told.add(mark);
+        announce(`${mark} seconds left to decide.`);
+      }
+      return left <= 0;
+    },
+  };
+}

@@ -1,0 +1,27 @@
+"""What the console's tests share: one browser for each module, and a server that plays a script."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.console.browser import launched
+from tests.console.scripted_server import Script, ScriptedServer
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Not for longer than a module: its event loop stands in the way of tests that run one of their own."""
+    with launched() as made:
+        yield made
+
+
+@pytest.fixture
+def scripted() -> Iterator[ScriptedServer]:
+    server = ScriptedServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def script(scripted: ScriptedServer) -> Script:
+    return scripted.script

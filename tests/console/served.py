@@ -1,0 +1,76 @@
+"""A real server in a process and a folder of its own, as `handrail serve` starts it: the offline model, the reference tools and
+their embedded services."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+
+class Served:
+    """`console` is the address that the server printed at its first start, with the key in the fragment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        facts = self._start(0)
+        self.url: str = facts["url"]
+        self.console: str = facts["console"]
+        self.key: str = facts["key"]
+
+    def _start(self, port: int) -> dict[str, Any]:
+        # What the machine is set to must not change what is tested.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HANDRAIL_")}
+        with (self.folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "handrail", "serve", "--port", str(port), "--json"],
+                cwd=self.folder,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, (self.folder / "server.log").read_text(encoding="utf-8")
+        facts: dict[str, Any] = json.loads(line)
+        return facts
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self._process.kill()
+        self._wait()
+
+    def start_again(self) -> None:
+        self._start(int(self.url.rpartition(":")[2]))
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+        self._wait()
+
+    def _wait(self) -> None:
+        self._process.wait(30)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def ask(self, method: str, path: str, body: Any = None, token: str = "") -> Any:
+        """One request of the API, beside the console."""
+        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json", "X-Session-Token": token}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return json.load(answer)
+
+    def events_on(self, start: str, end: str) -> list[dict[str, Any]]:
+        """What the calendar has in a range, read through a session of its own."""
+        session = self.ask("POST", "/api/sessions", {})
+        args = {"start_date": start, "end_date": end, "include_details": True}
+        body = {"args": args, "sessionId": session["sessionId"]}
+        envelope = self.ask("POST", "/api/tools/calendar_get_availability/try", body, session["token"])
+        assert envelope["ok"], envelope
+        events: list[dict[str, Any]] = envelope["data"]["existing_events"]
+        return events
