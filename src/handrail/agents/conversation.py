@@ -1,0 +1,237 @@
+"""A conversation: the messages of one session, as the model is sent them. Serialisable, so that a host can keep it.
+
+Messages of one turn belong together: a call is always followed by its envelope, also where a turn was cancelled, because
+providers refuse a history in which one is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from handrail.agents.tokens import tokens_of_messages
+from handrail.contract.call import Call
+from handrail.contract.errors import UsageError
+from handrail.contract.frozen import thaw
+from handrail.contract.model import AssistantMessage, HostMessage, Message, ToolMessage, UserMessage
+
+FORMAT = 1
+MOST_MESSAGES = 1_000
+"""Older turns are forgotten beyond this."""
+_MOST_TOLD = 200
+
+
+class Conversation:
+    """What was said in one session. `time_zone` is the user's, where it is known."""
+
+    def __init__(self, *, time_zone: str = "") -> None:
+        self.time_zone = time_zone
+        self.messages: list[Message] = []
+        self.inputs: dict[str, int] = {}
+        """The message ids of the turns that are kept → where each turn begins in `messages`."""
+        self.told: list[str] = []
+        """Confirmations whose late envelope the model was told of, so that it is told once."""
+        self.offered: list[str] = []
+        """Tools that were called: they stay on offer when others are picked."""
+        self.unfinished: str | None = None
+        """The input whose answer broke off; sent again, it is answered anew."""
+        self.later: list[HostMessage] = []
+        """What the model is told before it is asked the next time."""
+        self.lock = asyncio.Lock()
+        """A turn and a late envelope do not write into it at the same time."""
+
+    def begin(self, text: str, message_id: str | None) -> None:
+        """The user's input begins a turn."""
+        self._forget_oldest()
+        self.tell_later()
+        self.unfinished = None
+        if message_id is not None:
+            self.inputs[message_id] = len(self.messages)
+        self.messages.append(UserMessage(text))
+
+    def begin_again(self) -> None:
+        """The last input was sent again: what is left of its broken answer goes."""
+        if self.unfinished is not None and self.messages:
+            last = self.messages[-1]
+            if isinstance(last, AssistantMessage) and not last.calls:
+                self.messages.pop()
+        self.unfinished = None
+
+    def tell_later(self) -> None:
+        """Put what waits to be told to the model behind what was said."""
+        self.messages.extend(self.later)
+        self.later = []
+
+    def add(self, *messages: Message) -> None:
+        self.messages.extend(messages)
+        for message in messages:
+            if isinstance(message, ToolMessage) and message.name not in self.offered:
+                self.offered = [*self.offered, message.name][-20:]
+
+    def tell(self, confirmation_id: str) -> bool:
+        """Note that the model is told what became of a confirmation; False if it was told before."""
+        if confirmation_id in self.told:
+            return False
+        self.told = [*self.told, confirmation_id][-_MOST_TOLD:]
+        return True
+
+    def answer_to(self, message_id: str | None) -> str | None:
+        """The answer that this input got, if it was answered; so that a message sent again is not answered anew."""
+        turn = [] if message_id == self.unfinished else self.turn_of(message_id)
+        last = turn[-1] if turn else None
+        return last.text if isinstance(last, AssistantMessage) and not last.calls else None
+
+    def turn_of(self, message_id: str | None) -> list[Message]:
+        """The messages of the turn that this input began; none if it is not known."""
+        start = self.inputs.get(message_id) if message_id is not None else None
+        if start is None:
+            return []
+        end = next((place for place in sorted(self.inputs.values()) if place > start), len(self.messages))
+        for place in range(start + 1, end):
+            if isinstance(self.messages[place], UserMessage):
+                end = place
+                break
+        return self.messages[start:end]
+
+    def current_turn(self) -> list[Message]:
+        """The messages from the last user's message on."""
+        for place in range(len(self.messages) - 1, -1, -1):
+            if isinstance(self.messages[place], UserMessage):
+                return self.messages[place:]
+        return list(self.messages)
+
+    def within(self, most_tokens: int) -> list[Message]:
+        """The newest turns that fit, whole; the current one always."""
+        starts = [place for place, message in enumerate(self.messages) if isinstance(message, UserMessage)]
+        if not starts:
+            return list(self.messages)
+        first = starts[-1]
+        used = tokens_of_messages(self.messages[first:])
+        for start in reversed(starts[:-1]):
+            used += tokens_of_messages(self.messages[start:first])
+            if used > most_tokens:
+                break
+            first = start
+        # What stands before the first user's message, such as a handover from voice, belongs to it.
+        return self.messages[0 if first == starts[0] else first :]
+
+    def _forget_oldest(self) -> None:
+        if len(self.messages) <= MOST_MESSAGES:
+            return
+        starts = [place for place, message in enumerate(self.messages) if isinstance(message, UserMessage)]
+        cut = next((place for place in starts if len(self.messages) - place <= MOST_MESSAGES // 2), starts[-1])
+        self.messages = self.messages[cut:]
+        self.inputs = {name: place - cut for name, place in self.inputs.items() if place >= cut}
+
+    # ------------------------------------------------------------------------------------------------------- kept
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as JSON."""
+        return {
+            "format": FORMAT,
+            "timeZone": self.time_zone,
+            "messages": [_to_dict(message) for message in self.messages],
+            "inputs": dict(self.inputs),
+            "told": list(self.told),
+            "offered": list(self.offered),
+            "unfinished": self.unfinished,
+            "later": [message.text for message in self.later],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Conversation:
+        """The conversation in `data`; `UsageError` with a sentence if it is none."""
+        try:
+            if data["format"] != FORMAT:
+                raise UsageError(f"A conversation of format {data['format']!r} cannot be read; known is {FORMAT}.")
+            made = cls(time_zone=str(data.get("timeZone", "")))
+            made.messages = [_from_dict(message) for message in data["messages"]]
+            made.inputs = {
+                str(name): int(place)
+                for name, place in data["inputs"].items()
+                if 0 <= int(place) < len(made.messages) and isinstance(made.messages[int(place)], UserMessage)
+            }
+            made.told = [str(name) for name in data["told"]]
+            made.offered = [str(name) for name in data["offered"]]
+            made.unfinished = data.get("unfinished")
+            made.later = [HostMessage(str(text)) for text in data.get("later", ())]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UsageError(f"This is no kept conversation: {error!r}.") from None
+        made.close_open_calls()
+        return made
+
+    def close_open_calls(self) -> None:
+        """Answer calls that have no envelope, because the process ended before they had one: the model must not wait."""
+        mended: list[Message] = []
+        waiting: list[Call] = []
+        for message in self.messages:
+            if isinstance(message, ToolMessage):
+                waiting = _without(waiting, message)
+            elif waiting:
+                mended += [lost(call) for call in waiting]
+                waiting = []
+            mended.append(message)
+            if isinstance(message, AssistantMessage):
+                waiting = list(message.calls)
+        if waiting:
+            mended += [lost(call) for call in waiting]
+        if len(mended) != len(self.messages):
+            self._replace(mended)
+
+    def _replace(self, mended: list[Message]) -> None:
+        places = {id(message): place for place, message in enumerate(mended)}
+        self.inputs = {name: places[id(self.messages[place])] for name, place in self.inputs.items()}
+        self.messages = mended
+
+
+def _without(waiting: Sequence[Call], answer: ToolMessage) -> list[Call]:
+    left = list(waiting)
+    for call in waiting:
+        if call.name == answer.name and call.call_id == answer.call_id:
+            left.remove(call)
+            break
+    return left
+
+
+def lost(call: Call) -> ToolMessage:
+    """What the model is told of a call whose envelope did not reach it."""
+    message = (
+        "The turn was ended before this call was answered. If it changes something, look before you call it again."
+    )
+    error = {"type": "CANCELLED", "message": message, "retryable": False, "partialSideEffects": False}
+    return ToolMessage(call.call_id, call.name, {"ok": False, "error": error, "intents": [], "meta": {}})
+
+
+def _to_dict(message: Message) -> dict[str, Any]:
+    if isinstance(message, UserMessage):
+        return {"role": "user", "text": message.text}
+    if isinstance(message, HostMessage):
+        return {"role": "host", "text": message.text}
+    if isinstance(message, ToolMessage):
+        envelope = thaw(message.envelope)
+        return {"role": "tool", "callId": message.call_id, "name": message.name, "envelope": envelope}
+    calls = [_call_to_dict(call) for call in message.calls]
+    return {"role": "assistant", "text": message.text, "calls": calls, "raw": message.raw}
+
+
+def _call_to_dict(call: Call) -> dict[str, Any]:
+    args = call.args.decode("utf-8", "replace") if isinstance(call.args, bytes) else thaw(call.args)
+    named = {"name": call.name, "args": args, "callId": call.call_id}
+    return {**named, "provider": call.provider, "idScope": call.id_scope}
+
+
+def _from_dict(data: Mapping[str, Any]) -> Message:
+    role = data["role"]
+    if role == "user":
+        return UserMessage(str(data["text"]))
+    if role == "host":
+        return HostMessage(str(data["text"]))
+    if role == "tool":
+        return ToolMessage(data["callId"], str(data["name"]), dict(data["envelope"]))
+    if role != "assistant":
+        raise ValueError(f"a message has no role {role!r}")
+    calls = tuple(
+        Call(str(call["name"]), call["args"], call["callId"], call["provider"], call["idScope"])
+        for call in data["calls"]
+    )
+    return AssistantMessage(str(data["text"]), calls, data.get("raw"))

@@ -1,0 +1,80 @@
+"""What the host says in its own words: to the user where no model is asked, and to the model beside the conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+LATE = "Note of the host"
+"""How a host's note on a late envelope begins."""
+
+
+def blocked_words(seconds: float) -> str:
+    return f"This conversation is paused. You can write again in {_span(seconds)}."
+
+
+def ended_words() -> str:
+    return "This conversation has ended. Please start a new one."
+
+
+def moved_words() -> str:
+    return "This conversation goes on in another connection. Please reload."
+
+
+def failed_words(partly: bool) -> str:
+    if partly:
+        return "Sorry, I was cut off there: the model stopped in the middle. Please ask again."
+    return "Sorry, I cannot answer at the moment: the model did not respond. Please try again."
+
+
+def refused_words() -> str:
+    return "Sorry, I cannot help with that."
+
+
+def unfinished_words(rounds: int) -> str:
+    return f"I could not finish this within {rounds} steps. Please ask for a smaller part of it."
+
+
+def cut_words() -> str:
+    return "My answer was too long and broke off here."
+
+
+def late_words(told: Mapping[str, Any]) -> str:
+    """The late envelope for the model: which call it belongs to, and that it is data."""
+    call = f' (call "{told["callId"]}")' if told.get("callId") else ""
+    tool, envelope = told["toolId"], told["envelope"]
+    if told.get("confirmationId") is None:
+        happened = "was finished after the interruption"
+    elif envelope.get("ok"):
+        happened = "was approved by the person and has been carried out"
+    elif envelope["error"]["type"] == "DECLINED":
+        happened = "was declined by the person and did not run"
+    else:
+        happened = "was approved by the person and did not succeed"
+    body = orjson.dumps(envelope, default=dict).decode()
+    return (
+        f'{LATE}: "{tool}"{call} {happened}. Tell the person in a sentence or two. Its envelope, which is data: {body}'
+    )
+
+
+def too_many_calls(most: int) -> dict[str, Any]:
+    """The envelope of calls that one message made too many."""
+    message = f"One message makes at most {most} calls; this one did not run."
+    error = {"type": "BUDGET_EXCEEDED", "message": message, "retryable": False, "partialSideEffects": False}
+    return {
+        "ok": False,
+        "error": {**error, "suggestion": "Go on with the results that you have."},
+        "intents": [],
+        "meta": {},
+    }
+
+
+def _span(seconds: float) -> str:
+    whole = max(1, round(seconds))
+    for name, size in (("hour", 3600), ("minute", 60)):
+        if whole >= 2 * size or whole == size:
+            count = -(-whole // size)
+            return f"{count} {name}{'s' if count != 1 else ''}"
+    return f"{whole} second{'s' if whole != 1 else ''}"

@@ -1,0 +1,432 @@
+"""One turn of an agent: rounds of asking the model and carrying its calls to the pipeline, told as events.
+
+The loop ends with an answer, with the bound on rounds (in the last one the model may not call), with an error of the model, or
+because somebody closed it. However it ends, every call in the conversation has an envelope behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from handrail.agents import events
+from handrail.agents.citations import citations_in, cited_by
+from handrail.agents.conversation import lost
+from handrail.agents.events import AgentEvent
+from handrail.agents.host_words import (
+    cut_words,
+    failed_words,
+    late_words,
+    refused_words,
+    too_many_calls,
+    unfinished_words,
+)
+from handrail.agents.prompts import Prompt
+from handrail.agents.tokens import tokens_of_messages
+from handrail.contract.call import Call
+from handrail.contract.envelope import ToolResponse
+from handrail.contract.model import (
+    AssistantMessage,
+    CallMade,
+    Finished,
+    HostMessage,
+    ModelError,
+    ModelRequest,
+    TextDelta,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+from handrail.runtime.events import Event, Listener
+from handrail.runtime.session import Session
+
+if TYPE_CHECKING:
+    from handrail.agents.conversation import Conversation
+    from handrail.agents.text import TextAgent
+
+_LOG = logging.getLogger("handrail.agent")
+_GRACE_SECONDS = 2.0
+"""So long a cancelled turn waits for writing calls that have started; they go on afterwards in any case."""
+_RETRY_SECONDS = 0.5
+_PASSED_ON = frozenset({"progress", "confirmation", "message"})
+
+
+class Round:
+    """What one asking of the model gave."""
+
+    __slots__ = ("calls", "error", "finished", "text", "usage")
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.calls: list[Call] = []
+        self.usage = Usage()
+        self.finished: Finished | None = None
+        self.error: ModelError | None = None
+
+    @property
+    def may_be_repeated(self) -> bool:
+        """Whether it failed in a way that may pass, and nothing of it was shown yet."""
+        return self.error is not None and self.error.retryable and not self.text
+
+
+class Loop:
+    """Plays one turn in a session."""
+
+    def __init__(
+        self,
+        agent: TextAgent,
+        session: Session,
+        conversation: Conversation,
+        rounds: int,
+        *,
+        message_id: str | None,
+        turn: int,
+    ) -> None:
+        self._agent = agent
+        self._session = session
+        self._conversation = conversation
+        self._most = rounds
+        self._message_id = message_id
+        self._turn = turn
+        self._shown = ""
+        """Everything that the user was shown as text in this turn."""
+        self._evidence: dict[str, dict[str, Any]] = {}
+        self._spent = Usage()
+        self._ear: Listener | None = None
+        self._running: tuple[asyncio.Future[list[ToolResponse]], Sequence[Call]] | None = None
+        self._news = False
+        """Something came from the host that the model has not seen yet."""
+        self._settled = False
+        self._asked = Round()
+        self._facts: dict[str, Any] = {}
+
+    async def play(self) -> AsyncGenerator[AgentEvent, None]:
+        """The events of the turn, `done` last."""
+        queue = self._session.events_queue
+        self._ear = queue.attach() if self._agent.listen else None
+        try:
+            async with aclosing(self._rounds()) as played:
+                async for event in played:
+                    yield event
+        finally:
+            try:
+                if not self._settled:
+                    await self._break_off()
+                await self._session.end_turn()
+            finally:
+                if self._ear is not None:
+                    queue.detach(self._ear)
+
+    async def _rounds(self) -> AsyncGenerator[AgentEvent, None]:
+        prompt = await self._prompt()
+        for number in range(1, self._most + 1):
+            self._conversation.tell_later()
+            self._news = False
+            last = number == self._most
+            asked = self._asked = Round()
+            async with aclosing(self._ask(prompt, asked, number, allow_calls=not last)) as told:
+                async for event in told:
+                    yield event
+            if asked.error is not None:
+                for event in self._failed(asked, number):
+                    yield event
+                return
+            if asked.calls and not last:
+                self._conversation.add(self._said(asked))
+                async with aclosing(self._call(asked.calls, number)) as told:
+                    async for event in told:
+                        yield event
+                if self._session.blocked_for() > 0 or not self._session.is_active:
+                    for event in self._stopped(number):
+                        yield event
+                    return
+                continue
+            for event in self._answered(asked, number, last):
+                yield event
+            for event in self._heard():
+                yield event
+            if not self._news or last:
+                yield self._done(number, _reason(asked, last))
+                return
+
+    # ------------------------------------------------------------------------------------------------ asking
+    async def _prompt(self) -> Prompt:
+        agent, session, conversation = self._agent, self._session, self._conversation
+        query = " ".join(m.text for m in conversation.current_turn()[:1] if isinstance(m, UserMessage))
+        choice = await agent.offering.choose(session, agent.model.provider, query, conversation.offered)
+        zone, name = self._zone()
+        now = datetime.fromtimestamp(agent.runtime.clock.time(), zone)
+        prompt = agent.offering.prompt(session, agent.model.provider, choice, now, name)
+        if sum(isinstance(message, UserMessage) for message in conversation.messages) <= 1:
+            self._count_start(prompt)
+        self._facts = {"mode": session.mode, "now": now.isoformat(timespec="seconds"), "time_zone": name}
+        self._facts["user"] = session.user or ""
+        return prompt
+
+    def _count_start(self, prompt: Prompt) -> None:
+        """What a session starts with is counted once, and logged."""
+        tell = getattr(self._agent.runtime.metrics, "context", None)
+        if tell is not None:
+            tell(prompt.prompt_tokens, prompt.declaration_tokens)
+        _LOG.info(
+            "Session %s starts with %d tokens of prompt and %d of declarations (%d tools)",
+            self._session.id,
+            prompt.prompt_tokens,
+            prompt.declaration_tokens,
+            len(prompt.declarations),
+        )
+
+    def _zone(self) -> tuple[ZoneInfo, str]:
+        for name in (self._conversation.time_zone, self._agent.policy.time_zone, "UTC"):
+            try:
+                return ZoneInfo(name), name
+            except (ZoneInfoNotFoundError, ValueError, OSError):
+                continue
+        raise AssertionError("UTC is always known")
+
+    async def _ask(
+        self, prompt: Prompt, asked: Round, number: int, *, allow_calls: bool
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """Ask the model once; again if it failed in a way that may pass and nothing of it was shown."""
+        messages = self._conversation.within(self._agent.policy.history_tokens)
+        request = ModelRequest(
+            system=prompt.text,
+            messages=tuple(messages),
+            tools=prompt.declarations,
+            allow_calls=allow_calls,
+            max_output_tokens=self._agent.policy.max_output_tokens,
+            session=self._facts,
+        )
+        self._count_context(prompt, tokens_of_messages(messages))
+        for attempt in range(self._agent.policy.model_retries + 1):
+            asked.error, asked.calls = None, []
+            async with aclosing(self._stream(request, asked)) as told:
+                async for event in told:
+                    yield event
+            if not asked.may_be_repeated or attempt == self._agent.policy.model_retries:
+                break
+            await self._agent.runtime.clock.sleep(_RETRY_SECONDS)
+        self._spent = Usage(
+            self._spent.input_tokens + asked.usage.input_tokens, self._spent.output_tokens + asked.usage.output_tokens
+        )
+        yield AgentEvent("usage", {**_usage(asked.usage), "round": number})
+
+    def _count_context(self, prompt: Prompt, history: int) -> None:
+        tell = getattr(self._agent.runtime.metrics, "session_context", None)
+        if tell is not None:
+            tokens = prompt.prompt_tokens + prompt.declaration_tokens + history
+            tell(self._session.id, tokens, self._agent.model.context_window)
+
+    async def _stream(self, request: ModelRequest, asked: Round) -> AsyncGenerator[AgentEvent, None]:
+        """One request; what it gave is in `asked`. An error of any kind ends it, and what was called is not run then."""
+        model = self._agent.model
+        try:
+            async with aclosing(model.stream(request)) as stream:
+                async for event in stream:
+                    if isinstance(event, TextDelta):
+                        for told in self._say(asked, event.text):
+                            yield told
+                    elif isinstance(event, CallMade):
+                        asked.calls.append(self._scoped(event.call))
+                    elif isinstance(event, Usage):
+                        asked.usage = event
+                    else:
+                        asked.finished = event
+            if asked.finished is None:
+                asked.error = ModelError("The model's answer broke off.", retryable=True)
+        except ModelError as error:
+            asked.error = error
+        except Exception as error:  # noqa: BLE001  # a client may raise anything, and a turn always ends in words
+            _LOG.error("The model %s failed", model.name, exc_info=error)
+            asked.error = ModelError("The model failed unexpectedly; the log says why.")
+
+    def _say(self, asked: Round, text: str) -> Iterable[AgentEvent]:
+        if not text:
+            return
+        if not asked.text and self._shown:
+            self._shown += "\n\n"
+            yield AgentEvent("text", {"text": "\n\n"})
+        asked.text += text
+        self._shown += text
+        yield AgentEvent("text", {"text": text})
+
+    def _scoped(self, call: Call) -> Call:
+        """The call under the name and the scope of ids of its provider."""
+        model = self._agent.model
+        return call._replace(
+            call_id=call.call_id or None, provider=call.provider or model.provider, id_scope=model.id_scope
+        )
+
+    # ----------------------------------------------------------------------------------------------- calling
+    async def _call(self, calls: Sequence[Call], number: int) -> AsyncGenerator[AgentEvent, None]:
+        """The calls of one message, through the pipeline; their envelopes go into the conversation in full."""
+        session, most = self._session, self._agent.policy.calls_per_round
+        made, left_out = calls[:most], calls[most:]
+        for call in made:
+            yield events.started(session, call, number)
+        running = asyncio.ensure_future(session.call_many(made))
+        self._running = running, calls
+        while not running.done():
+            await self._wait(running)
+            for event in self._heard():
+                yield event
+        answers = [(call, answer.to_dict()) for call, answer in zip(made, running.result(), strict=True)]
+        answers += [(call, too_many_calls(most)) for call in left_out]
+        self._running = None
+        for call, envelope in answers:
+            self._conversation.add(ToolMessage(call.call_id, call.name, envelope))
+            for record in citations_in(envelope.get("data")):
+                self._evidence.setdefault(record["id"], {**record, "toolId": call.name})
+        for event in self._heard():
+            yield event
+        for call, envelope in answers:
+            yield events.ended(session, call, envelope, number)
+
+    async def _wait(self, running: asyncio.Future[Any]) -> None:
+        """Until the calls are done, or the session tells something."""
+        if self._ear is None or self._ear.waiting:
+            await asyncio.wait({running}, timeout=None if self._ear is None else 0)
+            return
+        self._ear.wake.clear()
+        waiting = asyncio.ensure_future(self._ear.wake.wait())
+        try:
+            await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+
+    def _heard(self) -> list[AgentEvent]:
+        """What the session told since the last time, for the user; late envelopes also for the model."""
+        told: list[AgentEvent] = []
+        while self._ear is not None and self._ear.waiting:
+            told += self._hear(self._ear.waiting.popleft())
+        return told
+
+    def _hear(self, event: Event) -> Iterable[AgentEvent]:
+        if event.type in _PASSED_ON:
+            return (AgentEvent(event.type, dict(event.data)),)  # type: ignore[arg-type]
+        if event.type != "envelope":
+            return ()
+        known = len(self._conversation.later)
+        told = hear_late(self._conversation, event.data)
+        self._news = self._news or (len(self._conversation.later) > known and not event.data.get("silent"))
+        return told
+
+    # ------------------------------------------------------------------------------------------------ ending
+    def _said(self, asked: Round) -> AssistantMessage:
+        raw = asked.finished.raw if asked.finished is not None else None
+        return AssistantMessage(asked.text, tuple(asked.calls), raw)
+
+    def _answered(self, asked: Round, number: int, last: bool) -> Iterable[AgentEvent]:
+        """The answer, in the conversation; words of the host where the model had none."""
+        finished = asked.finished
+        if finished is not None and finished.reason == "length":
+            yield from self._say_more(asked, cut_words())
+        elif not asked.text.strip():
+            refused = finished is not None and finished.reason == "refusal"
+            yield from self._say_more(asked, refused_words() if refused else unfinished_words(number))
+        # Calls of the last round are not run, so the model must not find them in its history either.
+        raw = finished.raw if finished is not None and not asked.calls else None
+        self._conversation.add(AssistantMessage(asked.text, (), raw))
+
+    def _say_more(self, asked: Round, words: str) -> Iterable[AgentEvent]:
+        yield from self._say(asked, f"\n\n{words}" if asked.text else words)
+
+    def _failed(self, asked: Round, number: int) -> Iterable[AgentEvent]:
+        """The model failed: one error for the host, an apology for the user, and an answer that may be asked for again."""
+        assert asked.error is not None
+        yield AgentEvent("error", {"message": str(asked.error), "retryable": asked.error.retryable, "where": "model"})
+        yield from self._say_more(asked, failed_words(bool(asked.text)))
+        self._conversation.add(AssistantMessage(asked.text))
+        self._conversation.unfinished = self._message_id
+        yield self._done(number, "error")
+
+    def _stopped(self, number: int) -> Iterable[AgentEvent]:
+        """A call ended the conversation for now: its farewell is the answer, and the model is not asked again."""
+        farewell = _farewell(self._conversation.current_turn())
+        asked = Round()
+        yield from self._say(asked, farewell)
+        self._conversation.add(AssistantMessage(farewell))
+        yield self._done(number, "blocked" if self._session.blocked_for() > 0 else "ended")
+
+    def _done(self, rounds: int, reason: str) -> AgentEvent:
+        self._settled = True  # whoever closes the turn on hearing this does not cancel it
+        return AgentEvent(
+            "done",
+            {
+                "text": self._shown,
+                "citations": cited_by(self._shown, self._evidence.values()),
+                "rounds": rounds,
+                "usage": _usage(self._spent),
+                "reason": reason,
+                "turn": self._turn,
+                "messageId": self._message_id,
+            },
+        )
+
+    async def _break_off(self) -> None:
+        """Somebody closed the turn, or it failed: reading calls are stopped, and every call gets its envelope."""
+        conversation = self._conversation
+        running, self._running = self._running, None
+        if running is not None:
+            await self._leave(*running)
+        elif self._asked.text and not isinstance(conversation.messages[-1], AssistantMessage):
+            conversation.add(AssistantMessage(self._asked.text))
+        conversation.close_open_calls()
+        conversation.unfinished = self._message_id
+
+    async def _leave(self, running: asyncio.Future[list[ToolResponse]], calls: Sequence[Call]) -> None:
+        session, conversation = self._session, self._conversation
+        if not running.done():
+            await session.interrupt()
+            await asyncio.wait({running}, timeout=_GRACE_SECONDS)
+        if running.done() and not running.cancelled() and running.exception() is None:
+            for call, answer in zip(calls, running.result(), strict=False):
+                conversation.add(ToolMessage(call.call_id, call.name, answer.to_dict()))
+        elif not running.done():
+            conversation.add(*(lost(call) for call in calls))
+            running.add_done_callback(lambda task: _tell_of(conversation, calls, task))
+
+
+def hear_late(conversation: Conversation, told: Mapping[str, Any]) -> Sequence[AgentEvent]:
+    """Note a late envelope for the model's next round; the events for the user. Nothing if it was told before."""
+    confirmation = told.get("confirmationId")
+    if confirmation is not None and not conversation.tell(confirmation):
+        return ()
+    conversation.later.append(HostMessage(late_words(told)))
+    card = events.ended_late(told)
+    return (card,) if confirmation is None else (events.closed(told), card)
+
+
+def _tell_of(conversation: Conversation, calls: Sequence[Call], task: asyncio.Future[list[ToolResponse]]) -> None:
+    """Writing calls that went on after their turn was cancelled: the model is told of them when it is asked again."""
+    if task.cancelled() or task.exception() is not None:
+        return
+    for call, answer in zip(calls, task.result(), strict=False):
+        if answer.ok:
+            told = {"callId": call.call_id, "toolId": call.name, "envelope": answer.to_dict()}
+            conversation.later.append(HostMessage(late_words(told)))
+
+
+def _usage(usage: Usage) -> dict[str, int]:
+    return {"inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens}
+
+
+def _reason(asked: Round, last: bool) -> str:
+    if asked.finished is not None and asked.finished.reason in ("length", "refusal"):
+        return asked.finished.reason
+    return "rounds" if last and asked.calls else "stop"
+
+
+def _farewell(turn: Sequence[Any]) -> str:
+    for message in reversed(turn):
+        if isinstance(message, ToolMessage) and message.envelope.get("ok"):
+            data = message.envelope.get("data")
+            words = data.get("farewellMessage") if isinstance(data, dict) else None
+            if isinstance(words, str) and words:
+                return words
+    return "This conversation is paused for now."

@@ -1,0 +1,66 @@
+"""Arguments that are plain text: which words of a request they are, judged by the name of the argument."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from handrail.agents.offline.pieces import Pieces
+from handrail.agents.offline.vocabulary import BODY, PERSON, PLACE, QUERY, TITLE
+from handrail.agents.offline.wording import cleaned, title_from
+from handrail.picking.words import COMMON
+
+_LEAVING, _ARRIVING = {"origin", "from", "departure", "source"}, {"destination", "to", "arrival"}
+_CAPITALISED = re.compile(r"[A-ZÀ-ÖØ-Þ][\w'’.-]*(?:,?\s+[A-ZÀ-ÖØ-Þ][\w'’.-]*)*")
+_SAYING = re.compile(r"\b(?:saying|that\s+says|to\s+say|of|showing|about)\s+(.{2,})$", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class FreeText:
+    """Candidates, best first: those that something in the text points out, and those that are only likely."""
+
+    signed: list[str]
+    guessed: list[str]
+
+
+def free_text(words: set[str], pieces: Pieces, *, acting: bool) -> FreeText:
+    """The candidates for an argument whose name has these words."""
+    names = [name for _, name in pieces.names]
+    if words <= {"from", "to", "in", "at"}:
+        return FreeText(list(pieces.places(*words)), list(pieces.after(*words)))
+    if words & QUERY:
+        return FreeText([], [cleaned(pieces.text)])
+    if words & PLACE:
+        way = (
+            ("from",)
+            if words & _LEAVING
+            else ("to",)
+            if words & _ARRIVING
+            else ("in", "at", "near", "for", "of", "around")
+        )
+        return FreeText(list(pieces.places(*way)), [*pieces.places("to", "in", "visit", "visiting"), *names])
+    if words & TITLE or (words == {"name"} and acting):
+        return FreeText([*pieces.quoted, *pieces.after("called", "named", "titled")], [title_from(pieces.rest)])
+    if words & BODY:
+        told = [*pieces.quoted, *_found(re.compile(r":\s+(\S.*)$", re.DOTALL), pieces.text)]
+        return FreeText([*told, *_found(_SAYING, pieces.text)], [cleaned(pieces.text)])
+    if words & PERSON:
+        beside = _capitalised(pieces.after("with", "for", "to", "by", "about", "of", "named", "called", "is"))
+        return FreeText([], [*pieces.quoted, *beside, *names])
+    nouns = [word for word in words if word not in COMMON]
+    loose = pieces.after("of", "for", "about", "in", "on", "to", "with")
+    return FreeText([], [*pieces.quoted, *pieces.after(*nouns), *names, *loose])
+
+
+def _capitalised(phrases: Iterable[str]) -> Iterable[str]:
+    for phrase in phrases:
+        match = _CAPITALISED.match(phrase)
+        if match:
+            yield match[0].rstrip(".,")
+
+
+def _found(pattern: re.Pattern[str], text: str) -> Iterable[str]:
+    match = pattern.search(text)
+    if match:
+        yield match[1].strip(" .\"'“”")

@@ -1,0 +1,280 @@
+"""Goals: what the user wants, as far as words and schemas tell: something found, a tool used, or something done."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from handrail.agents.offline.arguments import Filled, fill, split_words_of
+from handrail.agents.offline.manners import BLOCKING
+from handrail.agents.offline.moments import Times
+from handrail.agents.offline.pieces import Pieces
+from handrail.agents.offline.view import SeenTool, View
+from handrail.agents.offline.vocabulary import DOING, GENERIC, LOOKING
+from handrail.agents.offline.wording import without_politeness
+from handrail.picking.words import ASKING, COMMON, split_words, stem
+
+Kind = Literal["question", "lookup", "command", "statement"]
+_QUESTION = re.compile(
+    r"^\W*(?:what|who|whom|whose|when|where|which|why|how|is|are|am|was|were|do|does|did|has|have|had|can|could|may|should|would|will|"
+    r"shall|any|what['’]s|who['’]s|where['’]s|how['’]s|isn['’]t|aren['’]t|doesn['’]t|don['’]t)\b",
+    re.IGNORECASE,
+)
+_NO_VERB = COMMON | ASKING | {"i'm", "i", "my", "the", "a", "an", "yesterday", "today", "tomorrow"}
+# Everyday words for the same thing. Small, general, and only ever used to rank.
+_SAME = (
+    "book schedule arrange reserve plan create set",
+    "meeting appointment event call calendar",
+    "free available availability busy calendar slot",
+    "picture image photo drawing draw paint",
+    "talk speak voice phone call",
+    "mail email e-mail message",
+    "find search lookup look",
+    "buy purchase order",
+    "delete remove cancel",
+    "weather forecast temperature rain",
+    "price cost quote",
+    "bill invoice",
+    "person employee colleague people who contact",
+    "ticket issue problem bug",
+)
+_VOICE = re.compile(
+    r"\b(?:call\s+me|(?:can|could|shall)\s+we\s+(?:talk|speak)|let['’]?s\s+(?:talk|speak)|(?:talk|speak)\s+(?:to|with)\s+(?:me|you)|"
+    r"(?:switch|change|move|go)\s+(?:over\s+)?to\s+voice|by\s+voice|voice\s+(?:call|chat|mode|session|conversation)|"
+    r"(?:rather|prefer\s+to)\s+(?:talk|speak)|on\s+the\s+phone|start\s+voice)\b",
+    re.IGNORECASE,
+)
+_STRONG, _SPECIFIC, _LEAST = 0.34, 0.18, 0.02
+"""How well a tool must fit: by its words alone, by words and arguments together, and at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A tool that may be what is wanted: how well its words fit, and what its arguments would be."""
+
+    tool: SeenTool
+    words: float
+    filled: Filled
+
+    @property
+    def total(self) -> float:
+        return self.words + 0.08 * min(self.filled.signs, 3) - 0.04 * len(self.filled.missing)
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What to do about a request. `look` is what to look at before acting."""
+
+    kind: Literal["search", "use", "act", "none"]
+    choice: Choice | None = None
+    look: Choice | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A request: the texts that make it up, the newest last, and what they say about when."""
+
+    texts: list[str]
+    times: Times
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.texts)
+
+
+def kind_of(text: str, tools: Mapping[str, SeenTool]) -> Kind:
+    """Whether something is asked, looked for, to be done, or only said."""
+    request = without_politeness(text)
+    words = [word.strip(".,!?:;'\"").lower() for word in request.split()[:2]]
+    first = words[0] if words else ""
+    if first in LOOKING:
+        return "lookup"
+    if _QUESTION.match(request):
+        return "question"
+    acting = {word for tool in tools.values() if tool.category == "action" for word in tool.words}
+    if first in DOING or (first not in _NO_VERB and stem(first) in {stem(word) for word in acting}):
+        return "command"
+    return "question" if request.rstrip().endswith("?") else "statement"
+
+
+def decide(view: View, wish: Wish) -> Goal:
+    """What to do about a wish, from the tools that there are."""
+    first = wish.texts[0]
+    kind = kind_of(first, view.tools)
+    choices = _choices(view, wish)
+    handover = _handover(view, wish)
+    if handover is not None:
+        return Goal("act", handover)
+    best = max((c for c in choices if c.tool.category != "action" and not is_search(c.tool)), key=_order, default=None)
+    if kind == "command":
+        action = max((c for c in choices if c.tool.category == "action"), key=_order, default=None)
+        fits = action is not None and action.words >= _LEAST and (action.filled.signs or action.words >= 0.1)
+        if action is not None and fits and (best is None or action.words + 0.1 >= best.words):
+            return Goal("act", action, _look(view, wish, action))
+    search = _search(view, wish, choices)
+    if best is not None and _is_wanted(best, kind, search is not None):
+        return Goal("use", best)
+    if search is not None and kind != "command":
+        return Goal("search", search)
+    if best is not None and best.words >= _LEAST and (best.filled.complete or best.words >= _STRONG):
+        return Goal("use", best)
+    return Goal("none")
+
+
+def _is_wanted(choice: Choice, kind: Kind, can_search: bool) -> bool:
+    """Whether a particular tool is meant rather than a search."""
+    filled = choice.filled
+    if filled.complete and choice.tool.required:
+        return choice.words >= _LEAST and filled.signs > 0 and choice.total >= _SPECIFIC
+    if filled.complete:
+        return choice.words >= _STRONG
+    return choice.words >= (0.6 if can_search else _STRONG) and (choice.tool.category == "retrieval" or not can_search)
+
+
+def _order(choice: Choice) -> tuple[float, str]:
+    return round(choice.total, 4), choice.tool.name
+
+
+def rank(view: View, text: str, most: int = 12) -> dict[str, float]:
+    """How well each tool's words fit the request: by the words themselves, and by everyday words for the same."""
+    if not view.tools:
+        return {}
+    scores = dict(view.index.pick(text[:2_000], most, min_score=0.0))
+    wider = _widened(text)
+    if wider:
+        for name, score in view.index.pick(wider, most, min_score=0.0):
+            scores[name] = max(scores.get(name, 0.0), 0.8 * score)
+    scores.pop(BLOCKING, None)  # only ever used against abuse, never because somebody asks
+    return scores
+
+
+def _widened(text: str) -> str:
+    words = set(split_words(text[:2_000])) - COMMON
+    more = [group for group in _SAME if {stem(word) for word in group.split()} & {stem(word) for word in words}]
+    return " ".join([*sorted(words), *more]) if more else ""
+
+
+def _choices(view: View, wish: Wish) -> list[Choice]:
+    scores = rank(view, wish.text)
+    for name in _by_codes(view, wish):
+        scores[name] = scores.get(name, 0.0) + 0.12
+    first = stem(next(iter(without_politeness(wish.texts[0]).lower().split()), ""))
+    for name in scores.keys() & view.tools.keys():
+        if first in {stem(word) for word in view.tools[name].words}:
+            scores[name] += 0.1  # "extract …" means the tool that says so in its name
+    return [
+        Choice(view.tools[name], score, fill(view, view.tools[name], wish.texts, wish.times))
+        for name, score in sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))[:10]
+        if name in view.tools
+    ]
+
+
+def _by_codes(view: View, wish: Wish) -> list[str]:
+    """Tools that take an identifier of the shape that stands in the request: in the words of the argument, or earlier here."""
+    shapes = {_shape(code) for _, code in Pieces(wish.text, None).codes if not code.isdecimal()}
+    if not shapes:
+        return []
+    used = {done.call.name for turn in view.turns for done in turn.done if shapes & _shapes(list(done.args.values()))}
+    found = []
+    for tool in view.tools.values():
+        described = [str(tool.properties.get(name, {}).get("description", "")) for name in tool.required]
+        if tool.name in used or shapes & {_shape(code) for text in described for _, code in Pieces(text).codes}:
+            found.append(tool.name)
+    return found
+
+
+def _shape(code: str) -> str:
+    """ "A-1001" and "B-2002" have the same."""
+    return re.sub(r"[a-z]+", "a", re.sub(r"[A-Z]+", "A", re.sub(r"\d+", "9", code)))
+
+
+def _shapes(values: list[object]) -> set[str]:
+    return {_shape(value) for value in values if isinstance(value, str) and len(value) < 80}
+
+
+# ------------------------------------------------------------------------------------------------------ search
+def is_search(tool: SeenTool) -> bool:
+    """A tool that is asked in free words: it looks things up and needs nothing but a query."""
+    if tool.category == "action" or len(tool.required) > 1:
+        return False
+    name = query_argument(tool)
+    return name is not None and tool.category == "retrieval" and tool.required in ([], [name])
+
+
+def query_argument(tool: SeenTool) -> str | None:
+    asking = {"query", "q", "question", "search", "keywords", "keyword", "text", "terms", "term", "phrase"}
+    names = tool.required or list(tool.properties)
+    found = [
+        name for name in names if set(split_words_of(name)) & asking and "enum" not in tool.properties.get(name, {})
+    ]
+    return found[0] if found else None
+
+
+def _search(view: View, wish: Wish, choices: list[Choice]) -> Choice | None:
+    """The search that fits best; any at all if none is named by the words of the request."""
+    known = {choice.tool.name: choice for choice in choices}
+    searches = [tool for tool in view.tools.values() if is_search(tool)]
+    if not searches:
+        return None
+    best = max(
+        searches, key=lambda tool: (known[tool.name].words if tool.name in known else 0.0, _breadth(tool), tool.name)
+    )
+    choice = known.get(best.name) or Choice(best, 0.0, fill(view, best, wish.texts, wish.times))
+    # A word of the question may be an option's name by chance; a search is narrowed only if the option is named, too.
+    said = set(split_words(wish.text))
+    args = {k: v for k, v in choice.filled.args.items() if k in best.required or said & set(split_words_of(k))}
+    return Choice(best, choice.words, Filled(args, choice.filled.missing, choice.filled.signs))
+
+
+def _breadth(tool: SeenTool) -> int:
+    """A knowledge base before a search for one kind of thing."""
+    return int(
+        bool(
+            tool.vocabulary()
+            & {stem(word) for word in ("knowledge", "documents", "records", "everything", "documentation", "kb", "faq")}
+        )
+    )
+
+
+def reader_for(view: View, search: SeenTool) -> tuple[SeenTool, str] | None:
+    """The tool that reads by id what a search found, and the argument that takes the ids."""
+    family = set(search.words[:1])
+    for tool in view.tools.values():
+        if tool.category == "retrieval" and tool.name != search.name and family & set(tool.words):
+            for name in tool.required:
+                if set(split_words_of(name)) & {"id", "ids"} and len(tool.required) == 1:
+                    return tool, name
+    return None
+
+
+# ------------------------------------------------------------------------------------------------------ acting
+def _look(view: View, wish: Wish, action: Choice) -> Choice | None:
+    """What to look at before acting: a tool of the same family that can be asked with what is known."""
+    family = set(action.tool.words) - GENERIC
+    for tool in sorted(view.tools.values(), key=lambda tool: tool.name):
+        if (
+            tool.category != "retrieval"
+            or is_search(tool)
+            or not tool.required
+            or not family & (set(tool.words) - GENERIC)
+        ):
+            continue
+        filled = fill(view, tool, wish.texts, wish.times)
+        if filled.complete and filled.signs:
+            return Choice(tool, 0.0, filled)
+    return None
+
+
+def _handover(view: View, wish: Wish) -> Choice | None:
+    """The user would rather talk: the tool that starts voice, with what it shall be about."""
+    text = wish.texts[-1]
+    tool = next((tool for tool in view.tools.values() if {"start", "voice"} <= set(tool.words)), None)
+    if tool is None or not _VOICE.search(text):
+        return None
+    sentences = [part.strip() for part in re.split(r"(?<=[.!?])\s+", text) if part.strip() and not _VOICE.search(part)]
+    about = re.search(r"\babout\s+(.{3,200}?)[.!?]*$", text, re.IGNORECASE)
+    pending = " ".join(sentences) or (about[1] if about else "")
+    argument = next((name for name in tool.properties if "request" in name or "message" in name), None)
+    return Choice(tool, 1.0, Filled({argument: pending[:500]} if argument and pending else {}, (), 1))

@@ -1,0 +1,458 @@
+"""Steps: what to do next about a request, given what was called in this turn already. The loop of the prompt, in code.
+
+Everything is worked out anew from the messages each time: the offline model keeps nothing between rounds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from handrail.agents.offline import manners
+from handrail.agents.offline.answering import Slots, answer_from, described, is_empty, records_in, slots_in, telling
+from handrail.agents.offline.goals import Choice, Goal, Wish, decide, is_search, kind_of, query_argument, reader_for
+from handrail.agents.offline.moments import Times, read_times, spoken
+from handrail.agents.offline.numbers import ORDINALS
+from handrail.agents.offline.view import Done, SeenTool, Turn, View
+from handrail.agents.offline.vocabulary import POINTING
+from handrail.agents.offline.wording import cleaned, first_sentence, listed, named, one_line
+from handrail.contract.call import Call
+from handrail.picking.words import split_words
+
+NEED = "I still need"
+WHICH = "Which one suits you?"
+ANYWAY = "Shall I take that time anyway?"
+_OPEN = (NEED, WHICH, ANYWAY)
+_MOST_CHAINED = 6
+_FULL = ("full_text", "content", "text", "body")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Words, or calls to make."""
+
+    text: str = ""
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+
+def next_step(view: View) -> Step:
+    """What to do now."""
+    if view.note is not None:
+        return Step(_told(view.note.tool, view.note.envelope, view))
+    text = view.turn.text.strip()
+    if not text:
+        return Step("What can I do for you?")
+    if not view.turn.done:
+        step = _manners(view, text) or _short_reply(view, text)
+        if step is not None:
+            return step
+    elif view.turn.done[-1].call.name == manners.BLOCKING:
+        return Step(_after_block(view.turn.done[-1]))
+    wish = _wish(view)
+    goal = decide(view, wish)
+    step = _follow(view, goal, wish)
+    if step.calls and not (view.may_call and all(_fits(view, name, args) for name, args in step.calls)):
+        return Step(_with_what_there_is(view, wish))
+    return step
+
+
+def _fits(view: View, name: str, args: dict[str, Any]) -> bool:
+    """Whether a call is one that the tool takes; what was found by a search may be of another form than its reader wants."""
+    tool = view.tools.get(name)
+    validator = view.validator(tool) if tool is not None else None
+    return validator is None or validator.is_valid(args)
+
+
+# ------------------------------------------------------------------------------------------------------ manners
+def _manners(view: View, text: str) -> Step | None:
+    abuse = manners.abuse_in(text)
+    if abuse is not None:
+        if abuse == "insult" and not manners.was_warned(view.turns[:-1]):
+            return Step(manners.WARNING)
+        tool = view.tools.get(manners.BLOCKING)
+        if tool is None or not view.may_call:
+            return Step("I will not go on like this.")
+        farewell = (
+            "I do not accept threats. This conversation is over for today."
+            if abuse == "threat"
+            else ("I will not go on like this. We can talk again in a minute.")
+        )
+        seconds = 86_400 if abuse == "threat" else 60
+        return Step("", [(tool.name, {"duration_seconds": seconds, "farewell_message": farewell})])
+    talk = manners.small_talk(text)
+    if talk == "greeting":
+        return Step("Hello. What can I do for you?")
+    if talk == "thanks":
+        return Step("You are welcome.")
+    if talk == "bye":
+        return Step("Goodbye.")
+    return Step(_abilities(view)) if talk == "who" else None
+
+
+def _after_block(done: Done) -> str:
+    if done.ok:
+        farewell = done.data.get("farewellMessage") if isinstance(done.data, Mapping) else None
+        return str(farewell or "This conversation is paused for now.")
+    return "I will not go on like this."
+
+
+def _abilities(view: View) -> str:
+    lines = [
+        f"- {first_sentence(tool.summary or tool.description)}"
+        for tool in view.tools.values()
+        if tool.name != manners.BLOCKING
+    ]
+    if not lines:
+        return "I have no tools in this conversation, so there is little that I can do."
+    shown = lines[:12] + ([f"- and {len(lines) - 12} more"] if len(lines) > 12 else [])
+    return "\n".join(["This is what I can do:", "", *shown])
+
+
+def _short_reply(view: View, text: str) -> Step | None:
+    """Yes and no, to what was asked last."""
+    if len(view.turns) < 2:
+        return None
+    # A yes to something that waits does not settle it, so it may be said again.
+    before = next(
+        (turn for turn in reversed(view.turns[:-1]) if turn.done or not manners.says_yes(turn.text)), view.turns[0]
+    )
+    asked = _is_open(before)
+    waits = bool(before.done) and before.done[-1].error.get("type") == "CONFIRMATION_REQUIRED"
+    held = waits and not before.settled
+    if manners.says_no(text) and (asked or held):
+        return Step(
+            "All right, I leave it."
+            if asked
+            else "All right. Please decline the request that waits; I cannot do that for you."
+        )
+    if manners.says_yes(text) and held and not asked:
+        return Step("I cannot approve it for you: please use the confirmation that your application shows.")
+    if waits and before.settled and (manners.says_yes(text) or manners.says_no(text)):
+        return Step("That is settled already. What else can I do for you?")
+    return None
+
+
+def _is_open(turn: Turn) -> bool:
+    return any(mark in turn.answer for mark in _OPEN)
+
+
+# --------------------------------------------------------------------------------------------------------- wish
+def _wish(view: View) -> Wish:
+    """The request: what is said now, and what it completes if a question of ours was open."""
+    turns = [view.turn]
+    for before in reversed(view.turns[:-1]):
+        if not _is_open(before) or len(turns) >= _MOST_CHAINED or not before.text or _is_new(view, turns[0].text):
+            break
+        turns.insert(0, before)
+    texts = [turn.text for turn in turns]
+    times = Times()
+    for place, text in enumerate(texts):
+        times = read_times(text, view.now, bare=place > 0).over(times)
+    chosen = _chosen_slot(turns) if len(turns) > 1 else None
+    if chosen is not None:
+        times = Times(exact=chosen, minutes=times.minutes, rest=times.rest)
+    if len(texts) == 1:
+        texts = [_with_what_was_meant(view, texts[0])]
+        times = read_times(texts[0], view.now)
+    return Wish(texts, times)
+
+
+def _is_new(view: View, text: str) -> bool:
+    """Whether a text is a request of its own rather than an answer to ours."""
+    kind = kind_of(text, view.tools)
+    if kind in ("command", "lookup"):
+        return len(text.split()) > 3 and not manners.says_yes(text)
+    return kind == "question" and len(telling(text)) > 0 and text.rstrip().endswith("?")
+
+
+def _chosen_slot(turns: list[Turn]) -> tuple[datetime, datetime] | None:
+    """ "The second one", of the times that we proposed."""
+    words = split_words(turns[-1].text)
+    bare = re.fullmatch(r"\W*(?:option|number|no\.?|#)?\s*([1-5])\W*", turns[-1].text.strip(), re.IGNORECASE)
+    place = int(bare[1]) if bare else next((ORDINALS[word] for word in words if word in ORDINALS), None)
+    for turn in reversed(turns[:-1]):
+        slots = next((found for done in reversed(turn.done) if (found := slots_in(done.data)) is not None), None)
+        if slots is not None and place is not None:
+            listed_times = re.findall(r"^(\d)\. ", turn.answer, re.M)
+            proposed = slots.proposals(_proposed_minutes(turn))
+            return proposed[place - 1] if place <= min(len(proposed), len(listed_times)) else None
+    return None
+
+
+def _proposed_minutes(turn: Turn) -> int:
+    match = re.search(r"for (\d+) minutes", turn.answer)
+    return int(match[1]) if match else 60
+
+
+def _with_what_was_meant(view: View, text: str) -> str:
+    """A question that only points back ("and who wrote it?") is asked together with the one before."""
+    words = split_words(text)
+    points = (set(words) & POINTING and len(telling(text) - {"wrote"}) <= 2) or re.match(
+        r"^\W*(?:and|what about|how about)\b", text, re.I
+    )
+    if not points or len(words) > 9:
+        return text
+    before = next(
+        (turn.text for turn in reversed(view.turns[:-1]) if turn.text and manners.small_talk(turn.text) is None), ""
+    )
+    return f"{text.rstrip()} ({cleaned(before)[:200]})" if before else text
+
+
+# -------------------------------------------------------------------------------------------------------- goals
+def _follow(view: View, goal: Goal, wish: Wish) -> Step:
+    if goal.kind == "search" and goal.choice is not None:
+        return _search(view, goal.choice, wish)
+    if goal.kind == "use" and goal.choice is not None:
+        return _use(view, goal.choice, wish)
+    if goal.kind == "act" and goal.choice is not None:
+        return _act(view, goal.choice, goal.look, wish)
+    if view.turn.done:
+        return Step(_with_what_there_is(view, wish))
+    return Step(_unable(view))
+
+
+def _unable(view: View) -> str:
+    if not view.tools:
+        return "I have no tools in this conversation, and without one I know nothing about that."
+    return f"I have no tool for that. {_abilities(view)}"
+
+
+def _use(view: View, choice: Choice, wish: Wish) -> Step:
+    done = _done(view, choice.tool)
+    if done is None:
+        return _call_or_ask(choice)
+    if not done.ok:
+        return Step(_failure(done))
+    if is_empty(done.data):
+        search = next((tool for tool in view.tools.values() if is_search(tool) and tool.name != choice.tool.name), None)
+        argument = query_argument(search) if search is not None else None
+        if (
+            search is not None
+            and argument is not None
+            and _done(view, search) is None
+            and choice.tool.category == "retrieval"
+        ):
+            return Step("", [(search.name, {argument: _query(search, argument, wish)})])
+        if search is not None and (found := _done(view, search)) is not None and found.ok and not is_empty(found.data):
+            return Step(_answer(view, wish, [found]))
+        return Step(f"I looked with {_spoken_name(choice.tool)} and found nothing that fits.")
+    return Step(_answer(view, wish, [done]))
+
+
+def _call_or_ask(choice: Choice) -> Step:
+    if choice.filled.complete:
+        return Step("", [(choice.tool.name, choice.filled.args)])
+    return Step(_need(choice))
+
+
+def _need(choice: Choice, besides: str = "") -> str:
+    parts = []
+    for name in choice.filled.missing:
+        schema = choice.tool.properties.get(name, {})
+        options = [str(value) for value in schema.get("enum", ())][:8]
+        about = f"one of {', '.join(options)}" if options else str(schema.get("description", "")).strip().rstrip(".")
+        parts.append(f"- {named(name)}" + (f": {one_line(about, 160)}" if about else ""))
+    return f"{besides}For that {NEED} the following:\n" + "\n".join(parts)
+
+
+def _done(view: View, tool: SeenTool) -> Done | None:
+    return next((done for done in reversed(view.turn.done) if done.call.name == tool.name), None)
+
+
+def _spoken_name(tool: SeenTool) -> str:
+    return f'"{tool.name}"'
+
+
+# ------------------------------------------------------------------------------------------------------- search
+def _search(view: View, choice: Choice, wish: Wish) -> Step:
+    argument = query_argument(choice.tool)
+    if argument is None:
+        return _call_or_ask(choice)
+    searched = [done for done in view.turn.done if done.call.name == choice.tool.name]
+    if not searched:
+        return Step("", [(choice.tool.name, {**choice.filled.args, argument: _query(choice.tool, argument, wish)})])
+    last = searched[-1]
+    if not last.ok:
+        return Step(_failure(last))
+    if is_empty(last.data):
+        return _search_again(view, choice.tool, argument, wish, searched)
+    reader = reader_for(view, choice.tool)
+    if reader is not None and _done(view, reader[0]) is None and view.may_call:
+        args = _reading(reader[0], reader[1], wish, last)
+        if args is not None:
+            return Step("", [(reader[0].name, args)])
+    read = _done(view, reader[0]) if reader is not None else None
+    return Step(_answer(view, wish, [read, last] if read is not None and read.ok else [last]))
+
+
+def _query(tool: SeenTool, argument: str, wish: Wish) -> str:
+    """What to search for, no longer than the tool takes."""
+    most = tool.properties.get(argument, {}).get("maxLength")
+    return cleaned(wish.text)[: most if isinstance(most, int) else None]
+
+
+def _search_again(view: View, tool: SeenTool, argument: str, wish: Wish, searched: list[Done]) -> Step:
+    """Nothing found: once more with the words that matter, then with another search, then it is said."""
+    words = " ".join(word for word in cleaned(wish.text).split() if telling(word) & telling(wish.text))
+    tried = {str(done.args.get(argument)) for done in searched}
+    if len(searched) < 2 and words and words not in tried:
+        return Step("", [(tool.name, {argument: words})])
+    for other in view.tools.values():
+        name = query_argument(other)
+        if is_search(other) and name is not None and other.name != tool.name and _done(view, other) is None:
+            return Step("", [(other.name, {name: _query(other, name, wish)})])
+    found = [done for done in view.turn.done if done.ok and not is_empty(done.data)]
+    if found:
+        return Step(_answer(view, wish, found))
+    looked = listed(list(dict.fromkeys(f'"{done.call.name}"' for done in view.turn.done)))
+    return Step(f"I looked with {looked} and found nothing about that. Other words may help.")
+
+
+def _reading(tool: SeenTool, argument: str, wish: Wish, found: Done) -> dict[str, Any] | None:
+    """The arguments to read the best records in full: those that come close to the best."""
+    members = [
+        m
+        for value in found.data.values()
+        if isinstance(value, list)
+        for m in value
+        if isinstance(m, Mapping) and isinstance(m.get("id"), str)
+    ]
+    if not members:
+        return None
+    scores = [float(score) if isinstance(score := member.get("score"), (int, float)) else 0.0 for member in members]
+    best = max(scores)
+    ids = [member["id"] for member, score in zip(members, scores, strict=True) if score >= 0.4 * best][:3]
+    schema = tool.properties.get(argument, {})
+    args: dict[str, Any] = {argument: ids if schema.get("type") == "array" else ids[0]}
+    if schema.get("type") == "array" and isinstance(schema.get("maxItems"), int):
+        args[argument] = ids[: schema["maxItems"]]
+    for name, member in tool.properties.items():
+        items = member.get("items")
+        fields = items.get("enum") if isinstance(items, Mapping) else None
+        if fields and set(fields) & set(_FULL):
+            args[name] = [value for value in fields if value in (*_FULL, "url", "snippet", "metadata")]
+        elif name in found.args and name != argument:
+            args[name] = found.args[name]  # what the search was narrowed to, such as a namespace
+    return args
+
+
+def _answer(view: View, wish: Wish, done: list[Done]) -> str:
+    """From what was read: sentences with sources where there are records, free times, or the facts themselves."""
+    aloud = view.mode == "voice"
+    slots = slots_in(done[0].data)
+    if slots is not None:
+        return _free_times(slots, view.now)
+    records = records_in(done[0].data)
+    if any(record.text for record in records):
+        addresses = {record.id: record.url for one in done[1:] for record in records_in(one.data)}
+        records = [replace(record, url=record.url or addresses.get(record.id, "")) for record in records]
+        return answer_from(_question(wish), records, spoken_aloud=aloud)
+    return described(done[0].data, view.now)
+
+
+def _question(wish: Wish) -> str:
+    return wish.texts[-1] if len(wish.texts) == 1 else wish.text
+
+
+def _with_what_there_is(view: View, wish: Wish) -> str:
+    """No more calls: the answer from what was found so far."""
+    found = [done for done in view.turn.done if done.ok and not is_empty(done.data)]
+    if found:
+        return _answer(view, wish, list(reversed(found)))
+    failed = [done for done in view.turn.done if not done.ok]
+    return _failure(failed[-1]) if failed else "I could not find anything about that."
+
+
+# ------------------------------------------------------------------------------------------------------- acting
+def _act(view: View, choice: Choice, look: Choice | None, wish: Wish) -> Step:
+    """Look first, propose where something is open, then act; what waits for a person is told and left."""
+    acted = _done(view, choice.tool)
+    if acted is not None:
+        return Step(_told(choice.tool.name, acted.envelope, view))
+    if look is not None:
+        looked = _done(view, look.tool)
+        if looked is None:
+            return Step("", [(look.tool.name, look.filled.args)])
+        if looked.error.get("type") == "NOT_FOUND":
+            return Step(_failure(looked))
+        slots = slots_in(looked.data)
+        proposal = _proposal(view, choice, wish, slots) if slots is not None else None
+        if proposal is not None:
+            return Step(proposal)
+    if not choice.filled.complete:
+        return Step(_need(choice))
+    return Step("", [(choice.tool.name, choice.filled.args)])
+
+
+def _proposal(view: View, choice: Choice, wish: Wish, slots: Slots) -> str | None:
+    """Free times to choose from, if no time was named or the one that was is taken; None to go on."""
+    begin, end = wish.times.begins(view.now), wish.times.ends(view.now)
+    minutes = wish.times.minutes or 60
+    if begin is not None and end is not None:
+        agreed = len(view.turns) > 1 and ANYWAY in view.turns[-2].answer and manners.says_yes(view.turn.text)
+        if slots.is_free(begin, end) or agreed:
+            return None
+        free = slots.proposals(round((end - begin).total_seconds() / 60))
+        if not free:
+            return f"At that time, {spoken(begin, view.now)}, you are busy. {ANYWAY}"
+        return f"At that time, {spoken(begin, view.now)}, you are busy. {ANYWAY} Or one of these:\n{_numbered(free, view.now)}"
+    free = slots.proposals(minutes)
+    if not free:
+        return f"I see no free time of {minutes} minutes there. For that {NEED} another day."
+    others = [
+        name for name in choice.filled.missing if not set(split_words(name)) & {"start", "end", "time", "date", "when"}
+    ]
+    more = f" And {NEED} {listed([named(name) for name in others])}." if others else ""
+    return f"These times are free for {minutes} minutes:\n{_numbered(free, view.now)}\n{WHICH}{more}"
+
+
+def _numbered(free: list[tuple[datetime, datetime]], now: datetime) -> str:
+    return "\n".join(
+        f"{number}. {spoken(begin.astimezone(now.tzinfo), now)}–{end.astimezone(now.tzinfo):%H:%M}"
+        for number, (begin, end) in enumerate(free, 1)
+    )
+
+
+def _free_times(slots: Slots, now: datetime) -> str:
+    free = [f"- {spoken(b.astimezone(now.tzinfo), now)}–{e.astimezone(now.tzinfo):%H:%M}" for b, e in slots.free[:8]]
+    taken = [f"{b.astimezone(now.tzinfo):%a %H:%M}–{e.astimezone(now.tzinfo):%H:%M}" for b, e in slots.taken[:8]]
+    first = "\n".join(["Free:", *free]) if free else "There is no free time in that range."
+    return f"{first}\nTaken: {', '.join(taken)}." if taken else f"{first}\nNothing is taken in that range."
+
+
+# ------------------------------------------------------------------------------------------------------ outcomes
+def _told(tool: str, envelope: Mapping[str, Any], view: View) -> str:
+    """What became of a call that does something."""
+    error = envelope.get("error")
+    if not isinstance(error, Mapping) and {"start", "voice"} <= set(split_words(tool)):
+        return "I have asked your application to start voice. You can go on by speaking there."
+    if not isinstance(error, Mapping):
+        return f"Done. {described(envelope.get('data'), view.now)}" if not is_empty(envelope.get("data")) else "Done."
+    return _failure(Done(Call(tool, {}), envelope))
+
+
+def _failure(done: Done) -> str:
+    """Why something did not happen, for the person who asked for it."""
+    error = done.error
+    kind, message = error.get("type"), one_line(error.get("message", ""), 400)
+    if kind == "CONFIRMATION_REQUIRED":
+        request = error.get("confirmation_request")
+        preview = str(request.get("preview", "")) if isinstance(request, Mapping) else ""
+        approve = "Please approve or decline it; I cannot do that for you."
+        return f"I have prepared this, and it waits for your approval:\n\n{preview.strip()}\n\n{approve}"
+    if kind == "DECLINED":
+        return "You declined that, so I left it."
+    if kind in ("BUDGET_EXCEEDED", "LOOP_DETECTED"):
+        return "I have looked as often as I may in one turn and have no answer yet. Please narrow it down."
+    if kind == "RATE_LIMIT":
+        wait = error.get("retryAfter")
+        again = f"; please try again in {round(wait)} seconds" if isinstance(wait, (int, float)) else ""
+        return f"That is not possible just now{again}."
+    if kind in ("TRANSIENT", "TIMEOUT", "STORE_UNAVAILABLE", "IN_PROGRESS"):
+        return f"That did not work just now: {message} Please try again in a moment."
+    if error.get("partialSideEffects"):
+        return f"It is not known whether that happened: {message} Please have somebody look before it is tried again."
+    return f"That did not work: {message}"

@@ -1,0 +1,48 @@
+"""Tokens, estimated as everywhere in Handrail: a token is four characters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from handrail.contract.model import AssistantMessage, Message, ToolMessage
+
+
+def tokens_of(text: str) -> int:
+    return -(-len(text) // 4)
+
+
+def tokens_of_json(value: Any) -> int:
+    """The tokens of a value as it is sent. What is no JSON counts as its text."""
+    try:
+        return -(-len(orjson.dumps(value, default=_plain)) // 4)
+    except TypeError:
+        return tokens_of(str(value))
+
+
+def tokens_of_messages(messages: Iterable[Message]) -> int:
+    return sum(map(_tokens_of_message, messages))
+
+
+def _tokens_of_message(message: Message) -> int:
+    if isinstance(message, ToolMessage):
+        return tokens_of_json(message.envelope) + tokens_of(message.name)
+    if isinstance(message, AssistantMessage):
+        return tokens_of(message.text) + sum(
+            tokens_of(call.name) + _tokens_of_args(call.args) for call in message.calls
+        )
+    return tokens_of(message.text)
+
+
+def _tokens_of_args(args: Any) -> int:
+    return tokens_of(args) if isinstance(args, str) else tokens_of_json(args)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (tuple, set, frozenset)):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")

@@ -1,0 +1,57 @@
+"""Talk to the project's tools on this terminal: type, watch the calls, approve what needs a person.
+
+Ctrl-C cancels the turn that runs, and at the prompt it leaves; so does the end of the input. Piped, each line is a message. With
+`--json` each event is a line of JSON, and a line of input that begins with { is a command: {"text": …}, {"approve": ID},
+{"decline": ID}.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from argparse import ArgumentParser, Namespace
+
+from handrail.app import Runtime, open_agent, open_runtime
+from handrail.cli.chat_lines import Lines
+from handrail.cli.chat_screen import JsonScreen, PlainScreen, Screen
+from handrail.cli.chat_talk import Talk
+from handrail.cli.output import authors_speak_aside
+from handrail.cli.project import current_settings, fresh_registry, with_reference_tools
+from handrail.contract.errors import UsageError
+from handrail.settings import Settings
+
+EXAMPLES = """examples:
+  handrail chat
+  handrail chat "What is Handrail?"
+  printf 'What is Handrail?\\nthanks\\n' | handrail chat --json"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("message", nargs="?", help="one message; its answer ends the command")
+    parser.add_argument("--user", help="the user who speaks")
+    parser.add_argument("--yes", action="store_true", help="approve what needs an approval, without asking")
+    parser.add_argument("--registry", metavar="FILE", help="another artifact than the project's, as it is")
+    parser.add_argument("--json", action="store_true", help="print each event as a line of JSON")
+
+
+def run(options: Namespace) -> int:
+    if not (options.user or "").isprintable():  # bytes that are no text arrive as halves of surrogates
+        raise UsageError(f"--user must be text; {options.user!r} is not.")
+    settings = with_reference_tools(current_settings())
+    registry = fresh_registry(settings, options.registry)
+    screen: Screen = JsonScreen(sys.stdout) if options.json else PlainScreen(sys.stdout)
+    lines = Lines(None if options.message is None else [options.message])
+    with authors_speak_aside():
+        return asyncio.run(_talk(settings, open_runtime(settings, registry), screen, lines, options))
+
+
+async def _talk(settings: Settings, runtime: Runtime, screen: Screen, lines: Lines, options: Namespace) -> int:
+    async with runtime:
+        agent = open_agent(settings, runtime)
+        session = await runtime.open_session(user=options.user)
+        talk = Talk(runtime, agent, session, screen, lines, approve_all=options.yes)
+        try:
+            return await talk.run()
+        finally:
+            await session.close()
+            await agent.model.close()

@@ -1,0 +1,183 @@
+"""A conversation on a terminal: a line, a turn, and the questions that only the person may answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+from contextlib import aclosing, suppress
+from typing import Any
+
+from handrail.agents import AgentEvent, Conversation, TextAgent
+from handrail.app import Runtime
+from handrail.cli.chat_lines import Lines
+from handrail.cli.chat_screen import JsonScreen, Screen
+from handrail.contract.errors import UsageError
+from handrail.runtime.session import Session
+
+_LEAVING = frozenset({"/quit", "/exit", "/q"})
+
+
+class Talk:
+    """One session at one terminal. Nothing of it is kept."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        agent: TextAgent,
+        session: Session,
+        screen: Screen,
+        lines: Lines,
+        *,
+        approve_all: bool = False,
+    ) -> None:
+        self._runtime = runtime
+        self._agent = agent
+        self._session = session
+        self._screen = screen
+        self._lines = lines
+        self._approve_all = approve_all
+        self._conversation = Conversation(time_zone=agent.policy.time_zone)
+        self._waiting: dict[str, Mapping[str, Any]] = {}
+        """Confirmations that wait for the person, with their tokens."""
+        self._turn: asyncio.Task[bool] | None = None
+        self._leaving = asyncio.Event()
+        self._number = 0
+
+    async def run(self) -> int:
+        """Until the input ends or the person leaves. 1 if the last turn ended in an error."""
+        loop = asyncio.get_running_loop()
+        with suppress(NotImplementedError, ValueError, RuntimeError):  # not on every system, not in every thread
+            loop.add_signal_handler(signal.SIGINT, self._interrupted)
+        well = True
+        try:
+            if self._lines.terminal:
+                self._screen.note("Type a message. Ctrl-C cancels an answer, and at the prompt it leaves.")
+            while (line := await self._next("you> ")) is not None:
+                if line.strip() in _LEAVING:
+                    break
+                if line.strip():
+                    well = await self._said(line)
+        finally:
+            with suppress(NotImplementedError, ValueError, RuntimeError):
+                loop.remove_signal_handler(signal.SIGINT)
+        return 0 if well else 1
+
+    def _interrupted(self) -> None:
+        """Ctrl-C: the turn that runs is cancelled; without one it is time to leave."""
+        if self._turn is not None and not self._turn.done():
+            self._turn.cancel()
+        else:
+            self._leaving.set()
+
+    async def _next(self, question: str) -> str | None:
+        """The next line; None if there is none, or the person leaves."""
+        if self._lines.terminal:
+            self._screen.ask(question)
+        line = asyncio.ensure_future(self._lines.next())
+        leaving = asyncio.ensure_future(self._leaving.wait())
+        done, _ = await asyncio.wait({line, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        leaving.cancel()
+        if line not in done:
+            line.cancel()
+            self._screen.note("")
+            return None
+        return line.result()
+
+    async def _said(self, line: str) -> bool:
+        command = _command(line) if isinstance(self._screen, JsonScreen) else None
+        if command is not None and "text" not in command:
+            return await self._commanded(command)
+        self._number += 1
+        text = line if command is None else str(command["text"])
+        events = self._agent.run(self._session, self._conversation, text, message_id=f"chat-{self._number}")
+        well = await self._play(events)
+        if not isinstance(self._screen, JsonScreen) or self._approve_all:
+            await self._ask_person()
+        return well
+
+    async def _play(self, events: AsyncGenerator[AgentEvent, None]) -> bool:
+        """Show a turn to its end, or to Ctrl-C."""
+        self._turn = asyncio.ensure_future(self._show(events))
+        try:
+            return await self._turn
+        except asyncio.CancelledError:
+            if not self._turn.cancelled():
+                raise
+            self._screen.note("(cancelled)")
+            return False
+        except UsageError as error:
+            self._screen.note(str(error))
+            return False
+        finally:
+            self._turn = None
+
+    async def _show(self, events: AsyncGenerator[AgentEvent, None]) -> bool:
+        async with aclosing(events):
+            return await self._show_all(events)
+
+    async def _show_all(self, events: AsyncIterable[AgentEvent]) -> bool:
+        well = True
+        async for event in events:
+            if event.type == "confirmation":
+                self._waiting[event.data["id"]] = event.data
+            elif event.type == "confirmation_closed":
+                self._waiting.pop(event.data["id"], None)
+            well = well and event.type != "error"
+            self._screen.show(event)
+        return well
+
+    async def _ask_person(self) -> None:
+        """What waits is put to the person: this is the user's own channel."""
+        for asked in list(self._waiting.values()):
+            if self._approve_all:
+                await self._decided(asked, approved=True)
+            elif self._lines.terminal:
+                self._screen.note(str(asked["preview"]))
+                answer = await self._next("Run it? [y/N] ")
+                if answer is None:
+                    return
+                await self._decided(asked, approved=answer.strip().lower() in ("y", "yes"))
+            else:
+                self._screen.note("It waits for a person; `--yes` approves it beforehand, a terminal asks.")
+                self._waiting.pop(asked["id"], None)
+
+    async def _commanded(self, command: Mapping[str, Any]) -> bool:
+        for name in ("approve", "decline"):
+            asked = self._waiting.get(str(command.get(name)))
+            if name in command and asked is not None:
+                await self._decided(asked, approved=name == "approve")
+                return True
+        self._screen.note(
+            'A command is {"text": …}, {"approve": ID} or {"decline": ID} with the id of an open request.'
+        )
+        return False
+
+    async def _decided(self, asked: Mapping[str, Any], *, approved: bool) -> None:
+        decide = self._runtime.approve if approved else self._runtime.decline
+        self._waiting.pop(asked["id"], None)
+        envelope = (await decide(asked["id"], token=asked["token"])).to_dict()
+        told = {"callId": None, "toolId": asked["tool"], "envelope": envelope, "confirmationId": asked["id"]}
+        late = self._agent.late(self._session, self._conversation, told)
+        self._turn = asyncio.ensure_future(self._show_late(late))
+        with suppress(asyncio.CancelledError):
+            await self._turn
+        self._turn = None
+
+    async def _show_late(self, late: Any) -> bool:
+        try:
+            return await self._show_all(late)
+        finally:
+            await late.aclose()
+
+
+def _command(line: str) -> dict[str, Any] | None:
+    """A line that is a JSON object; None if it is only text."""
+    if not line.lstrip().startswith("{"):
+        return None
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

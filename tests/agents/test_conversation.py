@@ -1,0 +1,106 @@
+"""Conversations: kept as JSON and read back, whole turns left out, and never a call without its envelope."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail import Call
+from handrail.agents import Conversation
+from handrail.agents.conversation import MOST_MESSAGES
+from handrail.contract.errors import UsageError
+from handrail.contract.model import AssistantMessage, HostMessage, ToolMessage, UserMessage
+
+CALL = Call("look_up", {"q": "a"}, "c1", "openai-chat", "connection")
+ENVELOPE = {"ok": True, "data": {"x": [1, None]}, "intents": [], "meta": {}}
+
+
+def kept(conversation):
+    return Conversation.from_dict(json.loads(json.dumps(conversation.to_dict())))
+
+
+def test_a_conversation_survives_being_kept():
+    told = Conversation(time_zone="Europe/Zagreb")
+    told.begin("Hello", "m1")
+    told.add(AssistantMessage("", (CALL,), {"id": 7}), ToolMessage("c1", "look_up", ENVELOPE), AssistantMessage("Hi."))
+    told.tell("conf_1")
+    told.later.append(HostMessage("Later."))
+    again = kept(told)
+
+    assert again.messages == told.messages
+    assert again.to_dict() == told.to_dict()
+    assert again.answer_to("m1") == "Hi."
+    assert not again.tell("conf_1")
+    assert again.time_zone == "Europe/Zagreb"
+
+
+def test_arguments_that_came_as_bytes_are_kept_as_text():
+    told = Conversation()
+    told.begin("Hello", None)
+    told.add(AssistantMessage("", (CALL._replace(args=b"{}\xff"),)))
+    assert kept(told).messages[1].calls[0].args == "{}\ufffd"
+
+
+def test_a_call_without_an_envelope_gets_one_when_it_is_read_back():
+    told = Conversation()
+    told.begin("One", "m1")
+    told.add(AssistantMessage("", (CALL, CALL._replace(call_id="c2"))), ToolMessage("c1", "look_up", ENVELOPE))
+    told.messages.append(UserMessage("Two"))
+    told.inputs["m2"] = 3
+    again = kept(told)
+
+    assert [type(message).__name__ for message in again.messages] == [
+        "UserMessage", "AssistantMessage", "ToolMessage", "ToolMessage", "UserMessage",
+    ]  # fmt: skip
+    assert again.messages[3].call_id == "c2"
+    assert again.messages[again.inputs["m2"]] == UserMessage("Two")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"format": 2},
+        {"format": 1, "messages": [{"role": "wizard"}], "inputs": {}, "told": [], "offered": []},
+        {"format": 1, "messages": "x", "inputs": [], "told": [], "offered": []},
+        {"format": 1, "messages": [{"role": "tool"}], "inputs": {}, "told": [], "offered": []},
+    ],
+    ids=["nothing", "newer", "role", "shapes", "fields"],
+)
+def test_what_is_no_conversation_is_refused_in_a_sentence(data):
+    with pytest.raises(UsageError, match="conversation"):
+        Conversation.from_dict(data)
+
+
+def test_it_does_not_grow_without_end():
+    told = Conversation()
+    for number in range(MOST_MESSAGES):
+        told.begin(f"Question {number}", f"m{number}")
+        told.add(AssistantMessage(f"Answer {number}"))
+    assert len(told.messages) <= MOST_MESSAGES + 2
+    assert told.answer_to(f"m{MOST_MESSAGES - 1}") == f"Answer {MOST_MESSAGES - 1}"
+    assert told.answer_to("m0") is None
+    assert isinstance(told.messages[0], UserMessage)
+
+
+TURNS = st.lists(st.tuples(st.text(max_size=30), st.integers(0, 3), st.text(max_size=60)), min_size=1, max_size=8)
+
+
+@given(TURNS, st.integers(0, 200))
+def test_what_is_sent_is_whole_turns_the_newest_always_and_no_more_than_fits(turns, most):
+    told = Conversation()
+    for place, (said, calls, answer) in enumerate(turns):
+        told.begin(said, f"m{place}")
+        for number in range(calls):
+            call = CALL._replace(call_id=f"c{place}-{number}")
+            told.add(AssistantMessage("", (call,)), ToolMessage(call.call_id, "look_up", ENVELOPE))
+        told.add(AssistantMessage(answer))
+    sent = told.within(most)
+
+    assert sent == told.messages[-len(sent) :]
+    assert isinstance(sent[0], UserMessage)
+    assert sent[0] in [message for message in told.messages if isinstance(message, UserMessage)]
+    asked = [call.call_id for message in sent if isinstance(message, AssistantMessage) for call in message.calls]
+    assert asked == [message.call_id for message in sent if isinstance(message, ToolMessage)]
+    assert kept(told).messages == told.messages

@@ -1,0 +1,246 @@
+"""`handrail chat`: plain lines when piped, JSON for programs, a terminal that asks, and Ctrl-C."""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from threading import Timer
+
+import pytest
+
+CANCEL = "cancel order A-1001, status cancelled"
+SLOW = """
+import asyncio
+
+
+async def execute(args, ctx):
+    ctx.progress("still looking")
+    await asyncio.sleep(60)
+    return {"ok": True, "data": {}}
+"""
+
+
+def test_one_message_is_answered_and_the_command_ends(built, handrail):
+    said = handrail("chat", "Where is order A-1001?")
+
+    assert said.code == 0, said.err
+    assert '… lookup_order {"id": "A-1001"}' in said.out
+    assert "✓ lookup_order" in said.out
+    assert "Status: shipped" in said.out
+
+
+def test_piped_lines_are_messages(built, process):
+    said = process("chat", cwd=built, stdin=b"hello\n\nWhere is order A-1001?\nthanks\n")
+
+    assert said.code == 0, said.err
+    assert "Hello. What can I do for you?" in said.out
+    assert "Status: shipped" in said.out
+    assert "You are welcome." in said.out
+    assert "you>" not in said.out
+
+
+def test_events_are_lines_of_json_for_a_program(built, process):
+    said = process("chat", "--json", cwd=built, stdin=b"Where is order A-1001?\n")
+
+    events = [json.loads(line) for line in said.out.splitlines()]
+    assert [event["type"] for event in events if event["type"] != "text"] == [
+        "turn", "usage", "tool_started", "tool_finished", "usage", "done",
+    ]  # fmt: skip
+    assert events[-1]["text"] == "".join(event["text"] for event in events if event["type"] == "text")
+
+
+def test_what_needs_a_person_is_left_when_there_is_none(built, process):
+    said = process("chat", CANCEL, cwd=built)
+
+    assert "? cancel_order waits for your approval" in said.out
+    assert "It waits for a person" in said.out
+    assert "Done." not in said.out
+
+
+def test_a_yes_beforehand_approves(built, process):
+    said = process("chat", "--yes", CANCEL, cwd=built)
+
+    assert said.code == 0, said.err
+    assert "✓ cancel_order" in said.out
+    assert "Done." in said.out
+
+
+def test_the_next_piped_line_is_never_taken_for_an_approval(built, process):
+    said = process("chat", cwd=built, stdin=f"{CANCEL}\ny\nyes\n".encode())
+
+    assert "✓ cancel_order" not in said.out
+    assert "I cannot approve it for you" in said.out
+
+
+def test_a_program_approves_by_the_id_and_never_sees_the_token(built):
+    with subprocess.Popen(
+        [sys.executable, "-m", "handrail", "chat", "--json"],
+        cwd=built,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as chat:
+        watch = Timer(60, chat.kill)  # a test that waits for what never comes must end
+        watch.start()
+        _write(chat, {"text": CANCEL})
+        asked = _until(chat, "confirmation")
+        assert "token" not in asked
+        _until(chat, "done")
+        _write(chat, {"approve": "conf_of_somebody_else"})
+        assert "with the id of an open request" in _until(chat, "note")["text"]
+        _write(chat, {"approve": asked["id"]})
+        assert _until(chat, "confirmation_closed")["outcome"] == "carried_out"
+        assert _until(chat, "done")["text"].startswith("Done.")
+        chat.stdin.close()
+        assert chat.wait(timeout=30) in (0, 1)
+        watch.cancel()
+
+
+def _write(chat, value):
+    chat.stdin.write(json.dumps(value) + "\n")
+    chat.stdin.flush()
+
+
+def _until(chat, type):
+    for line in chat.stdout:
+        event = json.loads(line)
+        if event["type"] == type:
+            return event
+    raise AssertionError(f"no {type}")
+
+
+class Terminal:
+    """A chat on a terminal of its own."""
+
+    def __init__(self, folder, *words):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:  # pragma: no cover  # another process
+            os.chdir(folder)
+            os.execv(sys.executable, [sys.executable, "-m", "handrail", "chat", *words])
+        self.seen = ""
+        self.ended = False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if not self.ended:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+    def until(self, words, seconds=60):
+        deadline = time.monotonic() + seconds
+        while words not in self.seen:
+            ready, _, _ = select.select([self.fd], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"no {words!r} in {self.seen!r}"
+            try:
+                raw = os.read(self.fd, 65536)
+            except OSError:
+                raw = b""
+            assert raw, f"ended without {words!r}: {self.seen!r}"
+            self.seen += raw.decode("utf-8", "replace")
+        before, self.seen = self.seen.split(words, 1)
+        return before
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def end(self):
+        """The exit code, once it has ended by itself."""
+        while True:
+            try:
+                if not os.read(self.fd, 65536):
+                    break
+            except OSError:
+                break
+        _, status = os.waitpid(self.pid, 0)
+        self.ended = True
+        return os.waitstatus_to_exitcode(status)
+
+
+def test_a_terminal_asks_the_person_and_runs_what_was_approved(built):
+    with Terminal(built) as here:
+        here.until("you> ")
+        here.type(f"{CANCEL}\n")
+        here.until("Run it? [y/N] ")
+        here.type("n\n")
+        here.until("You declined that")
+        here.until("you> ")
+        here.type("cancel order A-1001, status waiting\n")
+        here.until("Run it? [y/N] ")
+        here.type("y\n")
+        here.until("Done.")
+        here.until("you> ")
+        here.type("\x04")
+        assert here.end() == 0
+
+
+def test_ctrl_c_cancels_the_turn_and_then_leaves(built):
+    (built / "tools" / "lookup-order" / "handler.py").write_text(SLOW, "utf-8")
+    with Terminal(built) as here:
+        here.until("you> ")
+        here.type("Where is order A-1001?\n")
+        here.until("still looking")
+        here.type("\x03")
+        here.until("(cancelled)")
+        here.until("you> ")
+        here.type("hello\n")
+        here.until("Hello. What can I do for you?")
+        here.until("you> ")
+        here.type("\x03")
+        assert here.end() in (0, 1)
+
+
+def test_text_of_others_cannot_steer_the_terminal(built, handrail):
+    from handrail.cli.chat_screen import safe
+
+    assert safe("a\x1b[31mred\x07\u202eevil\u2066\nb\tc") == "a\ufffd[31mred\ufffd\ufffdevil\ufffd\nb\tc"
+    said = handrail("chat", "where is order \x1b]0;title\x07 A-1001")
+    assert "\x1b" not in said.out
+    assert "\x07" not in said.out
+
+
+def test_tools_that_do_not_build_are_named(built, handrail):
+    (built / "tools" / "lookup-order" / "schema.json").write_text("{", "utf-8")
+    said = handrail("chat", "hello")
+    assert said.code == 1
+    assert "lookup-order/schema.json" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_tools_are_built_before_they_are_used(built, handrail):
+    (built / "tool_registry.json").unlink()
+    assert handrail("chat", "hello").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(("--user", "\udcff", "hi"), "--user must be text"), (("x" * 40_000,), "at most 32,000 characters")],
+    ids=["user", "huge"],
+)
+def test_what_cannot_be_said_is_a_sentence(built, handrail, words, message):
+    said = handrail("chat", *words)
+    assert said.code in (1, 2)
+    assert message in said.out + said.err
+    assert "Traceback" not in said.err
+
+
+def test_who_asks_is_told_what_can_be_done(built, handrail):
+    said = handrail("chat", "--user", "u1", "who are you?")
+    assert said.code == 0
+    assert "This is what I can do" in said.out
+
+
+def test_a_folder_without_tools_talks_about_handrail(tmp_path, monkeypatch, handrail):
+    monkeypatch.chdir(tmp_path)
+    said = handrail("chat", "What is Handrail?")
+
+    assert said.code == 0, said.err
+    assert "Handrail is a tool runtime for agents that speak and type. [1]" in said.out
+    assert "Sources:" in said.out
