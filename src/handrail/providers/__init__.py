@@ -6,24 +6,17 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.errors import UsageError
+from handrail.contract.providers import ALIASES, PROVIDERS, without_alias
 from handrail.providers.adapted import Adapted, Loss
 
-__all__ = ["ADAPTERS", "ALIASES", "Adapted", "Loss", "adapt", "canonical_name", "provider_names"]
+__all__ = ["ADAPTERS", "ALIASES", "Adapted", "Loss", "adapt", "as_meant", "canonical_name", "provider_names"]
 
-ADAPTERS = {
-    "openai-chat": "handrail.providers.openai_chat.adapter",
-}
+ADAPTERS = {name: f"handrail.providers.{name.replace('-', '_')}.adapter" for name in PROVIDERS}
 """Provider → the module whose `adapt(definition)` speaks its format."""
-
-ALIASES = {
-    "openai": "openai-chat",
-    "geminiNative": "gemini",
-}
-"""Names from before there was more than one format per vendor."""
 
 
 class _Adapter(Protocol):
@@ -36,6 +29,16 @@ def adapt(definition: ToolDefinition, provider: str) -> Adapted:
     return module.adapt(definition)
 
 
+def as_meant(definition: ToolDefinition, provider: str, args: Any) -> Any:
+    """A model's arguments (text or an object, not yet validated) without what only the provider's form asked for.
+
+    Where a strict mode has no optional arguments a model must send null for what it leaves out; that null goes. `args`
+    are not changed, and come back as they are where there is nothing to undo, or they are no JSON.
+    """
+    module = import_module(ADAPTERS[canonical_name(provider)])
+    return module.as_meant(definition, args) if hasattr(module, "as_meant") else args
+
+
 def provider_names() -> tuple[str, ...]:
     """The providers that there are, without their aliases."""
     return tuple(ADAPTERS)
@@ -43,9 +46,9 @@ def provider_names() -> tuple[str, ...]:
 
 def canonical_name(provider: str) -> str:
     """The name of the provider that `provider` means, be it that name or an alias; `UsageError` if there is none."""
-    name = ALIASES.get(provider, provider)
+    name = without_alias(provider)
     if name in ADAPTERS:
         return name
-    near = get_close_matches(provider, (*ADAPTERS, *(alias for alias in ALIASES if ALIASES[alias] in ADAPTERS)), n=1)
+    near = get_close_matches(provider, (*ADAPTERS, *ALIASES), n=1)
     hint = f' Did you mean "{near[0]}"?' if near else ""
     raise UsageError(f'There is no provider "{provider}"; there is {", ".join(ADAPTERS)}.{hint}')

@@ -78,6 +78,8 @@ class Flat:
 
 def flatten(parts: Parts, refs: LocalRefs) -> Flat:
     """The parts as one; `Clash` if they contradict each other or cannot be read off."""
+    if len(parts) == 1 and isinstance(parts[0].schema, dict) and not _COMBINING & parts[0].schema.keys():
+        return _alone(parts[0])
     plain: list[Part] = []
     alternatives: list[tuple[str, Part]] = []
     inlined: set[str] = set()
@@ -97,6 +99,23 @@ def flatten(parts: Parts, refs: LocalRefs) -> Flat:
         items=_items(plain),
         alternatives=_distributed(*alternatives[0], plain) if alternatives else None,
         inlined=frozenset(inlined),
+    )
+
+
+def _alone(part: Part) -> Flat:
+    """A schema with nothing to merge, as nearly all are."""
+    schema, path = part.schema, part.path
+    listed = schema.get("properties")
+    return Flat(
+        path=path,
+        keywords={key: (value, (*path, key)) for key, value in schema.items() if key not in _GATHERED},
+        properties=None
+        if listed is None
+        else {name: (Part(one, (*path, "properties", name)),) for name, one in listed.items()},
+        required=tuple(dict.fromkeys(schema.get("required", ()))),
+        items=(Part(schema["items"], (*path, "items")),) if "items" in schema else (),
+        alternatives=None,
+        inlined=frozenset(),
     )
 
 

@@ -46,6 +46,10 @@ def _listed(values: Sequence[Json]) -> str:
     return ", ".join(map(as_json, values))
 
 
+def _listed_by_key(schemas: Mapping[str, Json]) -> str:
+    return ", ".join(f"{expression} (its value fits {as_json(schema)})" for expression, schema in schemas.items())
+
+
 def _together(dependent: Mapping[str, Sequence[str]]) -> str:
     return ". ".join(f"With {name} also give {' and '.join(others)}" for name, others in dependent.items() if others)
 
@@ -71,6 +75,15 @@ def _only_requires(schema: Json) -> bool:
 
 
 _PHRASES: Mapping[str, Callable[[Json], str]] = {
+    "minimum": lambda least: f"At least {as_json(least)}",
+    "maximum": lambda most: f"At most {as_json(most)}",
+    "exclusiveMinimum": lambda least: f"Must be greater than {as_json(least)}",
+    "exclusiveMaximum": lambda most: f"Must be less than {as_json(most)}",
+    "multipleOf": lambda step: f"Multiple of {as_json(step)}",
+    "minItems": lambda least: f"At least {_several(least, 'item', 'items')}",
+    "maxItems": lambda most: f"At most {_several(most, 'item', 'items')}",
+    "pattern": lambda expression: f"Must match the regular expression {expression}",
+    "title": lambda name: f"Title: {name}",
     "minLength": lambda least: f"At least {_several(least, 'character', 'characters')}",
     "maxLength": lambda most: f"At most {_several(most, 'character', 'characters')}",
     "minProperties": lambda least: f"At least {_several(least, 'property', 'properties')} given",
@@ -83,6 +96,9 @@ _PHRASES: Mapping[str, Callable[[Json], str]] = {
     "examples": lambda values: f"Examples: {_listed(values)}",
     "deprecated": lambda _: "Deprecated",
     "dependentRequired": _together,
+    "additionalProperties": lambda schema: f"Other keys are allowed; each value fits {as_json(schema)}",
+    "patternProperties": lambda schemas: "Keys that match a regular expression: " + _listed_by_key(schemas),
+    "propertyNames": lambda schema: f"Each key fits {as_json(schema)}",
     "oneOf": _alternatives("exactly one"),
     "anyOf": _alternatives("at least one"),
     "allOf": lambda schemas: f"The arguments must fit all of these JSON Schemas: {as_json(schemas)}",

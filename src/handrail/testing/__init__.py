@@ -1,12 +1,12 @@
 """Helpers for tool authors' tests: build a folder of tools and call them through the real pipeline, under policy.
 
 `open_tools` is enough for most tests; `VirtualClock`, `ScriptedModel` and `CrashAt` are for what takes time, many messages,
-or goes wrong.
+or goes wrong; `PlayedModel` is a model for agents.
 """
 
 from handrail.testing.clock import VirtualClock, settle
 from handrail.testing.crash import CrashAt, Crashed
-from handrail.testing.model import ScriptedModel
+from handrail.testing.model import PlayedModel, ScriptedModel
 from handrail.testing.toolkit import ToolKit, open_tools
 
-__all__ = ["CrashAt", "Crashed", "ScriptedModel", "ToolKit", "VirtualClock", "open_tools", "settle"]
+__all__ = ["CrashAt", "Crashed", "PlayedModel", "ScriptedModel", "ToolKit", "VirtualClock", "open_tools", "settle"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from handrail.schema.subschemas import Json, LocalRefs, children
+from handrail.providers.strict import every_schema
+from handrail.schema.subschemas import Json, LocalRefs
 
 MAX_LEVELS = 10
 MAX_PROPERTIES = 5_000
@@ -17,7 +18,7 @@ _MAX_STEPS = 64  # through references and alternatives, which are no levels
 
 def exceeded(schema: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
     """The limits that a strict schema exceeds: the keyword that does so, and how, as the end of a sentence."""
-    every = list(_every(schema))
+    every = list(every_schema(schema))
     names = [name for one in every for held in ("properties", "$defs") for name in one.get(held, {})]
     values = [value for one in every for value in one.get("enum", ())]
     constants = [one["const"] for one in every if "const" in one]
@@ -33,13 +34,6 @@ def exceeded(schema: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
         yield "properties", f"names and listed values have more than the {MAX_CHARACTERS:,} characters of strict mode"
     if any(_characters(one.get("enum", ())) > MAX_LONG_ENUM_CHARACTERS for one in every):
         yield "enum", f"one list of values has more than the {MAX_LONG_ENUM_CHARACTERS:,} characters of strict mode"
-
-
-def _every(schema: Mapping[str, Json]) -> Iterator[Mapping[str, Json]]:
-    yield schema
-    for _, child in children(schema):
-        if isinstance(child, Mapping):
-            yield from _every(child)
 
 
 def _characters(values: list[Json]) -> int:

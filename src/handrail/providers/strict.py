@@ -1,13 +1,13 @@
-"""OpenAI's strict mode: a schema in its dialect, and the way back for what a model then sends.
+"""Strict mode: a schema in the dialect of a provider that makes a model keep to it.
 
-Strict mode knows few keywords and no optional properties. So an optional property becomes one that may be null
-(`strip_nulls` undoes that in the arguments), what has no keyword is told in the description and reported, and a schema
-that cannot be said at all is not sent strict. Every OpenAI format has the same dialect.
+Such a dialect knows few keywords. What it has no keyword for is told in the description and reported, and a schema that
+cannot be said at all is not sent strict. A dialect without optional properties gets them as ones that may be null;
+`nulls.py` undoes that in the arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from handrail.contract.frozen import thaw
@@ -20,29 +20,48 @@ from handrail.providers.flatten import (
     Part,
     Parts,
     allows_null,
-    fits_type,
     flatten,
-    is_listed,
     leaves,
     types_of,
 )
-from handrail.providers.openai_chat.limits import exceeded
+from handrail.providers.references import References
+from handrail.providers.root import PlainRoot
 from handrail.providers.words import phrase, with_phrases
 from handrail.schema.pointer import pointer
-from handrail.schema.subschemas import Json, LocalRefs, Path
+from handrail.schema.subschemas import Json, Path, children
 
-FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
+Excess = Iterable[tuple[str, str]]
+"""Limits that a schema exceeds: the keyword that does so, and how, as the end of a sentence."""
 
-_KEPT = frozenset(
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How one provider's strict mode differs from another's."""
+
+    kept: frozenset[str]
+    """Keywords about one value that are written as they are."""
+    formats: frozenset[str]
+    exceeded: Callable[[Mapping[str, Json]], Excess]
+    most_min_items: int | None = None
+    """The largest `minItems` that is kept; None if there is no limit."""
+    optional: bool = False
+    """Whether a property may be optional; where not, it may be null instead."""
+    type_lists: bool = True
+    recursion: bool = True
+
+    def keeps(self, keyword: str, value: Json) -> bool:
+        if keyword == "format":
+            return value in self.formats
+        if keyword == "minItems" and self.most_min_items is not None:
+            return bool(value <= self.most_min_items)
+        return keyword in self.kept
+
+
+_CONSTRAINTS = frozenset(
     {
-        "type", "enum", "const", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
-        "minItems", "maxItems",
-    }
-)  # fmt: skip
-_TOLD = frozenset(
-    {
+        "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems",
         "minLength", "maxLength", "uniqueItems", "contains", "minContains", "maxContains", "minProperties",
-        "maxProperties", "dependentRequired", "unevaluatedItems",
+        "maxProperties", "dependentRequired", "unevaluatedItems", "format",
     }
 )  # fmt: skip
 _IMPOSSIBLE = frozenset(
@@ -52,7 +71,9 @@ _IMPOSSIBLE = frozenset(
 )  # fmt: skip
 _PLAIN_WORDS = frozenset({"examples", "deprecated", "contentEncoding", "contentMediaType", "contentSchema"})
 # Written from more than their own value, or nothing to anybody who sends arguments.
-_ELSEWHERE = frozenset({"additionalProperties", "unevaluatedProperties", "prefixItems", "then", "else"}) | ANNOTATIONS
+_ELSEWHERE = ANNOTATIONS | {
+    "$ref", "additionalProperties", "const", "else", "enum", "then", "type", "unevaluatedProperties",
+}  # fmt: skip
 
 # What stops references that multiply when written out, and chains of them. Far beyond what strict mode takes.
 _MAX_WRITTEN = 12_000
@@ -69,12 +90,12 @@ class Strict:
     losses: tuple[Loss, ...]
 
 
-def to_strict(parameters: Mapping[str, Json]) -> Strict:
+def to_strict(parameters: Mapping[str, Json], dialect: Dialect) -> Strict:
     """The parameters (a valid JSON Schema of an object) in the strict dialect. They are not changed."""
-    conversion = _Conversion(parameters)
+    conversion = _Conversion(parameters, dialect)
     try:
         schema = conversion.root()
-        for keyword, why in () if conversion.obstacles else exceeded(schema):
+        for keyword, why in () if conversion.obstacles else dialect.exceeded(schema):
             conversion.block(keyword, (), why)
     except _TooLarge:
         schema = {}
@@ -84,16 +105,20 @@ def to_strict(parameters: Mapping[str, Json]) -> Strict:
     return Strict(schema, tuple(dict.fromkeys(conversion.losses)))
 
 
-def strip_nulls(schema: Mapping[str, Json], args: Json) -> Json:
-    """The arguments without the nulls that stand for "absent", for a tool that was sent strict.
+def attempt(root: PlainRoot, dialect: Dialect) -> Strict:
+    """A tool's parameters in the strict dialect, without what its root may not have."""
+    if root.only_in_branches:
+        done = "its properties cannot be listed at the root in strict mode, so the tool is sent non-strict"
+        return Strict(None, tuple(Loss(keyword, f"/{keyword}", done) for keyword in root.refused))
+    return to_strict(root.rest, dialect)
 
-    `schema` is the original one. A null goes where the property is optional and may not be null; one that the schema
-    allows is meant, and one for a required property is left for the validator to refuse. `args` are not changed.
-    """
-    try:
-        return _Stripping(LocalRefs(schema)).value((Part(schema, ()),), args)[0]
-    except Clash:
-        return args  # such a schema is never sent strict
+
+def every_schema(schema: Mapping[str, Json]) -> Iterator[Mapping[str, Json]]:
+    """The schema and every one inside it; for measuring what was written."""
+    yield schema
+    for _, child in children(schema):
+        if isinstance(child, Mapping):
+            yield from every_schema(child)
 
 
 class _TooLarge(Exception):
@@ -103,13 +128,13 @@ class _TooLarge(Exception):
 class _Conversion:
     """One run over one schema: collects what is lost, and what makes strict mode impossible, while it writes."""
 
-    def __init__(self, parameters: Mapping[str, Json]) -> None:
+    def __init__(self, parameters: Mapping[str, Json], dialect: Dialect) -> None:
         self.losses: list[Loss] = []
         self.obstacles: list[Loss] = []
+        self._dialect = dialect
         self._parameters = parameters
-        self._refs = LocalRefs(parameters)
-        self._wanted: list[str] = []
-        self._recursive: dict[str, bool] = {}
+        self._references = References(parameters)
+        self._refs = self._references.local
         self._written = 0
         self._depth = 0
 
@@ -119,15 +144,15 @@ class _Conversion:
         if "anyOf" in written:
             self.block("anyOf", (), "strict mode has no alternatives at the root")
         definitions: dict[str, Json] = {}
-        for name in self._wanted:  # grows while definitions refer to further ones
+        for name in self._references.wanted:
             definitions[name] = self._schema((Part(self._parameters["$defs"][name], ("$defs", name)),))
         return {**written, "$defs": definitions} if definitions else written
 
     def block(self, keyword: str, path: Path, why: str) -> None:
         self.obstacles.append(Loss(keyword, pointer(path), f"{why}, so the tool is sent non-strict"))
 
-    def _lose(self, keyword: str, path: Path, done: str) -> None:
-        self.losses.append(Loss(keyword, pointer(path), done))
+    def _lose(self, keyword: str, path: Path, done: str, *, minor: bool = False) -> None:
+        self.losses.append(Loss(keyword, pointer(path), done, minor))
 
     def _schema(self, parts: Parts, *, optional: bool = False) -> dict[str, Json]:
         self._written += 1
@@ -144,6 +169,7 @@ class _Conversion:
 
     def _one(self, parts: Parts, optional: bool) -> dict[str, Json]:
         flat = flatten(parts, self._refs)
+        optional = optional and not self._dialect.optional
         widen = optional and not allows_null(parts, self._refs)
         if optional and not widen and "default" not in flat.keywords:
             self._lose("required", flat.path, "the model must send it, and its null is taken as null, not as absent")
@@ -152,7 +178,7 @@ class _Conversion:
             if flat.alternatives is None and not flat.keywords.keys() & {"type", "enum", "const"}:
                 raise Clash("type", flat.path, _UNTYPED)
             return self._ref(ref, parts[0], widen)
-        for ref in filter(self._is_recursive, flat.inlined):
+        for ref in filter(self._references.is_recursive, flat.inlined):
             raise Clash("$ref", flat.path, f'"{ref}" contains itself and cannot be written out here')
         if flat.alternatives is None:
             return self._plain(flat, widen)
@@ -163,33 +189,19 @@ class _Conversion:
 
     def _kept_ref(self, parts: Parts) -> str | None:
         """The reference that may stay one. Strict mode takes nothing beside it, so a recursive one is wrapped."""
-        schema = parts[0].schema
-        if len(parts) > 1 or not isinstance(schema, Mapping) or "$ref" not in schema:
+        ref = self._references.movable(parts)
+        if ref is None:
             return None
-        ref: str = schema["$ref"]
-        beside = schema.keys() - {"$ref", "$comment"}
-        movable = ref == "#" or (ref.startswith("#/$defs/") and len(self._refs.path(ref)) == 2)
-        if not movable or beside - ANNOTATIONS or (beside and not self._is_recursive(ref)):
+        recursive = self._references.is_recursive(ref)
+        beside = parts[0].schema.keys() - {"$ref", "$comment"}
+        if beside - ANNOTATIONS or (beside and not recursive) or (recursive and not self._dialect.recursion):
             return None
         return ref
 
     def _ref(self, ref: str, part: Part, widen: bool) -> dict[str, Json]:
-        target = self._refs.path(ref)
-        if target and target[1] not in self._wanted:
-            self._wanted.append(str(target[1]))
         told = self._described({key: (value, (*part.path, key)) for key, value in part.schema.items()}, widen)
-        kept = {"$ref": ref}
+        kept = self._references.keep(ref)
         return {**told, "anyOf": [kept, *_null(widen)]} if told or widen else kept
-
-    def _is_recursive(self, ref: str) -> bool:
-        if ref not in self._recursive:
-            reached, todo = set[str](), [ref]
-            while todo:
-                new = set(_refs_in(self._refs.target({"$ref": todo.pop()}))) - reached
-                reached |= new
-                todo.extend(new)
-            self._recursive[ref] = ref in reached
-        return self._recursive[ref]
 
     # ------------------------------------------------------------------------------------------------ one schema
 
@@ -205,15 +217,16 @@ class _Conversion:
             if keyword in _IMPOSSIBLE and path != ("$id",):
                 self.block(keyword, path, "strict mode has no such keyword")
         types = self._types(flat)
-        written = {key: thaw(value) for key, (value, _) in flat.keywords.items() if key in _KEPT}
+        written = {key: thaw(value) for key, (value, _) in flat.keywords.items() if self._dialect.keeps(key, value)}
+        written |= {key: thaw(flat.value(key)) for key in ("type", "enum", "const") if key in flat.keywords}
         written.setdefault("type", types[0] if len(types) == 1 else types)
-        if flat.value("format") in FORMATS:
-            written["format"] = flat.value("format")
         written |= self._described(flat.keywords, widen)
         if "object" in types:
             written |= self._object(flat)
         if "array" in types:
             written |= self._array(flat, written)
+        if len(types) > 1 and not self._dialect.type_lists:
+            return _one_type_each(written, types)
         return _widened(written) if widen else written
 
     def _types(self, flat: Flat) -> list[str]:
@@ -235,13 +248,9 @@ class _Conversion:
             self.block("additionalProperties", flat.path, "strict mode has no open maps, and no properties are listed")
         if unlisted := [name for name in flat.required if name not in properties]:
             self.block("required", flat.path, f'"{unlisted[0]}" is required but not described')
-        return {
-            "properties": {
-                name: self._schema(parts, optional=name not in flat.required) for name, parts in properties.items()
-            },
-            "required": list(properties),
-            "additionalProperties": False,
-        }
+        written = {name: self._schema(parts, optional=name not in flat.required) for name, parts in properties.items()}
+        required = list(flat.required if self._dialect.optional else properties)
+        return {"properties": written, "required": required, "additionalProperties": False}
 
     def _array(self, flat: Flat, written: Mapping[str, Json]) -> dict[str, Json]:
         prefix, path = flat.keywords.get("prefixItems", ((), ()))
@@ -255,7 +264,8 @@ class _Conversion:
         distinct = [kind for index, kind in enumerate(kinds) if kind not in kinds[:index]]
         if prefix:
             self._lose("prefixItems", path, "every item may be of each of its kinds; the order is in the description")
-        most = {"maxItems": min(written.get("maxItems", len(prefix)), len(prefix))} if closed and prefix else {}
+        ends = closed and bool(prefix) and "maxItems" in self._dialect.kept
+        most = {"maxItems": min(written.get("maxItems", len(prefix)), len(prefix))} if ends else {}
         return {"items": distinct[0] if len(distinct) == 1 else {"anyOf": distinct}, **most}
 
     # ------------------------------------------------------------------------------------------------ descriptions
@@ -270,18 +280,19 @@ class _Conversion:
     def _told(self, keyword: str, value: Json, path: Path, widen: bool) -> str | None:
         if keyword == "default":
             if value is not None or widen:
-                self._lose(keyword, path, "put into the description")
+                self._lose(keyword, path, "put into the description", minor=True)
             return phrase(keyword, value) + (" (send null)" if widen else "")
         if keyword in _PLAIN_WORDS:
             return phrase(keyword, value) if value is not False else None
-        if keyword in _TOLD or keyword == "prefixItems" or (keyword == "format" and value not in FORMATS):
-            if value is False and keyword == "uniqueItems":
-                return None
-            if keyword != "prefixItems":
-                self._lose(keyword, path, "put into the description, which strict mode does not enforce")
+        if keyword == "prefixItems":
             return phrase(keyword, value)
-        if keyword not in _KEPT | _ELSEWHERE | _IMPOSSIBLE | {"format", "$ref"}:
-            self._lose(keyword, path, "left out")
+        if keyword in _CONSTRAINTS:
+            if self._dialect.keeps(keyword, value) or (keyword == "uniqueItems" and value is False):
+                return None
+            self._lose(keyword, path, "put into the description, which strict mode does not enforce", minor=True)
+            return phrase(keyword, value)
+        if keyword not in _ELSEWHERE | _IMPOSSIBLE:
+            self._lose(keyword, path, "left out", minor=True)
         return None
 
 
@@ -300,70 +311,18 @@ def _widened(written: dict[str, Json]) -> dict[str, Json]:
     return wider
 
 
-def _refs_in(value: Json) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        if isinstance(value.get("$ref"), str):
-            yield value["$ref"]
-        for held in value.values():
-            yield from _refs_in(held)
-    elif isinstance(value, (list, tuple)):
-        for held in value:
-            yield from _refs_in(held)
+_FOR_TYPE = {"properties": "object", "required": "object", "additionalProperties": "object", "items": "array"}
+_FOR_TYPE |= {"minItems": "array", "maxItems": "array", "format": "string"}
 
 
-# ------------------------------------------------------------------------------------------------------- the way back
-
-
-class _Stripping:
-    """One run over one set of arguments. What was found for a value under some parts is kept: a recursive schema with
-    alternatives would be tried over and over, and the arguments are a model's to nest.
-    """
-
-    def __init__(self, refs: LocalRefs) -> None:
-        self._refs = refs
-        self._known: dict[tuple[int, tuple[Path, ...]], tuple[Json, bool]] = {}
-
-    def value(self, parts: Parts, value: Json) -> tuple[Json, bool]:
-        """The value without nulls that stand for "absent", and whether it then has the shape that the parts ask for."""
-        key = (id(value), tuple(part.path for part in parts))
-        if key not in self._known:
-            self._known[key] = self._found(parts, value)
-        return self._known[key]
-
-    def _found(self, parts: Parts, value: Json) -> tuple[Json, bool]:
-        for leaf in leaves(parts, self._refs):
-            stripped, fits = self._by(leaf, value)
-            if fits:  # the alternative that the model took
-                return stripped, True
-        return self._by(flatten(parts, self._refs), value)[0], False
-
-    def _by(self, flat: Flat, value: Json) -> tuple[Json, bool]:
-        fits = fits_type(flat, value) and is_listed(flat, value)
-        if isinstance(value, Mapping):
-            return self._object(flat, value, fits)
-        if isinstance(value, (list, tuple)):
-            items = [self.value(_item(flat, index), item) for index, item in enumerate(value)]
-            return [item for item, _ in items], fits and all(right for _, right in items)
-        return value, fits
-
-    def _object(self, flat: Flat, value: Mapping[str, Json], fits: bool) -> tuple[Json, bool]:
-        properties = flat.properties or {}
-        kept: dict[str, Json] = {}
-        for name, item in value.items():
-            if name not in properties:
-                kept[name], right = item, False
-            elif item is None and name not in flat.required and not allows_null(properties[name], self._refs):
-                continue
-            else:
-                kept[name], right = self.value(properties[name], item)
-            fits = fits and right
-        return kept, fits and kept.keys() >= set(flat.required)
-
-
-def _item(flat: Flat, index: int) -> Parts:
-    prefix, path = flat.keywords.get("prefixItems", ((), ()))
-    return (
-        (Part(prefix[index], (*path, index)),)
-        if index < len(prefix)
-        else flat.items or (Part(True, (*flat.path, "items")),)
-    )
+def _one_type_each(written: Mapping[str, Json], types: Iterable[str]) -> dict[str, Json]:
+    """A schema with several types, for a dialect that takes one at a time. Listed values need no type beside them."""
+    if "enum" in written or "const" in written:
+        return {key: value for key, value in written.items() if key != "type"}
+    told = {key: value for key, value in written.items() if key in ("title", "description")}
+    asked = {key: value for key, value in written.items() if key not in told}
+    branches = [
+        {key: name if key == "type" else value for key, value in asked.items() if _FOR_TYPE.get(key, name) == name}
+        for name in types
+    ]
+    return {**told, "anyOf": branches}

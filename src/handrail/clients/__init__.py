@@ -1,0 +1,173 @@
+"""Clients of text models on the official SDKs. Each comes with an extra and is imported when it is asked for.
+
+`open_model("anthropic:…")` is the way in: the provider and the model in one name, so that changing either is one line.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+from urllib.parse import urlsplit
+
+from handrail.clients.streaming import ClientLimits
+from handrail.contract.errors import ConfigError
+from handrail.contract.model import Model
+
+__all__ = ["CLIENTS", "Client", "ClientLimits", "open_model", "provider_of", "whats_missing"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """How a provider's client is found, and what it needs."""
+
+    provider: str
+    """Whose schema format its tools have."""
+    opener: str
+    package: str
+    extra: str
+    keys: tuple[str, ...]
+    """The environment's variables that may hold the key, the first that is set counts."""
+    address: str
+    """The environment's variable that may hold the base URL."""
+    needs_key: bool = True
+
+
+_OPENAI: dict[str, Any] = {
+    "package": "openai",
+    "extra": "openai",
+    "keys": ("OPENAI_API_KEY",),
+    "address": "OPENAI_BASE_URL",
+}
+CLIENTS: Mapping[str, Client] = {
+    "openai": Client(provider="openai-chat", opener="openai.open_chat", **_OPENAI),
+    "openai-chat": Client(provider="openai-chat", opener="openai.open_chat", **_OPENAI),
+    "openai-responses": Client(provider="openai-responses", opener="openai.open_responses", **_OPENAI),
+    "anthropic": Client(
+        provider="anthropic",
+        opener="anthropic.open_messages",
+        package="anthropic",
+        extra="anthropic",
+        keys=("ANTHROPIC_API_KEY",),
+        address="ANTHROPIC_BASE_URL",
+    ),
+    "gemini": Client(
+        provider="gemini",
+        opener="gemini.open_generate",
+        package="google.genai",
+        extra="gemini",
+        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        address="GOOGLE_GEMINI_BASE_URL",
+    ),
+    "ollama": Client(
+        provider="ollama",
+        opener="ollama.open_ollama",
+        package="httpx2",
+        extra="ollama",
+        keys=("OLLAMA_API_KEY",),
+        address="OLLAMA_HOST",
+        needs_key=False,
+    ),
+}
+"""What may stand before the colon in the name of a model."""
+
+
+def open_model(
+    spec: str, *, environment: Mapping[str, str], base_url: str = "", limits: ClientLimits | None = None
+) -> Model:
+    """The model that `spec` names as "provider:model"; `ConfigError` in one sentence if it cannot be used."""
+    client, name = _parse(spec)
+    address, key = _address(client, base_url, environment), _key(client, environment)
+    missing = _missing(spec, client, address, key)
+    if missing is not None:
+        raise ConfigError(missing)
+    module, _, opener = client.opener.partition(".")
+    make = getattr(import_module(f"handrail.clients.{module}"), opener)
+    # A local server wants no key, but the SDKs want one to send.
+    sent = key or ("none" if client.needs_key else "")
+    model: Model = make(name, api_key=sent, base_url=address or None, limits=limits or ClientLimits())
+    return model
+
+
+def provider_of(spec: str) -> str:
+    """Whose schema format the model's tools have; nothing needs to be installed or set for that."""
+    return _parse(spec)[0].provider
+
+
+def whats_missing(spec: str, *, environment: Mapping[str, str], base_url: str = "") -> str | None:
+    """What has to be installed or set before this model can be asked, in a sentence; None if nothing."""
+    try:
+        client, _ = _parse(spec)
+        return _missing(spec, client, _address(client, base_url, environment), _key(client, environment))
+    except ConfigError as error:
+        return str(error)
+
+
+def _parse(spec: str) -> tuple[Client, str]:
+    provider, _, name = spec.partition(":")
+    known = ", ".join(f'"{one}:…"' for one in CLIENTS if one != "openai-chat")
+    if provider not in CLIENTS:
+        near = get_close_matches(provider, CLIENTS, n=1)
+        hint = f' Did you mean "{near[0]}:{name or "…"}"?' if near else ""
+        raise ConfigError(f'"model" in [agent] is "{spec}"; write "offline", or one of {known}.{hint}')
+    if not name or not name.isascii() or not name.isprintable() or " " in name or ".." in name:
+        raise ConfigError(f'"model" in [agent] is "{spec}", which names no model; write "{provider}:" and its name.')
+    return CLIENTS[provider], name
+
+
+def _missing(spec: str, client: Client, address: str, key: str) -> str | None:
+    if not _is_installed(client.package):
+        return f'The model "{spec}" needs the extra "{client.extra}"; run `pip install "handrail[{client.extra}]"`.'
+    if address:
+        parts = _split(address)
+        if parts is None:
+            return f'The base URL "{address}" of the model is none; write one such as "https://host/v1".'
+        if key and parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
+            return f'The base URL "{address}" would send the key over an open line; write "https://".'
+        if _is_loopback(parts.hostname or ""):
+            return None
+    if client.needs_key and not key:
+        return f'The model "{spec}" needs a key; set {client.keys[0]} in the environment.'
+    return None
+
+
+def _split(address: str) -> Any:
+    try:
+        parts = urlsplit(address)
+        port_is_a_number = parts.port is None or parts.port >= 0
+    except ValueError:
+        return None
+    return parts if port_is_a_number and parts.scheme in ("http", "https") and parts.hostname else None
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # the package above it is not there
+        return False
+
+
+def _key(client: Client, environment: Mapping[str, str]) -> str:
+    return next((environment[name].strip() for name in client.keys if environment.get(name, "").strip()), "")
+
+
+def _address(client: Client, base_url: str, environment: Mapping[str, str]) -> str:
+    address = base_url.strip() or environment.get(client.address, "").strip()
+    if address and client.address == "OLLAMA_HOST" and "://" not in address:
+        address = f"http://{address}"
+        host = urlsplit(address)
+        address = address if host.port is not None else f"{address}:11434"
+    return address.rstrip("/")

@@ -1,0 +1,37 @@
+"""How both SDKs' WebSockets end, as one kind of ending: `Gone`, with a sentence and whether trying again makes sense."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+
+from handrail.clients.live.link import Gone
+
+_REFUSALS = frozenset({1007, 1008, 4000})
+"""Close codes that mean that the provider does not accept what it was sent or who sent it."""
+_PASSING = frozenset({408, 409, 425, 429})
+
+
+@contextmanager
+def endings(provider: str, *, setting_up: bool = False) -> Iterator[None]:
+    """Turn what the WebSocket raises into `Gone`. Only while setting up, a refusal is for good."""
+    try:
+        yield
+    except ConnectionClosed as error:
+        code, reason = (error.rcvd.code, error.rcvd.reason) if error.rcvd else (1006, "")
+        raise closed(provider, code, reason, setting_up=setting_up) from None
+    except InvalidStatus as error:
+        status = error.response.status_code
+        for_good = 400 <= status < 500 and status not in _PASSING
+        raise Gone(f"{provider} answered the connection with HTTP status {status}.", for_good=for_good) from None
+    except InvalidURI:
+        raise Gone(f"The address of {provider} is not one for a WebSocket; mend the base URL.", for_good=True) from None
+    except (OSError, InvalidHandshake, EOFError) as error:
+        raise Gone(f"{provider} cannot be reached ({type(error).__name__}).") from None
+
+
+def closed(provider: str, code: int, reason: str, *, setting_up: bool) -> Gone:
+    said = f": {reason[:200]}" if reason else ""
+    return Gone(f"{provider} closed the connection ({code}){said}.", for_good=setting_up and code in _REFUSALS)

@@ -1,0 +1,1 @@
+"""The format of Anthropic's Messages API."""

@@ -1,0 +1,55 @@
+"""A definition as a tool of Anthropic's Messages. Pure; no SDK.
+
+Without `strict` the parameters pass as they are, as hints, save for what is refused at the root. Strict mode has optional
+properties, but one type at a time, no bounds and no recursion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from handrail.contract.definition import ToolDefinition
+from handrail.providers.adapted import Adapted
+from handrail.providers.request_limits import MAX_STRICT_OPTIONAL, MAX_STRICT_UNIONS, optional_and_unions
+from handrail.providers.root import PlainRoot
+from handrail.providers.strict import Dialect, Strict, attempt, every_schema
+from handrail.schema.subschemas import Json
+
+_MAX_DESCRIPTION = 10_000
+"""Long before any limit that is known; it keeps a huge schema in words away from the tool's own description."""
+
+
+def adapt(definition: ToolDefinition) -> Adapted:
+    """The tool as an entry of `tools`, and what it could not say."""
+    root = PlainRoot(definition.parameters)
+    made = attempt(root, _DIALECT) if definition.strict else Strict(None, ())
+    parameters = made.schema if made.schema is not None else root.parameters()
+    description, beside = root.described(definition.description, _MAX_DESCRIPTION)
+    if beside:
+        parameters["description"] = root.with_words(parameters.get("description", ""))
+    schema = {"name": definition.tool_id, "description": description, "input_schema": parameters}
+    return Adapted({**schema, "strict": True} if made.schema is not None else schema, (*root.losses(), *made.losses))
+
+
+def exceeded(schema: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
+    """The limits that a strict schema exceeds. They hold for all strict tools of a request, so for one as well."""
+    optional, unions = optional_and_unions(schema)
+    if optional > MAX_STRICT_OPTIONAL:
+        yield "required", f"it has {optional} optional properties, where strict mode allows {MAX_STRICT_OPTIONAL}"
+    if unions > MAX_STRICT_UNIONS:
+        yield "anyOf", f"{unions} properties have alternatives, where strict mode allows {MAX_STRICT_UNIONS}"
+    for one in every_schema(schema):
+        listed = (*one.get("enum", ()), *([one["const"]] if "const" in one else ()))
+        if any(isinstance(value, (dict, list)) for value in listed):
+            yield "enum", "strict mode lists plain values only, no objects and lists"
+
+
+_DIALECT = Dialect(
+    kept=frozenset(),
+    formats=frozenset({"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"}),
+    exceeded=exceeded,
+    most_min_items=1,
+    optional=True,
+    type_lists=False,
+    recursion=False,
+)

@@ -1,0 +1,444 @@
+"""Gemini Live: its messages → live events, and answers → its messages. Pure; one transport per live session.
+
+Ids: every call has one, and it stays the same for as long as the provider's session does, which a resumption handle carries
+over to the next connection. Where a session had to be begun anew, ids are good for the connection only. A call that the
+provider took back, or made before its connection was lost, cannot be answered under its id: its envelope is told in words.
+
+The end of the user's speech is reported by few models. For the others it is the first output of the model after its last turn
+ended and speech was heard since; speech is known from its transcript, which may come late, and then it is that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from handrail.contract.call import Call, IdScope
+from handrail.contract.live import (
+    Answer,
+    AudioOut,
+    CallsCancelled,
+    CallsMade,
+    GoAway,
+    InputTranscript,
+    Interrupted,
+    LiveConfig,
+    LiveCounters,
+    LiveEvent,
+    OutputTranscript,
+    ResumptionHandle,
+    Scheduling,
+    TurnEnded,
+    Usage,
+    UserSpeechEnded,
+    UserSpeechStarted,
+    Utterance,
+)
+from handrail.providers.gemini_live import messages
+from handrail.providers.gemini_live.messages import Message
+from handrail.providers.live_memory import (
+    MAX_CALLS,
+    Conversation,
+    Note,
+    Speech,
+    count_unknown,
+    ended_without_effect,
+    late_note,
+    objects_in,
+    read_audio,
+    read_object,
+    same_call,
+    text_of,
+    too_many,
+)
+
+PROVIDER = "gemini-live"
+INPUT_RATES = (16_000, 24_000, 48_000, 8_000)
+OUTPUT_RATE = 24_000
+_FAILED = frozenset({"MALFORMED_FUNCTION_CALL", "RESPONSE_REJECTED", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"})
+_MOST_IDS = 2_000
+
+
+class GeminiLiveTransport:
+    """The state of one live session, as the wire shows it."""
+
+    provider = PROVIDER
+
+    def __init__(self, model: str, config: LiveConfig, counters: LiveCounters | None = None) -> None:
+        self.counters = counters or LiveCounters()
+        self._model = model
+        self._config = config
+        self._background = {
+            str(tool.get("name"))
+            for tool in messages.setup(model, config)["setup"].get("tools", [{}])[0].get("functionDeclarations", ())
+            if tool["behavior"] == "NON_BLOCKING"
+        }
+        self._said = Conversation()
+        for utterance in config.history:
+            self._said.add(utterance)
+        self._handle: str | None = None
+        self._handle_mark = 0
+        self._seen = 0
+        self._number = 0
+        self._scope: IdScope = "session"
+        self._resuming = False
+        self._speech_waits = False
+        """The user was heard, and that input was not yet told as committed."""
+        self._restored: tuple[str, ...] = ()
+        self._readers: dict[str, Callable[[dict[str, Any]], list[LiveEvent]]] = {
+            "toolCall": self._calls,
+            "toolCallCancellation": self._cancelled,
+            "serverContent": self._content,
+            "voiceActivity": self._activity,
+            "sessionResumptionUpdate": self._resumption,
+            "goAway": self._go_away,
+            "usageMetadata": self._usage,
+            "setupComplete": lambda _: [],
+            "voiceActivityDetectionSignal": lambda _: [],
+        }
+        self._forget_connection()
+
+    def _forget_connection(self) -> None:
+        self._open: dict[str, Call] = {}
+        self._ids: dict[str, Call] = {}
+        self._taken_back: set[str] = set()
+        self._replies: list[Message] = []
+        self._heard = Speech()
+        self._spoken = Speech()
+        self._was_interrupted = False
+        self._is_muted = False
+        self._is_generating = False
+        self._in_turn = False
+        self._input_told = False
+        self._user_speaks = False
+
+    # ------------------------------------------------------------------------------------------- connections
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the connection can be replaced without losing anything."""
+        return not (self._open or self._is_generating or self._user_speaks or self._said.owed)
+
+    @property
+    def waits_for_model(self) -> bool:
+        """Whether it is the model's turn to send something."""
+        return not self._open and (self._is_generating or self._said.owed or bool(self._heard.whole))
+
+    def setup(self) -> Message:
+        """The first message of the next connection, with the newest handle if there is one."""
+        self._resuming = self._handle is not None
+        return messages.setup(self._model, self._config, self._handle)
+
+    def forget_handle(self) -> None:
+        """The provider does not take the handle: the next connection begins a new session."""
+        self._handle, self._handle_mark = None, 0
+
+    def begin(self) -> tuple[list[Message], bool]:
+        """A connection is set up: what to send first, and whether it goes on from a handle."""
+        self._number += 1
+        resumed = self._resuming
+        if self._number > 1 and not resumed:
+            self._scope = "connection"
+        known = self._handle_mark if resumed else 0
+        first = messages.retell(self._said.since(known), complete=self._said.owed)
+        self._seen = known
+        self._restored = self._said.calls_before(known)
+        return first, resumed
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known what the model remembers."""
+        return True
+
+    @property
+    def restored_calls(self) -> tuple[str, ...]:
+        """The calls that the model remembers since the connection began. Those that it was only told of in words are not
+        among them: should it make one of them again, it meets the first."""
+        return self._restored
+
+    def lost(self) -> None:
+        """The connection is gone. What was said on it is kept; its open calls are answered in words later."""
+        self._write_down_user()
+        self._write_down_model(owed=None)
+        # With calls open, the model is asked to go on by their answers.
+        owed = (self._said.owed or self._is_generating) and not self._open
+        # In a turn it may be a late piece of what the turn answers. Taken for a new input, it would make a call that is issued
+        # again on the next connection a new one.
+        self._speech_waits = self._speech_waits and not self._in_turn
+        self._forget_connection()
+        self._said.owed = owed
+
+    # ------------------------------------------------------------------------------------------- from the wire
+
+    def receive(self, raw: bytes | str) -> list[LiveEvent]:
+        """What a frame means. Never raises: what cannot be read is counted and left out."""
+        message = read_object(raw, self.counters)
+        if message is None:
+            return []
+        events: list[LiveEvent] = []
+        # A message may combine fields; calls come before content, so that they are not kept waiting by it.
+        for name, read in self._readers.items():
+            if name not in message:
+                continue
+            body = message.pop(name)
+            if isinstance(body, dict):
+                events += read(body)
+            else:
+                self.counters.malformed_events += 1
+        for name in message:
+            count_unknown(name, self.counters)
+        return events
+
+    def replies(self) -> list[Message]:
+        """What has to be sent in answer to what was received, and was not yet taken."""
+        taken, self._replies = self._replies, []
+        return taken
+
+    def _calls(self, body: dict[str, Any]) -> list[LiveEvent]:
+        self._write_down_user()
+        events = self._reacted()
+        told: list[Call] = []
+        refused: list[Call] = []
+        asked = body.get("functionCalls")
+        listed = list(objects_in(asked))
+        if not isinstance(asked, list) or not listed or len(listed) != len(asked):
+            self.counters.malformed_events += 1
+        for item in listed:
+            call = Call(text_of(item.get("name")), item.get("args"), self._id(item), PROVIDER, self._scope)
+            if self._is_duplicate(call):
+                self.counters.duplicate_events += 1
+                continue
+            (told if len(told) < MAX_CALLS else refused).append(call)
+        if refused:
+            self.counters.refused_calls += len(refused)
+            self._replies.append(self._answered([Answer(call, too_many()) for call in refused if call.call_id], None))
+        if told:
+            self._open.update({call.call_id: call for call in told if call.call_id})
+            events.append(CallsMade(tuple(told)))
+        return events
+
+    def _id(self, item: Mapping[str, Any]) -> str | None:
+        call_id = item.get("id")
+        if isinstance(call_id, str) and call_id:
+            return call_id
+        self.counters.malformed_events += 1
+        return None
+
+    def _is_duplicate(self, call: Call) -> bool:
+        """Whether this call came before on this connection. Another call under its id is told: the pipeline refuses it."""
+        if call.call_id is None:
+            return False
+        before = self._ids.get(call.call_id)
+        if len(self._ids) < _MOST_IDS:
+            self._ids.setdefault(call.call_id, call)
+        return before is not None and same_call(before, call)
+
+    def _cancelled(self, body: dict[str, Any]) -> list[LiveEvent]:
+        ids = body.get("ids")
+        known = [one for one in ids if isinstance(one, str)] if isinstance(ids, list) else []
+        if not known:
+            self.counters.malformed_events += 1
+            return []
+        for call_id in known:
+            self._open.pop(call_id, None)
+            if len(self._taken_back) < _MOST_IDS:
+                self._taken_back.add(call_id)
+        return [CallsCancelled(tuple(known))]
+
+    def _content(self, body: dict[str, Any]) -> list[LiveEvent]:
+        events: list[LiveEvent] = []
+        events += self._input_transcript(body)
+        events += self._model_turn(body.get("modelTurn"))
+        events += self._output_transcript(body)
+        if body.get("interrupted") is True:
+            self._was_interrupted = True
+            self._is_muted = False
+            self._said.owed = False
+            events.append(Interrupted())
+        if self._ends_turn(body):
+            events.append(self._turn_ended(text_of(body.get("turnCompleteReason"))))
+        return events
+
+    def _input_transcript(self, body: dict[str, Any]) -> list[LiveEvent]:
+        heard = body.get("inputTranscription")
+        if not isinstance(heard, dict) or not isinstance(heard.get("text"), str):
+            return []
+        self._user_speaks = True
+        self._is_muted = False
+        whole = self._heard.grow(heard["text"])
+        final = heard.get("finished") is True
+        if final:
+            self._write_down_user()
+        events: list[LiveEvent] = [InputTranscript(heard["text"], whole, final)]
+        if self._in_turn and not self._input_told:
+            self._input_told = True
+            events.append(UserSpeechEnded())
+        else:
+            self._speech_waits = True
+        return events
+
+    def _model_turn(self, turn: object) -> list[LiveEvent]:
+        if not isinstance(turn, dict):
+            return []
+        self._write_down_user()
+        events = self._reacted()
+        self._is_generating = True
+        for part in objects_in(turn.get("parts")):
+            inline = part.get("inlineData")
+            if isinstance(inline, dict) and text_of(inline.get("mimeType")).startswith("audio/"):
+                pcm = read_audio(inline.get("data"), self.counters)
+                if pcm and not self._is_muted:
+                    events.append(AudioOut(pcm, _rate(text_of(inline.get("mimeType")))))
+            elif isinstance(part.get("text"), str) and part.get("thought") is not True:
+                events.append(OutputTranscript(part["text"], self._spoken.grow(part["text"])))
+        return events
+
+    def _output_transcript(self, body: dict[str, Any]) -> list[LiveEvent]:
+        said = body.get("outputTranscription")
+        if not isinstance(said, dict) or not isinstance(said.get("text"), str):
+            return []
+        events = self._reacted()
+        final = said.get("finished") is True
+        return [*events, OutputTranscript(said["text"], self._spoken.grow(said["text"]), final)]
+
+    def _ends_turn(self, body: dict[str, Any]) -> bool:
+        """As the SDK has it: by the status where there is one, else by `turnComplete`."""
+        status = body.get("interactionStatus")
+        if isinstance(status, str) and status != "INTERACTION_STATUS_UNSPECIFIED":
+            return status == "IDLE"
+        return body.get("turnComplete") is True
+
+    def _turn_ended(self, reason: str) -> TurnEnded:
+        self._write_down_user()
+        self._knows_all()
+        self._write_down_model(owed=False)
+        interrupted, self._was_interrupted = self._was_interrupted, False
+        if self._in_turn and not interrupted:  # it was a late piece of what this turn answered
+            self._speech_waits = False
+        self._is_muted = self._is_generating = self._in_turn = self._input_told = False
+        if interrupted:
+            return TurnEnded("interrupted", reason)
+        return TurnEnded("failed" if reason in _FAILED else "done", reason)
+
+    def _activity(self, body: dict[str, Any]) -> list[LiveEvent]:
+        match body.get("voiceActivityType"):
+            case "ACTIVITY_START":
+                self._user_speaks = True
+                return [UserSpeechStarted()]
+            case "ACTIVITY_END":
+                self._user_speaks = self._speech_waits = False
+                self._input_told = self._said.owed = True
+                return [UserSpeechEnded()]
+            case _:
+                return []
+
+    def _resumption(self, body: dict[str, Any]) -> list[LiveEvent]:
+        handle = body.get("newHandle")
+        resumable = body.get("resumable") is True
+        if resumable and isinstance(handle, str) and handle:
+            # Only what the model has shown to know is taken to be behind the handle.
+            self._handle, self._handle_mark = handle, self._seen
+            return [ResumptionHandle(handle, True)]
+        return [ResumptionHandle(None, False)]
+
+    def _go_away(self, body: dict[str, Any]) -> list[LiveEvent]:
+        left = text_of(body.get("timeLeft")).removesuffix("s")
+        try:
+            seconds = float(left)
+        except ValueError:
+            return [GoAway(None)]
+        return [GoAway(seconds if 0 <= seconds < 86_400 else None)]
+
+    def _usage(self, body: dict[str, Any]) -> list[LiveEvent]:
+        counts = [body.get(name) for name in ("promptTokenCount", "responseTokenCount")]
+        given, made = (count if isinstance(count, int) and count >= 0 else 0 for count in counts)
+        return [Usage(given, made)]
+
+    def _reacted(self) -> list[LiveEvent]:
+        """The model shows something. Where its turn begins with it, that tells that the user's input was committed."""
+        self._knows_all()
+        begins, self._in_turn = not self._in_turn, True
+        if not (begins and self._speech_waits):
+            return []
+        self._speech_waits, self._input_told = False, True
+        return [UserSpeechEnded()]
+
+    def _knows_all(self) -> None:
+        """All that was said until now is known to the model."""
+        self._seen = self._said.mark
+        self._said.owed = False
+        self._user_speaks = False
+
+    def _write_down_user(self) -> None:
+        heard = self._heard.take()
+        if heard:
+            self._said.add(Utterance("user", heard), owed=True)
+
+    def _write_down_model(self, *, owed: bool | None) -> None:
+        spoken = self._spoken.take()
+        if spoken:
+            self._said.add(Utterance("model", spoken), owed=owed)
+            self._seen = self._said.mark
+
+    # ------------------------------------------------------------------------------------------- to the wire
+
+    def audio_frame(self, pcm: bytes, rate: int) -> str:
+        return messages.audio_frame(pcm, rate)
+
+    def user_text(self, text: str) -> list[Message]:
+        self._said.add(Utterance("user", text), owed=True)
+        return [messages.realtime_text(text)]
+
+    def host_text(self, text: str, scheduling: Scheduling) -> list[Message]:
+        """Interrupting where that is wanted; in silence as content that is not complete, to which nothing is said."""
+        self._said.add(Note(text), owed=None if scheduling == "silent" else True)
+        if scheduling == "when_idle":
+            return [messages.realtime_text(text)]
+        return [messages.content([("user", text)], complete=scheduling == "interrupt")]
+
+    def answers(self, answers: Sequence[Answer], scheduling: Scheduling) -> list[Message]:
+        """The calls that wait, in one message; the others in words, silently where the provider had taken them back."""
+        sent: list[Message] = []
+        waiting = [answer for answer in answers if answer.call.call_id in self._open]
+        if waiting:
+            sent.append(self._answered(waiting, scheduling))
+        for answer in answers:
+            call_id = answer.call.call_id
+            if call_id in self._open:
+                continue
+            if call_id in self._taken_back:
+                if not ended_without_effect(answer.envelope):
+                    sent += self.host_text(late_note(answer), "silent")
+                continue
+            self._said.add(answer, owed=None if scheduling == "silent" else True)
+            sent.append(messages.content([("user", late_note(answer))], complete=scheduling != "silent"))
+        for answer in waiting:
+            self._open.pop(answer.call.call_id or "", None)
+            self._said.add(answer, owed=None if scheduling == "silent" else True)
+        return sent
+
+    def _answered(self, answers: Sequence[Answer], scheduling: Scheduling | None) -> Message:
+        return messages.tool_response(
+            messages.function_response(
+                answer.call.call_id or "",
+                answer.call.name,
+                messages.envelope_response(answer),
+                scheduling if answer.call.name in self._background else None,
+            )
+            for answer in answers
+        )
+
+    def interrupt(self) -> list[Message]:
+        """The provider has no message for it: the rest of this answer is not told."""
+        self._is_muted = self._is_generating
+        return []
+
+    def truncate(self, played_ms: int) -> list[Message]:
+        """The provider keeps account itself."""
+        return []
+
+
+def _rate(mime_type: str) -> int:
+    _, _, rate = mime_type.partition("rate=")
+    digits = rate.partition(";")[0].strip()
+    return int(digits) if digits.isdecimal() and 0 < len(digits) < 7 else OUTPUT_RATE

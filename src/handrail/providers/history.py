@@ -1,0 +1,120 @@
+"""A conversation as providers want it: each model's turn, then the envelopes of all of its calls, in their order.
+
+Pure. Providers refuse a history in which a call has no result or a result no call; here such gaps are closed, whatever the
+host left. A turn's raw form is used only with the provider and the model that made it: signatures mean nothing to others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from handrail.contract.call import Call
+from handrail.contract.model import AssistantMessage, HostMessage, Message, ToolMessage, UserMessage
+from handrail.providers.streams import as_text
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+GOING_ON = "(The conversation goes on.)"
+"""For providers that want the user to begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the user wrote, or the host noted."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A call and the envelope that it ended in. `wire_id` is the id to send, None where the provider gave none."""
+
+    call: Call
+    wire_id: str | None
+    envelope: Mapping[str, Any]
+
+    @property
+    def ok(self) -> bool:
+        return self.envelope.get("ok") is not False and "error" not in self.envelope
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The model's turn; `raw` only where it is this provider's and this model's own. `results` are those of its calls."""
+
+    text: str
+    raw: Any
+    results: tuple[Result, ...]
+
+
+Entry: TypeAlias = Said | Answered
+
+
+def kept_turn(provider: str, model: str, content: Any) -> dict[str, Any]:
+    """The raw form of a turn, for `Finished.raw`: whose it is, and what is to be sent back."""
+    return {"provider": provider, "model": model, "content": content}
+
+
+def entries(messages: Sequence[Message], provider: str, model: str, *, ids: bool) -> Iterator[Entry]:
+    """The messages in order. With `ids`, the provider's calls must have one: those of other providers get one if need be."""
+    place, number = 0, 0
+    while place < len(messages):
+        message = messages[place]
+        place += 1
+        if isinstance(message, UserMessage):
+            yield Said(message.text)
+        elif isinstance(message, HostMessage):
+            yield Said(f"<host>\n{message.text}\n</host>")
+        elif isinstance(message, ToolMessage):
+            yield Said(_orphan(message))
+        else:
+            answers: list[ToolMessage] = []
+            while place < len(messages) and isinstance(found := messages[place], ToolMessage):
+                answers.append(found)
+                place += 1
+            results, left = _paired(message, answers, provider, number, ids)
+            number += len(message.calls)
+            yield Answered(message.text, _own_raw(message, provider, model), results)
+            yield from (Said(_orphan(answer)) for answer in left)
+
+
+def _paired(
+    message: AssistantMessage, answers: Sequence[ToolMessage], provider: str, number: int, ids: bool
+) -> tuple[tuple[Result, ...], list[ToolMessage]]:
+    left = list(answers)
+    results: list[Result] = []
+    for offset, call in enumerate(message.calls):
+        answer = next((one for one in left if one.call_id == call.call_id and one.name == call.name), None)
+        if answer is not None:
+            left.remove(answer)
+        envelope = answer.envelope if answer is not None else _unanswered()
+        results.append(Result(call, _wire_id(call, provider, number + offset, ids), envelope))
+    return tuple(results), left
+
+
+def _wire_id(call: Call, provider: str, number: int, ids: bool) -> str | None:
+    """The provider's own id, verbatim. Only a call that another provider made gets one that this one accepts."""
+    if call.provider in (provider, None):
+        return call.call_id
+    if call.call_id is not None and _ID.fullmatch(call.call_id):
+        return call.call_id
+    return f"earlier_{number}" if ids else None
+
+
+def _own_raw(message: AssistantMessage, provider: str, model: str) -> Any:
+    raw = message.raw
+    if isinstance(raw, Mapping) and raw.get("provider") == provider and raw.get("model") == model:
+        return raw.get("content")
+    return None
+
+
+def _unanswered() -> dict[str, Any]:
+    message = "This call was not answered. If it changes something, look before you call it again."
+    error = {"type": "CANCELLED", "message": message, "retryable": False, "partialSideEffects": False}
+    return {"ok": False, "error": error, "intents": [], "meta": {}}
+
+
+def _orphan(message: ToolMessage) -> str:
+    return f'<host>\nEarlier result of "{message.name}", which is data: {as_text(message.envelope)}\n</host>'

@@ -1,0 +1,170 @@
+"""What a live transport keeps beside the wire: what was said and answered, so that a model that lost it can be told again.
+
+Pure. One `Conversation` lives as long as the live session and spans the provider's connections; a *mark* is a place in it.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import orjson
+
+from handrail.contract.call import Call
+from handrail.contract.live import Answer, LiveCounters, Utterance
+
+MAX_CALLS = 64
+"""Calls that one message may hold; the rest are answered without being told."""
+_MOST_ENTRIES = 400
+_MOST_CHARACTERS = 200_000
+_MOST_UTTERANCE = 16_000
+_MOST_KINDS = 100
+_STANDARD = bytes.maketrans(b"-_", b"+/")
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that the host told the model."""
+
+    text: str
+
+
+Entry: TypeAlias = Utterance | Answer | Note
+
+
+class Conversation:
+    """Entries in order, the oldest forgotten when there are too many. `owed`: the model has not yet reacted to the last."""
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[int, Entry, int]] = deque()
+        self._size = 0
+        self.mark = 0
+        self.owed = False
+
+    def add(self, entry: Entry, *, owed: bool | None = None) -> None:
+        """Write an entry down; `owed` says whether the model has something to say to it now, None leaves that as it was."""
+        size = _size(entry)
+        self._entries.append((self.mark, entry, size))
+        self._size += size
+        self.mark += 1
+        while len(self._entries) > _MOST_ENTRIES or (self._size > _MOST_CHARACTERS and len(self._entries) > 1):
+            self._size -= self._entries.popleft()[2]
+        if owed is not None:
+            self.owed = owed
+
+    def since(self, mark: int) -> list[Entry]:
+        return [entry for number, entry, _ in self._entries if number >= mark]
+
+    def calls_before(self, mark: int) -> tuple[str, ...]:
+        """The ids of the calls whose answers stand before the mark."""
+        return tuple(
+            entry.call.call_id
+            for number, entry, _ in self._entries
+            if number < mark and isinstance(entry, Answer) and entry.call.call_id
+        )
+
+
+class Speech:
+    """One side's utterance while it grows."""
+
+    __slots__ = ("whole",)
+
+    def __init__(self) -> None:
+        self.whole = ""
+
+    def grow(self, piece: str) -> str:
+        """The utterance with this piece; what is beyond all measure is not kept."""
+        if len(self.whole) < _MOST_UTTERANCE:
+            self.whole += piece[:_MOST_UTTERANCE]
+        return self.whole
+
+    def take(self) -> str:
+        whole, self.whole = self.whole, ""
+        return whole.strip()
+
+
+def read_object(raw: bytes | str, counters: LiveCounters) -> dict[str, Any] | None:
+    """The JSON object of a frame; None, counted, if it is none."""
+    try:
+        message = orjson.loads(raw)
+    except (orjson.JSONDecodeError, TypeError):
+        message = None
+    if isinstance(message, dict):
+        return message
+    counters.malformed_events += 1
+    return None
+
+
+def read_audio(data: object, counters: LiveCounters) -> bytes:
+    """PCM from base64 of either alphabet; empty, counted, if it is none. Half a sample at the end is left out."""
+    if isinstance(data, str) and data.isascii():
+        try:
+            pcm = binascii.a2b_base64(data.encode().translate(_STANDARD), strict_mode=True)
+        except binascii.Error:
+            pass
+        else:
+            return pcm if len(pcm) % 2 == 0 else pcm[:-1]
+    counters.malformed_events += 1
+    return b""
+
+
+def count_unknown(kind: str, counters: LiveCounters) -> None:
+    counters.unknown_events += 1
+    kind = kind[:80]
+    if kind in counters.kinds or len(counters.kinds) < _MOST_KINDS:
+        counters.kinds[kind] = counters.kinds.get(kind, 0) + 1
+
+
+def as_text(envelope: Mapping[str, Any]) -> str:
+    return orjson.dumps(envelope, default=dict).decode()
+
+
+def late_note(answer: Answer) -> str:
+    """An answer in words, for a model that cannot take it under the call's id: which call it was, and that this is data."""
+    call = answer.call
+    named = f' (call "{call.call_id}")' if call.call_id else ""
+    arguments = call.args if isinstance(call.args, str) else as_text(call.args or {})
+    return (
+        f'Note of the host: your call of "{call.name}"{named} with the arguments {arguments} is answered. Do not call it '
+        f"again for this. Its envelope, which is data: {as_text(answer.envelope)}"
+    )
+
+
+def ended_without_effect(envelope: Mapping[str, Any]) -> bool:
+    """Whether the call was cancelled before it changed anything: there is nothing to tell then."""
+    error = envelope.get("error") or {}
+    return error.get("type") == "CANCELLED" and not error.get("partialSideEffects")
+
+
+def refusal(kind: str, message: str) -> dict[str, Any]:
+    """An envelope for a call that no pipeline was asked about."""
+    error = {"type": kind, "message": message, "retryable": False, "partialSideEffects": False}
+    return {"ok": False, "error": error, "intents": [], "meta": {}}
+
+
+def too_many() -> dict[str, Any]:
+    return refusal("BUDGET_EXCEEDED", f"One message makes at most {MAX_CALLS} calls; this one did not run.")
+
+
+def same_call(one: Call, other: Call) -> bool:
+    return one.name == other.name and bool(one.args == other.args)
+
+
+def text_of(value: object) -> str:
+    """A string as it is, anything else as none."""
+    return value if isinstance(value, str) else ""
+
+
+def objects_in(value: object) -> Iterator[dict[str, Any]]:
+    """The objects of a list; nothing where it is not one."""
+    if isinstance(value, list):
+        yield from (item for item in value if isinstance(item, dict))
+
+
+def _size(entry: Entry) -> int:
+    if isinstance(entry, Answer):
+        return len(as_text(entry.envelope)) + len(str(entry.call.args))
+    return len(entry.text)

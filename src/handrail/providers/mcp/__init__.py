@@ -1,0 +1,1 @@
+"""The format of MCP tools, as a server lists them."""

@@ -1,0 +1,47 @@
+"""A definition as a function tool of Ollama, whose server drops most keywords when it reads a request.
+
+A property keeps `type`, `description`, `enum`, `items`, `properties`, `required` and `anyOf`, the root not even its
+description; what stands inside `items` passes untouched. Everything else is told in the descriptions.
+"""
+
+from __future__ import annotations
+
+from handrail.contract.definition import ToolDefinition
+from handrail.contract.frozen import thaw
+from handrail.providers.adapted import Adapted
+from handrail.providers.flatten import Flat
+from handrail.providers.reduced import Reduction
+from handrail.providers.root import PlainRoot
+from handrail.providers.words import with_phrases
+from handrail.schema.subschemas import Json
+
+
+def adapt(definition: ToolDefinition) -> Adapted:
+    """The tool as an entry of `tools`, and what it could not say."""
+    root = PlainRoot(definition.parameters)
+    reduction = _Reduction(root)
+    parameters = reduction.parameters()
+    words = [text for text in (parameters.pop("description", ""),) if text]
+    function = {
+        "name": definition.tool_id,
+        "description": with_phrases(definition.description, [*words, *root.sentences()]),
+        "parameters": parameters,
+    }
+    return Adapted({"type": "function", "function": function}, reduction.losses())
+
+
+class _Reduction(Reduction):
+    kept = frozenset[str]()
+
+    def array(self, flat: Flat) -> dict[str, Json]:
+        single = len(flat.items) == 1 and "prefixItems" not in flat.keywords
+        if single and isinstance(flat.items[0].schema, dict) and not _refers(flat.items[0].schema):
+            return {"items": thaw(flat.items[0].schema)}
+        return super().array(flat)
+
+
+def _refers(value: Json) -> bool:
+    """Whether there is a reference anywhere inside; it could not be followed from there."""
+    if isinstance(value, dict):
+        return "$ref" in value or "$dynamicRef" in value or any(map(_refers, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(_refers, value))

@@ -1,0 +1,152 @@
+"""Ollama's chat: a neutral request → its body; lines → calls. Pure; no SDK.
+
+A call comes whole in some line. New servers give it an id, which is sent back verbatim; older ones none, and then none is
+sent: results are known by the tool's name and their order. An id stays the same for the session. There is no way to forbid
+calls but to offer no tools. A late envelope is told in a user's message inside `<host>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from handrail.contract.frozen import thaw
+from handrail.contract.model import ModelEvent, ModelRequest, TextDelta, Usage
+from handrail.providers.history import Answered, Result, Said, entries, kept_turn
+from handrail.providers.streams import (
+    MOST_CALLS,
+    Reason,
+    Slot,
+    StreamCounters,
+    as_text,
+    broke_off,
+    call_of,
+    count_in,
+    distinct,
+    ending,
+    failed,
+    id_in,
+    object_in,
+    object_of,
+    objects_in,
+    read_object,
+    text_in,
+    wire_name,
+)
+
+PROVIDER = "ollama"
+WHO = "Ollama"
+ID_SCOPE = "session"
+
+
+def body(request: ModelRequest, *, model: str) -> dict[str, Any]:
+    """The JSON of `POST /api/chat`."""
+    messages: list[dict[str, Any]] = [{"role": "system", "content": request.system}] if request.system else []
+    for entry in entries(request.messages, PROVIDER, model, ids=False):
+        messages.extend(_messages(entry))
+    made: dict[str, Any] = {"model": model, "messages": messages}
+    if request.tools and request.allow_calls:
+        made["tools"] = [thaw(tool) for tool in request.tools]
+    if request.max_output_tokens is not None:
+        made["options"] = {"num_predict": request.max_output_tokens}
+    return {**made, "stream": True}
+
+
+def _messages(entry: Said | Answered) -> Iterator[dict[str, Any]]:
+    if isinstance(entry, Said):
+        yield {"role": "user", "content": entry.text}
+        return
+    yield entry.raw if entry.raw is not None else _assistant(entry)
+    for result in entry.results:
+        made = {"role": "tool", "tool_name": wire_name(result.call.name)}
+        if result.wire_id is not None:
+            made["tool_call_id"] = result.wire_id
+        yield {**made, "content": as_text(result.envelope)}
+
+
+def _assistant(entry: Answered) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": entry.text}
+    if entry.results:
+        message["tool_calls"] = [_tool_call(result) for result in entry.results]
+    return message
+
+
+def _tool_call(result: Result) -> dict[str, Any]:
+    function = {"name": wire_name(result.call.name), "arguments": object_of(result.call.args)}
+    return {**({} if result.wire_id is None else {"id": result.wire_id}), "function": function}
+
+
+class Reader:
+    """One answer, streamed or whole: each line has the same form."""
+
+    def __init__(self, model: str, counters: StreamCounters) -> None:
+        self._model = model
+        self._counters = counters
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._slots: list[Slot] = []
+        self._last: dict[str, Any] | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self._last is not None
+
+    def feed(self, event: bytes) -> Iterator[ModelEvent]:
+        if not event.strip():
+            return
+        line = read_object(event, self._counters)
+        if line is None or self._last is not None:
+            return
+        if line.get("error") is not None:
+            raise failed(WHO, line["error"], retryable=True)
+        if "message" not in line and line.get("done") is not True:
+            self._counters.unknown(next(iter(line), "empty"))
+        message = object_in(line.get("message"))
+        self._thinking.append(text_in(message.get("thinking")))
+        text = text_in(message.get("content"))
+        if text:
+            self._text.append(text)
+            yield TextDelta(text)
+        for call in objects_in(message.get("tool_calls"), self._counters):
+            self._call(call)
+        if line.get("done") is True:
+            self._last = line
+
+    def _call(self, call: dict[str, Any]) -> None:
+        function = object_in(call.get("function"))
+        args = function.get("arguments")
+        slot = Slot(text_in(function.get("name")), id_in(call.get("id")), {} if args is None else args, raw=call)
+        if len(self._slots) >= MOST_CALLS:
+            self._counters.dropped_calls += 1
+        else:
+            self._slots = distinct([*self._slots, slot], self._counters)
+
+    def end(self) -> Iterator[ModelEvent]:
+        if self._last is None:
+            raise broke_off(WHO)
+        last = self._last
+        calls = [call_of(slot, PROVIDER, "session") for slot in self._slots]
+        usage = Usage(count_in(last.get("prompt_eval_count")), count_in(last.get("eval_count")))
+        reason: Reason = "length" if last.get("done_reason") == "length" else "stop"
+        yield from ending(calls, usage, reason, kept_turn(PROVIDER, self._model, self._raw()))
+
+    def _raw(self) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": "".join(self._text)}
+        thinking = "".join(self._thinking)
+        if thinking:
+            message["thinking"] = thinking
+        if self._slots:
+            message["tool_calls"] = [_sendable(slot) for slot in self._slots]
+        return message
+
+
+def _sendable(slot: Slot) -> dict[str, Any]:
+    """The call verbatim; only what the server would not take back is mended."""
+    call: dict[str, Any] = slot.raw
+    function = object_in(call.get("function"))
+    args = function.get("arguments")
+    good = isinstance(args, dict) and (not args or bool(object_of(args)))
+    if good and wire_name(slot.name) == function.get("name"):
+        return call
+    mended = {**function, "name": wire_name(slot.name), "arguments": object_of(args)}
+    return {**({} if slot.call_id is None else {"id": slot.call_id}), "function": mended}

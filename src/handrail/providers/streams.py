@@ -1,0 +1,339 @@
+"""What the transports of text providers share: bytes → events, and what is done with events that are not as they should be.
+
+Pure. A decoder cuts a stream of bytes into the provider's events; a provider's `Reader` turns those into `ModelEvent`s. Calls
+are told when the stream has ended and its reason is known, so that one which was cut is never among them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+import orjson
+
+from handrail.contract.call import Call, IdScope
+from handrail.contract.model import CallMade, Finished, ModelError, ModelEvent, Usage
+
+MOST_EVENT_BYTES = 4 * 1024 * 1024
+"""An event that is larger is dropped and counted: parsing it would hold up everybody else."""
+MOST_CALLS = 64
+"""Calls that one message may hold; the rest are dropped and counted."""
+MOST_ARGUMENTS = 70_000
+"""Characters of arguments that are kept of one call: more than the pipeline accepts, so that it says what is wrong."""
+_MOST_KINDS = 100
+_TOO_DEEP = "[" * 40 + "]" * 40
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+
+Reason: TypeAlias = Literal["stop", "calls", "length", "refusal"]
+
+
+@dataclass(slots=True)
+class StreamCounters:
+    """What a client did not act on: events not readable, too large, of unknown kind, told twice; calls beyond the limit."""
+
+    malformed_events: int = 0
+    oversized_events: int = 0
+    unknown_events: int = 0
+    duplicates: int = 0
+    dropped_calls: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)
+    """The unknown kinds, how often each."""
+
+    def unknown(self, kind: object) -> None:
+        self.unknown_events += 1
+        name = kind[:80] if isinstance(kind, str) else type(kind).__name__
+        if name in self.kinds or len(self.kinds) < _MOST_KINDS:
+            self.kinds[name] = self.kinds.get(name, 0) + 1
+
+
+class Decoder(Protocol):
+    """Cuts bytes into events."""
+
+    def feed(self, data: bytes) -> Iterable[bytes]: ...
+
+    def end(self) -> Iterable[bytes]:
+        """What was left when the stream ended."""
+        ...
+
+
+class Reader(Protocol):
+    """Reads one answer of a model."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the answer is whole: nothing that comes now changes it."""
+        ...
+
+    def feed(self, event: bytes) -> Iterable[ModelEvent]:
+        """What an event tells at once. `ModelError` only where the provider says that it failed."""
+        ...
+
+    def end(self) -> Iterable[ModelEvent]:
+        """The calls, what they cost, and the end; `ModelError` if the answer broke off."""
+        ...
+
+
+class Lines:
+    """Lines as they come; one beyond all measure is dropped and counted."""
+
+    def __init__(self, counters: StreamCounters) -> None:
+        self._counters = counters
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        *whole, rest = data.split(b"\n")
+        for piece in whole:
+            line = self._take(piece)
+            if line is not None:
+                yield line.removesuffix(b"\r")
+        self._add(rest)
+
+    def end(self) -> Iterator[bytes]:
+        line = self._take(b"")
+        if line:
+            yield line.removesuffix(b"\r")
+
+    def _add(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size <= MOST_EVENT_BYTES:
+            self._pieces.append(piece)
+        else:
+            self._pieces.clear()
+
+    def _take(self, piece: bytes) -> bytes | None:
+        self._add(piece)
+        size, line = self._size, b"".join(self._pieces)
+        self._size = 0
+        self._pieces.clear()
+        if size > MOST_EVENT_BYTES:
+            self._counters.oversized_events += 1
+            return None
+        return line
+
+
+class ServerSentEvents:
+    """The data of server-sent events. Their names are left out: every provider repeats them in the data."""
+
+    def __init__(self, counters: StreamCounters) -> None:
+        self._counters = counters
+        self._lines = Lines(counters)
+        self._data: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        for line in self._lines.feed(data):
+            yield from self._line(line)
+
+    def end(self) -> Iterator[bytes]:
+        for line in self._lines.end():
+            yield from self._line(line)
+        yield from self._event()
+
+    def _line(self, line: bytes) -> Iterator[bytes]:
+        if not line:
+            yield from self._event()
+        elif line.startswith(b"data:"):
+            piece = line[5:].removeprefix(b" ")
+            self._size += len(piece)
+            if self._size <= MOST_EVENT_BYTES:
+                self._data.append(piece)
+        elif not line.startswith((b":", b"event:", b"id:", b"retry:")):
+            self._counters.malformed_events += 1
+
+    def _event(self) -> Iterator[bytes]:
+        size, data = self._size, b"\n".join(self._data)
+        self._size = 0
+        self._data.clear()
+        if size > MOST_EVENT_BYTES:
+            self._counters.oversized_events += 1
+        elif data:
+            yield data
+
+
+class Whole:
+    """An answer that is no stream: its body is one event."""
+
+    def __init__(self, counters: StreamCounters) -> None:
+        self._counters = counters
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> tuple[bytes, ...]:
+        self._size += len(data)
+        if self._size <= MOST_EVENT_BYTES:
+            self._pieces.append(data)
+        return ()
+
+    def end(self) -> tuple[bytes, ...]:
+        if self._size > MOST_EVENT_BYTES:
+            self._counters.oversized_events += 1
+            return ()
+        return (b"".join(self._pieces),) if self._pieces else ()
+
+
+@dataclass(slots=True)
+class Slot:
+    """A call while it comes in. `args` is text, or the provider's object."""
+
+    name: str = ""
+    call_id: str | None = None
+    args: Any = ""
+    raw: Any = None
+    """The provider's own form of it, for the reader."""
+    size: int = 0
+
+    def grow(self, piece: object) -> None:
+        """Add a piece of the arguments' text; of what is beyond all measure only so much that it is refused."""
+        if not isinstance(piece, str) or not isinstance(self.args, str):
+            return
+        self.size += len(piece)
+        if len(self.args) <= MOST_ARGUMENTS:
+            self.args += piece[: MOST_ARGUMENTS + 1]
+
+    @property
+    def too_long(self) -> bool:
+        return self.size > MOST_ARGUMENTS
+
+
+def call_of(slot: Slot, provider: str, id_scope: IdScope) -> Call:
+    return Call(slot.name, bounded_args(slot.args), slot.call_id, provider, id_scope)
+
+
+def distinct(slots: Iterable[Slot], counters: StreamCounters) -> list[Slot]:
+    """The calls without those that were told twice: the same under the same id."""
+    kept: list[Slot] = []
+    for slot in slots:
+        told = (one for one in kept if slot.call_id is not None and one.call_id == slot.call_id)
+        if any(one.name == slot.name and one.args == slot.args for one in told):
+            counters.duplicates += 1
+        else:
+            kept.append(slot)
+    return kept
+
+
+def ending(calls: Iterable[Call], usage: Usage | None, reason: Reason, raw: Any) -> Iterator[ModelEvent]:
+    """The end of an answer: calls, usage, and why it ended."""
+    made = False
+    for call in calls:
+        made = True
+        yield CallMade(call)
+    if usage is not None:
+        yield usage
+    yield Finished("calls" if made and reason == "stop" else reason, raw)
+
+
+def bounded_args(args: Any) -> Any:
+    """Arguments as they are, or in their place a text that the pipeline refuses for the same reason as it would those."""
+    if isinstance(args, str):
+        return args[: MOST_ARGUMENTS + 1]
+    try:
+        text = orjson.dumps(args)
+    except (TypeError, ValueError, RecursionError):
+        return _TOO_DEEP
+    return text[: MOST_ARGUMENTS + 1].decode("utf-8", "replace") if len(text) > MOST_ARGUMENTS else args
+
+
+def object_of(args: Any) -> dict[str, Any]:
+    """The arguments as an object, for a history that holds objects only; an empty one where there is none to be had."""
+    if isinstance(args, (str, bytes)):
+        try:
+            args = orjson.loads(args)
+        except orjson.JSONDecodeError:
+            return {}
+    if not isinstance(args, Mapping):
+        return {}
+    try:
+        fits = len(orjson.dumps(args, default=_plain)) <= MOST_ARGUMENTS
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    return dict(args) if fits else {}
+
+
+def text_of_args(args: Any) -> str:
+    """The arguments as text, for a history that holds them so."""
+    if isinstance(args, str):
+        return args if len(args) <= MOST_ARGUMENTS else "{}"
+    return as_text(object_of(args))
+
+
+def wire_name(name: str) -> str:
+    """A tool's name as every provider accepts it back; a model's invention must not spoil each later request."""
+    if _NAME.fullmatch(name):
+        return name
+    cleaned = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:60]
+    return cleaned if _NAME.fullmatch(cleaned) else f"_{cleaned}" if cleaned else "unnamed"
+
+
+def as_text(value: Mapping[str, Any]) -> str:
+    """JSON text of an envelope or of arguments."""
+    return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (tuple, list, set, frozenset)):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def read_object(event: bytes, counters: StreamCounters) -> dict[str, Any] | None:
+    """The JSON object of an event; None, counted, if it is none."""
+    try:
+        value = orjson.loads(event)
+    except orjson.JSONDecodeError:
+        value = None
+    if isinstance(value, dict):
+        return value
+    counters.malformed_events += 1
+    return None
+
+
+def text_in(value: object) -> str:
+    """A string as it is, anything else as none."""
+    return value if isinstance(value, str) else ""
+
+
+def id_in(value: object) -> str | None:
+    """An id as it is; None where there is none."""
+    return value if isinstance(value, str) and value else None
+
+
+def object_in(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def objects_in(value: object, counters: StreamCounters) -> Iterator[dict[str, Any]]:
+    """The objects of a list. What is none of them is counted."""
+    if value is None:
+        return
+    if not isinstance(value, list):
+        counters.malformed_events += 1
+        return
+    for item in value:
+        if isinstance(item, dict):
+            yield item
+        else:
+            counters.malformed_events += 1
+
+
+def count_in(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+
+
+def failed(who: str, error: object, *, retryable: bool) -> ModelError:
+    """The provider said in its answer that it failed."""
+    found = object_in(error)
+    said = text_in(error) or text_in(found.get("message")) or "without a reason"
+    return ModelError(f"{who} broke off: {said[:200]}", retryable=retryable)
+
+
+def broke_off(who: str) -> ModelError:
+    return ModelError(f"The answer of {who} broke off before its end.", retryable=True)
+
+
+def unreadable_calls(who: str) -> ModelError:
+    return ModelError(f"{who} asked for a call that could not be read.", retryable=True)

@@ -1,0 +1,272 @@
+"""A local Gemini Live: `BidiGenerateContent` over TLS on loopback, with a certificate that is made when it is first needed."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from websockets.asyncio.server import ServerConnection
+from websockets.http11 import Request
+
+from handrail.contract.errors import UsageError
+from handrail.testing.servers.live.script import FLOOD, Ask, Depart, Fault, Say, ScriptedCall, Step, Turn
+from handrail.testing.servers.live.server import LiveServer, Talk
+from handrail.testing.servers.live.sound import spoken
+
+_CLIENT_MESSAGES = frozenset({"setup", "clientContent", "realtimeInput", "toolResponse", "contextUpdate"})
+_SNAKE = {
+    "client_content": "clientContent",
+    "realtime_input": "realtimeInput",
+    "tool_response": "toolResponse",
+    "context_update": "contextUpdate",
+}
+"""The SDK writes some names in one way and some in the other; the service takes both."""
+
+
+class GeminiLiveServer(LiveServer):
+    """`tls` is a context that trusts this server; give it to the client."""
+
+    def __init__(self, turns: Sequence[Turn] = (), *, api_key: str = "local-key", resumable: bool = True) -> None:
+        super().__init__(turns, api_key=api_key)
+        self.resumable = resumable
+        self.handles: set[str] = set()
+        """Those that can be resumed from; take one out and it has expired."""
+        self.setups: list[dict[str, Any]] = []
+
+    @property
+    def base_url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def tls(self) -> ssl.SSLContext:
+        return _contexts()[1]
+
+    def certificate(self) -> ssl.SSLContext:
+        return _contexts()[0]
+
+    def key_of(self, request: Request) -> str:
+        return request.headers.get("x-goog-api-key", "")
+
+    def new_talk(self, socket: ServerConnection) -> GeminiTalk:
+        return GeminiTalk(self, socket)
+
+
+@cache
+def _contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A server's and a client's context around an authority that lives as long as this process."""
+    try:
+        import trustme  # noqa: PLC0415 - only this server needs it
+    except ImportError:
+        raise UsageError(
+            'The local Gemini Live speaks TLS and needs the package "trustme" for its certificate.'
+        ) from None
+    authority = trustme.CA()
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1", "localhost").configure_cert(server)
+    client = ssl.create_default_context()
+    authority.configure_trust(client)
+    return server, client
+
+
+class GeminiTalk(Talk):
+    server: GeminiLiveServer
+
+    def __init__(self, server: GeminiLiveServer, socket: ServerConnection) -> None:
+        super().__init__(server, socket)
+        self.is_set_up = False
+        self.wants_handles = False
+        self.open: dict[str, ScriptedCall] = {}
+        self.issued: set[str] = set()
+        self._answered = asyncio.Event()
+        self._drops_at_answer = False
+        self._speaking = False
+
+    async def greet(self) -> None:
+        """The client speaks first."""
+
+    # ------------------------------------------------------------------------------------------- from the client
+
+    async def take(self, message: dict[str, Any]) -> None:
+        kinds = [_SNAKE.get(name, name) for name in message]
+        if len(kinds) != 1 or kinds[0] not in _CLIENT_MESSAGES:
+            self.server.complaints.append(f"A message must hold exactly one known field; this has {kinds}.")
+            return
+        kind, body = kinds[0], next(iter(message.values()))
+        if (kind == "setup") is self.is_set_up:
+            self.server.complaints.append(f'"{kind}" came {"twice" if self.is_set_up else "before the set-up"}.')
+            return
+        match kind:
+            case "setup":
+                await self._set_up(body)
+            case "realtimeInput":
+                await self._realtime(body)
+            case "clientContent":
+                await self._content(body)
+            case "toolResponse":
+                await self._answers(body.get("functionResponses", []))
+            case _:
+                pass
+
+    async def _set_up(self, setup: dict[str, Any]) -> None:
+        self.is_set_up = True
+        self.server.setups.append(setup)
+        asked = setup.get("sessionResumption")
+        self.wants_handles = asked is not None and self.server.resumable
+        handle = (asked or {}).get("handle")
+        if handle is not None and handle not in self.server.handles:
+            await self.socket.close(1008, "BidiGenerateContent session not found")
+            return
+        await self.send({"setupComplete": {"sessionId": f"session-{len(self.server.talks)}"}})
+        step = self.server.progress.current
+        if isinstance(step, Ask) and step.fault == "reissue" and len(self.server.talks) > 1:
+            self.play()
+
+    async def _realtime(self, body: dict[str, Any]) -> None:
+        if "text" in body:
+            await self._user_input(None)
+        sound = body.get("audio")
+        if not sound:
+            return
+        rate = int(str(sound.get("mimeType", sound.get("mime_type"))).partition("rate=")[2] or 16_000)
+        pcm = b64decode(sound["data"].replace("-", "+").replace("_", "/"))
+        for change in self.ear.listen(pcm, rate):
+            if change == "start":
+                await self._barge_in()
+            else:
+                await self._user_input("")
+
+    async def _content(self, body: dict[str, Any]) -> None:
+        """Turns that are told. Complete ones are answered: by what the script says next."""
+        said = " ".join(part.get("text", "") for turn in body.get("turns", ()) for part in turn.get("parts", ()))
+        step = self.server.progress.current
+        complete = body.get("turnComplete", body.get("turn_complete"))
+        if isinstance(step, Ask):
+            # A call that was made on another connection is answered in words; or the model, which has forgotten it, asks again.
+            if all(f'"{call.name}"' in said for call in step.calls) and "Note of the host" in said:
+                self.server.outcomes += [(call.name, {"told": said}) for call in step.calls]
+                self.open.clear()
+                if self.is_playing:
+                    self._answered.set()
+                else:
+                    self.server.progress.done(step)
+            if complete:
+                self.play()
+        elif complete and step is not None:
+            self.play()
+        elif complete and "Note of the host" not in said:
+            await self._user_input(None)
+        elif complete:
+            await self.end_turn()
+
+    async def _answers(self, responses: list[dict[str, Any]]) -> None:
+        if self._drops_at_answer:
+            await self.cut()
+        for response in responses:
+            call_id = response.get("id")
+            if call_id not in self.issued:
+                self.server.complaints.append(f'There was no call with the id "{call_id}" on this connection.')
+                continue
+            asked = self.open.pop(call_id, None)
+            if asked is None:
+                self.server.complaints.append(f'The call "{call_id}" waits for no answer.')
+                continue
+            if response.get("name") != asked.name:
+                self.server.complaints.append(f'The answer to "{asked.name}" says "{response.get("name")}".')
+            body = response.get("response", {})
+            if not isinstance(body, dict) or len(body.keys() & {"output", "error"}) != 1:
+                self.server.complaints.append(f'The answer to "{asked.name}" has neither output nor error.')
+                continue
+            self.server.outcomes.append((asked.name, body.get("output") or body["error"]))
+        if not self.open:
+            self._answered.set()
+
+    async def _barge_in(self) -> None:
+        """The user speaks into the model's answer."""
+        if not self.is_playing:
+            return
+        await self.stop_playing()
+        self.server.progress.end_turn()
+        await self.send({"serverContent": {"interrupted": True}})
+        if self.open:
+            await self.send({"toolCallCancellation": {"ids": list(self.open)}})
+            self.open.clear()
+        await self.send({"serverContent": {"turnComplete": True}})
+
+    async def _user_input(self, spoken_text: str | None) -> None:
+        await self.stop_playing()
+        turn = self.server.progress.next_turn()
+        if turn is None:
+            return
+        if spoken_text is not None and turn.hears:
+            await self.send({"serverContent": {"inputTranscription": {"text": turn.hears}}})
+        if self.wants_handles:
+            await self.send({"sessionResumptionUpdate": {"resumable": False}})
+        self.play()
+
+    # ------------------------------------------------------------------------------------------- to the client
+
+    async def play_step(self, step: Step) -> None:
+        match step:
+            case Say():
+                await self._say(step)
+            case Ask():
+                await self._ask(step, self.server.progress.fault(step))
+            case Depart(seconds):
+                await self.send({"goAway": {"timeLeft": f"{seconds:g}s"}})
+            case _:
+                pass
+
+    async def _say(self, step: Say) -> None:
+        for piece in spoken(step.text):
+            data = {"mimeType": "audio/pcm;rate=24000", "data": b64encode(piece).decode()}
+            await self.send({"serverContent": {"modelTurn": {"role": "model", "parts": [{"inlineData": data}]}}})
+            await asyncio.sleep(step.pace)
+        await self.send({"serverContent": {"outputTranscription": {"text": step.text}}})
+        await self.send({"serverContent": {"generationComplete": True}})
+
+    async def _ask(self, step: Ask, fault: Fault | None) -> None:
+        self.open = {f"fc-{next(self.server.numbers)}": asked for asked in step.calls}
+        self._answered.clear()
+        calls = [{"id": name, "name": asked.name, "args": asked.args} for name, asked in self.open.items()]
+        if fault == "truncate":
+            await self._truncated(calls)
+            await self._ask(step, None)
+            return
+        self.issued |= self.open.keys()
+        if fault == "flood":
+            more = {f"fc-{next(self.server.numbers)}": FLOOD for _ in range(1000)}
+            calls += [{"id": name, "name": asked.name, "args": asked.args} for name, asked in more.items()]
+            self.issued |= more.keys()
+            self.open.update(more)
+        if fault == "nonsense":
+            await self.send_nonsense()
+        if fault == "reorder":
+            await self.send({"serverContent": {"turnComplete": True}})
+        self._drops_at_answer = fault == "drop_answer"
+        await self.send({"toolCall": {"functionCalls": calls}}, times=2 if fault == "duplicate" else 1)
+        if fault == "nonsense":
+            await self.send_nonsense()
+        if fault in ("drop", "reissue"):
+            await self.cut()
+        if fault == "stall":
+            await self.stall()
+        await self._answered.wait()
+
+    async def _truncated(self, calls: list[dict[str, Any]]) -> None:
+        """A frame that breaks off, and a turn that says that its call was malformed."""
+        await self.send_raw(
+            '{"toolCall": {"functionCalls": [{"id": "' + calls[0]["id"] + '", "name": "' + calls[0]["name"]
+        )
+        await self.send({"serverContent": {"turnComplete": True, "turnCompleteReason": "MALFORMED_FUNCTION_CALL"}})
+
+    async def end_turn(self) -> None:
+        usage = {"promptTokenCount": 50, "responseTokenCount": 20, "totalTokenCount": 70}
+        await self.send({"serverContent": {"turnComplete": True}, "usageMetadata": usage})
+        if self.wants_handles:
+            handle = f"handle-{next(self.server.numbers)}"
+            self.server.handles.add(handle)
+            await self.send({"sessionResumptionUpdate": {"newHandle": handle, "resumable": True}})

@@ -1,0 +1,80 @@
+"""A local server that speaks Ollama's chat. With `ids=False` calls have no ids, as with older servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import orjson
+
+from handrail.testing.servers.script import Frame, NumberedCall, Reply
+from handrail.testing.servers.server import ProviderServer, Received, json_or_text, pieces
+
+
+class OllamaServer(ProviderServer):
+    provider = "ollama"
+    key_variable = "OLLAMA_API_KEY"
+    lines = True
+
+    def __init__(self, script: Sequence[Reply], *, api_key: str = "test-key", ids: bool = True) -> None:
+        super().__init__(script, api_key=api_key)
+        self._ids = ids
+
+    def new_id(self, number: int) -> str | None:
+        return f"call_{number:08d}" if self._ids else None
+
+    def problem(self, request: Received) -> str | None:
+        body = request.body
+        if request.path != "/api/chat" or not isinstance(body, dict):
+            return f"there is nothing at {request.path}"
+        waiting: list[tuple[Any, Any]] = []
+        for message in body["messages"]:
+            if message["role"] == "tool":
+                named = (message.get("tool_call_id"), message["tool_name"])
+                if not waiting or waiting.pop(0) != named:
+                    return f"no call {named} waits for this result"
+            elif waiting:
+                return f"the calls {waiting} have no result"
+            for one in message.get("tool_calls", ()):
+                if not isinstance(one["function"]["arguments"], dict):
+                    return "the arguments of a call must be an object"
+                waiting.append((one.get("id"), one["function"]["name"]))
+        return "a call has no result" if waiting else None
+
+    def frames(self, reply: Reply, calls: Sequence[NumberedCall]) -> Iterator[Frame]:
+        yield Frame(_line({"content": "", "thinking": "A tool helps."}))
+        for piece in pieces(reply.text) if reply.text else ():
+            yield Frame(_line({"content": piece}))
+        for part, one in enumerate(calls):
+            call = {**({} if one.id is None else {"id": one.id}), "function": _function(part, one)}
+            yield Frame(_line({"content": "", "tool_calls": [call]}), part)
+        given, made = reply.usage
+        ended = {"done": True, "done_reason": "length" if reply.reason == "length" else "stop"}
+        counts = {"prompt_eval_count": given, "eval_count": made}
+        yield Frame({**_line({"content": ""}), **ended, **counts}, end=True)
+
+    def truncated(self, reply: Reply, calls: Sequence[NumberedCall]) -> Iterator[Frame]:
+        """A call is never cut in this format; a line can be, where the server dies."""
+        *before, last, _ = self.frames(reply, calls)
+        yield from before
+        text = orjson.dumps(last.payload)
+        yield Frame(text[: len(text) // 2], end=True)
+
+    def failure(self) -> Any:
+        return {"error": "the local server fails"}
+
+    def envelopes(self, body: Any) -> list[Any]:
+        messages = list(body["messages"])
+        found: list[Any] = []
+        while messages and messages[-1]["role"] == "tool":
+            found.insert(0, json_or_text(messages.pop()["content"]))
+        return found
+
+
+def _function(index: int, one: NumberedCall) -> dict[str, Any]:
+    return {"index": index, "name": one.name, "arguments": one.args}
+
+
+def _line(message: dict[str, Any]) -> dict[str, Any]:
+    made = {"model": "local", "created_at": "2026-09-21T10:00:00Z"}
+    return {**made, "message": {"role": "assistant", **message}, "done": False}

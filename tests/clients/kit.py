@@ -1,0 +1,75 @@
+"""A text agent on a real SDK's client, against the local server of its provider, over tools that leave marks."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from tests.runtime.kit import FOUND, PAID, Tools, reading, writing
+
+from handrail.agents import AgentPolicy, Conversation, TextAgent
+from handrail.app import Runtime, SystemClock
+from handrail.clients import ClientLimits, open_model
+from handrail.testing.servers import (
+    AnthropicServer,
+    GeminiServer,
+    OllamaServer,
+    OpenAIChatServer,
+    OpenAIResponsesServer,
+    call,
+)
+
+SERVERS = {
+    "openai": OpenAIChatServer,
+    "openai-responses": OpenAIResponsesServer,
+    "anthropic": AnthropicServer,
+    "gemini": GeminiServer,
+    "gemini without ids": lambda script: GeminiServer(script, ids=False),
+    "ollama": OllamaServer,
+    "ollama without ids": lambda script: OllamaServer(script, ids=False),
+}
+"""What stands before the colon in `[agent] model`, and who answers."""
+PAY, LOOK = call("pay", q="rent"), call("look", q="rates")
+
+
+def spec(kind):
+    return f"{kind.partition(' ')[0]}:local-model"
+
+
+def build(folder):
+    """`pay` writes and is not idempotent; `look` reads."""
+    tools = Tools(folder)
+    tools.write({"pay": (writing(), PAID), "look": (reading(), FOUND)})
+    return tools, tools.build()
+
+
+class Hasty(SystemClock):
+    """Nobody waits long between two attempts."""
+
+    async def sleep(self, seconds):
+        await asyncio.sleep(min(seconds, 0.02))
+
+
+class Desk:
+    def __init__(self, agent, session):
+        self.agent, self.session = agent, session
+        self.conversation = Conversation()
+        self.events = []
+
+    async def say(self, text):
+        """One turn; what the user was told."""
+        told = [event async for event in self.agent.run(self.session, self.conversation, text)]
+        self.events += told
+        assert told[-1].type == "done"
+        return told[-1].data["text"]
+
+
+@asynccontextmanager
+async def desk(registry, server, kind, *, idle=30.0):
+    """The agent, talking to this server."""
+    limits = ClientLimits(idle_seconds=idle, total_seconds=60.0, first_wait=0.0)
+    model = open_model(spec(kind), environment=server.environment, base_url=server.base_url, limits=limits)
+    try:
+        async with Runtime(registry, store="memory:", clock=Hasty()) as runtime:
+            agent = TextAgent(runtime, model, policy=AgentPolicy(guide_tokens=0))
+            yield Desk(agent, await runtime.open_session(user="u1"))
+    finally:
+        await model.close()

@@ -1,0 +1,131 @@
+"""The name of a model chooses its client; what is missing for it is said in one sentence."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from handrail.app import model_provider
+from handrail.app import open_model as open_from_settings
+from handrail.cli import main
+from handrail.clients import open_model, whats_missing
+from handrail.contract.errors import ConfigError
+from handrail.contract.providers import PROVIDERS
+from handrail.settings import Settings, load_settings
+
+
+@pytest.mark.parametrize(
+    ("spec", "provider", "variable"),
+    [
+        ("openai:gpt-x", "openai-chat", "OPENAI_API_KEY"),
+        ("openai-chat:gpt-x", "openai-chat", "OPENAI_API_KEY"),
+        ("openai-responses:gpt-x", "openai-responses", "OPENAI_API_KEY"),
+        ("anthropic:claude-x", "anthropic", "ANTHROPIC_API_KEY"),
+        ("gemini:gemini-x", "gemini", "GEMINI_API_KEY"),
+        ("gemini:gemini-x", "gemini", "GOOGLE_API_KEY"),
+        ("ollama:llama3:8b", "ollama", None),
+    ],
+)
+async def test_a_name_chooses_provider_and_model(spec, provider, variable):
+    environment = {variable: "k"} if variable else {}
+    assert whats_missing(spec, environment=environment) is None
+    model = open_model(spec, environment=environment)
+
+    assert (model.provider, model.name) == (provider, spec.split(":", 1)[1])
+    assert model.id_scope == "session"
+    await model.close()
+
+
+@pytest.mark.parametrize(
+    ("spec", "environment", "base_url", "said"),
+    [
+        ("openai:gpt-x", {}, "", "needs a key; set OPENAI_API_KEY"),
+        ("anthropic:x", {"OPENAI_API_KEY": "k"}, "", "set ANTHROPIC_API_KEY"),
+        ("gemini:x", {"GEMINI_API_KEY": "  "}, "", "set GEMINI_API_KEY"),
+        ("opnai:gpt-x", {}, "", 'Did you mean "openai:gpt-x"'),
+        ("gpt-x", {}, "", 'write "offline", or one of "openai:…"'),
+        ("openai:", {}, "", "names no model"),
+        ("gemini:../../secrets", {}, "", "names no model"),
+        ("openai:a b", {}, "", "names no model"),
+        ("openai:x", {"OPENAI_API_KEY": "k"}, "http://example.com/v1", 'over an open line; write "https://"'),
+        ("openai:x", {"OPENAI_API_KEY": "k"}, "example.com", "is none"),
+        ("openai:x", {"OPENAI_API_KEY": "k"}, "http://[::1", "is none"),
+        ("openai:x", {"OPENAI_API_KEY": "k"}, "http://h:99999999/", "is none"),
+        ("openai:x", {"OPENAI_BASE_URL": "http://example.com", "OPENAI_API_KEY": "k"}, "", "over an open line"),
+        ("openai:x", {}, "https://example.com/v1", "needs a key"),
+    ],
+)
+def test_what_is_missing_is_one_sentence(spec, environment, base_url, said):
+    assert said in whats_missing(spec, environment=environment, base_url=base_url)
+    with pytest.raises(ConfigError) as caught:
+        open_model(spec, environment=environment, base_url=base_url)
+    assert str(caught.value) == whats_missing(spec, environment=environment, base_url=base_url)
+
+
+def test_a_missing_extra_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("handrail.clients.find_spec", lambda name: None)
+    said = whats_missing("anthropic:x", environment={"ANTHROPIC_API_KEY": "k"})
+    assert said == 'The model "anthropic:x" needs the extra "anthropic"; run `pip install "handrail[anthropic]"`.'
+
+
+async def test_a_server_on_this_machine_needs_no_key():
+    for base_url in ("http://127.0.0.1:8000/v1", "http://localhost:8000/v1", "http://[::1]:8000/v1"):
+        assert whats_missing("openai:x", environment={}, base_url=base_url) is None
+    await open_model("openai:x", environment={}, base_url="http://127.0.0.1:9/v1").close()
+
+
+def test_the_host_of_ollama_may_be_named_as_ollama_names_it():
+    assert whats_missing("ollama:x", environment={"OLLAMA_HOST": "192.168.0.7"}) is None
+    assert whats_missing("ollama:x", environment={"OLLAMA_HOST": "192.168.0.7:11434"}) is None
+
+
+def test_the_settings_name_offline_by_default_and_a_wrong_name_is_refused(tmp_path):
+    assert open_from_settings(Settings(project=tmp_path)).name
+    with pytest.raises(ConfigError, match='write "offline"'):
+        open_from_settings(Settings(project=tmp_path, agent_model="nobody"))
+
+
+def test_no_sdk_is_imported_before_its_model_is_opened():
+    code = (
+        "import sys, handrail, handrail.app, handrail.clients; "
+        "print([name for name in ('openai', 'anthropic', 'google.genai', 'httpx2') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "handrail.toml").write_text('[agent]\nmodel = "openai:gpt-x"\n', "utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("key", ["", "k"], ids=["no key", "key"])
+def test_the_doctor_says_what_is_missing_for_the_model(project, monkeypatch, capsys, key):
+    if key:
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+    main(["doctor", "--json"])
+    (check,) = [check for check in json.loads(capsys.readouterr().out) if check["name"] == "model"]
+
+    assert check["ok"] is bool(key)
+    assert ("OPENAI_API_KEY" in check["message"]) is not bool(key)
+
+
+def test_the_tools_format_of_a_model_is_known_without_a_key(project):
+    assert model_provider(load_settings(project, {})) == "openai-chat"
+    assert model_provider(Settings(project=project)) in PROVIDERS
+
+
+def test_the_example_in_the_documentation_runs():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "providers.md").read_text("utf-8")
+    blocks = [block.split("```")[0] for block in page.split("```python\n")[1:]]
+    (program,) = [block for block in blocks if "handrail.testing.servers" in block]
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert "find_table" in done.stdout
