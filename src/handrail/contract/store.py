@@ -337,3 +337,7 @@ class Store(Protocol):
     async def count_rates(self, charges: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
         """Add to the counters of (scope, window start) and give their new totals."""
         ...
+
+    async def forget_user(self, tenant: str, user: str) -> Mapping[str, int]:
+        """End the sessions of a user and wipe what was said in their calls; how much was wiped, and what was left."""
+        ...

@@ -23,7 +23,7 @@ from handrail.contract.store import (
     SessionRecord,
     TurnStart,
 )
-from handrail.stores.statements import Clock, Transaction, confirmations, ledger, operating, sessions
+from handrail.stores.statements import Clock, Transaction, confirmations, forgetting, ledger, operating, sessions
 from handrail.stores.statements.claim import claim as claim_statement
 
 T = TypeVar("T")
@@ -143,6 +143,9 @@ class StatementStore(ABC):
 
     async def count_rates(self, charges: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
         return await self._write(partial(operating.count_rates, charges=charges)) if charges else {}
+
+    async def forget_user(self, tenant: str, user: str) -> Mapping[str, int]:
+        return await self._write(partial(forgetting.forget_user, tenant=tenant, user=user))
 
 
 def _look_at(tx: Transaction, key: str) -> tuple[LedgerRow | None, bool]:

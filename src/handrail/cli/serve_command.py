@@ -1,0 +1,139 @@
+"""Serve: the text agent, confirmations, the catalogue, the console and the operator's view over HTTP.
+
+On this machine alone it makes a key at its first start and prints the console's address with it. To be reached from others it
+needs a key that was made before, and `hosts` in [server] must name it; docs/deployment.md has the checklist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from dataclasses import replace
+from functools import partial
+
+from handrail.app import build_plan, open_registry, open_runtime
+from handrail.cli.output import authors_speak_aside, progress_for
+from handrail.cli.project import current_settings
+from handrail.contract.errors import BuildError, UsageError
+from handrail.registry import Registry
+from handrail.registry.registry import environment_from
+from handrail.settings import Settings
+
+EXAMPLES = """examples:
+  handrail serve
+  handrail serve --port 9000 --json
+  handrail serve --new-key laptop
+  handrail serve --host 0.0.0.0 --key - < /run/secrets/handrail-key"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("--host", help="the address to listen on (default: that of [server], else 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="the port (default: that of [server], else 8484); 0 takes a free one")
+    keys = parser.add_mutually_exclusive_group()
+    keys.add_argument("--key", metavar="KEY", help="accept this operator's key as well; - reads it from standard input")
+    keys.add_argument("--new-key", metavar="NAME", help="make an operator's key of this name, show it once, and serve")
+    parser.add_argument("--registry", metavar="FILE", help="another artifact than the project's; it is not rebuilt")
+    parser.add_argument("--json", action="store_true", help="print one JSON line when the server is ready")
+
+
+def run(options: Namespace) -> int:
+    if options.port is not None and not 0 <= options.port <= 65_535:
+        raise UsageError(f"--port must be from 0 to 65535; {options.port} is not.")
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    settings = _with_tools(current_settings())
+    registry = _registry(settings, options)
+    with authors_speak_aside():
+        return asyncio.run(_serve(settings, registry, options))
+
+
+def _with_tools(settings: Settings) -> Settings:
+    """A folder without any tools serves those that come with Handrail."""
+    named = settings.tools_modules or settings.tools_reference or settings.tools_path.is_dir()
+    return settings if named else replace(settings, tools_reference=("*",))
+
+
+def _registry(settings: Settings, options: Namespace) -> Registry:
+    """The registry; in development it is built first, where it is not current."""
+    if options.registry is None and environment_from(os.environ.get("HANDRAIL_ENV")) == "development":
+        from handrail.build.compiler import build
+        from handrail.build.writer import is_current, stamp_for, write
+
+        with authors_speak_aside():
+            result = build(build_plan(settings), progress_for("building"))
+        if result.errors:
+            raise BuildError("The tools do not build:\n" + "\n".join(str(finding) for finding in result.errors))
+        if not is_current(result):
+            write(result, stamp_for(result, os.environ))
+    return open_registry(settings, options.registry)
+
+
+async def _serve(settings: Settings, registry: Registry, options: Namespace) -> int:
+    from handrail.app import open_agent
+    from handrail.server.assembly import assemble, open_conversations, open_keys
+    from handrail.server.keys import given_key
+    from handrail.server.options import Options
+    from handrail.server.running import bound, make_server
+
+    limits = Options.from_settings(settings)
+    if options.host is not None:
+        limits = replace(limits, host=options.host)
+    if options.port is not None:
+        limits = replace(limits, port=options.port)
+    given = given_key(_key(options.key)) if options.key is not None else None
+    socket = bound(limits)
+    try:
+        # Only now: a start that comes to nothing must not leave a key that nobody was shown.
+        ring, secret = open_keys(settings, limits, given, options.new_key)
+    except BaseException:
+        socket.close()
+        raise
+    runtime = open_runtime(settings, registry)
+    agent = open_agent(settings, runtime, listen=False)
+    made = assemble(
+        runtime,
+        agent,
+        keys=ring,
+        options=limits,
+        conversations=open_conversations(settings),
+        audit=settings.project / settings.audit_directory,
+        model_name=agent.model.name,
+    )
+    address = _address(limits.host, socket.getsockname()[1])
+    ready = partial(_tell, address, secret, registry, options.json)
+    try:
+        await make_server(made.app, limits, made.talks.drain, ready).serve(sockets=[socket])
+    except SystemExit:
+        return 1  # the application could not start; why was logged
+    return 0
+
+
+def _tell(address: str, secret: str | None, registry: Registry, as_json: bool) -> None:
+    """Say where the server is, when it is there. The key goes into the address's fragment, which no server ever sees."""
+    console = f"{address}/#key={secret}" if secret else f"{address}/"
+    out = sys.__stdout__ or sys.stderr
+    if as_json:
+        import orjson
+
+        facts = {"url": address, "console": console, "key": secret, "pid": os.getpid()}
+        more = {"registryVersion": registry.version, "tools": len(registry)}
+        out.write(orjson.dumps({**facts, **more}).decode() + "\n")
+    else:
+        out.write(f"Handrail serves {len(registry)} tools, version {registry.version}.\nConsole: {console}\n")
+        if secret:
+            out.write("This key is shown once; only its hash is kept.\n")
+        else:
+            out.write("The console asks for your key; `handrail serve --new-key console` makes a new one.\n")
+        out.write("Ctrl-C stops it.\n")
+    out.flush()
+
+
+def _address(host: str, port: int) -> str:
+    shown = {"0.0.0.0": "localhost", "::": "localhost"}.get(host, host)  # noqa: S104  # compared, not listened on
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+
+
+def _key(text: str) -> str:
+    return sys.stdin.readline().strip() if text == "-" else text

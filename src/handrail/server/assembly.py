@@ -1,0 +1,84 @@
+"""Puts a server together from settings: keys, conversations, talks, the application. What `handrail serve` and tests share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+
+from handrail.app import Runtime, store_url
+from handrail.contract.errors import UsageError
+from handrail.server.application import create
+from handrail.server.conversations import Conversations
+from handrail.server.forgetting import forget_user
+from handrail.server.keys import Key, KeyRing, add_key, load_keys
+from handrail.server.options import Options
+from handrail.server.parts import Parts
+from handrail.server.routes.files import console_files
+from handrail.server.talks import Agent, Talks
+from handrail.settings import Settings
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+FIRST_KEY = "console"
+LOCAL_USER = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A server that is ready to run."""
+
+    app: Starlette
+    talks: Talks
+    options: Options
+
+
+def assemble(
+    runtime: Runtime,
+    agent: Agent,
+    *,
+    keys: KeyRing,
+    options: Options,
+    conversations: Conversations,
+    audit: Path | None = None,
+    model_name: str = "offline",
+) -> Assembled:
+    talks = Talks(runtime, agent, conversations, options)
+
+    async def forget(tenant: str, user: str) -> dict[str, Any]:
+        return await forget_user(runtime, conversations, tenant, user, talks=talks)
+
+    parts = Parts(
+        talks=talks, options=options, model_name=model_name, audit=audit, console=console_files(), forget=forget
+    )
+    return Assembled(create(parts, keys), talks, options)
+
+
+def open_conversations(settings: Settings) -> Conversations:
+    """Beside the store; in memory if the store is."""
+    kept = store_url(settings).startswith("memory:")
+    return Conversations(None if kept else settings.project / settings.server_conversations)
+
+
+def is_loopback(host: str) -> bool:
+    return host in _LOOPBACK
+
+
+def open_keys(settings: Settings, options: Options, given: Key | None, new: str | None) -> tuple[KeyRing, str | None]:
+    """The keys that the server accepts, and the secret of one that was made now, to be shown once.
+
+    A server on the loopback makes a key at its first start. One that others can reach must have been given one.
+    """
+    path = settings.project / settings.server_keys_file
+    secret: str | None = None
+    kept = load_keys(path)
+    if new is not None or (not kept and given is None and is_loopback(options.host)):
+        _, secret = add_key(path, name=FIRST_KEY if new is None else new, role="operator", user=LOCAL_USER)
+        kept = load_keys(path)
+    ring = KeyRing([*kept, *([given] if given is not None else [])])
+    if not len(ring):
+        raise UsageError(
+            f'Nobody could use a server on "{options.host}" without a key; `handrail serve --new-key NAME` makes one.'
+        )
+    return ring, secret

@@ -1,0 +1,130 @@
+"""The events of one session, numbered, kept for a while, and read by any number of streams.
+
+Numbers only grow, also over restarts of the server: a session has a new connection number in each process, and that stands in
+front. A reader that was away says the last number it has seen and gets what came after it; where that is no longer kept, it is
+told so once, and fetches the session's state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from handrail.server.wire import frame, notice
+
+SPAN = 10_000_000
+"""So many numbers belong to one connection of a session."""
+MOST_EVENTS = 2_000
+MOST_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One event as it is sent. `seen_by` is the number that it had before a restart, for events that were rebuilt."""
+
+    number: int
+    type: str
+    turn: int
+    data: bytes
+    seen_by: int = 0
+
+
+class EventLog:
+    """What happened in a session lately. `before` is the last number that is known from an earlier process."""
+
+    __slots__ = ("_before", "_bytes", "_kept", "_readers", "_start", "last")
+
+    def __init__(self, connection: int, before: int = 0) -> None:
+        self._start = connection * SPAN
+        self._before = before
+        self._kept: deque[Kept] = deque()
+        self._bytes = 0
+        self._readers: set[Reader] = set()
+        self.last = self._start
+
+    @property
+    def readers(self) -> int:
+        return len(self._readers)
+
+    def add(self, type: str, data: Mapping[str, Any], *, turn: int = 0, seen_by: int = 0) -> Kept:
+        """Append an event and wake whoever waits for it."""
+        self.last += 1
+        kept = Kept(self.last, type, turn, frame(self.last, type, data), seen_by)
+        self._kept.append(kept)
+        self._bytes += len(kept.data)
+        while len(self._kept) > MOST_EVENTS or (self._bytes > MOST_BYTES and len(self._kept) > 1):
+            self._bytes -= len(self._kept.popleft().data)
+        for reader in self._readers:
+            reader.wake.set()
+        return kept
+
+    def after(self, number: int) -> list[Kept]:
+        """The events after this number that are kept; rebuilt ones only for a reader that has not seen them before."""
+        if not self._kept or number >= self.last:
+            return []
+        first = self._kept[0].number
+        if number < first:
+            return [one for one in self._kept if not one.seen_by or number < one.seen_by]
+        return [self._kept[index] for index in range(number - first + 1, len(self._kept))]
+
+    def lacks(self, number: int) -> bool:
+        """Whether something after this number is no longer kept, or the number is none of ours."""
+        first = self._kept[0].number if self._kept else self.last + 1
+        return number > self.last or number < self._before or max(number, self._start) < first - 1
+
+    def reader(self, after: int | None, *, stays: bool = False) -> Reader:
+        """Somebody who reads from after this number on; None means from now on. One who `stays` is not sent away by a
+        restart that is to come: it waits for the end of a turn."""
+        made = Reader(self, self.last if after is None else after, stays)
+        self._readers.add(made)
+        return made
+
+    def leave(self, reader: Reader) -> None:
+        self._readers.discard(reader)
+
+    def end(self, why: str) -> None:
+        """Tell every reader to connect again (`reconnect`) or not (`closed`), and let them go."""
+        for reader in list(self._readers):
+            if not reader.stays or why != "reconnect":
+                reader.end(why)
+
+
+class Reader:
+    """A place in a log. One task at a time waits at it."""
+
+    __slots__ = ("_at", "_log", "farewell", "stays", "wake")
+
+    def __init__(self, log: EventLog, at: int, stays: bool) -> None:
+        self._log = log
+        self._at = at
+        self.stays = stays
+        self.wake = asyncio.Event()
+        self.farewell: str | None = None
+
+    def end(self, why: str) -> None:
+        self.farewell = why
+        self.wake.set()
+
+    async def batch(self, seconds: float) -> list[Kept] | None:
+        """What came since; an empty list if nothing did for so many seconds, None when the reading is over."""
+        if self._at == self._log.last and self.farewell is None:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self.wake.wait()
+            except TimeoutError:
+                return []
+        self.wake.clear()
+        lacking = self._log.lacks(self._at)
+        events = self._log.after(self._at)
+        self._at = self._log.last
+        if lacking:
+            events.insert(0, Kept(0, "resync", 0, notice("resync", {"lastEventId": self._at})))
+        if not events and self.farewell is not None:
+            return None
+        return events
+
+    def close(self) -> None:
+        self._log.leave(self)

@@ -1,0 +1,92 @@
+"""What the routes share: the talks, the limits, who is asking. Found through the application's state."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from handrail.app import Runtime
+from handrail.server.keys import Key
+from handrail.server.options import Options
+from handrail.server.problems import Problem
+from handrail.server.talk import Talk
+from handrail.server.talks import Talks
+
+Endpoint = Callable[[Request], Awaitable[Response | ASGIApp]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """Everything that a route may need."""
+
+    talks: Talks
+    options: Options
+    model_name: str
+    audit: Path | None
+    """The folder of the audit log; None if it is kept in memory."""
+    console: Mapping[str, tuple[bytes, str, str]] = field(default_factory=dict)
+    """Files of the console by path: content, type, tag."""
+    forget: Callable[[str, str], Awaitable[dict[str, Any]]] | None = None
+    """Deletes what is kept of a user of a tenant."""
+    streams: Counter[str] = field(default_factory=Counter)
+    """Open streams by key."""
+
+    reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
+    """Reading a long audit log takes a thread and a disk; operators wait for each other."""
+
+    @property
+    def runtime(self) -> Runtime:
+        return self.talks.runtime
+
+    def take_stream(self, key: Key) -> Callable[[], None]:
+        """Count a stream that opens; call what is given back when it closes."""
+        if self.talks.draining:
+            raise Problem(503, "The server is about to restart; connect again in a moment.", retry_after=2)
+        if self.streams[key.hash] >= self.options.max_streams:
+            raise Problem(429, f"This key has {self.options.max_streams} streams open; close one.", retry_after=5)
+        self.streams[key.hash] += 1
+
+        def give_back() -> None:
+            self.streams[key.hash] -= 1
+            if self.streams[key.hash] <= 0:
+                del self.streams[key.hash]
+
+        return give_back
+
+
+def parts_of(request: Request) -> Parts:
+    parts: Parts = request.app.state.parts
+    return parts
+
+
+def key_of(request: Request) -> Key:
+    key: Key = request.state.key
+    return key
+
+
+async def talk_of(request: Request, session_id: str | None = None) -> Talk:
+    """The session that the path, or the caller, names; its secret comes in the header."""
+    token = request.headers.get("x-session-token", "")
+    named = session_id if session_id is not None else str(request.path_params["session"])
+    return await parts_of(request).talks.find(named, token, key_of(request))
+
+
+def operators_only(endpoint: Endpoint) -> Endpoint:
+    """Refuses everybody whose key is not an operator's."""
+
+    @wraps(endpoint)
+    async def checked(request: Request) -> Response | ASGIApp:
+        if not key_of(request).is_operator:
+            raise Problem(403, "Only an operator's key may do this.")
+        return await endpoint(request)
+
+    return checked

@@ -1,0 +1,59 @@
+"""What a client is told when something is wrong: a status, a stable type and one sentence. Never a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from handrail.server.wire import to_json
+
+TYPES = {
+    400: "BAD_REQUEST",
+    401: "UNAUTHENTICATED",
+    403: "FORBIDDEN",
+    404: "NOT_FOUND",
+    405: "METHOD_NOT_ALLOWED",
+    406: "NOT_ACCEPTABLE",
+    408: "TIMEOUT",
+    409: "CONFLICT",
+    410: "ENDED",
+    413: "TOO_LARGE",
+    415: "UNSUPPORTED_MEDIA_TYPE",
+    421: "MISDIRECTED",
+    429: "RATE_LIMIT",
+    431: "HEADERS_TOO_LARGE",
+    500: "INTERNAL",
+    503: "UNAVAILABLE",
+}
+
+
+class Problem(Exception):
+    """A request that cannot be carried out. `message` is for the client."""
+
+    def __init__(self, status: int, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.retry_after = retry_after
+
+    def body(self) -> dict[str, Any]:
+        error: dict[str, Any] = {"type": TYPES.get(self.status, "INTERNAL"), "message": self.message}
+        if self.retry_after is not None:
+            error["retryAfter"] = round(self.retry_after, 3)
+        return {"error": error}
+
+    def headers(self) -> dict[str, str]:
+        if self.status == 401:
+            return {"WWW-Authenticate": 'Bearer realm="handrail"'}
+        return {} if self.retry_after is None else {"Retry-After": str(max(1, round(self.retry_after + 0.5)))}
+
+
+def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A JSON response."""
+    return Response(to_json(value), status, headers, media_type="application/json")
+
+
+def refusal(problem: Problem) -> Response:
+    return answer(problem.body(), problem.status, problem.headers())

@@ -1,0 +1,78 @@
+"""The catalogue: which tools there are, their guides, and trying one through the pipeline."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from handrail.contract.call import Call
+from handrail.contract.errors import UsageError
+from handrail.registry.snapshot import LoadedTool
+from handrail.server.bodies import id_of, read_object
+from handrail.server.parts import parts_of, talk_of
+from handrail.server.problems import Problem, answer
+
+_PROVIDER = "handrail-console"
+
+
+async def list_tools(request: Request) -> Response:
+    runtime = parts_of(request).runtime
+    snapshot = runtime.registry.snapshot()
+    tools = [_shown(tool, runtime.switches) for tool in snapshot]
+    return answer({"registryVersion": snapshot.version, "tools": tools})
+
+
+async def show_tool(request: Request) -> Response:
+    runtime = parts_of(request).runtime
+    tool = _tool(request)
+    definition = tool.metadata()
+    return answer(
+        {
+            **_shown(tool, runtime.switches),
+            "definition": definition,
+            "guide": tool.documentation,
+            "parameters": definition["parameters"],
+        }
+    )
+
+
+async def try_tool(request: Request) -> Response:
+    """One call as a turn of its own, governed like a model's."""
+    parts = parts_of(request)
+    tool = str(request.path_params["tool"])
+    body = await read_object(request, parts.options, ("args", "sessionId"))
+    talk = await talk_of(request, id_of(body.get("sessionId"), '"sessionId"'))
+    if talk.busy.locked():
+        raise Problem(409, "The session is answering a message; wait for it, or cancel it.", retry_after=1)
+    async with talk.busy:
+        name = f"try_{secrets.token_hex(8)}"
+        await talk.session.begin_turn(name)
+        call = Call(tool, body.get("args", {}), name, _PROVIDER)
+        (envelope,) = await talk.session.call_many([call])
+        await talk.session.end_turn()
+    return answer(envelope.to_dict())
+
+
+def _tool(request: Request) -> LoadedTool:
+    try:
+        return parts_of(request).runtime.registry.snapshot().tool(str(request.path_params["tool"]))
+    except UsageError as error:
+        raise Problem(404, str(error)) from None
+
+
+def _shown(tool: LoadedTool, switches: Any) -> dict[str, Any]:
+    definition = tool.definition
+    return {
+        "id": tool.tool_id,
+        "version": definition.version,
+        "description": definition.description,
+        "summary": tool.summary,
+        "category": definition.category,
+        "sideEffects": definition.side_effects,
+        "modes": list(tool.modes),
+        "requiresConfirmation": definition.requires_confirmation,
+        "switchedOff": switches.get(tool.tool_id),
+    }

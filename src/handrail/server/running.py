@@ -1,0 +1,186 @@
+"""Running the application: uvicorn with a watchdog at each connection, and a stop that lets work finish.
+
+The watchdog cuts off who takes too long to ask and who does not take what was sent, and refuses connections beyond the limit.
+After SIGTERM or SIGINT no new work is taken, streams are told to connect again, and running turns may end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from types import FrameType
+from typing import Any, ClassVar
+
+import h11
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from handrail.contract.errors import UsageError
+from handrail.server.options import Options
+
+_KEEP_ALIVE_SECONDS = 30
+_BACKLOG = 2_048
+
+
+class WatchedProtocol(H11Protocol):
+    """A connection with a watchdog."""
+
+    slow_seconds: ClassVar[float]
+    most: ClassVar[int]
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._asking: asyncio.TimerHandle | None = None
+        self._taking: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.most:
+            transport.abort()
+            return
+        self._asking = self.loop.call_later(self.slow_seconds, self._cut)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        # Armed from the first byte of a request until its head is whole; bodies are timed where they are read.
+        waiting = self.conn.their_state is h11.IDLE
+        if not waiting:
+            self._disarm()
+        elif self._asking is None:
+            self._asking = self.loop.call_later(self.slow_seconds, self._cut)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._taking is None:
+            self._taking = self.loop.call_later(self.slow_seconds, self._cut)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._disarm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+        super().connection_lost(exc)
+
+    def _disarm(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            self._asking = None
+
+    def _cut(self) -> None:
+        self.transport.abort()
+
+
+class Server(uvicorn.Server):
+    """Ends in order: `drain` is awaited between the wish to stop and the end of the connections."""
+
+    def __init__(
+        self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]], ready: Callable[[], None] | None
+    ) -> None:
+        super().__init__(config)
+        self._drain = drain
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._ready is not None:
+            self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        await self._drain()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's, but the signal is not raised once more afterwards: a stop that was asked for is no failure."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.force_exit = self.should_exit and number == signal.SIGINT
+        self.should_exit = True
+
+
+def bound(options: Options) -> socket.socket:
+    """A socket at the server's address, which does not listen yet; `UsageError` in a sentence if it cannot be had."""
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(
+            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.socket(family, kind, number)
+    except OSError as error:
+        raise UsageError(f'"{options.host}" is no address of this machine ({error.strerror}).') from None
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind(address)
+    except OSError as error:
+        made.close()
+        raise UsageError(
+            f"The server cannot listen on {options.host} port {options.port} ({error.strerror}); `--port` names another."
+        ) from None
+    made.setblocking(False)
+    return made
+
+
+def make_server(
+    app: ASGIApp,
+    options: Options,
+    drain: Callable[[], Awaitable[None]],
+    ready: Callable[[], None] | None = None,
+) -> Server:
+    """A server over the application with the limits of the options; `ready` is called when it listens."""
+    limits = {"slow_seconds": float(options.slow_seconds), "most": _most_connections(options.max_connections)}
+    protocol = type("Watched", (WatchedProtocol,), limits)
+    config = uvicorn.Config(
+        app,
+        http=protocol,
+        ws="none",
+        loop="asyncio",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=_BACKLOG,
+        h11_max_incomplete_event_size=options.max_header_bytes,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=options.shutdown_seconds,
+    )
+    return Server(config, drain, ready)
+
+
+def _most_connections(wanted: int) -> int:
+    """No more than the system lets the process open, with some left for files."""
+    try:
+        import resource  # noqa: PLC0415  # only where there is one
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft < wanted + 200:
+            soft = min(hard, wanted + 200) if hard != resource.RLIM_INFINITY else wanted + 200
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(16, min(wanted, soft - 200))
+    except (ImportError, ValueError, OSError):
+        return wanted

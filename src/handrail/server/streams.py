@@ -1,0 +1,109 @@
+"""An event stream as a response: frames as they come, a comment when nothing does, an end after a while.
+
+A client that does not take what is sent is cut off by the connection's watchdog (`running`), not here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+from starlette.types import Receive, Scope, Send
+
+from handrail.server.log import Reader
+from handrail.server.options import Options
+from handrail.server.wire import HEARTBEAT, notice
+
+STREAM_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",
+}
+
+
+class EventStream:
+    """A response whose body is made of chunks that come in time. `source` ends when the client goes away."""
+
+    def __init__(
+        self,
+        source: AsyncIterator[bytes],
+        *,
+        headers: Mapping[str, str] | None = None,
+        on_end: Sequence[Callable[[], None]] = (),
+    ) -> None:
+        self._source = source
+        self._headers = [
+            (name.lower().encode("latin-1"), value.encode("latin-1"))
+            for name, value in {**STREAM_HEADERS, **(headers or {})}.items()
+        ]
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+            await send({"type": "http.response.body"})
+            await self._end()
+            return
+        sending = asyncio.current_task()
+        assert sending is not None
+        gone = False
+
+        async def watch() -> None:
+            nonlocal gone
+            while (await receive())["type"] != "http.disconnect":
+                continue
+            gone = True
+            sending.cancel()
+
+        watching = asyncio.get_running_loop().create_task(watch())
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+            async for chunk in self._source:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            watching.cancel()
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except asyncio.CancelledError:
+            if not gone:
+                raise
+        finally:
+            watching.cancel()
+            await self._end()
+
+    async def _end(self) -> None:
+        close = getattr(self._source, "aclose", None)
+        if close is not None:
+            await close()
+        # Not left to the source alone: one that was never begun does not end either.
+        for call in self._on_end:
+            call()
+
+
+async def frames(reader: Reader, options: Options, *, until_turn: int | None = None) -> AsyncIterator[bytes]:
+    """The frames of a log for one client; up to the end of one turn, where one is named."""
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + options.stream_seconds
+    yield b": handrail\nretry: 1000\n\n"
+    try:
+        while True:
+            events = await reader.batch(min(options.heartbeat_seconds, max(0.01, ends - loop.time())))
+            if events is None:
+                yield notice(reader.farewell or "reconnect", {})
+                return
+            wanted = [one for one in events if until_turn is None or one.turn in (0, until_turn)]
+            finished = next((index for index, one in enumerate(wanted) if _ends(one.type, until_turn)), None)
+            if finished is not None:
+                yield b"".join(one.data for one in wanted[: finished + 1])
+                return
+            if wanted:
+                yield b"".join(one.data for one in wanted)
+            elif not events:
+                yield HEARTBEAT
+            if loop.time() >= ends:
+                yield notice("reconnect", {"reason": "This stream is old enough; connect again and go on."})
+                return
+    finally:
+        reader.close()
+
+
+def _ends(type: str, until_turn: int | None) -> bool:
+    return until_turn is not None and type == "done"

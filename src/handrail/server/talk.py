@@ -1,0 +1,179 @@
+"""A talk: one session that is open in this process, with its conversation, its events and the turn that runs.
+
+What people are shown of a turn is put together here from the agent's events: the text, a card for each call, citations. It is
+what a page gets after a reload, and what events are rebuilt from after a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any
+
+from handrail.agents import Conversation
+from handrail.runtime.session import Session
+from handrail.server.conversations import StoredTurn
+from handrail.server.log import EventLog
+from handrail.server.wire import to_json
+
+LATE = "~late:"
+"""Begins the id of what the model said about a late envelope; no client may choose such an id."""
+MOST_CARDS = 64
+MOST_CARD_BYTES = 16 * 1024
+
+
+class Run:
+    """A turn that runs, or ran in this process."""
+
+    __slots__ = ("cancelled", "cut", "done", "ending", "fresh", "started", "task", "turn", "which")
+
+    def __init__(self, turn: StoredTurn, which: int) -> None:
+        self.turn = turn
+        self.which = which
+        """The number of the last event before this run: where a stream of it begins."""
+        self.fresh = True
+        self.cancelled = False
+        self.ending = False
+        """Its end is being stored; from here on it can no longer be cancelled."""
+        self.cut = False
+        """The server ends; the turn is not over, and is answered anew after the start."""
+        self.done: Mapping[str, Any] | None = None
+        """The agent's last event, kept back until the turn is stored."""
+        self.started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.task: asyncio.Task[None] | None = None
+
+    def note(self, type: str, data: Mapping[str, Any]) -> None:
+        """Put what happened into what people are shown."""
+        answer = self.turn.answer
+        if type == "text":
+            answer["text"] = answer.get("text", "") + str(data.get("text", ""))
+        elif type in ("tool_started", "tool_finished", "tool_refused"):
+            _put_card(answer.setdefault("toolCards", []), type, data)
+        elif type == "error":
+            answer["error"] = dict(data)
+        elif type == "done":
+            answer["text"] = data.get("text", answer.get("text", ""))
+            answer["citations"] = list(data.get("citations") or ())
+            answer["usage"] = data.get("usage")
+            answer["reason"] = data.get("reason")
+
+
+class Talk:
+    """See the module's docstring."""
+
+    __slots__ = (
+        "busy",
+        "conversation",
+        "current",
+        "ears",
+        "ended",
+        "last_used",
+        "late",
+        "log",
+        "passing",
+        "session",
+        "turns",
+    )
+
+    def __init__(self, session: Session, conversation: Conversation, *, passing: bool, before: int = 0) -> None:
+        self.session = session
+        self.conversation = conversation
+        self.passing = passing
+        """Made for one request: it ends by itself when nobody goes on with it."""
+        self.log = EventLog(session.connection, before)
+        self.turns: dict[str, StoredTurn] = {}
+        self.current: Run | None = None
+        self.busy = asyncio.Lock()
+        """Whoever lets the agent speak holds it: one turn, or one late envelope, at a time."""
+        self.late: set[asyncio.Task[None]] = set()
+        self.ears: asyncio.Task[None] | None = None
+        self.ended = False
+        self.last_used = monotonic()
+
+    @property
+    def id(self) -> str:
+        return self.session.id
+
+    @property
+    def is_idle(self) -> bool:
+        return self.current is None and not self.late and not self.log.readers and not self.session.running
+
+    def tell(self, type: str, data: Mapping[str, Any], turn: int) -> None:
+        """Append an event to the log. Every event says which turn it belongs to."""
+        self.log.add(type, {"turn": turn, **data}, turn=turn)
+
+    def next_position(self) -> int:
+        return max((turn.position for turn in self.turns.values()), default=0) + 1
+
+    def keep(self, turn: StoredTurn, most: int) -> None:
+        self.turns[turn.message_id] = turn
+        while len(self.turns) > most:
+            del self.turns[next(iter(self.turns))]
+
+    def rebuild(self) -> None:
+        """After a restart: the events of the last turn that ended, for a reader that missed its end."""
+        ended = [turn for turn in self.turns.values() if turn.state != "running"]
+        if not ended:
+            return
+        turn = ended[-1]
+        for name, data in events_of(turn):
+            self.log.add(
+                name, {"turn": turn.number, **data, "rebuilt": True}, turn=turn.number, seen_by=turn.last_event
+            )
+
+    def messages(self) -> list[dict[str, Any]]:
+        """The conversation as people see it."""
+        shown: list[dict[str, Any]] = []
+        for turn in sorted(self.turns.values(), key=lambda one: one.position):
+            facts = {"turn": turn.number, "messageId": turn.message_id, "state": turn.state}
+            if not turn.message_id.startswith(LATE):
+                shown.append({"role": "user", "text": turn.text, **facts})
+            if turn.answer or turn.state != "running":
+                shown.append(
+                    {"role": "assistant", "text": "", "toolCards": [], "citations": [], **turn.answer, **facts}
+                )
+        return shown
+
+    def budget(self) -> dict[str, Any]:
+        """What the current turn has used of what it may."""
+        turn, limits = self.session.turn, self.session.limits
+        return {
+            "retrieval": {"used": turn.retrieval_used if turn else 0, "limit": limits.retrieval_calls},
+            "total": {"used": turn.total_used if turn else 0, "limit": limits.total_calls},
+        }
+
+
+def events_of(turn: StoredTurn) -> list[tuple[str, dict[str, Any]]]:
+    """The events that tell a turn that has ended once more."""
+    answer = turn.answer
+    told: list[tuple[str, dict[str, Any]]] = [("turn", {"messageId": turn.message_id})]
+    for card in answer.get("toolCards", ()):
+        told.append((str(card.get("type", "tool_finished")), {name: card[name] for name in card if name != "type"}))
+    if answer.get("text"):
+        told.append(("text", {"text": answer["text"]}))
+    if "error" in answer:
+        told.append(("error", answer["error"]))
+    rest = {"text": answer.get("text", ""), "citations": answer.get("citations", []), "usage": answer.get("usage")}
+    told.append(("done", {**rest, "reason": answer.get("reason"), "state": turn.state, "messageId": turn.message_id}))
+    return told
+
+
+def _put_card(cards: list[dict[str, Any]], type: str, data: Mapping[str, Any]) -> None:
+    """A call's card is what was last said about it. What is too large for a page is left out, and said to be."""
+    card = {**data, "type": type}
+    if len(to_json(card)) > MOST_CARD_BYTES:
+        kept = ("callId", "toolId", "ok", "round", "gate", "held", "late", "confirmationId", "type")
+        card = {name: card[name] for name in kept if name in card} | {"cut": True}
+    known = next((index for index, one in enumerate(cards) if _same(one, card)), None)
+    if known is not None:
+        cards[known] = {**cards[known], **card}
+    elif len(cards) < MOST_CARDS:
+        cards.append(card)
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two cards are about one call. A model without call ids is told apart by what is still open."""
+    if one.get("toolId") != other.get("toolId") or one.get("callId") != other.get("callId"):
+        return False
+    return other.get("callId") is not None or (one["type"] == "tool_started" and other["type"] != "tool_started")

@@ -1,0 +1,485 @@
+"""The talks of a server: sessions opened, found again by id and secret, spoken to, told about late results, and let go.
+
+A session that is not in memory is resumed from the store, and its conversation from the file of conversations: after a restart,
+after it was idle, or because another process had it. A turn that was cut off by the end of a process is answered anew under the
+same message: its turn is the same, so writing calls meet their first execution, and held calls their open request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from time import monotonic
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+from handrail.agents import Conversation
+from handrail.app import Runtime
+from handrail.contract.definition import Mode
+from handrail.contract.errors import HandrailError, UsageError
+from handrail.contract.model import Message
+from handrail.contract.store import StoreUnavailable
+from handrail.runtime.events import Event
+from handrail.runtime.session import Session
+from handrail.server.conversations import MOST_TURNS, Conversations, StoredConversation, StoredTurn
+from handrail.server.keys import Key
+from handrail.server.options import Options
+from handrail.server.problems import Problem
+from handrail.server.talk import LATE, Run, Talk
+
+_log = logging.getLogger("handrail.server")
+MOST_ATTEMPTS = 3
+"""A turn that was cut off so often is not begun again by itself: it may be what ends the server."""
+PASSING_SECONDS = 600.0
+_LONG = 60
+_SWEEP_SECONDS = 30.0
+_PRUNE_SECONDS = 3_600.0
+
+
+class Told(Protocol):
+    """One event of an agent."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def data(self) -> Mapping[str, Any]: ...
+
+
+class Telling(Protocol):
+    """Events of an agent that can be broken off."""
+
+    def __aiter__(self) -> AsyncIterator[Told]: ...
+    async def aclose(self) -> None: ...
+
+
+class Agent(Protocol):
+    """What the server needs of a text agent; `handrail.agents.TextAgent` is one, made with `listen=False`: the talks listen."""
+
+    def run(
+        self, session: Session, conversation: Conversation, text: str, *, message_id: str | None = None
+    ) -> Telling: ...
+    def late(self, session: Session, conversation: Conversation, event: Event) -> Telling: ...
+
+
+class Talks:
+    """See the module's docstring."""
+
+    def __init__(self, runtime: Runtime, agent: Agent, conversations: Conversations, options: Options) -> None:
+        self.runtime = runtime
+        self.conversations = conversations
+        self.options = options
+        self.draining = False
+        self._agent = agent
+        self._talks: dict[str, Talk] = {}
+        self._loading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._sweeper: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._talks)
+
+    # Opening and closing the server
+
+    async def start(self) -> None:
+        await self.conversations.open()
+        await self.runtime.open()
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+
+    async def drain(self) -> None:
+        """The server is asked to stop: clients are told to connect again, and running turns may end."""
+        self.draining = True
+        for talk in self._talks.values():
+            talk.log.end("reconnect")
+        running = self._running()
+        if running:
+            await asyncio.wait(running, timeout=self.options.shutdown_seconds)
+        for talk in self._talks.values():
+            if talk.current is not None:
+                talk.current.cut = True
+        left = self._running()
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Let go of everything; the runtime lets writing calls finish."""
+        await self.drain()
+        tasks = [talk.ears for talk in self._talks.values() if talk.ears is not None]
+        tasks += [self._sweeper] if self._sweeper is not None else []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._talks.clear()
+        await self.runtime.close()
+        await self.conversations.close()
+
+    def _running(self) -> list[asyncio.Task[None]]:
+        runs = [talk.current.task for talk in self._talks.values() if talk.current is not None]
+        return [task for task in runs if task is not None] + [
+            task for talk in self._talks.values() for task in talk.late
+        ]
+
+    # Sessions
+
+    async def open(
+        self,
+        key: Key,
+        *,
+        mode: Mode = "text",
+        user: str | None = None,
+        time_zone: str = "",
+        history: Sequence[Message] = (),
+        passing: bool = False,
+    ) -> Talk:
+        """A new session for whom the key speaks."""
+        self._check_open()
+        if len(self._talks) >= self.options.max_sessions and not await self._make_room():
+            raise Problem(503, "The server has as many sessions as it may hold; try again later.", retry_after=30)
+        chosen = user_for(key, user)
+        try:
+            session = await self.runtime.open_session(mode=mode, user=chosen)
+            conversation = Conversation(time_zone=time_zone)
+            conversation.add(*history)
+            await self.conversations.create(
+                StoredConversation(
+                    session_id=session.id,
+                    tenant=session.tenant,
+                    user=chosen,
+                    passing=passing,
+                    document=conversation.to_dict(),
+                )
+            )
+        except StoreUnavailable:
+            raise _store_away() from None
+        return self._enter(Talk(session, conversation, passing=passing))
+
+    async def find(self, session_id: str, token: str, key: Key) -> Talk:
+        """The session of this id, for whoever has its secret; everybody else is told that there is none."""
+        talk = self._talks.get(session_id)
+        if talk is None or talk.session.is_stale:
+            lock = self._loading.setdefault(session_id, asyncio.Lock())
+            async with lock:
+                talk = self._talks.get(session_id)
+                if talk is not None and talk.session.is_stale:
+                    await self._let_go(talk)
+                    talk = None
+                talk = talk or await self._load(session_id, token)
+        same = hmac.compare_digest(talk.session.token.encode(), token.encode("utf-8", "surrogatepass"))
+        if not same or not may_use(key, talk.session.user):
+            raise _no_session()
+        if talk.ended:
+            raise _ended()
+        talk.last_used = monotonic()
+        return talk
+
+    async def _load(self, session_id: str, token: str) -> Talk:
+        self._check_open()
+        try:
+            session = await self.runtime.resume_session(session_id, token=token)
+            stored = await self.conversations.load(session_id)
+        except StoreUnavailable:
+            raise _store_away() from None
+        except UsageError as error:
+            raise (_ended() if "ended" in str(error) else _no_session()) from None
+        if stored is None:
+            stored = StoredConversation(
+                session_id=session_id, tenant=session.tenant, user=session.user, passing=False,
+                document=Conversation().to_dict(),
+            )  # fmt: skip
+            await self.conversations.create(stored)
+        before = max((turn.last_event for turn in stored.turns), default=0)
+        talk = Talk(session, Conversation.from_dict(stored.document), passing=stored.passing, before=before)
+        talk.turns = {turn.message_id: turn for turn in stored.turns}
+        talk.rebuild()
+        self.runtime.metrics.session_opened(session_id)
+        self._enter(talk)
+        cut = next((turn for turn in stored.turns if turn.state == "running"), None)
+        if cut is not None:
+            await self._begin_again(talk, cut)
+        return talk
+
+    def _enter(self, talk: Talk) -> Talk:
+        self._talks[talk.id] = talk
+        talk.ears = asyncio.get_running_loop().create_task(self._listen(talk))
+        return talk
+
+    async def end(self, talk: Talk, *, delete: bool = True) -> None:
+        """The user is done: the session ends, and what was said in it is deleted."""
+        talk.ended = True
+        await self.cancel(talk)
+        await talk.session.close()
+        talk.log.end("closed")
+        self._talks.pop(talk.id, None)
+        await self._deafen(talk)
+        if delete:
+            await self.conversations.delete(talk.id)
+
+    async def end_all_of(self, tenant: str, user: str) -> None:
+        """End the sessions of a user that are open here; what was said in them is the caller's to delete."""
+        for talk in [one for one in self._talks.values() if (one.session.tenant, one.session.user) == (tenant, user)]:
+            await self.end(talk, delete=False)
+
+    # Turns
+
+    async def say(self, talk: Talk, message_id: str, text: str) -> Run:
+        """The user says something. The same message again is the same turn: it is neither begun nor answered twice."""
+        known = talk.turns.get(message_id)
+        if known is not None and known.text != text:
+            raise Problem(409, "That message id was used for another text; choose a new one.")
+        if talk.current is not None:
+            if talk.current.turn.message_id == message_id:
+                await asyncio.shield(talk.current.started)
+                return talk.current
+            raise Problem(409, "The session is answering another message; wait for it, or cancel it.", retry_after=1)
+        if known is not None and known.state in ("done", "cancelled"):
+            return _known(talk, known)
+        self._check_open()
+        turn = known or StoredTurn(message_id=message_id, text=text, position=talk.next_position())
+        if known is not None:
+            turn.attempts, turn.state, turn.answer = known.attempts + 1, "running", {}
+        run = await self._begin(talk, turn)
+        await asyncio.shield(run.started)
+        return run
+
+    async def cancel(self, talk: Talk) -> bool:
+        """Stop the turn that runs; a writing call that has started is finished all the same."""
+        run = talk.current
+        if run is None or run.task is None:
+            return False
+        if not run.cancelled and not run.ending:
+            run.cancelled = True
+            run.task.cancel()
+        await asyncio.wait([run.task])
+        return run.cancelled
+
+    async def _begin(self, talk: Talk, turn: StoredTurn) -> Run:
+        run = talk.current = Run(turn, talk.log.last)
+        talk.keep(turn, MOST_TURNS)
+        try:
+            await self.conversations.begin(talk.id, turn)
+        except StoreUnavailable:
+            talk.current = None
+            talk.turns.pop(turn.message_id, None)
+            raise _store_away() from None
+        run.task = asyncio.get_running_loop().create_task(self._run(talk, run))
+        run.task.add_done_callback(lambda _: self._over(talk, run))
+        return run
+
+    def _over(self, talk: Talk, run: Run) -> None:
+        """However a run ended, also before its first step: the session is free, and nobody waits for its start."""
+        if talk.current is run:
+            talk.current = None
+        if not run.started.done():
+            if run.cut:
+                run.started.set_exception(_restarting())
+                run.started.exception()  # there may be nobody who asks for it
+            else:
+                run.started.set_result(run.turn.number)
+
+    async def _begin_again(self, talk: Talk, turn: StoredTurn) -> None:
+        if turn.attempts >= MOST_ATTEMPTS:
+            turn.state = "failed"
+            turn.answer = {
+                "error": {"message": "This turn was cut off several times; send the message again to retry."}
+            }
+            await self._store(talk, turn)
+            return
+        turn.attempts += 1
+        turn.answer = {}
+        await self._begin(talk, turn)
+
+    async def _run(self, talk: Talk, run: Run) -> None:
+        try:
+            async with talk.busy:
+                await self._answer(talk, run)
+        except asyncio.CancelledError:
+            if run.cut or not run.cancelled or run.ending:
+                raise
+            # Cancelled while it waited for a late result to be told.
+            run.turn.state = "cancelled"
+            await self._finish(talk, run)
+
+    async def _answer(self, talk: Talk, run: Run) -> None:
+        turn = run.turn
+        try:
+            await self._speak(talk, run, self._agent_run(talk, turn))
+            turn.state = "failed" if "error" in turn.answer else "done"
+        except asyncio.CancelledError:
+            if run.cut or not run.cancelled:
+                raise
+            turn.state = "cancelled"
+        except Exception:  # noqa: BLE001  # a turn always ends, and says so
+            _log.exception("A turn failed")
+            turn.state = "failed"
+            self._note(talk, run, "error", {"message": "The turn failed in the server; try again.", "retryable": True})
+        talk.last_used = monotonic()
+        await self._finish(talk, run)
+
+    def _agent_run(self, talk: Talk, turn: StoredTurn) -> Telling:
+        return self._agent.run(talk.session, talk.conversation, turn.text, message_id=turn.message_id)
+
+    async def _speak(self, talk: Talk, run: Run, events: Telling) -> None:
+        async with aclosing(events):
+            async for event in events:
+                if event.type == "done":
+                    run.done = event.data
+                    continue
+                if event.type == "turn":
+                    run.turn.number = int(event.data.get("turn", 0))
+                    if not run.started.done():
+                        run.started.set_result(run.turn.number)
+                self._note(talk, run, event.type, event.data)
+
+    def _note(self, talk: Talk, run: Run, type: str, data: Mapping[str, Any]) -> None:
+        run.note(type, data)
+        extra = {"attempt": run.turn.attempts} if type == "turn" and run.turn.attempts > 1 else {}
+        talk.tell(type, {**data, **extra}, run.turn.number)
+
+    async def _finish(self, talk: Talk, run: Run) -> None:
+        """Store how the turn ended, then say so: whoever has read the end need not ask again."""
+        run.ending = True
+        turn = run.turn
+        done = run.done or {"text": turn.answer.get("text", ""), "citations": [], "reason": turn.state}
+        run.note("done", done)
+        turn.last_event = talk.log.last + 1
+        await self._store(talk, turn)
+        if talk.current is run:
+            talk.current = None
+        talk.tell("done", {**done, "state": turn.state, "messageId": turn.message_id}, turn.number)
+
+    async def _store(self, talk: Talk, turn: StoredTurn) -> None:
+        conversation = talk.conversation
+        # A long conversation takes a while to write down; the others must not wait for it.
+        long = len(conversation.messages) > _LONG
+        document = await asyncio.to_thread(conversation.to_dict) if long else conversation.to_dict()
+        try:
+            await self.conversations.finish(talk.id, turn, document)
+        except HandrailError as error:
+            _log.error("A turn could not be stored: %s", error)
+
+    # What happens beside the turns
+
+    async def _listen(self, talk: Talk) -> None:
+        async for event in talk.session.events():
+            turn = talk.session.turn.number if talk.session.turn is not None else 0
+            if event.type == "envelope":
+                self._begin_late(talk, event)
+            elif event.type in ("confirmation", "message", "intent", "progress"):
+                talk.tell(event.type, event.data, turn)
+
+    def _begin_late(self, talk: Talk, event: Event) -> None:
+        if self.draining:
+            return  # it is told again by the process that has the session next
+        task = asyncio.get_running_loop().create_task(self._tell_late(talk, event))
+        talk.late.add(task)
+        task.add_done_callback(talk.late.discard)
+
+    async def _tell_late(self, talk: Talk, event: Event) -> None:
+        """The model is told what became of a call that it was already answered about, and may say something about it."""
+        number = talk.session.turn.number if talk.session.turn is not None else 0
+        name = event.data.get("confirmationId") or event.data.get("callId") or "call"
+        run = Run(StoredTurn(message_id=f"{LATE}{name}", text="", number=number), talk.log.last)
+        run.started.set_result(number)
+        async with talk.busy:
+            try:
+                await self._speak(talk, run, self._agent.late(talk.session, talk.conversation, event))
+            except Exception:  # noqa: BLE001  # nobody waits for it who could be told
+                _log.exception("A late result could not be told")
+            if not run.turn.answer and run.done is None:
+                return  # the model had heard of it before
+            run.turn.position = talk.next_position()
+            run.turn.state = "done"
+            talk.keep(run.turn, MOST_TURNS)
+            await self._finish_late(talk, run)
+
+    async def _finish_late(self, talk: Talk, run: Run) -> None:
+        done = run.done or {"text": run.turn.answer.get("text", ""), "citations": []}
+        run.note("done", done)
+        run.turn.last_event = talk.log.last + 1
+        await self._store(talk, run.turn)
+        talk.tell("done", {**done, "late": True, "messageId": run.turn.message_id}, run.turn.number)
+
+    # Memory
+
+    async def _sweep(self) -> None:
+        """Idle sessions leave the memory, passing ones end, and old conversations are deleted."""
+        since = _PRUNE_SECONDS
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            since += _SWEEP_SECONDS
+            try:
+                await self._make_room(self.options.idle_seconds)
+                if since >= _PRUNE_SECONDS:
+                    since = 0.0
+                    most, days = self.options.max_conversations, self.options.keep_days
+                    await self.conversations.prune(unused_for=days * 86_400, most=most)
+            except Exception:  # noqa: BLE001  # the next one may go better
+                _log.exception("The sweep of idle sessions stumbled; it goes on")
+
+    async def _make_room(self, idle_seconds: float = 60.0) -> bool:
+        """Let idle sessions go; whether there is room now."""
+        now = monotonic()
+        for talk in [one for one in self._talks.values() if one.is_idle]:
+            idle = now - talk.last_used
+            if talk.passing and idle > PASSING_SECONDS:
+                await self.end(talk)
+            elif idle > idle_seconds:
+                await self._let_go(talk)
+        return len(self._talks) < self.options.max_sessions
+
+    async def _let_go(self, talk: Talk) -> None:
+        """Forget a session here; it lives on in the store, and whoever asks for it next resumes it."""
+        self._talks.pop(talk.id, None)
+        await self._deafen(talk)
+        talk.log.end("reconnect")
+        if self.runtime.sessions.get(talk.id) is talk.session:
+            await self.runtime.save(talk.session)
+            self.runtime.sessions.pop(talk.id, None)
+            self.runtime.metrics.session_closed(talk.id)
+
+    async def _deafen(self, talk: Talk) -> None:
+        if talk.ears is not None:
+            talk.ears.cancel()
+            await asyncio.gather(talk.ears, return_exceptions=True)
+
+    def _check_open(self) -> None:
+        if self.draining:
+            raise _restarting()
+
+
+def user_for(key: Key, user: str | None) -> str | None:
+    """Whom a session is for: a user's key speaks for its user alone; others may name one."""
+    if user is None or user == "" or user == key.user:
+        return key.user
+    if key.user is not None and not key.is_operator:
+        raise Problem(403, "This key speaks for one user; leave `user` out.")
+    return user
+
+
+def may_use(key: Key, user: str | None) -> bool:
+    return key.user is None or key.is_operator or key.user == user
+
+
+def _known(talk: Talk, turn: StoredTurn) -> Run:
+    run = Run(turn, talk.log.last)
+    run.fresh = False
+    run.started.set_result(turn.number)
+    return run
+
+
+def _restarting() -> Problem:
+    return Problem(503, "The server is about to restart; connect again in a moment.", retry_after=2)
+
+
+def _no_session() -> Problem:
+    return Problem(404, "There is no such session.")
+
+
+def _ended() -> Problem:
+    return Problem(410, "The session has ended; open a new one.")
+
+
+def _store_away() -> Problem:
+    return Problem(503, "What is said cannot be stored at the moment; try again later.", retry_after=5)

@@ -1,0 +1,51 @@
+"""Values to bytes: JSON for bodies, frames for event streams. Whatever a tool or a model wrote, a frame stays one frame."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+_NAME = re.compile(r"[a-z][a-z_]{0,39}")
+_LINE_ENDS = tuple((mark.encode(), f"\\u{ord(mark):04x}".encode()) for mark in "\x85\u2028\u2029")
+HEARTBEAT = b": alive\n\n"
+
+
+def to_json(value: Any) -> bytes:
+    """JSON on one line. What only the slower encoder takes (large integers, lone surrogates) is taken as well."""
+    try:
+        return orjson.dumps(value, default=_plain)
+    except TypeError:
+        return json.dumps(value, default=_plain, separators=(",", ":")).encode()
+
+
+def to_line(value: Any) -> bytes:
+    """JSON without anything that any reader of lines might take for the end of one, Unicode's own line ends included."""
+    line = to_json(value)
+    for mark, escape in _LINE_ENDS:
+        if mark in line:
+            line = line.replace(mark, escape)
+    return line
+
+
+def frame(number: int, type: str, data: Any) -> bytes:
+    """One event of a stream. JSON text has no raw line breaks, so no data can begin a field or an event of its own."""
+    if not _NAME.fullmatch(type):
+        raise ValueError(f"{type!r} cannot name an event.")
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (number, type.encode(), to_line(data))
+
+
+def notice(type: str, data: Any) -> bytes:
+    """An event without a number: it belongs to the connection, not to the session, and does not move its reader on."""
+    return b"event: %b\ndata: %b\n\n" % (type.encode(), to_line(data))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (tuple, set, frozenset)):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")

@@ -1,0 +1,131 @@
+"""`handrail serve` and `handrail users` as people start them: a process of its own, a project of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2 as httpx
+import pytest
+
+from handrail.cli import main
+
+TOML = '[tools]\nreference = ["rank_results", "format_datetime"]\n'
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "handrail.toml").write_text(TOML)
+    return tmp_path
+
+
+@contextmanager
+def serving(project: Path, *words: str, stdin: bytes | None = None) -> Iterator[tuple[dict, subprocess.Popen]]:
+    command = [sys.executable, "-W", "error", "-m", "handrail", "serve", "--port", "0", "--json", *words]
+    process = subprocess.Popen(
+        command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.PIPE if stdin else None,
+        env={**os.environ, "PYTHONUTF8": "1"},
+    )  # fmt: skip
+    try:
+        if stdin is not None:
+            process.stdin.write(stdin)
+            process.stdin.close()
+        line = process.stdout.readline()
+        assert line, process.stderr.read().decode()
+        yield json.loads(line), process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.stdout.close()
+        process.stderr.close()
+        process.wait(30)
+
+
+def test_a_first_start_shows_a_key_once_and_the_server_can_be_talked_to(project):
+    with serving(project) as (told, process):
+        assert told["console"] == f"{told['url']}/#key={told['key']}"
+        key = {"Authorization": f"Bearer {told['key']}"}
+        opened = httpx.post(f"{told['url']}/api/sessions", json={}, headers=key).json()
+        token = {**key, "X-Session-Token": opened["token"], "Accept": "text/event-stream"}
+        answer = httpx.post(
+            f"{told['url']}/api/sessions/{opened['sessionId']}/messages",
+            json={"id": "m1", "text": "hello"}, headers=token, timeout=30,
+        )  # fmt: skip
+        assert "event: done" in answer.text
+        assert httpx.get(told["url"]).headers["content-type"].startswith("text/html")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        errors = process.stderr.read().decode()
+        assert told["key"] not in errors
+        assert "Traceback" not in errors
+    assert told["key"] not in (project / "server-keys.json").read_text()
+    with serving(project, "--key", "-", stdin=b"a-key-that-somebody-brings\n") as (again, process):
+        assert again["key"] is None
+        assert again["console"] == f"{again['url']}/"
+        for secret in (told["key"], "a-key-that-somebody-brings"):
+            found = httpx.get(f"{again['url']}/api/tools", headers={"Authorization": f"Bearer {secret}"})
+            assert [tool["id"] for tool in found.json()["tools"]] == ["format_datetime", "rank_results"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--host", "0.0.0.0"), "--new-key"),
+        (("--host", "192.0.2.7", "--new-key", "a"), "cannot listen"),
+        (("--port", "70000"), "--port must be"),
+        (("--key", "short"), "A key is"),
+        (("--key", "a", "--new-key", "b"), "not allowed with"),
+        (("--new-key", ""), "A key's name"),
+        (("--host", "no such host"), "no address"),
+    ],
+)
+def test_a_wrong_start_is_told_in_a_sentence_and_serves_nothing(project, monkeypatch, capsys, words, sentence):
+    monkeypatch.chdir(project)
+    monkeypatch.setattr("handrail.server.running.make_server", None)  # a start that should fail must not serve for ever
+    try:
+        code = main(["serve", "--port", "0", *words])
+    except SystemExit as end:
+        code = end.code
+    assert code == 2
+    assert sentence in capsys.readouterr().err
+    assert not (project / "server-keys.json").exists()
+
+
+def test_a_port_that_is_taken_is_told(project, monkeypatch, capsys):
+    import socket
+
+    monkeypatch.chdir(project)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert main(["serve", "--port", str(taken.getsockname()[1])]) == 2
+    assert "cannot listen" in capsys.readouterr().err
+
+
+def test_tools_that_do_not_build_are_not_served(project, monkeypatch, capsys):
+    (project / "tools" / "broken").mkdir(parents=True)
+    (project / "tools" / "broken" / "schema.json").write_text("{")
+    monkeypatch.chdir(project)
+    assert main(["serve", "--port", "0"]) == 1
+    assert "do not build" in capsys.readouterr().err
+
+
+def test_forgetting_a_user_from_the_command_line(project, monkeypatch, capsys):
+    monkeypatch.chdir(project)
+    assert main(["build"]) == 0
+    assert main(["call", "rank_results", "--user", "ana", "--args", '{"query": "x", "results": []}']) in (0, 1)
+    capsys.readouterr()
+    assert main(["users", "forget", "ana"]) == 2
+    assert "--yes" in capsys.readouterr().err
+    assert main(["users", "forget", "ana", "--yes", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["deleted"]["sessions"] == 1
+    assert main(["users", "forget", "ana", "--yes"]) == 0
+    assert "sessions       0" in capsys.readouterr().out
+    assert main(["users", "forget", "a\nb", "--yes"]) == 2

@@ -1,0 +1,96 @@
+"""Confirmations over HTTP: held, shown, approved or declined by the person, and what the model says when it hears of it."""
+
+from tests.server.kit import at_desk, at_server, text_of
+
+
+async def test_a_held_call_is_announced_with_its_secret_and_approved(tmp_path):
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        async with ana.listening() as stream:
+            await ana.post('call pay {"q": "10"}')
+            events = await stream.until("done")
+            request = next(event.data for event in events if event.type == "confirmation")
+            assert request["tool"] == "pay"
+            assert request["args"] == {"q": "10"}
+            assert "Pay 10" in request["preview"]
+            card = next(event.data for event in events if event.type == "tool_finished")
+            assert card["held"] is True
+            assert "token" not in card["error"]["confirmation_request"]
+            answer = await ana.decide(request)
+            assert answer.status_code == 200
+            assert answer.json()["data"]["paid"] == "10"
+            late = await stream.until("done")
+            closed = next(event.data for event in late if event.type == "confirmation_closed")
+            assert closed == {**closed, "id": request["id"], "outcome": "carried_out"}
+            assert text_of(late).startswith("Told: ")
+            assert late[-1].data["late"] is True
+        texts = [one["text"] for one in (await ana.show())["messages"]]
+        assert len(texts) == 3
+        assert texts[2].startswith("Told: ")
+
+
+async def test_a_declined_call_does_not_run_and_the_model_hears_of_it(tmp_path):
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        await ana.say('call pay {"q": "10"}')
+        request = (await ana.show())["confirmations"][0]
+        async with ana.listening() as stream:
+            answer = await ana.decide(request, "decline")
+            assert answer.json()["error"]["type"] == "DECLINED"
+            late = await stream.until("done")
+            assert next(e.data for e in late if e.type == "confirmation_closed")["outcome"] == "declined"
+        assert desk.tools.started() == []
+        assert (await ana.show())["confirmations"] == []
+
+
+async def test_each_look_gives_a_fresh_token_and_any_of_them_approves_once(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        ana = await desk.open()
+        events = await ana.say('call pay {"q": "10"}')
+        first = next(event.data for event in events if event.type == "confirmation")
+        second = (await ana.show())["confirmations"][0]
+        third = (await ana.show())["confirmations"][0]
+        assert len({first["token"], second["token"], third["token"]}) == 3
+        outcomes = [(await ana.decide(one)).json() for one in (second, first, third)]
+        assert outcomes[0]["data"] == outcomes[1]["data"] == outcomes[2]["data"]
+        assert desk.tools.started() == [{"q": "10"}]
+
+
+async def test_an_approval_of_an_idle_session_is_carried_out_at_once(tmp_path):
+    async with at_desk(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as desk:
+        ana = await desk.open()
+        await ana.say('call pay {"q": "10"}')
+        request = (await ana.show())["confirmations"][0]
+        await desk.talks._let_go(desk.talks._talks[ana.id])
+        assert (await ana.decide(request)).json()["ok"] is True
+        assert desk.tools.started() == [{"q": "10"}]
+
+
+async def test_a_late_result_is_told_once_also_after_the_session_was_let_go(tmp_path):
+    async with at_server(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as desk:
+        ana = await desk.open()
+        await ana.say('call pay {"q": "10"}')
+        async with ana.listening() as stream:
+            await ana.decide((await ana.show())["confirmations"][0])
+            await stream.until("done")
+        before = (await ana.show())["messages"]
+        for _ in range(2):
+            await desk.talks._let_go(desk.talks._talks[ana.id])
+            await ana.show()
+            for session in list(desk.runtime.sessions.values()):
+                await desk.runtime.confirmations.follow(session)
+        assert [one["text"] for one in (await ana.show())["messages"]] == [one["text"] for one in before]
+
+
+async def test_a_switched_off_tool_is_refused_at_approval_and_the_request_stays_open(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        ana = await desk.open()
+        await ana.say('call pay {"q": "10"}')
+        request = (await ana.show())["confirmations"][0]
+        await desk.post("/api/tools/pay/switch", {"off": "maintenance"})
+        refused = await ana.decide(request)
+        assert refused.status_code == 200
+        assert refused.json()["error"]["type"] == "UNAVAILABLE"
+        await desk.post("/api/tools/pay/switch", {"off": None})
+        assert (await ana.decide(request)).json()["ok"] is True
+        assert desk.tools.started() == [{"q": "10"}]

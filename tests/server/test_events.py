@@ -1,0 +1,221 @@
+"""Event streams: resumed by number, told when something is no longer kept, ended in order; and the log behind them."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.server.kit import Told, at_server, text_of
+
+from handrail.server import log as logs
+from handrail.server.log import SPAN, EventLog
+from handrail.server.options import Options
+from handrail.server.wire import frame
+
+
+async def test_a_dropped_stream_goes_on_where_it_was(tmp_path):
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        async with ana.listening() as stream:
+            await ana.post("slow 30 end")
+            seen = await stream.until("text")
+        await asyncio.sleep(0.1)
+        async with ana.listening(after=seen[-1].id) as stream:
+            rest = await stream.until("done")
+        assert [event.id for event in seen + rest] == list(range(seen[0].id, rest[-1].id + 1))
+        assert text_of(seen + rest).split() == [*map(str, range(30)), "end"]
+
+
+async def test_a_stream_from_the_start_has_everything_that_is_kept(tmp_path):
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        first = await ana.say("one")
+        async with ana.listening(after=0) as stream:
+            again = await stream.until("done")
+        assert [event.fields for event in again] == [event.fields for event in first]
+
+
+async def test_two_pages_hear_the_same(tmp_path):
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        async with ana.listening() as one, ana.listening() as two:
+            await ana.post('call look {"q": "tea"}')
+            heard, also = await asyncio.gather(one.until("done"), two.until("done"))
+        assert [event.fields for event in heard] == [event.fields for event in also]
+
+
+async def test_a_client_that_goes_away_does_not_stop_the_turn(tmp_path):
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        body = {"id": "m1", "text": "slow 20 end"}
+        headers = {**ana.headers, "Accept": "text/event-stream"}
+        async with desk.client.stream("POST", f"/api/sessions/{ana.id}/messages", json=body, headers=headers) as answer:
+            await anext(answer.aiter_bytes())
+        async with ana.listening(after=0) as stream:
+            assert (await stream.until("done"))[-1].data["state"] == "done"
+
+
+async def test_what_is_no_longer_kept_is_told_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "MOST_EVENTS", 5)
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        first = await ana.say("a b c d e f g h i j")
+        async with ana.listening(after=first[0].id if first[0].id else 0) as stream:
+            events = await stream.until("done")
+            assert events[0].type == "resync"
+            assert events[0].id is None
+            assert [event.type for event in events].count("resync") == 1
+            await ana.post("x")
+            assert "resync" not in [event.type for event in await stream.until("done")]
+
+
+async def test_a_number_that_is_none_of_ours_is_told_to_start_over(tmp_path):
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        async with ana.listening(after=999 * SPAN) as stream:
+            event = await stream.next()
+            assert event is not None
+            assert event.type == "resync"
+
+
+@pytest.mark.parametrize("number", ["-1", "x", "1e3", "1" * 30, "٣"])
+async def test_a_number_that_is_none_is_refused(tmp_path, number):
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        answer = await desk.client.get(f"/api/sessions/{ana.id}/events", params={"after": number}, headers=ana.headers)
+        assert answer.status_code == 400
+
+
+async def test_an_old_stream_ends_with_the_wish_to_connect_again_and_a_quiet_one_is_kept_alive(tmp_path):
+    async with at_server(tmp_path, options=Options(stream_seconds=2, heartbeat_seconds=1)) as desk:
+        ana = await desk.open()
+        answer = await desk.client.get(f"/api/sessions/{ana.id}/events", headers=ana.headers)
+        assert ": alive" in answer.text
+        assert "event: reconnect" in answer.text
+
+
+async def test_an_ended_session_closes_its_streams(tmp_path):
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        async with ana.listening() as stream:
+            await desk.client.delete(f"/api/sessions/{ana.id}", headers=ana.headers)
+            event = await stream.next()
+            assert event is not None
+            assert event.type == "closed"
+            assert await stream.next() is None
+
+
+async def test_a_server_that_stops_finishes_its_turns_and_sends_clients_away(tmp_path):
+    async with at_server(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as desk:
+        ana = await desk.open()
+        async with ana.listening() as stream:
+            await ana.post('call post {"q": "0.5"}')
+            await stream.until("tool_started")
+            desk.server.should_exit = True
+            events = await stream.until("reconnect")
+            assert events[-1].type == "reconnect"
+            assert await stream.next() is None
+        await desk.running
+        assert [next(iter(mark)) for mark in desk.tools.started()] == ["begun", "ended"]
+    async with at_server(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as desk:
+        ana.desk = desk
+        page = await ana.show()
+        assert page["messages"][-1]["text"].strip() == "post: ok"
+        assert len(desk.tools.started()) == 2
+
+
+async def test_a_turn_that_was_not_over_when_the_server_stopped_is_answered_after_its_start(tmp_path):
+    url = f"sqlite:////{tmp_path}/store.db"
+    async with at_server(tmp_path, store=url, options=Options(shutdown_seconds=1)) as desk:
+        ana = await desk.open()
+        async with ana.listening() as stream:
+            await ana.post("slow 70 end", "m1")
+            seen = await stream.until("text")
+    async with at_server(tmp_path, store=url) as desk:
+        ana.desk = desk
+        async with ana.listening(after=seen[-1].id) as stream:
+            events = await stream.until("done")
+        assert events[0].type == "turn"
+        assert events[0].data["attempt"] == 2
+        assert events[0].data["turn"] == seen[0].data["turn"]
+        assert text_of(events).strip().endswith("end")
+        async with ana.listening(after=events[-1].id) as stream:
+            await ana.post("next", "m2")
+            assert (await stream.until("done"))[0].data["turn"] == seen[0].data["turn"] + 1
+
+
+async def test_after_a_restart_the_end_of_a_turn_is_told_to_whoever_missed_it_and_to_nobody_else(tmp_path):
+    url = f"sqlite:////{tmp_path}/store.db"
+    async with at_server(tmp_path, store=url) as desk:
+        ana = await desk.open()
+        first = await ana.say('call look {"q": "tea"}')
+    async with at_server(tmp_path, store=url) as desk:
+        ana.desk = desk
+        async with ana.listening(after=first[2].id) as missed, ana.listening(after=first[-1].id) as saw:
+            told = [event for event in await missed.until("done") if event.type != "resync"]
+            assert [event.type for event in told] == ["turn", "tool_finished", "text", "done"]
+            assert all(event.data["rebuilt"] and event.id > first[-1].id for event in told)
+            assert text_of(told) == first[-1].data["text"]
+            await ana.post("next", "m2")
+            assert (await saw.until("done"))[0].data["messageId"] == "m2"
+
+
+async def test_a_turn_that_was_cut_off_again_and_again_is_given_up(tmp_path):
+    url = f"sqlite:////{tmp_path}/store.db"
+    async with at_server(tmp_path, store=url, options=Options(shutdown_seconds=1)) as desk:
+        ana = await desk.open()
+        await ana.post("slow 1000 end", "m1")
+    for _ in range(2):
+        async with at_server(tmp_path, store=url, options=Options(shutdown_seconds=1)) as desk:
+            ana.desk = desk
+            assert (await ana.show())["answering"] == "m1"
+    async with at_server(tmp_path, store=url) as desk:
+        ana.desk = desk
+        page = await ana.show()
+        assert page["answering"] is None
+        assert page["messages"][-1]["state"] == "failed"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["text", "done"]), st.text(max_size=40)), max_size=40),
+    st.integers(min_value=-2, max_value=50),
+)
+async def test_a_reader_gets_every_later_event_once_or_is_told(told, place):
+    log = EventLog(3)
+    for name, text in told:
+        log.add(name, {"text": text})
+    after = 3 * SPAN + place
+    reader = log.reader(max(0, after))
+    reader.end("reconnect")
+    got = []
+    while (batch := await reader.batch(1)) is not None:
+        got += batch
+    resync = [one for one in got if one.type == "resync"]
+    numbers = [one.number for one in got if one.type != "resync"]
+    if after > log.last:
+        assert len(resync) == 1
+        assert numbers == []
+    else:
+        assert resync == []
+        assert numbers == list(range(max(after, 3 * SPAN) + 1, log.last + 1))
+
+
+@given(
+    st.recursive(
+        st.none() | st.text() | st.integers() | st.floats(allow_nan=False),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+        max_leaves=8,
+    )
+)
+def test_whatever_is_in_it_a_frame_is_one_event_of_three_lines(data):
+    text = frame(7, "text", {"x": data}).decode()
+    assert text.endswith("\n\n")
+    assert len(text.splitlines()) == 4
+    told = Told(text.removesuffix("\n\n"))
+    assert (told.id, told.type) == (7, "text")
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a\nb", "event: x", "X", "é"])
+def test_an_event_has_a_plain_name(name):
+    with pytest.raises(ValueError, match="cannot name"):
+        frame(1, name, {})

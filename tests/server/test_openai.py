@@ -1,0 +1,154 @@
+"""The official `openai` client, unchanged, against `/v1/chat/completions`: streaming and not, tools governed behind it."""
+
+import asyncio
+
+import openai
+import pytest
+from tests.server.kit import OTHER, USER, Desk, Talker, at_server
+
+
+def client_of(desk: Desk, key: str = USER, **headers: str) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{desk.url}/v1", api_key=key, max_retries=0, default_headers=headers)
+
+
+def said(text: str) -> list:
+    return [{"role": "user", "content": text}]
+
+
+async def test_an_answer_at_once(tmp_path):
+    async with at_server(tmp_path) as desk, client_of(desk) as client:
+        answer = await client.chat.completions.create(model="handrail", messages=said("hello"))
+        assert answer.choices[0].message.content.strip() == "You said: hello"
+        assert answer.choices[0].finish_reason == "stop"
+        assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 0
+        assert answer.object == "chat.completion"
+
+
+async def test_an_answer_in_pieces(tmp_path):
+    async with at_server(tmp_path) as desk, client_of(desk) as client:
+        stream = await client.chat.completions.create(
+            model="handrail", messages=said("hello there"), stream=True, stream_options={"include_usage": True}
+        )
+        chunks = [chunk async for chunk in stream]
+        pieces = [
+            chunk.choices[0].delta.content for chunk in chunks if chunk.choices and chunk.choices[0].delta.content
+        ]
+        assert "".join(pieces).strip() == "You said: hello there"
+        assert len(pieces) > 2
+        assert chunks[0].choices[0].delta.role == "assistant"
+        assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
+        assert chunks[-1].usage.total_tokens > 0
+        assert len({chunk.id for chunk in chunks}) == 1
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "at once"])
+async def test_tools_are_governed_behind_it(tmp_path, streamed):
+    async with at_server(tmp_path) as desk, client_of(desk) as client:
+        messages = said('call look {"q": "tea"} && look {"q": 3} && pay {"q": "10"}')
+        if streamed:
+            stream = await client.chat.completions.create(model="x", messages=messages, stream=True)
+            text = "".join([c.choices[0].delta.content or "" async for c in stream if c.choices])
+        else:
+            answer = await client.chat.completions.create(model="x", messages=messages)
+            text = answer.choices[0].message.content
+        assert text.strip() == "look: ok, look: VALIDATION, pay: CONFIRMATION_REQUIRED"
+        assert desk.tools.started() == [{"q": "tea"}]
+
+
+async def test_a_person_approves_what_an_openai_client_asked_for(tmp_path):
+    async with at_server(tmp_path) as desk, client_of(desk) as client:
+        raw = await client.chat.completions.with_raw_response.create(model="x", messages=said('call pay {"q": "10"}'))
+        token = raw.headers["x-handrail-session-token"]
+        completion = raw.parse()
+        facts = completion.model_extra["handrail"]
+        assert token not in raw.text
+        person = Talker(desk, USER, {"sessionId": raw.headers["x-handrail-session"], "token": token})
+        (request,) = (await person.show())["confirmations"]
+        assert facts["confirmations"] == [request["id"]]
+        assert request["token"] not in raw.text
+        assert (await person.decide(request)).json()["ok"] is True
+        assert desk.tools.started() == [{"q": "10"}]
+
+
+async def test_the_clients_history_is_the_conversation_of_a_new_session(tmp_path):
+    async with at_server(tmp_path) as desk, client_of(desk) as client:
+        messages = [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": [{"type": "text", "text": "my name is Ana"}]},
+            {"role": "assistant", "content": "Hello Ana."},
+            {"role": "user", "content": "who am I?"},
+        ]
+        await client.chat.completions.create(model="x", messages=messages)
+        told = [getattr(message, "text", "") for message in desk.model.asked[-1].messages]
+        assert told == ["Be brief.", "my name is Ana", "Hello Ana.", "who am I?"]
+        assert "Be brief." not in desk.model.asked[-1].system
+
+
+async def test_a_session_by_header_goes_on_and_counts_turns(tmp_path):
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        named = {"X-Handrail-Session": ana.id, "X-Session-Token": ana.token}
+        async with client_of(desk, **named) as client:
+            first = await client.chat.completions.create(model="x", messages=said('call look {"q": "a"}'))
+            second = await client.chat.completions.create(model="x", messages=said("and?"))
+        assert [one.model_extra["handrail"]["turn"] for one in (first, second)] == [1, 2]
+        assert len((await ana.show())["messages"]) == 4
+        async with client_of(desk, OTHER, **named) as foreign:
+            with pytest.raises(openai.NotFoundError):
+                await foreign.chat.completions.create(model="x", messages=said("hi"))
+
+
+async def test_a_request_sent_again_with_its_key_is_one_turn(tmp_path):
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        named = {"X-Handrail-Session": ana.id, "X-Session-Token": ana.token, "Idempotency-Key": "req-1"}
+        async with client_of(desk, **named) as client:
+            answers = [
+                (await client.chat.completions.create(model="x", messages=said('call note {"q": "a"}')))
+                for _ in range(2)
+            ]
+            stream = await client.chat.completions.create(model="x", messages=said('call note {"q": "a"}'), stream=True)
+            text = "".join([c.choices[0].delta.content or "" async for c in stream if c.choices])
+        assert {answer.choices[0].message.content for answer in answers} == {text}
+        assert desk.tools.started() == [{"q": "a"}]
+
+
+async def test_a_client_that_goes_away_cancels_the_turn(tmp_path):
+    async with at_server(tmp_path) as desk:
+        async with client_of(desk) as client:
+            stream = await client.chat.completions.create(model="x", messages=said("slow 2000 x"), stream=True)
+            await anext(aiter(stream))
+            await stream.close()
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(
+                    client.chat.completions.create(model="x", messages=said("slow 2000 y")), timeout=0.3
+                )
+        async with asyncio.timeout(10):
+            while desk.model.cancelled < 2:
+                await asyncio.sleep(0.02)
+
+
+async def test_mistakes_are_the_clients_own_errors(tmp_path):
+    async with at_server(tmp_path) as desk:
+        async with client_of(desk, "hr_wrong") as client:
+            with pytest.raises(openai.AuthenticationError):
+                await client.chat.completions.create(model="x", messages=said("hi"))
+        async with client_of(desk) as client:
+            for wrong in (
+                {"messages": []},
+                {"messages": [{"role": "assistant", "content": "x"}]},
+                {"messages": [{"role": "user", "content": " "}]},
+                {"messages": [{"role": "wizard", "content": "x"}, *said("x")]},
+                {"messages": said("x"), "n": 2},
+                {"messages": said("x"), "tools": [{"type": "function", "function": {"name": "f"}}]},
+                {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+                {"messages": said("x" * 40_000)},
+            ):
+                with pytest.raises(openai.BadRequestError):
+                    await client.chat.completions.create(model="x", **wrong)
+        assert len(desk.talks) == 0
+
+
+async def test_the_models_are_listed(tmp_path):
+    async with at_server(tmp_path) as desk, client_of(desk) as client:
+        assert [model.id async for model in await client.models.list()] == ["handrail", "play"]

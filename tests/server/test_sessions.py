@@ -1,0 +1,236 @@
+"""Sessions over HTTP: what a client says and hears, what it finds after a reload, and what a message sent twice does."""
+
+import asyncio
+
+from tests.server.kit import OPERATOR, OTHER, USER, at_desk, at_server, text_of
+
+
+async def test_a_message_is_answered_as_a_stream(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        ana = await desk.open()
+        events = await ana.say("good morning")
+        assert events[0].type == "turn"
+        assert events[-1].type == "done"
+        assert text_of(events).strip() == "You said: good morning"
+        assert events[-1].data["text"].strip() == "You said: good morning"
+        assert all(event.data["turn"] == 1 for event in events)
+        numbers = [event.id for event in events]
+        assert numbers == sorted(numbers)
+
+
+async def test_a_session_says_its_tools_and_registry(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        ana = await desk.open()
+        assert {"look", "pay"} <= set(ana.opened["tools"])
+        assert ana.opened["registryVersion"] == desk.runtime.registry.version
+        assert ana.opened["mode"] == "text"
+        assert ana.opened["user"] == "ana"
+
+
+async def test_a_reloaded_page_finds_messages_cards_and_budget(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        ana = await desk.open()
+        await ana.say('call look {"q": "tea"}')
+        page = await ana.show()
+        user, assistant = page["messages"]
+        assert user["text"] == 'call look {"q": "tea"}'
+        assert assistant["text"].strip() == "look: ok"
+        (card,) = assistant["toolCards"]
+        assert card["toolId"] == "look"
+        assert card["type"] == "tool_finished"
+        assert card["args"] == {"q": "tea"}
+        assert page["budget"]["retrieval"] == {"used": 1, "limit": 5}
+        assert page["turn"] == 1
+        assert page["active"] is True
+        assert page["answering"] is None
+
+
+async def test_a_message_sent_again_keeps_its_turn_and_runs_nothing_twice(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        ana = await desk.open()
+        first = await ana.say('call note {"q": "once"}', "m1")
+        again = await ana.say('call note {"q": "once"}', "m1")
+        assert text_of(again) == text_of(first)
+        assert [event.data["toolId"] for event in again if event.type == "tool_finished"] == ["note"]
+        assert again[-1].data["replayed"] is True
+        assert again[-1].data["turn"] == 1
+        answer = await ana.post('call note {"q": "once"}', "m1")
+        assert answer.status_code == 202
+        assert answer.json()["turn"] == 1
+        assert desk.tools.started() == [{"q": "once"}]
+        assert len((await ana.show())["messages"]) == 2
+
+
+async def test_a_message_id_stands_for_one_text(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        ana = await desk.open()
+        await ana.say("one", "m1")
+        assert (await ana.post("two", "m1")).status_code == 409
+
+
+async def test_one_message_at_a_time_and_the_running_one_may_be_sent_again(tmp_path):
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        first = await ana.post("slow 40 done", "m1")
+        assert first.status_code == 202
+        assert (await ana.post("other", "m2")).status_code == 409
+        again = await ana.post("slow 40 done", "m1")
+        assert again.json() == first.json()
+        events = await ana.say("slow 40 done", "m1")
+        assert text_of(events).strip().endswith("done")
+
+
+async def test_a_turn_can_be_cancelled_and_the_session_goes_on(tmp_path):
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        async with ana.listening() as stream:
+            await ana.post("slow 500 never")
+            await stream.until("text")
+            answer = await desk.client.post(f"/api/sessions/{ana.id}/cancel", headers=ana.headers)
+            assert answer.json() == {"cancelled": True}
+            done = (await stream.until("done"))[-1]
+            assert done.data["state"] == "cancelled"
+        assert desk.model.cancelled == 1
+        again = await desk.client.post(f"/api/sessions/{ana.id}/cancel", headers=ana.headers)
+        assert again.json() == {"cancelled": False}
+        assert text_of(await ana.say("and now?")).strip() == "You said: and now?"
+        assert [one["state"] for one in (await ana.show())["messages"]] == ["cancelled", "cancelled", "done", "done"]
+
+
+async def test_a_cancelled_turn_lets_a_writing_call_finish_and_stops_a_reading_one(tmp_path):
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        async with ana.listening() as stream:
+            await ana.post('call post {"q": "0.3"}')
+            await stream.until("tool_started")
+            await asyncio.sleep(0.05)
+            await desk.client.post(f"/api/sessions/{ana.id}/cancel", headers=ana.headers)
+            await stream.until("done")
+            await ana.post('call nap {"q": "15"}')
+            await stream.until("tool_started")
+            await desk.client.post(f"/api/sessions/{ana.id}/cancel", headers=ana.headers)
+            await stream.until("done")
+        await asyncio.sleep(0.4)
+        assert [next(iter(mark)) for mark in desk.tools.started() if "begun" in mark or "ended" in mark] == [
+            "begun",
+            "ended",
+        ]
+
+
+async def test_an_error_of_the_model_is_told_and_the_message_may_be_sent_again(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        ana = await desk.open()
+        events = await ana.say("break", "m1")
+        assert "error" in [event.type for event in events]
+        assert events[-1].data["state"] == "failed"
+        again = await ana.say("break", "m1")
+        assert again[0].data["turn"] == events[0].data["turn"]
+
+
+async def test_an_ended_session_is_gone_with_what_was_said(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        ana = await desk.open()
+        await ana.say("hello")
+        answer = await desk.client.delete(f"/api/sessions/{ana.id}", headers=ana.headers)
+        assert answer.json() == {"sessionId": ana.id, "active": False}
+        after = await desk.client.get(f"/api/sessions/{ana.id}", headers=ana.headers)
+        assert after.status_code == 410
+        assert await desk.talks.conversations.load(ana.id) is None
+
+
+async def test_a_users_key_speaks_for_its_user_alone_and_an_operators_for_anyone(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        refused = await desk.post("/api/sessions", {"user": "bob"}, USER)
+        assert refused.status_code == 403
+        opened = await desk.post("/api/sessions", {"user": "bob"}, OPERATOR)
+        assert opened.json()["user"] == "bob"
+        assert (await desk.post("/api/sessions", {}, OPERATOR)).json()["user"] == "local"
+        assert (await desk.post("/api/sessions", {}, OTHER)).json()["user"] == "bob"
+
+
+async def test_wrong_wishes_are_told_in_a_sentence(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        for body in (
+            {"mode": "smell"},
+            {"timeZone": "Mars/Olympus"},
+            {"timeZone": "../../etc/passwd"},
+            {"user": 3},
+            {"user": "a\nb"},
+            {"unknown": 1},
+            [],
+            "x",
+            {"user": "x" * 1000},
+        ):
+            answer = await desk.post("/api/sessions", body)
+            assert answer.status_code == 400, body
+            assert answer.json()["error"]["message"].endswith((".", "-"))
+        assert len(desk.talks) == 0
+
+
+async def test_a_session_that_was_idle_comes_back_from_the_store(tmp_path):
+    async with at_desk(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as desk:
+        ana = await desk.open()
+        await ana.say('call look {"q": "tea"}')
+        last = (await ana.show())["lastEventId"]
+        talk = desk.talks._talks[ana.id]
+        talk.last_used -= 10_000
+        await desk.talks._make_room(1_800)
+        assert len(desk.talks) == 0
+        assert ana.id not in desk.runtime.sessions
+        page = await ana.show()
+        assert [one["role"] for one in page["messages"]] == ["user", "assistant"]
+        assert page["lastEventId"] > last
+        assert text_of(await ana.say("still there?")).strip() == "You said: still there?"
+        assert desk.model.asked[-1].messages[0].text == 'call look {"q": "tea"}'
+
+
+async def test_too_many_sessions_are_refused_until_there_is_room(tmp_path):
+    from handrail.server.options import Options
+
+    async with at_desk(tmp_path, options=Options(max_sessions=2)) as desk:
+        first = await desk.open()
+        await desk.open()
+        assert (await desk.post("/api/sessions", {}, USER)).status_code == 503
+        desk.talks._talks[first.id].last_used -= 120
+        assert (await desk.post("/api/sessions", {}, USER)).status_code == 201
+        assert (await first.show())["active"] is True
+
+
+async def test_a_turn_cancelled_before_its_first_step_leaves_the_session_free(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        ana = await desk.open()
+        talk = desk.talks._talks[ana.id]
+        saying = asyncio.create_task(desk.talks.say(talk, "m1", "hello"))
+        while talk.current is None or talk.current.task is None:
+            await asyncio.sleep(0)
+        talk.current.cancelled = True
+        talk.current.task.cancel()
+        await asyncio.wait_for(saying, 5)
+        assert talk.current is None
+        assert text_of(await ana.say("again", "m2")).strip() == "You said: again"
+
+
+async def test_cancelling_twice_is_cancelling_once(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        ana = await desk.open()
+        talk = desk.talks._talks[ana.id]
+        await desk.talks.say(talk, "m1", "slow 500 x")
+        outcomes = await asyncio.gather(*(desk.talks.cancel(talk) for _ in range(3)))
+        assert outcomes == [True, True, True]
+        assert talk.current is None
+        assert talk.turns["m1"].state == "cancelled"
+
+
+async def test_a_user_that_cannot_be_one_is_refused_in_a_sentence(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        answer = await desk.client.delete("/api/users/" + "x" * 300, headers={"Authorization": f"Bearer {OPERATOR}"})
+        assert answer.status_code == 400
+
+
+async def test_looking_at_the_head_of_a_stream_opens_none(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        ana = await desk.open()
+        answer = await desk.client.head(f"/api/sessions/{ana.id}/events", headers=ana.headers)
+        assert answer.status_code == 200
+        assert not desk.made.app.state.parts.streams
+        assert desk.talks._talks[ana.id].log.readers == 0
