@@ -4,17 +4,17 @@
 PYTHON ?=
 LOCK_FLAGS ?=
 PYTEST_FLAGS ?=
+SERVE_FLAGS ?=
 
 PY := .venv/bin/python
 CHECKED := $(wildcard src tests scripts benchmarks examples)
 # mypy stops at a folder without Python files.
 TYPED := src scripts $(if $(wildcard benchmarks/*.py),benchmarks)
 TYPED_TOOLS := build/typed_tools
-ARTIFACT := build/run/tool_registry.json
 LINT_IMPORTS := from importlinter.cli import lint_imports_command as lint; lint(prog_name="lint-imports")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long pytest lint format types imports sizes bench lock docs clean
+.PHONY: help setup models browser run test test-long pytest lint format types imports sizes bench lock docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -22,17 +22,30 @@ help: ## Show this list
 setup: ## Make or refresh .venv (PYTHON=... chooses the interpreter)
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh
 
-run: setup ## Build the reference tools and call one of them
-	@mkdir -p build/run
-	@$(PY) -m handrail build src/handrail/tools -o $(ARTIFACT)
-	@$(PY) -m handrail call format_datetime --args '{"value": "2026-03-29T09:30:00Z", "time_zone": "Europe/Zagreb"}' --registry $(ARTIFACT)
+# Fetched once, then only checked. Without it the tests that need it are skipped, loudly; on CI that is a failure.
+models: setup ## Bring the embedding model that the tests run to build/models
+	@mkdir -p build
+	@$(PY) -m handrail models install minilm --directory build/models > build/models.txt 2>&1 || { \
+		cat build/models.txt >&2; \
+		echo "models: MiniLM could not be had, so the tests that run it are skipped." >&2; \
+		[ "$$CI" != true ]; \
+	}
+
+# Without it the console's tests are skipped, loudly; on CI that is a failure. Screenshots go to build/screenshots.
+browser: ## Bring the browser that the console's tests drive
+	@sh scripts/browser.sh
+
+# A key of its own for every start: the one of the last start was shown once, and only its hash is kept.
+run: setup ## Serve the reference tools on this machine; prints the console's address
+	@mkdir -p build/run && rm -f build/run/server-keys.json
+	@cd build/run && ../../$(PY) -m handrail serve $(SERVE_FLAGS)
 
 test: lint pytest ## Check everything: lint, types, import directions, sizes, tests
 
-pytest: setup ## Run the tests alone (PYTEST_FLAGS=... is passed on)
+pytest: setup models browser ## Run the tests alone (PYTEST_FLAGS=... is passed on)
 	@$(PY) -m pytest -n 2 --dist worksteal $(PYTEST_FLAGS)
 
-test-long: lint ## Run every test, the long ones too, with many more examples
+test-long: lint models browser ## Run every test, the long ones too, with many more examples
 	@HANDRAIL_TEST_PROFILE=long $(PY) -m pytest -n 2 --dist worksteal -m "" $(PYTEST_FLAGS)
 
 lint: setup ## Check format, style, types, import directions and sizes

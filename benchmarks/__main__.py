@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.report import Result, save, show
 
-ALL = ("starting", "loading", "calling", "writing", "sessions")
+ALL = ("starting", "loading", "calling", "writing", "sessions", "knowledge", "picking", "serving")
 
 
 def main(names: list[str]) -> int:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from handrail.contract.envelope import ToolResponse
     from handrail.contract.errors import ErrorType, HandrailError, ToolError
     from handrail.contract.intents import Intent, IntentType
+    from handrail.picking import pick_tools
     from handrail.registry import Registry, Snapshot
     from handrail.runtime.context import Context
     from handrail.runtime.hydrate import HydrationResult, hydrate
@@ -44,6 +45,7 @@ _HOMES = {
     "ToolError": "handrail.contract.errors",
     "ToolResponse": "handrail.contract.envelope",
     "hydrate": "handrail.runtime.hydrate",
+    "pick_tools": "handrail.picking",
     "tool": "handrail.authoring.decorator",
 }
 
@@ -66,6 +68,7 @@ __all__ = [
     "ToolError",
     "ToolResponse",
     "hydrate",
+    "pick_tools",
     "tool",
 ]
 

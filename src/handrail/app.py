@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import os
 import os.path
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from handrail.agents import AgentPolicy, Prompts, TextAgent
+from handrail.agents.guides import Guides
 from handrail.authoring.modules import look_in
 from handrail.build.compiler import BuildPlan
+from handrail.contract.definition import Mode
+from handrail.contract.errors import ConfigError
+from handrail.contract.model import Model
 from handrail.contract.ports import AuditPort, Clock, MetricsPort
 from handrail.contract.store import Store
 from handrail.observe.audit import AuditLog
 from handrail.observe.metrics import Metrics
 from handrail.observe.redaction import compile_redactor
+from handrail.picking import pick_tools
 from handrail.registry import Registry
+from handrail.runtime.capabilities import PerCall, built_in
 from handrail.runtime.core import RuntimeCore
 from handrail.runtime.policy import Policy
+from handrail.runtime.session import Session
 from handrail.settings import Settings
 from handrail.stores import open_store
 
@@ -40,7 +51,10 @@ class Runtime(RuntimeCore):
     """Sessions, and the governed pipeline that their calls pass.
 
     `store` is a URL (`memory:`, `sqlite:///handrail.db`) or a store; `audit` a directory or a log, None keeps the newest
-    events in memory. `capabilities` are the services that handlers reach through their context.
+    events in memory. `capabilities` are the services that handlers reach through their context, beside those that every
+    runtime has (`handrail.runtime.capabilities`); one of the same name takes its place. `secrets` are given to tools that ask
+    for that capability; `attributes` are the host's word about every session, for the tools' conditions; `owned` are closed
+    with the runtime.
     """
 
     def __init__(
@@ -55,7 +69,12 @@ class Runtime(RuntimeCore):
         clock: Clock | None = None,
         crash: Callable[[str], None] | None = None,
         capability_checks: bool = True,
+        secrets: Mapping[str, str] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        owned: Iterable[Any] = (),
     ) -> None:
+        self._attributes = dict(attributes or {})
+        self._owned = list(owned)
         rules = policy if isinstance(policy, Policy) else Policy.from_dict(policy or {})
         log: AuditPort
         if audit is None or isinstance(audit, (str, Path)):
@@ -69,11 +88,34 @@ class Runtime(RuntimeCore):
             metrics=metrics or Metrics(),
             clock=clock or SystemClock(),
             redactors=compile_redactor,
-            capabilities=capabilities,
+            capabilities={**built_in(secrets), "guides": PerCall(Guides), **(capabilities or {})},
             policy=rules,
             crash=crash,
             capability_checks=capability_checks,
         )
+
+    async def open_session(
+        self,
+        *,
+        mode: Mode = "text",
+        user: str | None = None,
+        tenant: str = "",
+        attributes: Mapping[str, Any] | None = None,
+        policy: Policy | Mapping[str, Any] | None = None,
+    ) -> Session:
+        """A new session, pinned to the registry as it is now. What the host says of every session wins over `attributes`."""
+        known = {**(attributes or {}), **self._attributes}
+        return await super().open_session(mode=mode, user=user, tenant=tenant, attributes=known, policy=policy)
+
+    async def close(self) -> None:
+        """Let running writes finish, write what is pending, and close the store and the services that were opened for this."""
+        try:
+            await super().close()
+        finally:
+            while self._owned:
+                closed = self._owned.pop().close()
+                if inspect.isawaitable(closed):
+                    await closed
 
 
 def build_plan(settings: Settings, directory: str | None = None, output: str | None = None) -> BuildPlan:
@@ -93,6 +135,7 @@ def build_plan(settings: Settings, directory: str | None = None, output: str | N
         tools=tools,
         artifact=artifact,
         modules=settings.tools_modules,
+        reference=settings.tools_reference,
         project=settings.project,
         tools_optional=directory is None and settings.tools_directory == "tools",
         voice_turn_ms=settings.policy.voice.turn_ms or 1500,
@@ -109,15 +152,164 @@ def open_registry(settings: Settings, artifact: str | None = None) -> Registry:
     return registry
 
 
-def open_runtime(settings: Settings, registry: Registry, *, capability_checks: bool = True) -> Runtime:
-    """The runtime of a project, on its store and audit log. Commands that run no tool need no capabilities."""
+def open_runtime(
+    settings: Settings, registry: Registry, *, capability_checks: bool = True, services: bool | None = None
+) -> Runtime:
+    """The runtime of a project, on its store and audit log. Commands that run no tool need no capabilities; `services`
+    gives those that there are to a command that may run one tool's `reconcile`."""
+    needed = {name for entry in registry.entries() for name in entry.get("capabilities", ())}
+    wanted = capability_checks if services is None else services
+    capabilities = open_capabilities(settings, needed) if wanted else {}
     return Runtime(
         registry,
         store=store_url(settings),
+        capabilities=capabilities,
         policy=settings.policy,
         audit=settings.project / settings.audit_directory,
         capability_checks=capability_checks,
+        secrets=settings.secrets,
+        attributes={"paid_images": True} if settings.images_paid else {},
+        owned=[service for service in capabilities.values() if hasattr(service, "close")],
     )
+
+
+def open_capabilities(settings: Settings, needed: Iterable[str]) -> dict[str, Any]:
+    """The embedded services among those that tools need. The others are the runtime's own, or missing, which it says."""
+    return {name: _OPENERS[name](settings) for name in sorted(needed) if name in _OPENERS}
+
+
+def _open_images(settings: Settings) -> Any:
+    from handrail.services.images import open_images  # noqa: PLC0415  # a drawing library that few projects need
+
+    font = str(settings.project / settings.images_font) if settings.images_font else ""
+    return open_images(settings.project / settings.images_directory, font=font)
+
+
+def open_calendar(settings: Settings) -> Any:
+    """The project's calendar; its file is opened at the first request."""
+    from handrail.services.calendar.embedded import EmbeddedCalendar  # noqa: PLC0415  # parsers that few projects need
+    from handrail.services.meetings import JitsiMeetings  # noqa: PLC0415
+
+    return EmbeddedCalendar(
+        settings.project / settings.calendar_path,
+        names=settings.calendar_names,
+        time_zone=settings.calendar_time_zone,
+        meetings=JitsiMeetings(settings.calendar_meeting_url),
+    )
+
+
+def open_kb(settings: Settings, *, embeddings: str | None = None) -> Any:
+    """The project's knowledge base; its file is opened at the first request, and a model loaded only then."""
+    from handrail.services.embeddings import open_embedder  # noqa: PLC0415  # what few commands need
+    from handrail.services.embeddings.catalog import models_folder  # noqa: PLC0415
+    from handrail.services.kb.access import access_by  # noqa: PLC0415
+    from handrail.services.kb.service import KnowledgeBase  # noqa: PLC0415
+
+    models = models_folder(settings.models_directory, settings.project, os.environ)
+    kind = embeddings or settings.kb_embeddings
+    return KnowledgeBase(
+        settings.project / settings.kb_path,
+        embedder=None
+        if kind == "none"
+        else lambda: open_embedder(
+            kind, models=models, ollama_url=settings.kb_ollama_url, ollama_model=settings.kb_ollama_model
+        ),
+        access=access_by(settings.kb_namespaces, settings.kb_user_namespaces),
+        with_starter=settings.kb_starter,
+    )
+
+
+# Each imports its service only when it is opened: most projects need few of them.
+_OPENERS: Mapping[str, Callable[[Settings], Any]] = {
+    "calendar": open_calendar,
+    "images": _open_images,
+    "kb": open_kb,
+}
+
+
+def open_model(settings: Settings) -> Model:
+    """The model that the settings name; `ConfigError` if there is none of that name, or something is missing for it."""
+    if settings.agent_model == "offline":
+        from handrail.agents.offline import OfflineModel  # noqa: PLC0415  # only those who talk need it
+
+        return OfflineModel()
+    from handrail import clients  # noqa: PLC0415  # brings an SDK with it
+
+    seconds = float(settings.agent_model_seconds)
+    limits = clients.ClientLimits(
+        connect_seconds=min(10.0, seconds), idle_seconds=seconds, total_seconds=max(300.0, seconds)
+    )
+    return clients.open_model(
+        settings.agent_model, environment=os.environ, base_url=settings.agent_base_url, limits=limits
+    )
+
+
+def model_provider(settings: Settings) -> str:
+    """Whose schema format the model's tools have. The model is not opened: no key is needed to ask."""
+    if settings.agent_model == "offline":
+        return open_model(settings).provider
+    from handrail import clients  # noqa: PLC0415  # only those who talk need it
+
+    return clients.provider_of(settings.agent_model)
+
+
+def model_missing(settings: Settings) -> str | None:
+    """What has to be installed or set before the model can be asked, in a sentence; None if nothing."""
+    if settings.agent_model == "offline":
+        return None
+    from handrail import clients  # noqa: PLC0415  # only those who talk need it
+
+    return clients.whats_missing(settings.agent_model, environment=os.environ, base_url=settings.agent_base_url)
+
+
+def open_prompts(settings: Settings) -> Prompts:
+    """Handrail's prompts, with the project's own in their place."""
+    directory = settings.project / settings.prompts_directory if settings.prompts_directory else None
+    return Prompts.load(directory, guide_tokens=settings.agent_guide_tokens)
+
+
+def open_agent(
+    settings: Settings, runtime: RuntimeCore, model: Model | None = None, *, listen: bool = True
+) -> TextAgent:
+    """The text agent of a project; `listen` as in `TextAgent`."""
+    policy = AgentPolicy(
+        rounds=settings.agent_rounds,
+        most_tools=settings.agent_most_tools,
+        picked_tools=settings.agent_picked_tools,
+        guide_tokens=settings.agent_guide_tokens,
+        history_tokens=settings.agent_history_tokens,
+        time_zone=time_zone_of(settings, os.environ),
+    )
+    return TextAgent(
+        runtime,
+        model or open_model(settings),
+        prompts=open_prompts(settings),
+        policy=policy,
+        picker=pick_tools,
+        listen=listen,
+    )
+
+
+def time_zone_of(settings: Settings, environment: Mapping[str, str]) -> str:
+    """The zone that the settings name, or this machine's; `ConfigError` if the settings name none that is known."""
+    if settings.agent_time_zone:
+        if not _is_zone(settings.agent_time_zone):
+            raise ConfigError(
+                f'"time_zone" in [agent] is "{settings.agent_time_zone}"; name one such as "Europe/Zagreb" or "UTC".'
+            )
+        return settings.agent_time_zone
+    local = Path("/etc/localtime")
+    linked = str(local.resolve()).partition("zoneinfo/")[2] if local.is_symlink() else ""
+    candidates = (environment.get("TZ", "").lstrip(":"), linked)
+    return next((name for name in candidates if name and _is_zone(name)), "UTC")
+
+
+def _is_zone(name: str) -> bool:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
 
 
 def store_url(settings: Settings) -> str:

@@ -51,6 +51,10 @@ class Settings:
     """The file of the knowledge base."""
     kb_embeddings: str = "auto"
     """What finds by meaning: MiniLM where it is installed (`auto`), nothing, MiniLM or nothing else, or Ollama."""
+    kb_ollama_url: str = "http://127.0.0.1:11434"
+    """Where the Ollama server is, for embeddings from there."""
+    kb_ollama_model: str = "all-minilm"
+    """The model that it embeds with; it is pulled there by the operator."""
     kb_namespaces: tuple[str, ...] = ("studio", "public")
     """What everybody may read."""
     kb_user_namespaces: tuple[str, ...] = ("studio", "public", "personal")
@@ -59,6 +63,53 @@ class Settings:
     """Whether a new knowledge base begins with Handrail's own pages."""
     models_directory: str = ""
     """Where installed models live; empty means `handrail/models` in the user's cache folder."""
+    server_host: str = "127.0.0.1"
+    server_port: int = 8484
+    server_keys_file: str = "server-keys.json"
+    """The hashes of the keys that clients may use."""
+    server_conversations: str = "conversations.db"
+    """What was said in sessions of the server."""
+    server_origins: tuple[str, ...] = ()
+    """Pages of other origins that may use the API."""
+    server_hosts: tuple[str, ...] = ()
+    """Names under which clients reach the server, beside those of the loopback."""
+    server_max_body_bytes: int = 262_144
+    server_max_header_bytes: int = 16_384
+    server_requests_per_minute: int = 1_200
+    """For each key."""
+    server_max_connections: int = 2_000
+    server_max_streams: int = 200
+    """Event streams of one key."""
+    server_max_sessions: int = 10_000
+    """Sessions that are held in memory."""
+    server_stream_seconds: int = 3_600
+    server_heartbeat_seconds: int = 15
+    server_slow_seconds: int = 20
+    """How long a request may take to arrive, and a client to take what was sent."""
+    server_idle_seconds: int = 1_800
+    server_shutdown_seconds: int = 20
+    server_keep_days: int = 90
+    """Conversations that nobody went on with for so long are deleted."""
+    server_max_conversations: int = 100_000
+    agent_model: str = "offline"
+    """Which model answers: `offline` needs no network and no key; otherwise provider and model, as `anthropic:…`."""
+    agent_base_url: str = ""
+    """Where the model's provider is reached; empty means where its SDK says."""
+    agent_model_seconds: int = 60
+    """So long a model may say nothing."""
+    agent_rounds: int = 6
+    """How often the model is asked in one turn at most."""
+    agent_time_zone: str = ""
+    """The zone of conversations that name none; empty means that of this machine."""
+    agent_most_tools: int = 40
+    """Above so many tools, those that fit a request are picked for it."""
+    agent_picked_tools: int = 12
+    agent_guide_tokens: int = 4_000
+    """Guides stand in the prompt of a text session if all of them fit into so many tokens."""
+    agent_history_tokens: int = 24_000
+    """Older turns are left out of what a model is sent beyond this."""
+    prompts_directory: str = ""
+    """A folder with prompts of the project's own; a file that is not there is Handrail's."""
     policy: Policy = field(default_factory=Policy)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """`HANDRAIL_SECRET_<NAME>`, by name in lower case. Only from the environment: a file of settings is committed."""

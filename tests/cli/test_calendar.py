@@ -163,11 +163,27 @@ def test_a_calendar_goes_out_and_comes_in_again(process, project, file):
     assert process("calendar", "import", file, cwd=project).code == 0
     out = process("calendar", "export", cwd=project)
     assert out.out.startswith("BEGIN:VCALENDAR\nVERSION:2.0\n")
-    assert process("calendar", "export", "-o", "out.ics", cwd=project).code == 0
+    said = process("calendar", "export", "-o", "out.ics", cwd=project)
+    size = len((project / "out.ics").read_bytes())
+    assert (said.code, said.out) == (0, f'The calendar primary was written to "out.ics" ({size} bytes).\n')
     assert (project / "out.ics").read_bytes().startswith(b"BEGIN:VCALENDAR\r\n")
     again = process("calendar", "import", "-", cwd=project, stdin=out.out.encode())
     assert again.out == "0 events added, 0 updated, 2 unchanged.\n"
     assert not list(project.glob(".*.part"))
+
+
+EVIL = "\x9b2J\u202e"
+
+
+def test_nothing_that_a_file_says_is_obeyed_by_a_terminal(handrail, project):
+    event = EVENT.format(uid="a", title=f"Red{EVIL}").replace("DURATION", f"X-EVIL:x{EVIL}\nDURATION")
+    bad = BAD.replace("DTSTART:", f"DTSTART;TZID=Zone{EVIL}:")
+    imported = handrail("calendar", "import", write(project / "evil.ics", event, bad))
+    shown = [imported, handrail("calendar", "show", "a"), handrail("calendar", "events", *RANGE)]
+    for said in shown:
+        assert not {"\x9b", "\u202e"} & set(said.out + said.err)
+    assert "Zone\\u{9b}2J\\u{202e}" in imported.err
+    assert "X-EVIL:x\\u{9b}2J\\u{202e}" in shown[1].out
 
 
 def test_a_damaged_calendar_is_one_sentence(process, project):

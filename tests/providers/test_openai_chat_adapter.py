@@ -9,8 +9,9 @@ import pytest
 
 from handrail.contract.definition import ToolDefinition
 from handrail.providers import adapt
-from handrail.providers.openai_chat.limits import MAX_ENUM_VALUES, MAX_LEVELS
-from handrail.providers.openai_chat.strict import FORMATS, strip_nulls, to_strict
+from handrail.providers.nulls import strip_nulls
+from handrail.providers.openai import FORMATS, to_strict
+from handrail.providers.openai_limits import MAX_ENUM_VALUES, MAX_LEVELS
 
 EXAMPLES = Path(__file__).parents[2].parent / "shared" / "reference" / "wire-examples"
 TEXT = {"type": "string"}

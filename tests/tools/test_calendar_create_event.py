@@ -302,7 +302,7 @@ async def test_it_is_for_text_only(desk):
         assert (await voice.call(NAME, ARGS)).error.type is ErrorType.MODE_RESTRICTED
 
 
-@pytest.mark.parametrize("part", ["read", "write"])
+@pytest.mark.parametrize("part", ["prepare", "write"])
 async def test_a_calendar_that_fails_is_told_and_leaves_nothing(desk, monkeypatch, part):
     async def fail(*args, **options):
         raise ToolError(ErrorType.TRANSIENT, "The calendar is away.", retryable=True)
@@ -346,3 +346,13 @@ async def test_an_example_gives_what_the_guide_shows(desk, arguments, shown):
     for name in made_here:
         assert (data[name] is None) == (expected[name] is None)
         assert data[name] is None or len(data[name]) == len(expected[name])
+
+
+@pytest.mark.parametrize("mark", ["\n", "\x1b[2J", "\x9b", "\u2028"], ids=["line", "escape", "c1", "separator"])
+async def test_a_title_with_control_characters_is_refused(desk, mark):
+    async with desk() as at:
+        request = await at.held({**ARGS, "title": f"Design{mark}review"})
+        assert "It cannot be created like this: The title has control characters" in request["preview"]
+        response = await at.runtime.approve(request["id"], token=request["token"])
+        assert (response.error.type, response.error.details[0]["pointer"]) == (ErrorType.VALIDATION, "/title")
+        assert await at.count() == 0

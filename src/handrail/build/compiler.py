@@ -6,7 +6,7 @@ collect → lint → (no problems) → entries and provider schemas → hashes �
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -18,10 +18,11 @@ from handrail.authoring.directory import read_folder, tool_folders
 from handrail.authoring.modules import BrokenModule, read_modules
 from handrail.authoring.reference import read_reference
 from handrail.authoring.source import ToolSource
-from handrail.build.findings import Catalogue, Finding
+from handrail.build.findings import Catalogue, Finding, LostKeyword
 from handrail.build.guide import summary_of
 from handrail.build.rules import all_rules
-from handrail.providers import adapt, provider_names
+from handrail.providers import Adapted, provider_names
+from handrail.providers.request_limits import exceeded
 from handrail.registry.artifact import FORMAT, render
 from handrail.schema.canonical import canonical
 
@@ -61,6 +62,10 @@ class BuildResult:
     version: str = ""
     entries: tuple[dict[str, Any], ...] = ()
     providers: bytes = b""
+    losses: tuple[LostKeyword, ...] = ()
+    """What the providers' formats cannot express as it is, sorted."""
+    limits: tuple[str, ...] = ()
+    """What keeps all the tools from being offered in one request, a sentence for each limit of a provider."""
 
     @property
     def errors(self) -> list[Finding]:
@@ -106,7 +111,7 @@ def build(plan: BuildPlan, progress: Progress | None = None) -> BuildResult:
             progress(done, len(sources))
     ordered = tuple(sorted(findings, key=lambda found: (found.severity, found.file, found.place, found.rule)))
     result = BuildResult(plan=plan, findings=ordered)
-    return result if result.errors else _compile(result, sources)
+    return result if result.errors else _compile(result, sources, catalogue)
 
 
 def _collect(plan: BuildPlan) -> tuple[list[ToolSource], list[Finding]]:
@@ -143,29 +148,43 @@ def _lint(source: ToolSource, catalogue: Catalogue) -> Iterable[Finding]:
         yield from rule.findings(source, catalogue)
 
 
-def _compile(result: BuildResult, sources: Iterable[ToolSource]) -> BuildResult:
+def _compile(result: BuildResult, sources: Iterable[ToolSource], catalogue: Catalogue) -> BuildResult:
     entries: list[dict[str, Any]] = []
+    losses: list[LostKeyword] = []
     schemas: dict[str, dict[str, Any]] = {name: {} for name in provider_names()}
     for source in sorted(sources, key=lambda source: source.name):
-        entry, adapted = _entry(source)
+        adapted = catalogue.adapted(source)
+        entry = _entry(source, adapted)
         entries.append(entry)
-        for provider, schema in adapted.items():
-            schemas[provider][entry["toolId"]] = schema
+        for provider, made in adapted.items():
+            schemas[provider][entry["toolId"]] = made.schema
+            losses += [LostKeyword.of(entry["toolId"], provider, loss) for loss in made.losses]
     hashes = {"format": FORMAT, "tools": {entry["toolId"]: entry["hash"] for entry in entries}}
     version = "1.0." + sha256(canonical(hashes)).hexdigest()[:8]
     lines = (orjson.dumps({"provider": name, "schemas": schemas[name]}) + b"\n" for name in sorted(schemas))
     return BuildResult(
-        plan=result.plan, findings=result.findings, version=version, entries=tuple(entries), providers=b"".join(lines)
+        plan=result.plan,
+        findings=result.findings,
+        version=version,
+        entries=tuple(entries),
+        providers=b"".join(lines),
+        losses=tuple(sorted(losses)),
+        limits=tuple(_limits(schemas)),
     )
 
 
-def _entry(source: ToolSource) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """One tool's entry, and its provider schemas. The hash covers everything that can change behaviour."""
+def _limits(schemas: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for provider, by_tool in sorted(schemas.items()):
+        for limit in exceeded(provider, list(by_tool.values())):
+            yield f"{provider} {limit}. Offer fewer of them at a time, by mode or with `pick_tools`."
+
+
+def _entry(source: ToolSource, adapted: Mapping[str, Adapted]) -> dict[str, Any]:
+    """One tool's entry. The hash covers everything that can change behaviour."""
     definition = source.definition
     if definition is None or source.guide is None:
         raise AssertionError(f'"{source.name}" lacks definition or guide, and no rule has said so')
     fields = definition.to_dict()
-    adapted = {provider: adapt(definition, provider).schema for provider in provider_names()}
     files = {name: sha256(data).hexdigest() for name, data in source.handler_files().items()}
     handler: dict[str, Any] = {"kind": source.kind, "files": files}
     if source.module_tool is not None:
@@ -174,7 +193,8 @@ def _entry(source: ToolSource) -> tuple[dict[str, Any], Mapping[str, Any]]:
         handler |= {"folder": source.folder, "path": f"{source.folder}/handler.py"}
         if source.origin != "project":
             handler["origin"] = source.origin
-    content = {"definition": fields, "guide": source.guide, "handler": handler, "providerSchemas": adapted}
+    schemas = {provider: made.schema for provider, made in adapted.items()}
+    content = {"definition": fields, "guide": source.guide, "handler": handler, "providerSchemas": schemas}
     digest = sha256(canonical(content)).hexdigest()
     entry = {name: value for name, value in fields.items() if name != "parameters"}
     entry |= {
@@ -184,7 +204,7 @@ def _entry(source: ToolSource) -> tuple[dict[str, Any], Mapping[str, Any]]:
         "handler": handler,
         "hash": digest,
     }
-    return entry, adapted
+    return entry
 
 
 def _relative(path: Path, start: Path) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 from handrail.authoring.source import ToolSource
+from handrail.providers import Adapted, Loss, adapt
 
 Severity = Literal["error", "warning"]
 
@@ -49,6 +50,32 @@ class Catalogue:
     by_id: dict[str, list[ToolSource]]
     voice_turn_ms: int = 1500
     providers: tuple[str, ...] = ()
+    _adapted: dict[int, Mapping[str, Adapted]] = field(default_factory=dict, repr=False, compare=False)
+
+    def adapted(self, source: ToolSource) -> Mapping[str, Adapted]:
+        """The tool in every provider's format, worked out once; its definition must be right."""
+        if id(source) not in self._adapted:
+            assert source.definition is not None
+            self._adapted[id(source)] = {name: adapt(source.definition, name) for name in self.providers}
+        return self._adapted[id(source)]
+
+
+class LostKeyword(NamedTuple):
+    """A keyword that a provider's format cannot express as it is, and what was done instead. In the order of sorting."""
+
+    tool: str
+    place: str
+    keyword: str
+    provider: str
+    done: str
+    minor: bool
+
+    @classmethod
+    def of(cls, tool: str, provider: str, loss: Loss) -> LostKeyword:
+        return cls(tool, f"/parameters{loss.pointer}", loss.keyword, provider, loss.done, loss.minor)
+
+    def to_dict(self) -> dict[str, Any]:
+        return self._asdict()
 
 
 Check = Callable[[ToolSource, Catalogue], Iterable[Spot]]

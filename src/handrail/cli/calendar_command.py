@@ -18,6 +18,7 @@ from handrail.app import open_calendar
 from handrail.cli.output import print_json, progress_for
 from handrail.cli.project import current_settings
 from handrail.contract.errors import UsageError
+from handrail.runtime.preview import escaped
 
 if TYPE_CHECKING:
     from handrail.services.calendar.embedded import EmbeddedCalendar
@@ -87,7 +88,7 @@ async def _import(calendar: EmbeddedCalendar, library: CalendarLibrary, options:
     else:
         for problem in problems[:_MOST_SHOWN]:
             uid = f' (UID "{problem.uid}")' if problem.uid else ""
-            sys.stderr.write(f"{problem.file}, line {problem.line}{uid}: {problem.message}\n")
+            sys.stderr.write(escaped(f"{problem.file}, line {problem.line}{uid}: {problem.message}") + "\n")
         if len(problems) > _MOST_SHOWN:
             sys.stderr.write(f"… and {len(problems) - _MOST_SHOWN} more; `--json` lists them all.\n")
         print(_sentence(report, len(problems)))
@@ -149,10 +150,15 @@ async def _export(calendar: EmbeddedCalendar, library: CalendarLibrary, options:
             raise UsageError(f'"{options.output}" cannot be written ({error.strerror}).') from None
         if options.json:
             print_json({"calendar": options.calendar, "file": options.output, "bytes": len(data)})
+        else:
+            print(f'The calendar {options.calendar} was written to "{options.output}" ({len(data)} bytes).')
     elif options.json:
         print_json({"calendar": options.calendar, "ical": data.decode()})
     else:
-        sys.stdout.write(data.decode().replace("\r\n", "\n"))
+        text = data.decode().replace("\r\n", "\n")
+        if sys.stdout.isatty():  # a file gets what was written; a terminal would obey it
+            text = "".join(escaped(line) + "\n" for line in text.removesuffix("\n").split("\n"))
+        sys.stdout.write(text)
     return 0
 
 
@@ -191,7 +197,8 @@ async def _events(calendar: EmbeddedCalendar, library: CalendarLibrary, options:
         print_json(rows)
         return 0
     for row in rows:
-        print(f"{row['start']}  {row['end']}  {row['status']:<9}  {row['title'] or '–'}  [{row['uid']}]")
+        title, uid = (escaped(str(row[name])) for name in ("title", "uid"))
+        print(f"{row['start']}  {row['end']}  {row['status']:<9}  {title or '–'}  [{uid}]")
     if not rows:
         print("Nothing happens in this range.")
     return 0
@@ -217,7 +224,7 @@ async def _show(calendar: EmbeddedCalendar, library: CalendarLibrary, options: N
     if options.json:
         print_json({"uid": options.uid, "calendar": options.calendar, "components": parts})
     else:
-        print("\n".join(line for lines in parts for line in lines))
+        print("\n".join(escaped(line) for lines in parts for line in lines))
     return 0
 
 

@@ -30,6 +30,7 @@ def configure(parser: ArgumentParser) -> None:
         "--mode", choices=("text", "voice"), default="text", help="the mode of the session (default: text)"
     )
     parser.add_argument("--user", help="the user on whose behalf the call is made")
+    parser.add_argument("--tenant", default="", help="the tenant whose session it is (default: none)")
     parser.add_argument("--yes", action="store_true", help="approve the call if it needs an approval")
     parser.add_argument("--registry", metavar="FILE", help="another artifact than the project's")
     parser.add_argument("--json", action="store_true", help="print the envelope as JSON (the default; for symmetry)")
@@ -38,6 +39,8 @@ def configure(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     if not (options.user or "").isprintable():  # bytes that are no text arrive as halves of surrogates
         raise UsageError(f"--user must be text; {options.user!r} is not.")
+    if not options.tenant.isprintable():
+        raise UsageError(f"--tenant must be text; {options.tenant!r} is not.")
     settings = current_settings()
     registry = open_registry(settings, options.registry)
     # As bytes, and no more than can be right: whether they are text is for the pipeline to say.
@@ -51,7 +54,7 @@ def run(options: Namespace) -> int:
 async def _call(runtime: Runtime, options: Namespace, args: str | bytes) -> ToolResponse:
     """One call is one turn of a session of its own."""
     async with runtime:
-        session = await runtime.open_session(mode=options.mode, user=options.user)
+        session = await runtime.open_session(mode=options.mode, user=options.user, tenant=options.tenant)
         await session.begin_turn()
         response = await session.call(options.name, args)
         held = response.error is not None and response.error.type is ErrorType.CONFIRMATION_REQUIRED

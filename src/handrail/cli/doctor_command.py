@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from handrail.app import build_plan, open_registry
+from handrail.app import build_plan, model_missing, open_registry
 from handrail.build.compiler import build
 from handrail.build.scaffold import SCHEMA_COPY, editor_schema
 from handrail.build.writer import is_current
@@ -61,6 +61,8 @@ def _checks() -> Iterator[Check]:
         return
     found = (settings.project / FILE).is_file()
     yield Check("settings", True, f"{FILE} is right" if found else f"no {FILE} here or above; defaults apply")
+    missing = model_missing(settings)
+    yield Check("model", missing is None, missing or f'"{settings.agent_model}" can be asked')
     yield from _project_checks(settings)
 
 
@@ -72,7 +74,7 @@ def _environment() -> Check:
 
 
 def _project_checks(settings: Settings) -> Iterator[Check]:
-    if not settings.tools_path.is_dir() and not settings.tools_modules:
+    if not settings.tools_path.is_dir() and not settings.tools_modules and not settings.tools_reference:
         yield Check("tools", False, f'no folder "{settings.tools_directory}"; `handrail init` makes a project')
         return
     try:

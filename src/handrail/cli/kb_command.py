@@ -15,7 +15,7 @@ from handrail.app import open_kb
 from handrail.cli.kb_output import show_evidence, show_record, show_stats
 from handrail.cli.output import print_json, progress_for
 from handrail.cli.project import current_settings
-from handrail.contract.errors import UsageError
+from handrail.contract.errors import HandrailError, UsageError
 from handrail.settings import Settings
 
 if TYPE_CHECKING:
@@ -52,14 +52,15 @@ def configure(parser: ArgumentParser) -> None:
     export.add_argument("-o", "--output", metavar="FILE", help="where to (default: standard output)")
     delete = actions.add_parser("delete", help="delete records by id, or all of a source or namespace")
     delete.add_argument("ids", nargs="*", metavar="ID", help="such as person:ana_kovac")
-    delete.add_argument("--yes", action="store_true", help="do not ask before a whole source or namespace is deleted")
+    delete.add_argument(
+        "--yes", action="store_true", help="do not ask: a whole source or namespace, or an id in several namespaces"
+    )
     embed = actions.add_parser("embed", help="make the vectors that are missing")
     for one in (search, get, export, delete):
         one.add_argument("--namespace", help="only this namespace")
     for one in (search, get, delete):
-        one.add_argument("--tenant", default="" if one is not delete else None, help="only this tenant's records")
-    for one in (search, get):
-        one.add_argument("--user", help="read as this user: with their personal records")
+        one.add_argument("--tenant", default="", help="this tenant's records (default: those of no tenant)")
+        one.add_argument("--user", help="as this user: with their personal records")
     for one in (export, delete):
         one.add_argument("--source", help="only records that were imported from here")
     for one in (search, get, stats, delete, embed):
@@ -96,7 +97,7 @@ def run(options: Namespace) -> int:
     try:
         return actions[options.action](kb, options)
     finally:
-        kb.database.close_now()
+        kb.close_now()
 
 
 def _must_exist(settings: Settings) -> None:
@@ -124,8 +125,17 @@ def _import(kb: KnowledgeBase, options: Namespace) -> int:
         progress=progress_for("Importing (bytes)"),
         on_problem=_complainer(),
     )
-    vectors = 0 if outcome.refused else _make_vectors(kb)
-    return _report(outcome, vectors, options)
+    vectors, trouble = 0, ""
+    if not outcome.refused:
+        try:
+            vectors = _make_vectors(kb)
+        except HandrailError as error:  # the records are in; the tally is told before what is missing
+            trouble = str(error)
+    code = _report(outcome, vectors, options)
+    if trouble:
+        sys.stdout.flush()
+        sys.stderr.write(f"The records are stored, but not all have vectors: {trouble} Then `handrail kb embed`.\n")
+    return code
 
 
 def _complainer() -> Any:
@@ -176,7 +186,8 @@ def _make_vectors(kb: KnowledgeBase) -> int:
 
 def _embed(kb: KnowledgeBase, options: Namespace) -> int:
     if kb.embedder is None:
-        raise UsageError("No embeddings are installed or chosen; `handrail models install` brings them.")
+        reason = "No embeddings are installed or chosen; `handrail models install` brings them."
+        raise UsageError(kb.meaning.problem or reason)
     made = _make_vectors(kb)
     if options.json:
         print_json({"vectors": made, "space": kb.embedder.name})
@@ -212,19 +223,21 @@ def _namespaces(kb: KnowledgeBase, namespace: str | None) -> list[str]:
 
 
 def _get(kb: KnowledgeBase, options: Namespace) -> int:
-    from handrail.services.kb.reading import readable_scopes, records_by_id
+    from handrail.services.kb.reading import readable_scopes, records_with_ids
+    from handrail.services.kb.record import one_form
 
+    ids = list(dict.fromkeys(one_form(one) for one in options.ids))
     namespaces = _namespaces(kb, options.namespace)
     found = kb.database.read_now(
-        lambda db: records_by_id(db, readable_scopes(db, options.tenant, namespaces, options.user), options.ids)
+        lambda db: records_with_ids(db, readable_scopes(db, options.tenant, namespaces, options.user), ids)
     )
-    missing = [one for one in options.ids if one not in found]
+    records = [record for one in ids for record in found if record.id == one]
+    missing = [one for one in ids if all(record.id != one for record in found)]
     if options.json:
-        print_json({"records": [found[one].to_dict() for one in options.ids if one in found], "missing": missing})
+        print_json({"records": [record.to_dict() for record in records], "missing": missing})
     else:
-        for one in options.ids:
-            if one in found:
-                show_record(found[one])
+        for record in records:
+            show_record(record)
     for one in missing:
         sys.stderr.write(f'There is no record "{one}".\n')
     return 1 if missing else 0
@@ -263,12 +276,12 @@ def _delete(kb: KnowledgeBase, options: Namespace) -> int:
 
     if not options.ids and options.source is None and options.namespace is None:
         raise UsageError("Name what to delete: ids, --source or --namespace.")
-    keys, missing = kb.database.read_now(lambda db: _keys(db, options))
-    if missing:
-        raise UsageError(f'There is no record "{missing[0]}" here; nothing was deleted.')
-    if not options.ids and keys and not _agreed(len(keys), options):
-        raise UsageError(f"{len(keys)} records would be deleted; say --yes to do it.")
-    removed = kb.database.write_now(lambda db: remove_records(db, keys))
+    rows = kb.database.read_now(lambda db: _rows_to_delete(db, options))
+    if options.ids:
+        rows = _chosen(rows, options)
+    elif rows and not _agreed(len(rows), options):
+        raise UsageError(f"{len(rows)} records would be deleted; say --yes to do it.")
+    removed = kb.database.write_now(lambda db: remove_records(db, [row[0] for row in rows]))
     if options.json:
         print_json({"deleted": removed})
     else:
@@ -276,16 +289,33 @@ def _delete(kb: KnowledgeBase, options: Namespace) -> int:
     return 0
 
 
-def _keys(db: Any, options: Namespace) -> tuple[list[int], list[str]]:
-    rows = db.execute(
-        """SELECT r.key, r.id FROM record r JOIN scope s ON s.id = r.scope WHERE (?1 IS NULL OR s.namespace = ?1)
-           AND (?2 IS NULL OR r.source = ?2) AND (?3 IS NULL OR s.tenant = ?3)""",
-        (options.namespace, options.source, options.tenant),
+def _rows_to_delete(db: Any, options: Namespace) -> list[Any]:
+    """(key, id, namespace, owner) of what is meant. By id only what this user reads; a whole source has every owner's."""
+    rows: list[Any] = db.execute(
+        """SELECT r.key, r.id, s.namespace, s.owner FROM record r JOIN scope s ON s.id = r.scope WHERE s.tenant = ?1
+           AND (?2 IS NULL OR s.namespace = ?2) AND (?3 IS NULL OR r.source = ?3)
+           AND (s.owner IN ('', ?4) OR ?5 AND ?4 IS NULL) ORDER BY r.key""",
+        (options.tenant, options.namespace, options.source, options.user, not options.ids),
     ).fetchall()
-    if not options.ids:
-        return [row[0] for row in rows], []
-    wanted = set(options.ids)
-    return [row[0] for row in rows if row[1] in wanted], sorted(wanted - {row[1] for row in rows})
+    return rows
+
+
+def _chosen(rows: list[Any], options: Namespace) -> list[Any]:
+    """The rows of the named ids. `UsageError` where one is missing, or in several namespaces and none of them was named."""
+    from handrail.services.kb.record import one_form
+
+    chosen = []
+    for one in dict.fromkeys(one_form(name) for name in options.ids):
+        mine = [row for row in rows if row[1] == one]
+        if not mine:
+            raise UsageError(f'There is no record "{one}" here; nothing was deleted.')
+        if len(mine) > 1 and not options.yes:
+            places = ", ".join(f"{row[2]} of {row[3]}" if row[3] else row[2] for row in mine)
+            raise UsageError(
+                f'"{one}" is in several namespaces ({places}); name one with --namespace, or say --yes for all of them.'
+            )
+        chosen += mine
+    return chosen
 
 
 def _agreed(count: int, options: Namespace) -> bool:

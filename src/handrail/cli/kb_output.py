@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import orjson
 
 from handrail.cli.output import print_json
+from handrail.contract.errors import UsageError
 
 if TYPE_CHECKING:
     from handrail.services.kb.port import Evidence
     from handrail.services.kb.record import Record
 
 _MEGABYTE = 1_000_000
+_STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def show_evidence(found: Sequence[Evidence], *, as_json: bool) -> None:
@@ -37,7 +40,7 @@ def show_evidence(found: Sequence[Evidence], *, as_json: bool) -> None:
         print_json({"results": results})
         return
     for one in found:
-        print(f"{one.score:.2f}  {one.record.id}  {one.title}\n      {one.snippet}")
+        print(f"{one.score:.2f}  {plain(one.record.id)}  {plain(one.title)}\n      {plain(one.snippet)}")
     if not found:
         print("Nothing was found.")
 
@@ -45,14 +48,27 @@ def show_evidence(found: Sequence[Evidence], *, as_json: bool) -> None:
 def show_record(record: Record) -> None:
     for name, value in record.to_dict().items():
         if name != "text":
-            print(f"{name:<13} {', '.join(value) if isinstance(value, tuple) else value}")
-    print(f"\n{record.text}\n")
+            print(f"{name:<13} {plain(', '.join(value) if isinstance(value, tuple) else str(value))}")
+    print("\n" + "\n".join(plain(line) for line in record.text.split("\n")) + "\n")
+
+
+def plain(text: str) -> str:
+    """Text from outside as one line for a terminal: characters that would steer it are shown as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char == "\t" or unicodedata.category(char) not in _STEERING else _escape(char) for char in text
+    )
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode()
 
 
 def show_stats(numbers: Mapping[str, Any]) -> None:
     print(f"records      {numbers['records']}, in {numbers['pieces']} pieces, {numbers['bytes'] / _MEGABYTE:.1f} MB")
     for name in ("namespaces", "types", "sources", "vectors"):
-        shown = ", ".join(f"{key or '-'} {count}" for key, count in numbers[name].items())
+        shown = ", ".join(f"{plain(key) or '-'} {count}" for key, count in numbers[name].items())
         print(f"{name:<12} {shown or 'none'}")
     if numbers["embeddings"] is None:
         print("search       by keywords alone; `handrail models install` adds embeddings")
@@ -73,7 +89,12 @@ def write_lines(records: Iterable[Record], output: str | None) -> int:
         sys.stdout.buffer.flush()
         return written
     path = Path(output)
-    handle, side = tempfile.mkstemp(dir=path.parent, prefix=".export-")
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f'"{output}" cannot be written: it is a folder, or its folder is not there.')
+    try:
+        handle, side = tempfile.mkstemp(dir=path.parent, prefix=".export-")
+    except OSError as error:
+        raise UsageError(f'"{output}" cannot be written ({error.strerror}).') from None
     try:
         with os.fdopen(handle, "wb") as file:
             written = _lines(records, file)

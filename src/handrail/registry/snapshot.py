@@ -16,6 +16,7 @@ import orjson
 
 from handrail.contract.definition import Mode, ToolDefinition
 from handrail.contract.errors import RegistryError, UsageError
+from handrail.contract.providers import without_alias
 from handrail.registry.artifact import Artifact, read_providers
 from handrail.registry.handlers import Handler, HandlerCode
 from handrail.schema.validator import CompiledSchema, SchemaCompiler
@@ -150,7 +151,7 @@ class Snapshot:
 
     def provider_schemas(self, provider: str, mode: Mode | None = None) -> list[dict[str, Any]]:
         """What a model of this provider is offered, sorted by tool, as fresh data that the caller may change."""
-        wanted = _canonical(provider)
+        wanted = without_alias(provider)
         known = self._artifact.provider_file.providers
         if self._providers is None and wanted in known:
             # Kept, so that a snapshot goes on when later builds have cleaned the file away.
@@ -163,11 +164,3 @@ class Snapshot:
 
     def summaries(self, mode: Mode | None = None) -> dict[str, str]:
         return {tool.tool_id: tool.summary for tool in self.in_mode(mode)}
-
-
-# The names that older catalogues use.
-_ALIASES = {"openai": "openai-chat", "geminiNative": "gemini"}
-
-
-def _canonical(provider: str) -> str:
-    return _ALIASES.get(provider, provider)

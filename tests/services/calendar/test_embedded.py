@@ -192,6 +192,29 @@ async def test_clashes_are_told_and_do_not_hinder(calendar):
     await calendar.close()
 
 
+async def test_of_several_that_are_created_at_once_each_sees_those_before_it(calendar):
+    made = await asyncio.gather(*(calendar.create(draft(f"k{number}")) for number in range(4)))
+    assert sorted(len(one.conflicts) for one in made) == [0, 1, 2, 3]
+    again = await calendar.create(draft("k0"))
+    assert len(again.conflicts) == 3
+    await calendar.close()
+
+
+async def test_a_look_for_clashes_that_fails_leaves_no_event(calendar, monkeypatch):
+    clashing = calendar._clashing
+
+    def fail(db, *more):
+        if db.execute("SELECT count(*) FROM item").fetchone()[0]:
+            raise ToolError(ErrorType.TRANSIENT, "The disk is gone.")
+        return clashing(db, *more)
+
+    monkeypatch.setattr(calendar, "_clashing", fail)
+    with pytest.raises(ToolError, match="disk is gone"):
+        await calendar.create(draft())
+    assert await CalendarLibrary(calendar).counts() == {"primary": 0, "team": 0}
+    await calendar.close()
+
+
 async def test_whatever_is_in_a_title_stays_text(calendar):
     title = "Lunch\r\nEND:VEVENT\r\nBEGIN:VEVENT;DROP TABLE item;--\x07 \\n, ž"
     made = await calendar.create(draft(title=title, description="a\nb;c", location="x, y"))
@@ -355,12 +378,36 @@ async def test_a_calendar_of_a_newer_handrail_is_not_touched(tmp_path):
     await newer.close()
 
 
-async def test_a_folder_that_is_not_there_is_named(tmp_path):
-    calendar = open_calendar(tmp_path / "gone")
-    with pytest.raises(ToolError, match="is not there") as caught:
+@pytest.mark.parametrize("wrong", ["no folder", "a folder", "no right"])
+async def test_where_the_file_lies_is_for_the_log_and_not_for_the_model(tmp_path, caplog, monkeypatch, wrong):
+    calendar = open_calendar(tmp_path / "gone" if wrong == "no folder" else tmp_path)
+    if wrong == "a folder":
+        (tmp_path / "calendar.db").mkdir()
+    if wrong == "no right":
+
+        def refuse(*args):
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(database_module.os, "open", refuse)
+    with pytest.raises(ToolError, match='calendar "calendar.db"') as caught:
         await calendar.create(draft())
     assert caught.value.type is ErrorType.PERMANENT
+    assert str(tmp_path) not in caught.value.message
+    assert str(tmp_path) in caplog.text
     await calendar.close()
+
+
+async def test_a_file_that_is_ready_can_be_opened_for_reading_while_another_process_writes(tmp_path):
+    first = open_calendar(tmp_path)
+    await first.create(draft())
+    await first.close()
+    other = sqlite3.connect(tmp_path / "calendar.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    second = open_calendar(tmp_path, busy_ms=50)
+    assert len(await busy(second, *DAY)) == 1
+    other.execute("ROLLBACK")
+    other.close()
+    await second.close()
 
 
 async def test_a_file_that_another_process_holds_is_a_passing_trouble(tmp_path):

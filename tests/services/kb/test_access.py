@@ -56,8 +56,8 @@ async def test_records_of_others_are_missing_by_id_too(open_base):
     assert set(await kb.get(every, user="u1", tenant="", namespace="personal")) == {"doc:mine"}
     assert set(await kb.get(every, user=None, tenant="", namespace="personal")) == set()
     assert set(await kb.get(every, user="u1", tenant="", namespace="board")) == set()
-    assert await kb.nearest_ids("doc:mnie", user="u1", tenant="", namespace="personal") == ["doc:mine"]
-    assert "doc:theirs" not in await kb.nearest_ids("doc:theirs", user="u1", tenant="", namespace="personal")
+    assert await kb.nearest_ids(["doc:mnie"], user="u1", tenant="", namespace="personal") == ["doc:mine"]
+    assert "doc:theirs" not in await kb.nearest_ids(["doc:theirs"], user="u1", tenant="", namespace="personal")
 
 
 async def test_a_host_may_say_itself_who_reads_what(open_base):

@@ -6,6 +6,7 @@ import pytest
 
 from handrail.services.embeddings import EmbeddingError
 from handrail.services.kb.importing import embed_missing, missing_vectors
+from handrail.services.kb.meaning import Meaning
 from handrail.services.kb.port import Filter
 from handrail.services.kb.record import make_record
 from handrail.services.kb.writing import Tally, put_records, remove_records
@@ -113,7 +114,7 @@ async def test_an_embedder_that_fails_leaves_the_words(open_base, embedder, capl
 
 async def test_without_embeddings_it_says_so_once(open_base, caplog):
     kb = open_base(*RECORDS)
-    kb._make_embedder = lambda: None
+    kb.meaning = Meaning(lambda: None)
     with caplog.at_level(logging.INFO, logger="handrail.kb"):
         for _ in range(3):
             await kb.search("doctor", user=None, tenant="")

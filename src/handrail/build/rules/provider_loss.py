@@ -1,4 +1,7 @@
-"""Rule `provider-loss`: a conversion that loses meaning is never silent."""
+"""Rule `provider-loss`: a conversion that loses meaning is never silent.
+
+What a model is told all the same (`Loss.minor`) is listed with the build's result and is no warning.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from collections.abc import Iterator
 from handrail.authoring.source import SCHEMA_FILE, ToolSource
 from handrail.build.findings import Catalogue, Rule, Spot
 from handrail.contract.errors import SchemaError
-from handrail.providers import adapt
 from handrail.schema.validator import compile_schema
 
 
@@ -18,14 +20,19 @@ def check(source: ToolSource, catalogue: Catalogue) -> Iterator[Spot]:
         compile_schema(source.definition.parameters)
     except SchemaError:
         return  # the rule `json-schema` has named it
-    for provider in catalogue.providers:
-        for loss in adapt(source.definition, provider).losses:
-            yield Spot(
-                SCHEMA_FILE,
-                f"/parameters{loss.pointer}",
-                f'The format of "{provider}" cannot express "{loss.keyword}": {loss.done}.',
-                "Say it another way, or waive this with a reason.",
-            )
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for provider, adapted in catalogue.adapted(source).items():
+        for loss in adapted.losses:
+            if not loss.minor:
+                alike.setdefault((loss.pointer, loss.keyword, loss.done), []).append(f'"{provider}"')
+    for (pointer, keyword, done), (provider, *others) in sorted(alike.items()):
+        yield Spot(
+            SCHEMA_FILE,
+            f"/parameters{pointer}",
+            f'The format of {provider} cannot express "{keyword}": {done}.'
+            + (f" The same goes for {', '.join(others)}." if others else ""),
+            "Say it another way, or waive this with a reason.",
+        )
 
 
 RULE = Rule(

@@ -14,7 +14,7 @@ from icalendar import Event
 from handrail.services.calendar.failures import BadComponent
 from handrail.services.calendar.moments import FIRST_YEAR, LAST_YEAR, Moment, Span, in_range, instant_of, midnight
 from handrail.services.calendar.rules import Rule, read_rule
-from handrail.services.calendar.zones import zone_for
+from handrail.services.calendar.zones import zone_for, zone_names
 
 Status = Literal["busy", "tentative", "free"]
 
@@ -120,7 +120,7 @@ def _checked(event: Event, lines: list[str], zones: Mapping[str, str], home: tzi
         sequence=_sequence(event),
         stamp=_stamp(event),
         lines=tuple(lines),
-        zones={name: text for name, text in zones.items() if any(f";TZID={name}:" in line for line in lines)},
+        zones={name: zones[name] for name in sorted(zone_names(lines)) if name in zones},
     )
 
 

@@ -6,6 +6,7 @@ The event loop never waits for the disk. Nothing of `sqlite3` leaves this module
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sqlite3
 import threading
@@ -15,9 +16,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from handrail.contract.errors import ToolError
 from handrail.services.calendar.failures import closed, from_sqlite, overloaded, unusable
 from handrail.services.calendar.tables import checked_version, migrate
 
+_LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 _MOST_WAITING = 256
 _BUSY_MS = 5_000
@@ -42,6 +45,10 @@ class Database:
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Once begun it is finished, even if whoever asked has gone."""
         return await self._run(self._writer, lambda db: _in_transaction(db, "BEGIN IMMEDIATE", work))
+
+    async def prepare(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Read on the thread that writes, without the lock: what takes long is done before others have to wait."""
+        return await self._run(self._writer, lambda db: _in_transaction(db, "BEGIN", work))
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await self._run(self._reader, lambda db: _in_transaction(db, "BEGIN", work))
@@ -81,14 +88,15 @@ class Database:
 
     def _opened(self) -> sqlite3.Connection:
         if not self._path.parent.is_dir():
-            raise unusable(f'The folder "{self._path.parent}" of the calendar is not there; make it, or name another.')
+            raise self._unusable(f'The folder of the calendar "{self.name}" is not there; make it, or name another.')
         if self._path.is_dir():
-            raise unusable(f'"{self._path}" is a folder; name a file for the calendar.')
+            raise self._unusable(f'The calendar "{self.name}" is a folder; name a file for it.')
         try:
             # What somebody does all day is nobody else's business. SQLite gives its side files the same rights.
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
-            raise unusable(f'The calendar "{self._path}" cannot be opened for writing ({error.strerror}).') from None
+            text = f'The calendar "{self.name}" cannot be opened for writing ({error.strerror}).'
+            raise self._unusable(text) from None
         deadline = time.monotonic() + 2 * self._busy_ms / 1_000
         while True:
             try:
@@ -99,6 +107,11 @@ class Database:
                 if not busy or time.monotonic() > deadline:
                     raise
             time.sleep(0.02)
+
+    def _unusable(self, text: str) -> ToolError:
+        """Where the file lies is for those who read the log: what a tool says, a model hears."""
+        _LOG.warning("%s It is looked for at %s.", text, self._path)
+        return unusable(text)
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self._path, timeout=self._busy_ms / 1_000, isolation_level=None, check_same_thread=False)

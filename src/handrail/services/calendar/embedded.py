@@ -64,6 +64,7 @@ class EmbeddedCalendar:
         self._meetings = meetings or JitsiMeetings()
         self._clock = clock
         self._shelf = SeriesShelf(self._zone)
+        self._writers_shelf = SeriesShelf(self._zone)
 
     @property
     def zone(self) -> tzinfo:
@@ -89,7 +90,7 @@ class EmbeddedCalendar:
         names = [self.checked_name(name) for name in dict.fromkeys(calendars)]
 
         def work(db: sqlite3.Connection) -> Availability:
-            taken = (_busy(one, details) for one in self._taken(db, tenant, names, start, end))
+            taken = (_busy(one, details) for one in self._taken(db, self._shelf, tenant, names, start, end))
             return gaps.availability(taken, start, end, min_minutes)
 
         return await self.database.read(work)
@@ -105,7 +106,7 @@ class EmbeddedCalendar:
         limit: int = 20,
     ) -> tuple[Busy, ...]:
         self.checked_name(calendar)
-        return await self._overlapping(tenant, start, end, None, limit)
+        return await self.database.read(lambda db: self._clashing(db, self._shelf, tenant, start, end, None, limit))
 
     async def create(self, draft: Draft, *, user: str | None = None, tenant: str = "") -> Created:
         name = self.checked_name(draft.calendar)
@@ -117,10 +118,11 @@ class EmbeddedCalendar:
             raise ToolError(ErrorType.VALIDATION, "An event needs a UID, and must end after it starts.")
         link = await self._meetings.link(draft.uid) if draft.with_meeting else None
         now = self.now().replace(microsecond=0)
-        # Before the event is written: a look that fails afterwards would tell of a failure that did not happen.
-        conflicts = await self._overlapping(tenant, draft.start, draft.end, draft.uid, _MOST_CONFLICTS)
 
-        def work(db: sqlite3.Connection) -> Any:
+        def look(db: sqlite3.Connection, start: datetime, end: datetime) -> tuple[Busy, ...]:
+            return self._clashing(db, self._writers_shelf, tenant, start, end, draft.uid, _MOST_CONFLICTS)
+
+        def work(db: sqlite3.Connection) -> Created:
             found = _found(db, tenant, draft.uid)
             if found is None:
                 number = made_calendar(db, tenant, name)
@@ -129,22 +131,29 @@ class EmbeddedCalendar:
                 stamp = int(now.timestamp())
                 put(db, calendar, [part], self._zone, now=stamp, meeting_link=link, created_by=user)
                 found = _found(db, tenant, draft.uid)
-            return found
+            made = _created(found, ())
+            # In the same transaction: of several that are created at once, each but the first sees those before it.
+            return replace(made, conflicts=look(db, made.start, made.end))
 
-        return _created(await self.database.write(work), conflicts)
+        await self.database.prepare(lambda db: look(db, draft.start, draft.end))
+        return await self.database.write(work)
 
     async def find(self, uid: str, *, user: str | None = None, tenant: str = "") -> Created | None:
         row = await self.database.read(lambda db: _found(db, tenant, uid))
         if row is None:
             return None
         made = _created(row, ())
-        return replace(made, conflicts=await self._overlapping(tenant, made.start, made.end, uid, _MOST_CONFLICTS))
+
+        def look(db: sqlite3.Connection) -> tuple[Busy, ...]:
+            return self._clashing(db, self._shelf, tenant, made.start, made.end, uid, _MOST_CONFLICTS)
+
+        return replace(made, conflicts=await self.database.read(look))
 
     async def happenings(self, tenant: str, names: Sequence[str], start: datetime, end: datetime) -> list[Happening]:
         """Everything within a window as its owner sees it, in order; also what takes no time or is free."""
 
         def work(db: sqlite3.Connection) -> list[Happening]:
-            found = self._happenings(db, tenant, names, start, end)
+            found = self._happenings(db, self._shelf, tenant, names, start, end)
             return sorted(found, key=lambda one: (one.start, one.end, one.calendar, one.uid))
 
         return await self.database.read(work)
@@ -154,34 +163,50 @@ class EmbeddedCalendar:
             raise unknown_calendar(name, self.names)
         return name
 
-    # On the reader's thread
+    # On the threads of the database, each with a shelf of its own
     def _happenings(
-        self, db: sqlite3.Connection, tenant: str, names: Sequence[str], start: datetime, end: datetime
+        self,
+        db: sqlite3.Connection,
+        shelf: SeriesShelf,
+        tenant: str,
+        names: Sequence[str],
+        start: datetime,
+        end: datetime,
     ) -> Iterator[Happening]:
         for name in names:
             number = calendar_id(db, tenant, name)
             if number is not None:
                 yield from plain_between(db, number, name, start, end, self._zone)
-                yield from self._shelf.between(db, number, name, start, end)
+                yield from shelf.between(db, number, name, start, end)
 
     def _taken(
-        self, db: sqlite3.Connection, tenant: str, names: Sequence[str], start: datetime, end: datetime
+        self,
+        db: sqlite3.Connection,
+        shelf: SeriesShelf,
+        tenant: str,
+        names: Sequence[str],
+        start: datetime,
+        end: datetime,
     ) -> Iterator[Happening]:
         if end - start > _LONGEST_WINDOW:
             raise ToolError(ErrorType.VALIDATION, f"A window may be {_LONGEST_WINDOW.days} days long at most.")
-        for one in self._happenings(db, tenant, names, start, end):
+        for one in self._happenings(db, shelf, tenant, names, start, end):
             if one.status != "free" and one.start < one.end:
                 yield one
 
-    async def _overlapping(
-        self, tenant: str, start: datetime, end: datetime, besides: str | None, limit: int
+    def _clashing(
+        self,
+        db: sqlite3.Connection,
+        shelf: SeriesShelf,
+        tenant: str,
+        start: datetime,
+        end: datetime,
+        besides: str | None,
+        limit: int,
     ) -> tuple[Busy, ...]:
-        def work(db: sqlite3.Connection) -> tuple[Busy, ...]:
-            taken = (one for one in self._taken(db, tenant, self.names, start, end) if one.uid != besides)
-            first = sorted(taken, key=lambda one: (one.start, one.end, one.calendar, one.uid))[:limit]
-            return tuple(_busy(one, details=False) for one in first)
-
-        return await self.database.read(work)
+        taken = (one for one in self._taken(db, shelf, tenant, self.names, start, end) if one.uid != besides)
+        first = sorted(taken, key=lambda one: (one.start, one.end, one.calendar, one.uid))[:limit]
+        return tuple(_busy(one, details=False) for one in first)
 
 
 def _created(row: Any, conflicts: tuple[Busy, ...]) -> Created:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from hashlib import sha256
 from typing import TypeVar
 
+from handrail.contract.errors import HandrailError
 from handrail.services.calendar.components import Component, read_component
 from handrail.services.calendar.moments import instant_of
 from handrail.services.calendar.series import Series
@@ -19,6 +21,8 @@ _PAD = 2 * 24 * 3600
 """Rows of what floats are kept as if in UTC, and rows of series by their bounds; no zone is further away than this."""
 _BLOCK = 16 * 24 * 3600
 """Repeated events are followed by so many seconds at a time."""
+_WRONG = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+_LOG = logging.getLogger(__name__)
 K = TypeVar("K")
 V = TypeVar("V")
 _EARLIEST, _LATEST = -(2**40), 2**40
@@ -58,6 +62,15 @@ def event_id(tenant: str, calendar: str, uid: str) -> str:
 def components_of(lines: str, zones: str, home: tzinfo) -> list[Component]:
     defined = json.loads(zones)
     return [read_component(part, defined, home) for part in json.loads(lines)]
+
+
+def readable_components(uid: str, lines: str, zones: str, home: tzinfo) -> list[Component]:
+    """The components of a row, none if they cannot be read: one bad event must not take its calendar with it."""
+    try:
+        return components_of(lines, zones, home)
+    except (HandrailError, *_WRONG) as error:  # an earlier version wrote it, or somebody else changed it
+        _left_out(uid, error)
+        return []
 
 
 def put(
@@ -165,10 +178,12 @@ class SeriesShelf:
         rows = db.execute(
             "SELECT start, end, uid, lines, zones FROM item WHERE calendar_id = ? AND series = 1", (number,)
         )
-        return [
-            (first, last, uid, Series(components_of(lines, zones, self._home), self._home))
-            for first, last, uid, lines, zones in rows
-        ]
+        found = []
+        for first, last, uid, lines, zones in rows:
+            parts = readable_components(uid, lines, zones, self._home)
+            if parts:
+                found.append((first, last, uid, Series(parts, self._home)))
+        return found
 
     def _follow(self, known: list[tuple[int, int, str, Series]], calendar: str, block: int) -> list[Happening]:
         first, last = block * _BLOCK, (block + 1) * _BLOCK
@@ -176,12 +191,21 @@ class SeriesShelf:
         for earliest, latest, uid, series in known:
             if earliest > last + _PAD or latest < first - _PAD:
                 continue
-            for one in series.between(_moment(first), _moment(last)):
+            try:
+                occurrences = series.between(_moment(first), _moment(last))
+            except _WRONG as error:
+                _left_out(uid, error)
+                continue
+            for one in occurrences:
                 of = one.of
                 found.append(
                     Happening(one.start, one.end, of.status, of.private, of.title, of.attendees, uid, calendar)
                 )
         return found
+
+
+def _left_out(uid: str, error: Exception) -> None:
+    _LOG.warning("The event with the UID %r was left out, because it cannot be read: %s Import it again.", uid, error)
 
 
 def _kept(shelf: dict[K, V], key: K, make: Callable[[], V], size: int) -> V:

@@ -11,7 +11,7 @@ from typing import Any
 from handrail.contract.errors import UsageError
 from handrail.services.calendar.components import Component
 from handrail.services.calendar.embedded import EmbeddedCalendar
-from handrail.services.calendar.items import calendar_id, components_of, made_calendar, put, touch_series
+from handrail.services.calendar.items import calendar_id, made_calendar, put, readable_components, touch_series
 from handrail.services.calendar.reading import Problem, Reading
 from handrail.services.calendar.writing import to_file
 
@@ -114,7 +114,7 @@ class CalendarLibrary:
         row = db.execute(
             "SELECT lines, zones FROM item WHERE calendar_id = ? AND uid = ?", (calendar[0], uid)
         ).fetchone()
-        kept = {part.key: part for part in components_of(row[0], row[1], home)} if row else {}
+        kept = {part.key: part for part in readable_components(uid, row[0], row[1], home)} if row else {}
         before = {key: part.lines for key, part in kept.items()}
         for part in parts:
             there = kept.get(part.key)

@@ -39,8 +39,9 @@ def read_file(name: str, data: bytes, home: tzinfo, progress: Callable[[int, int
     sheets = read_sheets(data)
     total = sum(len(sheet.events) for sheet in sheets)
     done = 0
+    zones: set[str] = set()
     for sheet in sheets:
-        book = ZoneBook(sheet.zones)
+        book = ZoneBook(sheet.zones, zones)
         reading.ignored += sheet.ignored
         for block in sheet.events:
             _read_event(name, block, sheet, book, home, reading)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta, tzinfo
+from itertools import count
 from math import gcd
 from typing import Any
 
@@ -36,7 +37,7 @@ _NUMBERS = {
     "BYSECOND": ("bysecond", 59, False, 0),
 }
 _KNOWN = {"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", *_NUMBERS}
-_STEPS_BEFORE_SKIPPING = 400
+_DAYS_BEFORE_SKIPPING = 400
 _COUNTED_YEARS = 100
 
 
@@ -54,11 +55,24 @@ class Rule:
         last = before if self.until is None else min(before, self.until + timedelta(seconds=1))
         if last <= after:
             return
-        for wall in self._follow(self._skipped(start, after), last):
+        skipped = self._skipped(start, after)
+        for wall in self._weekly(skipped) or self._follow(skipped, last):
             if wall >= last:
                 return
             if wall >= after:
                 yield wall
+
+    def _weekly(self, start: datetime) -> Iterator[datetime] | None:
+        """Most rules name weekdays and nothing else, and need no engine; None for the others. Without an end."""
+        parts = dict(self.parts)
+        if self.frequency != WEEKLY or not set(parts) <= {"byweekday", "wkst"}:
+            return None
+        first = parts["wkst"].weekday if "wkst" in parts else 0
+        since = (start.weekday() - first) % 7
+        chosen = sorted({(day.weekday - first) % 7 for day in parts.get("byweekday", ())}) or [since]
+        week = timedelta(days=7 * self.interval)
+        begun = (start - timedelta(days=since) + week * number for number in count())
+        return (wall for one in begun for day in chosen if (wall := one + timedelta(days=day)) >= start)
 
     def _follow(self, start: datetime, last: datetime) -> Iterator[datetime]:
         # A little beyond `last`: dateutil counts months, and so do we.
@@ -74,16 +88,28 @@ class Rule:
 
     def _skipped(self, start: datetime, after: datetime) -> datetime:
         """A later start that gives the same times from `after` on: whole periods are left out."""
+        if (after - start).days <= _DAYS_BEFORE_SKIPPING:
+            return start
+        if self.frequency in (MONTHLY, YEARLY):
+            return self._skipped_months(start, after)
         days = {
             WEEKLY: 7 * self.interval,
             DAILY: self.interval,
             HOURLY: self.interval // gcd(self.interval, 24),
-        }.get(self.frequency)
-        if days is None:
-            return start  # months and years are few, and not all equal
+        }[self.frequency]
         # Two periods early, because a week does not begin on the day on which its series does.
         periods = (after - start).days // days - 2
-        return start + timedelta(days=periods * days) if periods * days > _STEPS_BEFORE_SKIPPING else start
+        return start + timedelta(days=periods * days) if periods > 0 else start
+
+    def _skipped_months(self, start: datetime, after: datetime) -> datetime:
+        """The same for months and years: the first of a month or year, for the day does not come from here any more."""
+        each = self.interval * (12 if self.frequency == YEARLY else 1)
+        periods = ((after.year - start.year) * 12 + after.month - start.month) // each - 2
+        if periods <= 0:
+            return start
+        first = 0 if self.frequency == YEARLY else start.month - 1
+        years, month = divmod(first + periods * each, 12)
+        return start.replace(year=start.year + years, month=month + 1, day=1)
 
 
 class _BeyondWindow(Exception):
@@ -130,11 +156,22 @@ def read_rule(written: Mapping[str, Any], start: Moment, home: tzinfo) -> Rule:
     if "WKST" in values:
         parts["wkst"] = _weekday(values["WKST"][0], DAILY)
     _check_density(frequency, parts)
+    parts |= _from_start(frequency, parts, start.wall)
     if "COUNT" in values and "UNTIL" in values:
         raise BadComponent("Its RRULE has both COUNT and UNTIL; only one of them may say where it ends.")
     until = _until(values["UNTIL"][0], start, home) if "UNTIL" in values else None
     rule = Rule(frequency, interval, tuple(parts.items()), until)
     return _counted(rule, start.wall, _number(values, "COUNT", 1, MAX_COUNT)) if "COUNT" in values else rule
+
+
+def _from_start(frequency: int, parts: Mapping[str, Any], start: datetime) -> dict[str, Any]:
+    """What a rule by the month or year takes from its start, said out loud, so that it may be joined at any later date."""
+    if frequency not in (MONTHLY, YEARLY) or {"byweekno", "byyearday", "bymonthday", "byweekday"} & set(parts):
+        return {}
+    found: dict[str, Any] = {"bymonthday": [start.day]}
+    if frequency == YEARLY and "bymonth" not in parts:
+        found["bymonth"] = [start.month]
+    return found
 
 
 def _frequency(values: Mapping[str, list[Any]]) -> int:

@@ -50,13 +50,15 @@ def checked_version(db: sqlite3.Connection, name: str) -> int:
 
 
 def migrate(db: sqlite3.Connection, name: str) -> None:
-    """Bring the file to the newest version; each step is one transaction, and several processes may start at once."""
-    while True:
+    """Bring the file to the newest version; each step is one transaction, and several processes may start at once.
+
+    A file that is ready is not locked for it, so that it can be read while another process writes.
+    """
+    while checked_version(db, name) < len(MIGRATIONS):
         db.execute("BEGIN IMMEDIATE")
         try:
             version = checked_version(db, name)
-            ready = version == len(MIGRATIONS)
-            if not ready:
+            if version < len(MIGRATIONS):
                 for statement in MIGRATIONS[version][1]:
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {version + 1}")
@@ -64,5 +66,3 @@ def migrate(db: sqlite3.Connection, name: str) -> None:
         finally:
             if db.in_transaction:
                 db.execute("ROLLBACK")
-        if ready:
-            return

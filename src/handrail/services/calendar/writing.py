@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 from icalendar import Event, Timezone
 from icalendar.parser import Contentline
 from icalendar.prop import vUri
 
 from handrail.services.calendar.port import Draft
+from handrail.services.calendar.zones import is_known, zone_names
 
-_ZONE = re.compile(r";TZID=([^;:]+)")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_LAST_CHANGE = date(2100, 1, 1)
+"""Changes of clocks are listed up to here; later dates are read by whoever knows the zone by its name."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _PRODUCT = "-//Handrail//Calendar//EN"
 
 
@@ -46,14 +48,20 @@ def to_file(name: str, items: Iterable[tuple[Sequence[Sequence[str]], Mapping[st
         defined.update(zones)
         for lines in components:
             events += lines
-            for line in lines:
-                used.update(_ZONE.findall(line.partition(":")[0] + ":"))
+            used |= zone_names(lines)
     head = ["BEGIN:VCALENDAR", "VERSION:2.0", f"PRODID:{_PRODUCT}", f"X-WR-CALNAME:{name}"]
     for zone in sorted(used):
-        text = defined.get(zone) or Timezone.from_tzid(zone).to_ical().decode()
+        text = defined.get(zone) or _definition(zone)
         head += [line for line in text.replace("\r\n ", "").split("\r\n") if line]
     folded = [_folded(line) for line in [*head, *events, "END:VCALENDAR"]]
     return b"\r\n".join(folded) + b"\r\n"
+
+
+def _definition(zone: str) -> str:
+    """A zone of the database as a VTIMEZONE; nothing for one that is not there, for its event must go out all the same."""
+    if not is_known(zone):
+        return ""
+    return str(Timezone.from_tzid(zone, last_date=_LAST_CHANGE).to_ical().decode())
 
 
 def _folded(line: str) -> bytes:

@@ -7,10 +7,13 @@ the same name never meet.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from datetime import datetime, timedelta, tzinfo
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import cache, lru_cache
 from hashlib import sha256
+from itertools import islice
+from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from icalendar import Timezone
@@ -18,10 +21,20 @@ from icalendar.timezone.windows_to_olson import WINDOWS_TO_OLSON
 
 from handrail.services.calendar.failures import BadComponent
 from handrail.services.calendar.lines import Block
+from handrail.services.calendar.moments import LAST_YEAR, Moment, midnight
+from handrail.services.calendar.rules import read_rule
 
-_MAX_TRANSITIONS = 500
+MAX_ZONES = 64
+"""So many zones of its own may a file define and use."""
+_MAX_OFFSETS = 500
+_MAX_CHANGES = 3_000
+_MAX_CHARACTERS = 64 * 1024
+_FIRST_YEAR = 1900
+"""Rules of zones are followed from here: many programs write that theirs began in 1601."""
 _LATEST_OFFSET = timedelta(hours=24)
-_PARAMETER = re.compile(r';TZID=("[^"]*"|[^";:,]*)', re.IGNORECASE)
+_VALUE = r'(?:"[^"]*"|[^";:,]*)'
+_HEAD = re.compile(rf"[A-Za-z0-9-]+(?:;[A-Za-z0-9-]+={_VALUE}(?:,{_VALUE})*)*(?=:)")
+_PARAMETER = re.compile(rf";([A-Za-z0-9-]+)=({_VALUE}(?:,{_VALUE})*)")
 _DATED = ("DTSTART", "DTEND", "EXDATE", "RDATE", "RECURRENCE-ID")
 
 
@@ -53,10 +66,15 @@ def home_zone(name: str) -> ZoneInfo:
 
 
 class ZoneBook:
-    """The zones of one calendar file: those that it defines, and what its TZIDs stand for."""
+    """The zones of one calendar: those that it defines, and what its TZIDs stand for.
 
-    def __init__(self, blocks: list[Block]) -> None:
+    `in_use` are the names of the zones that its file defines and uses; calendars of one file share it.
+    """
+
+    def __init__(self, blocks: list[Block], in_use: set[str]) -> None:
         self._blocks = {_tzid_of(block): block for block in blocks}
+        self._in_use = in_use
+        self._read: dict[str, tuple[str, str] | str] = {}
 
     def rewrite(self, lines: list[str]) -> tuple[list[str], dict[str, str]]:
         """The lines of an event with every TZID replaced by a name of ours, and the definitions of those that need one."""
@@ -64,25 +82,56 @@ class ZoneBook:
         return [self._line(line, used) if _is_dated(line) else line for line in lines], used
 
     def _line(self, line: str, used: dict[str, str]) -> str:
-        match = _PARAMETER.search(line)
-        if match is None:
+        places = _zone_places(line)
+        if not places:
             return line
-        name = self._name(match[1].strip('"'), used)
-        return f"{line[: match.start()]};TZID={name}{line[match.end() :]}"
+        if len(places) > 1:
+            raise BadComponent(f"Its {line.partition(';')[0].upper()} has more than one TZID.")
+        [(tzid, start, end)] = places
+        return f"{line[:start]};TZID={self._name(tzid, used)}{line[end:]}"
 
     def _name(self, tzid: str, used: dict[str, str]) -> str:
         known = known_name(tzid)
         if known is not None:
             return known
+        # Good or bad, a definition is read once, however many events name it.
+        found = self._read.get(tzid)
+        if found is None:
+            try:
+                found = self._defined(tzid)
+            except BadComponent as error:
+                found = str(error)
+            self._read[tzid] = found
+        if isinstance(found, str):
+            raise BadComponent(found)
+        name, text = found
+        used[name] = text
+        return name
+
+    def _defined(self, tzid: str) -> tuple[str, str]:
         block = self._blocks.get(tzid)
         if block is None:
             raise BadComponent(f'The zone "{tzid[:80]}" is not known, and the file does not define it.')
         if block.problem is not None:
             raise BadComponent(f'The zone "{tzid[:80]}" (line {block.line}) cannot be used: {block.problem}')
+        if block.size > _MAX_CHARACTERS:
+            raise BadComponent(f'The zone "{tzid[:80]}" (line {block.line}) is larger than 64 KiB.')
         name, text = _named_by_content(tzid, block)
-        used[name] = text
+        if name not in self._in_use and len(self._in_use) >= MAX_ZONES:
+            raise BadComponent(f"The file defines more than {MAX_ZONES} zones of its own; split it.")
+        self._in_use.add(name)
         custom_zone(text)
-        return name
+        return name, text
+
+
+def zone_names(lines: Iterable[str]) -> set[str]:
+    """The zones that the dates of an event are given in. What other lines call a zone is only kept."""
+    return {tzid for line in lines if _is_dated(line) for tzid, _, _ in _zone_places(line)}
+
+
+def is_known(name: str) -> bool:
+    """Whether the zone database has a zone of exactly this name."""
+    return _iana().get(name.lower()) == name
 
 
 def zone_for(name: str, defined: Mapping[str, str]) -> tzinfo:
@@ -111,14 +160,61 @@ def custom_zone(text: str) -> tzinfo:
 
 
 def _check(component: Timezone) -> None:
+    """Refuse what would take long to follow, and let rules that began long ago begin later."""
     steps = [part for part in component.walk() if part.name in ("STANDARD", "DAYLIGHT")]
-    if not steps or len(steps) > _MAX_TRANSITIONS:
-        raise BadComponent(f"A zone that the file defines has {len(steps)} offsets; 1 to {_MAX_TRANSITIONS} are read.")
+    if not steps or len(steps) > _MAX_OFFSETS:
+        raise BadComponent(f"A zone that the file defines has {len(steps)} offsets; 1 to {_MAX_OFFSETS} are read.")
+    changes = 0
     for step in steps:
-        rules = step.get("RRULE", [])
-        for rule in rules if isinstance(rules, list) else [rules]:
-            if [str(value).upper() for value in rule.get("FREQ", [])] != ["YEARLY"]:
-                raise BadComponent("A zone that the file defines changes its offset more often than by the year.")
+        changes += 1 + sum(len(dates.dts) for dates in _listed(step.get("RDATE")))
+        rules = _listed(step.get("RRULE"))
+        if len(rules) > 1:
+            raise BadComponent("A zone that the file defines has an offset with more than one RRULE.")
+        for rule in rules:
+            changes += _yearly_changes(step, rule)
+        if changes > _MAX_CHANGES:
+            raise BadComponent(f"A zone that the file defines changes its offset more than {_MAX_CHANGES} times.")
+
+
+def _yearly_changes(step: Any, rule: Any) -> int:
+    """About how often the rule of an offset comes true."""
+    if [str(value).upper() for value in rule.get("FREQ", [])] != ["YEARLY"]:
+        raise BadComponent("A zone that the file defines changes its offset more often than by the year.")
+    start = step["DTSTART"].dt
+    if not isinstance(start, datetime):
+        raise BadComponent("A zone that the file defines has an offset without a time of its own (DTSTART).")
+    start = start.replace(tzinfo=None)
+    if start.year < _FIRST_YEAR:
+        if "COUNT" in rule or rule.get("INTERVAL", [1]) != [1]:
+            raise BadComponent(f"A zone that the file defines counts its changes from before {_FIRST_YEAR}.")
+        leap = start.month == 2 and start.day == 29
+        start = start.replace(year=_FIRST_YEAR + 4 if leap else _FIRST_YEAR)
+        del step["DTSTART"]
+        step.add("DTSTART", start)
+    read = read_rule(rule, Moment(start, UTC), UTC)
+    last = LAST_YEAR if read.until is None else read.until.year + 1
+    # A few of its turns stand for all. One that never comes would be looked for until the year 9999.
+    turns = 8 * read.interval
+    end = midnight(date(min(start.year + turns, LAST_YEAR), 1, 1))
+    seen = sum(1 for _ in islice(replace(read, until=None).walls(start, start, end), 100))
+    if not seen:
+        raise BadComponent("A zone that the file defines has an offset whose RRULE never comes true.")
+    return 1 + seen * max(last - start.year, 1) // turns
+
+
+def _listed(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _zone_places(line: str) -> list[tuple[str, int, int]]:
+    """Every TZID of a line, and where its parameter begins and ends; what stands in quotes or in the value is none."""
+    head = _HEAD.match(line)
+    if head is None:
+        return []
+    found = _PARAMETER.finditer(line, head[0].index(";") if ";" in head[0] else head.end(), head.end())
+    return [(one[2].strip('"'), one.start(), one.end()) for one in found if one[1].upper() == "TZID"]
 
 
 def _is_dated(line: str) -> bool:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 _TIMEOUT_SECONDS = 30.0
+_QUERY_TIMEOUT_SECONDS = 5.0
+_QUERY_LENGTH = 1_000
+"""One text no longer than this is somebody's question, and somebody waits."""
 _BATCH = 64
 _LARGEST_ANSWER = 1 << 26
 
@@ -72,8 +75,10 @@ class OllamaEmbedder:
         readable = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
         body = json.dumps({"model": self._model, "input": readable, "truncate": True}).encode()
         request = urllib.request.Request(self._url, data=body, headers={"Content-Type": "application/json"})  # noqa: S310 - http or https, checked above
+        waiting = len(texts) == 1 and len(texts[0]) <= _QUERY_LENGTH
+        timeout = min(self._timeout, _QUERY_TIMEOUT_SECONDS) if waiting else self._timeout
         try:
-            with self._opener.open(request, timeout=self._timeout) as answer:
+            with self._opener.open(request, timeout=timeout) as answer:
                 data = answer.read(_LARGEST_ANSWER + 1)
         except urllib.error.HTTPError as error:
             raise EmbeddingError(self._refusal(error)) from None

@@ -70,11 +70,11 @@ class ImageFolder:
         return width, height
 
     def _write(self, target: Path, picture: bytes) -> None:
+        # Made by `mkstemp`, so that nobody but the owner may read it: what is drawn may be private.
         handle, name = tempfile.mkstemp(dir=self._path, prefix=".new-")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(picture)
-            Path(name).chmod(0o644)
             Path(name).replace(target)
         except BaseException:
             Path(name).unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from handrail.contract.errors import HandrailError, UsageError
 from handrail.services.kb.errors import as_sentence, is_interrupted
 from handrail.services.kb.port import KbTooSlow, KbUnavailable
-from handrail.services.kb.tables import migrate
+from handrail.services.kb.tables import is_current, migrate
 
 T = TypeVar("T")
 Request = Callable[["Connection"], T]
@@ -23,6 +23,7 @@ READERS = 3
 _BUSY_SECONDS = 5.0
 _START_SECONDS = 10.0
 _OLDEST = (3, 35, 0)
+_READING = ("PRAGMA query_only = ON", "PRAGMA mmap_size = 268435456")
 _MOST_REMEMBERED = 50_000
 
 
@@ -116,11 +117,10 @@ class Database:
             raise KbUnavailable("The knowledge base was closed.") from None
 
     def _read(self, request: Request[T]) -> T:
-        self._ensure_file()
         try:
             db = getattr(self._mine, "db", None)
             if db is None:
-                db = self._mine.db = self._connect("PRAGMA query_only = ON", "PRAGMA mmap_size = 268435456")
+                db = self._mine.db = self._open_reader()
                 with self._lock:
                     self._readers.append(db)
             return request(db)
@@ -142,13 +142,36 @@ class Database:
                 db.execute("ROLLBACK")
         return result
 
-    def _ensure_file(self) -> None:
-        """The tables exist before anybody reads. Made by the writer, so that they are made once."""
-        if self._writer is None and not self._closed:
-            with self._lock:
-                waiting = None if self._writer is not None else self._submit(self._writing, self._open_writer)
-            if waiting is not None:
-                waiting.result()
+    def _open_reader(self) -> Connection:
+        """A connection that reads. Tables that are missing or old are made by the writer first, so that they are made once;
+        a file that is as it should be is read whoever holds its lock, and where this user may not write it."""
+        for read_only in (False, True):
+            db = self._current(read_only=read_only)
+            if db is not None:
+                return db
+        self._submit(self._writing, self._open_writer).result()
+        return self._connect(*_READING)
+
+    def _current(self, *, read_only: bool) -> Connection | None:
+        """A connection to a file that is current; None where the writer has to look at it."""
+        if not self.path.is_file() or (read_only and not self._is_settled()):
+            return None
+        try:
+            db = self._connect(*_READING, read_only=read_only)
+        except sqlite3.Error:
+            return None
+        try:
+            if is_current(db, self.path.name):
+                return db
+        except (sqlite3.Error, UsageError):
+            pass  # the writer finds the same, and says it
+        db.close()
+        return None
+
+    def _is_settled(self) -> bool:
+        """Whether we may not write the file, and nobody else has written what is not in it yet."""
+        waiting = self.path.with_name(self.path.name + "-wal")
+        return not os.access(self.path, os.W_OK) and not waiting.exists()
 
     def _open_writer(self) -> Connection:
         if self._writer is None:
@@ -191,9 +214,16 @@ class Database:
                     raise sentence from None
             time.sleep(0.02)
 
-    def _connect(self, *pragmas: str) -> Connection:
+    def _connect(self, *pragmas: str, read_only: bool = False) -> Connection:
+        # In a folder that may not be written, SQLite reads only a file of which it is told that it stays as it is.
+        place = f"{self.path.as_uri()}?mode=ro&immutable=1" if read_only else self.path
         db = sqlite3.connect(
-            self.path, timeout=self._busy, isolation_level=None, check_same_thread=False, factory=Connection
+            place,
+            timeout=self._busy,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=Connection,
+            uri=read_only,
         )
         try:
             for pragma in pragmas:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from handrail.contract.errors import HandrailError
-from handrail.services.kb.record import Record, shown_title
+from handrail.services.kb.record import Record, shown_title, tag_word
 
 
 class KbUnavailable(HandrailError):
@@ -49,8 +49,8 @@ class Filter:
             parts.append("r.type = ?")
             values.append(self.type)
         for tag in self.tags:
-            parts.append("EXISTS (SELECT 1 FROM tag WHERE tag.tag = ? AND tag.record = r.key)")
-            values.append(tag.strip().casefold())
+            parts.append("r.key IN (SELECT tag.record FROM tag WHERE tag.tag = ?)")
+            values.append(tag_word(tag))
         if self.start is not None:
             parts.append("r.updated >= ?")
             values.append(self.start)
@@ -95,7 +95,7 @@ class Knowledge(Protocol):
     ) -> dict[str, Record]: ...
 
     async def nearest_ids(
-        self, id: str, *, user: str | None, tenant: str, namespace: str = ..., limit: int = ...
+        self, ids: Sequence[str], *, user: str | None, tenant: str, namespace: str = ..., limit: int = ...
     ) -> list[str]: ...
 
     async def links(

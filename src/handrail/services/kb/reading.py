@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
+from difflib import SequenceMatcher
 from typing import Any
 
 import orjson
 
 from handrail.services.kb.record import Record
+from handrail.services.kb.words import query_terms
 
 RECORD_COLUMNS = """r.id, r.type, r.title, r.text, r.tags, s.namespace, s.owner, s.tenant, r.source_type, r.source, r.url,
     r.metadata, r.last_updated FROM record r JOIN scope s ON s.id = r.scope"""
-_NEAR_LIMIT = 20_000
+_NEAR_LIMIT = 500
+_NEAR_LENGTH = 100
+_NEAR = 0.75
 _NAMED_LIMIT = 500
 
 
@@ -48,30 +51,54 @@ def titles_by_key(db: sqlite3.Connection, keys: Sequence[int]) -> dict[int, str]
 
 def records_by_id(db: sqlite3.Connection, scopes: Sequence[int], ids: Sequence[str]) -> dict[str, Record]:
     """Readable records by id. Where one's own and everybody's have the same id, one's own is meant."""
-    found: dict[str, Record] = {}
+    return {record.id: record for record in records_with_ids(db, scopes, ids)}
+
+
+def records_with_ids(db: sqlite3.Connection, scopes: Sequence[int], ids: Sequence[str]) -> list[Record]:
+    """Every readable record with one of these ids; several namespaces may have the same."""
     marks, places = ", ".join("?" * len(scopes)), ", ".join("?" * len(ids))
     rows = db.execute(
         f"SELECT {RECORD_COLUMNS} WHERE r.scope IN ({marks}) AND r.id IN ({places}) ORDER BY s.owner, r.key",
         (*scopes, *ids),
     )
-    for row in rows:
-        found[row[0]] = record_of(row)
-    return found
+    return [record_of(row) for row in rows]
 
 
-def nearest_ids(db: sqlite3.Connection, scopes: Sequence[int], wanted: str, limit: int) -> list[str]:
-    """Readable ids that look like the wanted one: those of its type first, else any."""
-    kind = wanted.partition(":")[0]
-    marks = ", ".join("?" * len(scopes))
-    for condition, value in ((" AND type = ?", [kind]), ("", [])):
-        rows = db.execute(
-            f"SELECT id FROM record WHERE scope IN ({marks}){condition} ORDER BY id LIMIT {_NEAR_LIMIT}",  # noqa: S608
-            (*scopes, *value),
-        )
-        near = get_close_matches(wanted, [row[0] for row in rows], n=limit, cutoff=0.6)
-        if near:
-            return near
-    return []
+def nearest_ids(db: sqlite3.Connection, scopes: Sequence[int], wanted: Sequence[str], limit: int) -> list[str]:
+    """Readable ids that look like the wanted ones. A few hundred are compared, however many there are."""
+    share = _NEAR_LIMIT // max(1, len(wanted))
+    near: list[tuple[float, str]] = []
+    for one in wanted:
+        compared = SequenceMatcher(None, "", one[:_NEAR_LENGTH], autojunk=False)
+        for known in _like(db, scopes, one, share):
+            compared.set_seq1(known[:_NEAR_LENGTH])
+            if compared.real_quick_ratio() >= _NEAR and compared.quick_ratio() >= _NEAR:
+                near.append((-compared.ratio(), known))
+    return list(dict.fromkeys(known for ratio, known in sorted(near) if -ratio >= _NEAR))[:limit]
+
+
+def _like(db: sqlite3.Connection, scopes: Sequence[int], wanted: str, most: int) -> list[str]:
+    """Ids worth comparing: those that begin alike, the neighbours in the alphabet, and those whose titles share a word."""
+    kind, _, name = wanted.partition(":")
+    found: dict[str, None] = {}
+    each = max(1, most // (4 * max(1, len(scopes))))
+    for scope in scopes:
+        for condition, order, start in (
+            ("id >= ?", "id", wanted),
+            ("id < ?", "id DESC", wanted),
+            ("id >= ?", "id", f"{kind}:{name[:2]}"),
+        ):
+            sql = f"SELECT id FROM record WHERE scope = ? AND {condition} ORDER BY {order} LIMIT ?"  # noqa: S608
+            found.update(dict.fromkeys(row[0] for row in db.execute(sql, (scope, start, each))))
+    terms = query_terms(name.replace("_", " ").replace("-", " "))
+    if terms:
+        marks = ", ".join("?" * len(scopes))
+        sql = f"""SELECT r.id FROM head_words CROSS JOIN record r ON r.key = head_words.rowid AND r.scope IN ({marks})
+            WHERE head_words MATCH ? LIMIT ?"""  # noqa: S608
+        for joined in (" AND ", " OR "):
+            rows = db.execute(sql, (*scopes, f"title : ({joined.join(terms)})", max(1, most // 8)))
+            found.update(dict.fromkeys(row[0] for row in rows))
+    return list(found)[:most]
 
 
 def records_named(db: sqlite3.Connection, scopes: Sequence[int], terms: Sequence[str]) -> list[Record]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -80,6 +81,7 @@ def make_record(raw: object, *, defaults: Mapping[str, str] | None = None) -> Re
     values = {**(defaults or {}), **{name: value for name, value in raw.items() if value is not None}}
     problems = _unknown(values)
     fields = _texts(values, problems)
+    fields["id"] = one_form(fields.get("id", ""))
     fields["tags"] = _tags(values.get("tags", ()), problems)
     fields["metadata"] = _metadata(values.get("metadata", {}), problems)
     _check_identity(fields, problems)
@@ -95,6 +97,16 @@ def shown_title(title: str, text: str) -> str:
         return title
     first = next((line.strip("#*-> \t") for line in text[:2_000].splitlines() if line.strip("#*-> \t")), "")
     return first if len(first) <= _TITLE_SHOWN else first[: _TITLE_SHOWN - 1].rstrip() + "…"
+
+
+def one_form(text: str) -> str:
+    """The same letters as the same characters (NFC): an accent may be written with its letter or after it."""
+    return unicodedata.normalize("NFC", text)
+
+
+def tag_word(tag: str) -> str:
+    """A tag as it is compared: without case, in one form."""
+    return one_form(one_form(tag.strip()).casefold())
 
 
 def moment_of(text: str) -> datetime | None:
@@ -143,7 +155,7 @@ def _tags(value: object, problems: list[str]) -> tuple[str, ...]:
             f'"tags" must be a list of up to {MAX_TAGS} texts of 1 to {MAX_TAG} characters; {_short(value)} is not.'
         )
         return ()
-    return tuple(dict.fromkeys(tag.strip() for tag in tags))
+    return tuple(dict.fromkeys(one_form(tag.strip()) for tag in tags))
 
 
 def _metadata(value: object, problems: list[str]) -> dict[str, Any]:
@@ -187,10 +199,12 @@ def _check_rest(fields: dict[str, Any], problems: list[str]) -> None:
         problems.append("A record needs a title or a text; both are empty.")
     if len(fields.get("title", "")) > MAX_TITLE:
         problems.append(f'"title" has {len(fields["title"])} characters; at most {MAX_TITLE} are allowed.')
+    if any(unicodedata.category(char) in ("Cc", "Zl", "Zp") for char in fields.get("title", "")):
+        problems.append('"title" must be one line without control characters; remove them.')
     if len(fields.get("text", "")) > MAX_TEXT:
         problems.append(f'"text" has {len(fields["text"])} characters; at most {MAX_TEXT} are allowed. Split it.')
     url = fields.get("url", "")
-    if url and not _is_link(url):
+    if url and not is_link(url):
         problems.append(f'"url" must be a web or mail address of at most {MAX_URL} characters; {_short(url)} is not.')
     if fields.get("last_updated"):
         moment = moment_of(fields["last_updated"])
@@ -205,7 +219,8 @@ def _check_rest(fields: dict[str, Any], problems: list[str]) -> None:
         fields["source_type"] = "document"
 
 
-def _is_link(url: str) -> bool:
+def is_link(url: str) -> bool:
+    """Whether this is a web or mail address that may be stored and shown."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -9,17 +9,18 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from handrail.contract.errors import HandrailError
 from handrail.services.kb import reading, starter
 from handrail.services.kb.access import Access, access_by
 from handrail.services.kb.database import Connection, Database
 from handrail.services.kb.keywords import search_words
+from handrail.services.kb.meaning import Meaning
 from handrail.services.kb.pieces import snippet_of
-from handrail.services.kb.port import Evidence, Filter, NamespaceRefused
+from handrail.services.kb.port import Evidence, Filter, KbUnavailable, NamespaceRefused
 from handrail.services.kb.ranking import TITLES_LOOKED_AT, Ranked, ranked, with_titles
-from handrail.services.kb.record import Record
+from handrail.services.kb.record import Record, is_link, one_form
 from handrail.services.kb.words import INDEX_VERSION, name_terms, plain_words, query_terms
 from handrail.services.kb.writing import keep_index_current
 
@@ -31,10 +32,13 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("handrail.kb")
 MAX_LINKS = 10
+_STARTER_SECONDS = 2.0
+"""So long a first search waits for newer starter pages; whoever holds the file may hold it for longer."""
 
 
 class KnowledgeBase:
-    """A knowledge base that is opened when it is first used. `embedder` is called once, in a thread; None means words only."""
+    """A knowledge base that is opened when it is first used. `embedder` is called once, in a thread; None means words only,
+    by choice. One that fails or gives None means words only, too, and that is said."""
 
     def __init__(
         self,
@@ -45,10 +49,9 @@ class KnowledgeBase:
         with_starter: bool = False,
     ) -> None:
         self.database = Database(path)
-        self._make_embedder = embedder
+        self.meaning = Meaning(embedder)
         self._access = access or access_by(("studio", "public"), ("studio", "public", "personal"))
         self._with_starter = with_starter
-        self._embedder: Embedder | None = None
         self._index: VectorIndex | None = None
         self._lock = threading.Lock()
         self._opened = False
@@ -76,24 +79,26 @@ class KnowledgeBase:
     ) -> dict[str, Record]:
         """The readable ones among these records, by id. What the user may not read is not there."""
         namespaces = [namespace] if namespace in self._access(user or None, tenant) else []
-        clean = [one for one in ids if one.isprintable()]
+        asked = {one: one_form(one) for one in ids if one.isprintable()}
 
         def look(db: Connection) -> dict[str, Record]:
             self.open_now(db)
             scopes = reading.readable_scopes(db, tenant, namespaces, user)
-            return reading.records_by_id(db, scopes, clean)
+            found = reading.records_by_id(db, scopes, list(asked.values()))
+            return {one: found[known] for one, known in asked.items() if known in found}
 
         return await self.database.read(look)
 
     async def nearest_ids(
-        self, id: str, *, user: str | None, tenant: str, namespace: str = "studio", limit: int = 3
+        self, ids: Sequence[str], *, user: str | None, tenant: str, namespace: str = "studio", limit: int = 3
     ) -> list[str]:
-        """Ids that look like this one, among those that the user may read."""
+        """Ids that look like one of these, the likest first, among those that the user may read."""
+        asked = [one_form(one) for one in ids if one.isprintable()]
         namespaces = [namespace] if namespace in self._access(user or None, tenant) else []
 
         def look(db: Connection) -> list[str]:
             scopes = reading.readable_scopes(db, tenant, namespaces, user)
-            return reading.nearest_ids(db, scopes, id, limit)
+            return reading.nearest_ids(db, scopes, asked, limit)
 
         return await self.database.read(look)
 
@@ -107,7 +112,7 @@ class KnowledgeBase:
             self.open_now(db)
             scopes = reading.readable_scopes(db, tenant, namespaces, user)
             if id is not None:
-                records = list(reading.records_by_id(db, scopes, [id] if id.isprintable() else []).values())
+                records = reading.records_with_ids(db, scopes, [one_form(id)] if id.isprintable() else [])
             else:
                 records = _named(reading.records_named(db, scopes, name_terms(name or "")), name or "")
             return [(record, link) for record in records if (link := _link_of(record))][:MAX_LINKS]
@@ -116,9 +121,15 @@ class KnowledgeBase:
 
     async def open(self) -> None:
         """Open the file and load what is held in memory, so that the first call need not wait for it."""
-        await self.database.read(self.open_now)
+
+        def look(db: Connection) -> None:
+            self.open_now(db)
+            self._follow(db)
+
+        await self.database.read(look)
 
     async def close(self) -> None:
+        self.meaning.close()
         await self.database.close()
 
     # For commands, and on the threads
@@ -138,52 +149,64 @@ class KnowledgeBase:
             self._searching(query, user, tenant, sorted(namespaces), wanted or Filter(), limit)
         )
 
+    def close_now(self) -> None:
+        self.meaning.close()
+        self.database.close_now()
+
     @property
     def embedder(self) -> Embedder | None:
         """The embedder, opened at the first look; None where the knowledge base works on words alone."""
-        with self._lock:
-            if self._make_embedder is not None:
-                make, self._make_embedder = self._make_embedder, None
-                self._embedder = make()
-                if self._embedder is None:
-                    _LOG.info("The knowledge base works on keywords alone; `handrail models install` adds embeddings.")
-            return self._embedder
+        return self.meaning.embedder
 
     def open_now(self, db: Connection) -> None:
-        """Bring the file and the memory to the state in which they are used. Costs one look once that is done."""
-        if not self._opened:
-            if db.execute("SELECT value FROM fact WHERE name = 'index'").fetchone() != (INDEX_VERSION,):
-                self.database.write_now(keep_index_current)
-            if self._with_starter:
-                self.database.write_now(starter.plant)
-            self._opened = True
-        if self.embedder is not None:
-            if self._index is None:
-                from handrail.services.kb.vectors import VectorIndex  # noqa: PLC0415 - numpy only with embeddings
+        """Bring the file to the state in which it is used. Costs nothing once that is done, and writes only if it must."""
+        if self._opened:
+            return
+        if db.execute("SELECT value FROM fact WHERE name = 'index'").fetchone() != (INDEX_VERSION,):
+            self.database.write_now(keep_index_current)
+        if self._with_starter and not starter.is_settled(db):
+            self._plant(db)
+        self._opened = True
 
-                with self._lock:
-                    self._index = self._index or VectorIndex(self.embedder_name, self.embedder_dimensions)
-            self._index.follow(db)
+    def _plant(self, db: Connection) -> None:
+        if db.execute("SELECT 1 FROM record LIMIT 1").fetchone() is None:
+            self.database.write_now(starter.plant)
+            return
+        try:
+            self.database.write_soon(starter.plant).result(_STARTER_SECONDS)
+        except (KbUnavailable, TimeoutError) as error:
+            _LOG.warning("The starter pages are those of an older Handrail for now: %s", str(error) or "the file is busy")
 
-    @property
-    def embedder_name(self) -> str:
-        return self._embedder.name if self._embedder else ""
+    def _follow(self, db: Connection) -> VectorIndex | None:
+        """The vectors in memory as they are in the file now; None where there are none."""
+        embedder = self.embedder
+        if embedder is None:
+            return None
+        if self._index is None:
+            # The file knows how long its vectors are: a server need not be asked for that.
+            space = db.execute("SELECT dimensions FROM space WHERE name = ?", (embedder.name,)).fetchone()
+            if space is None:
+                return None
+            from handrail.services.kb.vectors import VectorIndex  # noqa: PLC0415 - numpy only with embeddings
 
-    @property
-    def embedder_dimensions(self) -> int:
-        return self._embedder.dimensions if self._embedder else 0
+            with self._lock:
+                self._index = self._index or VectorIndex(embedder.name, int(space[0]))
+        self._index.follow(db)
+        return self._index
 
     def _searching(
         self, query: str, user: str | None, tenant: str, namespaces: Sequence[str], wanted: Filter, limit: int
     ) -> Callable[[Connection], list[Evidence]]:
         def look(db: Connection) -> list[Evidence]:
             self.open_now(db)
-            vector = self._vector_of(query)
+            index = self._follow(db)
+            asked = self.meaning.ask(query) if index is not None else None  # made while the words are looked for
             with _snapshot(db):
                 scopes = reading.readable_scopes(db, tenant, namespaces, user)
                 words = search_words(db, query_terms(query), scopes, wanted, limit)
-                if vector is not None and self._index is not None:
-                    close = self._index.search(db, vector, scopes, wanted)
+                vector = None if index is None else self.meaning.answer(asked, index.dimensions)
+                if index is not None and vector is not None:
+                    close = index.search(db, vector, scopes, wanted)
                     best = ranked(words, close.scores, close.cosines, close.pieces, limit + TITLES_LOOKED_AT)
                 else:
                     best = ranked(words, {}, {}, {}, limit + TITLES_LOOKED_AT)
@@ -191,16 +214,6 @@ class KnowledgeBase:
                 return _evidence(db, with_titles(best, titles, query, limit), query)
 
         return look
-
-    def _vector_of(self, query: str) -> Any:
-        """The query as a vector; None where there is none to be had, and then words alone must do."""
-        if self._embedder is None or not self._index or not query.strip():
-            return None
-        try:
-            return self._embedder.embed([query])[0]
-        except HandrailError as error:
-            _LOG.warning("A search went by keywords alone: %s", error)
-            return None
 
     def _check(self, namespace: str, user: str | None, tenant: str) -> None:
         if namespace not in self._access(user or None, tenant):
@@ -240,14 +253,22 @@ def _evidence(db: Connection, best: Sequence[Ranked], query: str) -> list[Eviden
 def _link_of(record: Record) -> str | None:
     """The LinkedIn address that is stored with a record: its own, or one in its metadata. Never one that is made up."""
     for value in (record.url, *record.metadata.values()):
-        if isinstance(value, str) and value.startswith(("https://", "http://")) and _is_linkedin(value):
+        if isinstance(value, str) and _is_linkedin(value):
             return value
     return None
 
 
 def _is_linkedin(url: str) -> bool:
-    host = url.split("/")[2].lower().rpartition("@")[2].partition(":")[0]
-    return host == "linkedin.com" or host.endswith(".linkedin.com")
+    """Whether every reader of addresses takes this one for a page at LinkedIn: what some take for another host is refused."""
+    if not is_link(url) or "@" in url or "\\" in url:
+        return False
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").lower()
+        is_web = parts.scheme in ("http", "https") and parts.port in (None, 80, 443)
+    except ValueError:
+        return False
+    return is_web and (host == "linkedin.com" or host.endswith(".linkedin.com")) and parts.path.strip("/") != ""
 
 
 def _named(records: Sequence[Record], name: str) -> list[Record]:

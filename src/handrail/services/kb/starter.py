@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -26,20 +26,30 @@ _FENCE = re.compile(r"^(`{3,}|~{3,})")
 _NOT_SLUG = re.compile(r"[^a-z0-9]+")
 
 
+def is_settled(db: sqlite3.Connection) -> bool:
+    """Whether `plant` has nothing to do. Only reads: most of the time nobody needs to be waited for."""
+    planted = get_fact(db, _FACT)
+    if planted is None:
+        return db.execute("SELECT 1 FROM record LIMIT 1").fetchone() is not None
+    return planted == _version(starter_records())
+
+
 def plant(db: sqlite3.Connection) -> None:
     """Put the starter records into a new base, or bring those that are there up to date."""
+    if is_settled(db):
+        return
     planted = get_fact(db, _FACT)
-    if planted is None and db.execute("SELECT 1 FROM record LIMIT 1").fetchone():
-        return
     records = starter_records()
-    version = sha256(orjson.dumps([record.to_dict() for record in records])).hexdigest()
-    if planted == version:
-        return
+    version = _version(records)
     old = [row[0] for row in db.execute("SELECT key FROM record WHERE source = ?", (SOURCE,))]
     if planted is None or old:
         remove_records(db, old)
         put_records(db, records, Tally())
     set_fact(db, _FACT, version)
+
+
+def _version(records: Sequence[Record]) -> str:
+    return sha256(orjson.dumps([record.to_dict() for record in records])).hexdigest()
 
 
 def starter_records() -> list[Record]:

@@ -35,7 +35,12 @@ _FIRST = (
     "CREATE TABLE dropped (seq INTEGER PRIMARY KEY AUTOINCREMENT, piece INTEGER NOT NULL)",
     "CREATE TABLE fact (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
 )
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST,)
+# Filters by type and date without reading the texts.
+_SECOND = (
+    "CREATE INDEX record_type ON record (scope, type)",
+    "CREATE INDEX record_updated ON record (scope, updated)",
+)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
 
 
 def migrate(db: sqlite3.Connection, name: str, migrations: tuple[tuple[str, ...], ...] = MIGRATIONS) -> None:
@@ -63,6 +68,11 @@ def migrate(db: sqlite3.Connection, name: str, migrations: tuple[tuple[str, ...]
             raise
         if done:
             return
+
+
+def is_current(db: sqlite3.Connection, name: str) -> bool:
+    """Whether there is nothing to migrate. Only reads, so that whoever writes meanwhile is not waited for."""
+    return _version(db, name) == len(MIGRATIONS)
 
 
 _OURS = 0x48_52_4B_42  # "HRKB"

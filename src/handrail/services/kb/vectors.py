@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from handrail.services.kb.database import Connection
+from handrail.services.kb.filtered import keys_of
 from handrail.services.kb.port import Filter
 
 CANDIDATES = 100
@@ -66,7 +68,7 @@ class VectorIndex:
             self._drop(db)
             self._add(db)
 
-    def search(self, db: sqlite3.Connection, query: Floats, scopes: Sequence[int], wanted: Filter) -> VectorHits:
+    def search(self, db: Connection, query: Floats, scopes: Sequence[int], wanted: Filter) -> VectorHits:
         """The closest readable records. Half of a record's closeness is its best piece's, half the mean of all its pieces'."""
         rows = self._rows
         count, records = rows.count, rows.records
@@ -98,15 +100,10 @@ class VectorIndex:
         return int(rows.piece[found])
 
     @staticmethod
-    def _allowed(
-        db: sqlite3.Connection, rows: _Rows, records: int, scopes: Sequence[int], wanted: Filter
-    ) -> NDArray[np.bool_]:
+    def _allowed(db: Connection, rows: _Rows, records: int, scopes: Sequence[int], wanted: Filter) -> NDArray[np.bool_]:
         allowed: NDArray[np.bool_] = rows.alive[:records] & np.isin(rows.scope[:records], list(scopes))
         if wanted:
-            condition, values = wanted.as_sql()
-            marks = ", ".join("?" * len(scopes))
-            found = db.execute(f"SELECT r.key FROM record r WHERE r.scope IN ({marks}){condition}", (*scopes, *values))  # noqa: S608
-            keys = np.fromiter((row[0] for row in found), dtype=np.int64)
+            keys = np.frombuffer(keys_of(db, scopes, wanted), dtype=np.int64)
             allowed &= np.isin(rows.key[:records], keys)
         return allowed
 

@@ -15,7 +15,7 @@ import orjson
 
 from handrail.services.kb.pieces import Piece, lead_of, pieces_of
 from handrail.services.kb.reading import RECORD_COLUMNS, record_of
-from handrail.services.kb.record import Record, moment_of
+from handrail.services.kb.record import Record, moment_of, tag_word
 from handrail.services.kb.words import INDEX_VERSION, prepared
 
 _DROPPED_KEPT = 100_000
@@ -145,7 +145,7 @@ def _insert(db: sqlite3.Connection, record: Record, scope: int, content: str) ->
         values,
     ).lastrowid
     assert key is not None
-    db.executemany("INSERT OR IGNORE INTO tag VALUES (?, ?)", [(tag.casefold(), key) for tag in record.tags])
+    db.executemany("INSERT OR IGNORE INTO tag VALUES (?, ?)", [(tag_word(tag), key) for tag in record.tags])
     numbered = []
     for piece in pieces_of(record.text):
         added = db.execute("INSERT INTO piece (record, start, stop) VALUES (?, ?, ?)", (key, *piece)).lastrowid

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from datetime import datetime, timedelta, tzinfo
 from typing import Any
@@ -17,7 +18,7 @@ _SHOWN_CLASHES = 3
 
 async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
     """Create the event; the same key again gives the event that is there."""
-    start, end = _times(args, ctx.calendar.now())
+    start, end = _checked(args, ctx.calendar.now())
     draft = Draft(
         uid=ctx.idempotency_key,
         title=args["title"],
@@ -37,7 +38,7 @@ async def preview(args: Mapping[str, Any], ctx: Any) -> str:
     """What a person should know before saying yes: the time on their own clock, how long it is, and what it clashes with."""
     zone = ctx.calendar.zone
     try:
-        start, end = _times(args, ctx.calendar.now())
+        start, end = _checked(args, ctx.calendar.now())
         clashes = await ctx.calendar.clashes(
             start=start, end=end, calendar=args["calendar"], user=ctx.user, tenant=ctx.tenant
         )
@@ -57,7 +58,10 @@ async def reconcile(args: Mapping[str, Any], ctx: Any) -> dict[str, Any] | None:
     return {"ok": False, "error": {"type": "NOT_FOUND", "message": message, "retryable": False}}
 
 
-def _times(args: Mapping[str, Any], now: datetime) -> tuple[datetime, datetime]:
+def _checked(args: Mapping[str, Any], now: datetime) -> tuple[datetime, datetime]:
+    """Start and end, if everything about the event can be."""
+    if any(unicodedata.category(letter) in ("Cc", "Zl", "Zp") for letter in args["title"]):
+        raise _refused("title", "The title has control characters or line breaks; write it as one plain line.")
     start, end = _moment(args, "start_time"), _moment(args, "end_time")
     if not start < end:
         raise _refused("end_time", "The event does not end after it starts; end_time must come after start_time.")

@@ -9,18 +9,19 @@ from handrail import ErrorType, ToolError
 from handrail.contract.errors import HandrailError
 from handrail.services.kb.pieces import snippet_of
 from handrail.services.kb.port import KbUnavailable
-from handrail.services.kb.record import Record, shown_title
+from handrail.services.kb.record import Record, one_form, shown_title
+from handrail.services.kb.shown import with_texts
 
 _NEAREST = 3
 
 
 async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
     """The records in the order asked, and the ids that were not found."""
-    ids = list(dict.fromkeys(args["ids"]))
+    ids = list(dict.fromkeys(one_form(one) for one in args["ids"]))
     who = {"user": ctx.user, "tenant": ctx.tenant, "namespace": args["namespace"]}
     try:
         found = await ctx.kb.get(ids, **who)
-        near = [] if found else await _nearest(ctx.kb, ids, who)
+        near = [] if found else await ctx.kb.nearest_ids(ids, **who, limit=_NEAREST)
     except HandrailError as error:
         ctx.log.error("The knowledge base cannot be read: %s", error)
         passing = isinstance(error, KbUnavailable)
@@ -39,15 +40,11 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
             details=[{"pointer": "/ids", "nearest": near}],
         )
     fields = set(args["return_fields"]) - ({"full_text"} if ctx.mode == "voice" else set())
-    records = [_shown(found[one], fields) for one in ids if one in found]
+    given = [found[one] for one in ids if one in found]
+    records = [_shown(record, fields) for record in given]
+    if "full_text" in fields:
+        records = with_texts(records, [record.text for record in given])
     return {"ok": True, "data": {"records": records, "missing": missing}}
-
-
-async def _nearest(kb: Any, ids: list[str], who: Mapping[str, Any]) -> list[str]:
-    near: list[str] = []
-    for one in ids:
-        near += [known for known in await kb.nearest_ids(one, **who, limit=_NEAREST) if known not in near]
-    return near[:_NEAREST]
 
 
 def _shown(record: Record, fields: set[str]) -> dict[str, Any]:
@@ -61,7 +58,6 @@ def _shown(record: Record, fields: set[str]) -> dict[str, Any]:
     }
     more = {
         "snippet": snippet_of(record.text[:2_000], ""),
-        "full_text": record.text,
         "metadata": dict(record.metadata),
         "sources": [{"id": record.id, "title": title, "source": record.source, "url": record.url or None}],
         "url": record.url or None,

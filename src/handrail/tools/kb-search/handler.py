@@ -10,6 +10,7 @@ from typing import Any
 from handrail import ErrorType, ToolError
 from handrail.contract.errors import HandrailError
 from handrail.services.kb.port import Evidence, Filter, KbTooSlow, KbUnavailable, NamespaceRefused
+from handrail.services.kb.shown import with_texts
 
 _SECONDS = {"voice": 1.5, "text": 4.0}
 _MOST_IN_VOICE = 3
@@ -54,8 +55,11 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
     fields = set(args["return_fields"]) - ({"full_text"} if voice else set())
     if not args["include_snippets"]:
         fields.discard("snippet")
+    results = [_result(one, fields) for one in found]
+    if "full_text" in fields:
+        results = with_texts(results, [one.record.text for one in found])
     data = {
-        "results": [_result(one, fields) for one in found],
+        "results": results,
         "query_time_ms": round(1000 * (perf_counter() - started), 1),
         "clamped": bool(ctx.clamped),
     }
@@ -103,7 +107,6 @@ def _result(one: Evidence, fields: set[str]) -> dict[str, Any]:
     }
     more = {
         "snippet": one.snippet,
-        "full_text": record.text,
         "metadata": dict(record.metadata),
         "sources": [{"id": record.id, "title": one.title, "source": record.source, "url": record.url or None}],
         "url": record.url or None,

@@ -1,0 +1,34 @@
+"""Whole texts in an answer that may only be so long: each record gets a share, and what was cut is marked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+MAX_BYTES = 500_000
+"""A little less than what the tools may give (`maxOutputBytes`)."""
+
+
+def with_texts(results: Sequence[dict[str, Any]], texts: Sequence[str]) -> list[dict[str, Any]]:
+    """The results with their `full_text`; one that had to be cut says `truncated`. Short texts leave room for the long."""
+    left = MAX_BYTES - _size(results)
+    given: list[Mapping[str, Any]] = [{}] * len(texts)
+    for done, place in enumerate(sorted(range(len(texts)), key=lambda place: len(texts[place]))):
+        text = _cut(texts[place], max(0, left) // (len(texts) - done))
+        left -= _size(text)
+        given[place] = {"full_text": text} | ({"truncated": True} if len(text) < len(texts[place]) else {})
+    return [{**result, **more} for result, more in zip(results, given, strict=True)]
+
+
+def _cut(text: str, most: int) -> str:
+    """The beginning of a text that takes at most so many bytes as JSON."""
+    cut = text[:most]
+    while cut and (size := _size(cut)) > most:
+        cut = cut[: min(len(cut) - 1, len(cut) * most // size)]
+    return cut
+
+
+def _size(value: object) -> int:
+    return len(orjson.dumps(value))

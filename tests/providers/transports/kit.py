@@ -1,0 +1,53 @@
+"""What the tests of transports share: the readers, and the checked examples of every wire format."""
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from handrail.contract.model import CallMade, Finished, TextDelta, Usage
+from handrail.providers.streams import StreamCounters
+
+NAMES = ("openai-chat", "openai-responses", "anthropic", "gemini", "ollama")
+MODEL = "example-model"
+_EXAMPLES = Path(__file__).resolve().parents[4] / "shared" / "reference" / "wire-examples"
+
+
+def transport(name):
+    return import_module(f"handrail.providers.{name.replace('-', '_')}.transport")
+
+
+def example(name):
+    path = _EXAMPLES / f"{name}.json"
+    if not path.is_file():
+        pytest.skip("the checked examples of the wire formats are not beside the project")
+    return json.loads(path.read_text("utf-8"))
+
+
+def read(name, events, counters=None):
+    """Everything that a transport makes of these events; bytes go in as they are, all else as JSON."""
+    reader = transport(name).Reader(MODEL, counters or StreamCounters())
+    told = []
+    for event in events:
+        data = event if isinstance(event, bytes) else json.dumps(event).encode()
+        told += reader.feed(data)
+    return told + list(reader.end())
+
+
+def calls(events):
+    return [event.call for event in events if isinstance(event, CallMade)]
+
+
+def text(events):
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def usage(events):
+    return next((event for event in events if isinstance(event, Usage)), None)
+
+
+def finished(events):
+    assert isinstance(events[-1], Finished)
+    assert sum(isinstance(event, Finished) for event in events) == 1
+    return events[-1]

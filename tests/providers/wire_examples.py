@@ -1,0 +1,50 @@
+"""The reference's examples of what goes over the wire; they lie beside the checkout, where there is one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2].parent / "shared" / "reference" / "wire-examples"
+
+
+def example(name: str) -> Any:
+    """The content of one file; the test is skipped, and says so, where it is missing."""
+    path = EXAMPLES / name
+    if not path.is_file():
+        pytest.skip(f'the reference\'s "{name}" is not beside this checkout ({EXAMPLES}): NOT TESTED against it')
+    return json.loads(path.read_text("utf-8"))
+
+
+def cases(name: str) -> list[Any]:
+    """The rows of one file, to parametrize with; one skipped row where it is missing."""
+    path = EXAMPLES / name
+    if path.is_file():
+        return [pytest.param(row, id=row.get("case")) for row in json.loads(path.read_text("utf-8"))]
+    reason = f'the reference\'s "{name}" is not beside this checkout ({EXAMPLES}): NOT TESTED against it'
+    return [pytest.param(None, marks=pytest.mark.skip(reason=reason))]
+
+
+LAMP = {
+    "type": "object",
+    "properties": {
+        "room": {"type": "string", "description": "Room name"},
+        "level": {"type": "integer", "minimum": 0, "maximum": 100, "description": "Brightness in percent"},
+    },
+    "required": ["room", "level"],
+    "additionalProperties": False,
+}
+ORDER = {
+    "type": "object",
+    "properties": {
+        "order_id": {"type": "string", "description": "Order number, e.g. A-17"},
+        "fields": {
+            "type": ["array", "null"],
+            "items": {"type": "string", "enum": ["status", "eta", "items"]},
+            "description": "Null means all fields",
+        },
+    },
+    "required": ["order_id", "fields"],
+    "additionalProperties": False,
+}
