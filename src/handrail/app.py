@@ -16,8 +16,8 @@ from handrail.agents import AgentPolicy, Prompts, TextAgent
 from handrail.agents.guides import Guides
 from handrail.authoring.modules import look_in
 from handrail.build.compiler import BuildPlan
-from handrail.contract.definition import Mode
-from handrail.contract.errors import ConfigError
+from handrail.contract.definition import Mode, ToolDefinition
+from handrail.contract.errors import ConfigError, UsageError
 from handrail.contract.model import Model
 from handrail.contract.ports import AuditPort, Clock, MetricsPort
 from handrail.contract.store import Store
@@ -92,6 +92,7 @@ class Runtime(RuntimeCore):
             policy=rules,
             crash=crash,
             capability_checks=capability_checks,
+            meaning=_as_meant,
         )
 
     async def open_session(
@@ -116,6 +117,16 @@ class Runtime(RuntimeCore):
                 closed = self._owned.pop().close()
                 if inspect.isawaitable(closed):
                     await closed
+
+
+def _as_meant(definition: ToolDefinition, provider: str, args: Any) -> Any:
+    """What a provider's form of the arguments means; nothing is undone for a name that is none of the providers'."""
+    from handrail.providers import as_meant  # noqa: PLC0415  # only strict tools need it
+
+    try:
+        return as_meant(definition, provider, args)
+    except UsageError:
+        return args
 
 
 def build_plan(settings: Settings, directory: str | None = None, output: str | None = None) -> BuildPlan:

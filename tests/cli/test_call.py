@@ -195,3 +195,15 @@ def test_decorated_tools_are_called_from_anywhere_in_the_project(project, proces
     done = subprocess.run(command, cwd=project / "tests", capture_output=True, check=False)
 
     assert json.loads(done.stdout)["data"] == {"said": "HEY"}, done.stderr
+
+
+def test_a_call_is_made_for_a_tenant(project, handrail, monkeypatch):
+    monkeypatch.setenv("HANDRAIL_KB_EMBEDDINGS", "none")
+    monkeypatch.setenv("HANDRAIL_TOOLS_REFERENCE", "kb_get")
+    (project / "a.jsonl").write_text('{"id": "doc:a", "text": "of acme", "tenant": "acme"}\n')
+    assert handrail("kb", "import", "a.jsonl").code == 0
+    assert handrail("build").code == 0
+    words = ("call", "kb_get", "--args", '{"ids": ["doc:a"]}')
+    assert json.loads(handrail(*words, "--tenant", "acme").out)["data"]["records"][0]["snippet"] == "of acme"
+    assert json.loads(handrail(*words).out)["error"]["type"] == "NOT_FOUND"
+    assert handrail(*words, "--tenant", "\udcff").code == 2

@@ -179,3 +179,102 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(terminal):
         report(done, 100)
     assert ("█" in stream.getvalue()) is terminal
     assert stream.getvalue().endswith("100/100\n" if terminal else "Importing (bytes): 100 of 100\n")
+
+
+SAME = """{"id": "doc:same", "text": "everybody's"}
+{"id": "doc:same", "text": "the world's", "namespace": "public"}
+{"id": "doc:same", "text": "u1's", "namespace": "personal", "owner": "u1"}
+{"id": "doc:same", "text": "acme's", "tenant": "acme"}
+"""
+
+
+@pytest.fixture
+def same(base, handrail):
+    """A base in which an id is used four times."""
+    (base / "same.jsonl").write_text(SAME, encoding="utf-8")
+    assert handrail("kb", "import", "same.jsonl").code == 0
+
+    def texts():
+        lines = (json.loads(line) for line in handrail("kb", "export", "--source", "same.jsonl").out.splitlines())
+        return {line["text"] for line in lines}
+
+    return texts
+
+
+def test_an_id_in_several_namespaces_is_deleted_where_it_is_meant(same, handrail):
+    said = handrail("kb", "delete", "doc:same")
+    assert said.code == 2
+    assert "several namespaces (studio, public)" in said.err
+    assert len(same()) == 4
+    assert handrail("kb", "delete", "doc:same", "--namespace", "public").out == "1 records deleted.\n"
+    assert same() == {"everybody's", "u1's", "acme's"}
+    assert handrail("kb", "delete", "doc:same", "--namespace", "personal").code == 2
+    assert "personal of u1" in handrail("kb", "delete", "doc:same", "--user", "u1").err
+    assert handrail("kb", "delete", "doc:same").out == "1 records deleted.\n"
+    assert same() == {"u1's", "acme's"}
+    assert handrail("kb", "delete", "doc:same", "--user", "u1").out == "1 records deleted.\n"
+    assert handrail("kb", "delete", "doc:same").code == 2
+    assert handrail("kb", "delete", "doc:same", "--tenant", "acme").out == "1 records deleted.\n"
+    assert same() == set()
+
+
+def test_yes_deletes_all_that_one_reads_and_no_other_tenants(same, handrail):
+    assert handrail("kb", "delete", "doc:same", "--user", "u1", "--yes").out == "3 records deleted.\n"
+    assert same() == {"acme's"}
+
+
+def test_a_source_is_deleted_for_one_tenant_with_every_owner(same, handrail):
+    assert handrail("kb", "delete", "--source", "same.jsonl", "--yes").out == "3 records deleted.\n"
+    assert same() == {"acme's"}
+    assert handrail("kb", "delete", "--source", "same.jsonl", "--tenant", "acme", "--yes").out == "1 records deleted.\n"
+
+
+def test_get_shows_every_record_of_an_id(same, handrail):
+    def texts(*words):
+        return [one["text"] for one in json.loads(handrail("kb", "get", "doc:same", "--json", *words).out)["records"]]
+
+    assert texts() == ["everybody's", "the world's"]
+    assert texts("--user", "u1") == ["everybody's", "the world's", "u1's"]
+    assert texts("--tenant", "acme") == ["acme's"]
+    assert texts("--namespace", "public") == ["the world's"]
+
+
+def test_what_is_printed_does_not_steer_the_terminal(base, handrail):
+    evil = {"id": "doc:evil", "text": "marmalade \x1b[2J\u202e\x07 jar\r\nsecond", "metadata": {"x": "\x1b]0;t\x07"}}
+    (base / "evil.jsonl").write_text(json.dumps(evil) + "\n", encoding="utf-8")
+    assert handrail("kb", "import", "evil.jsonl").code == 0
+    for words in (("search", "marmalade"), ("get", "doc:evil"), ("stats",)):
+        out = handrail("kb", *words).out
+        assert not set(out) & {"\x1b", "\x07", "\u202e", "\r"}, words
+    assert "\\x1b[2J\\u202e\\x07 jar\\r\nsecond" in handrail("kb", "get", "doc:evil").out
+
+
+def test_an_export_that_cannot_be_written_names_the_file_that_was_asked_for(base, handrail):
+    for output in ("nowhere/x.jsonl", "."):
+        said = handrail("kb", "export", "-o", output)
+        assert said.code == 2
+        assert said.err.count("\n") == 1
+        assert f'"{output}" cannot be written' in said.err
+
+
+def test_without_embeddings_it_is_said_once_and_not_if_chosen(base, handrail, monkeypatch, caplog):
+    handrail("kb", "search", "plan")
+    assert "keywords alone" not in caplog.text
+    monkeypatch.setenv("HANDRAIL_KB_EMBEDDINGS", "auto")
+    monkeypatch.setenv("HANDRAIL_MODELS_DIRECTORY", str(base / "no-models"))
+    handrail("kb", "search", "plan")
+    assert caplog.text.count("keywords alone") == 1
+
+
+def test_an_import_tells_what_it_did_before_what_is_missing(base, handrail, monkeypatch):
+    pytest.importorskip("numpy")
+    monkeypatch.setenv("HANDRAIL_KB_EMBEDDINGS", "ollama")
+    monkeypatch.setenv("HANDRAIL_KB_OLLAMA_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("HANDRAIL_KB_OLLAMA_MODEL", "mine")
+    (base / "b.jsonl").write_text('{"id": "doc:new", "text": "x"}\n')
+    said = handrail("kb", "import", "b.jsonl")
+    assert (said.code, said.out) == (0, "1 added, 0 changed, 0 unchanged, 0 skipped.\n")
+    assert "http://127.0.0.1:9/api/embed does not answer" in said.err
+    assert "handrail kb embed" in said.err
+    assert "doc:new" in handrail("kb", "search", "x").out
+    assert "does not answer" in handrail("kb", "embed").err

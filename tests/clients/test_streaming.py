@@ -173,3 +173,12 @@ async def test_what_is_no_failure_of_the_wire_is_not_hidden():
         await played(Cable(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):
         await played(Cable([line("a"), ZeroDivisionError()]))
+
+
+async def test_an_event_that_is_too_large_is_not_dropped_in_silence():
+    huge = line("x" * 5_000_000)
+    told, error, _ = await played(Cable([line("Hel"), huge, line("lo."), line(done=True)]), ClientLimits())
+
+    assert [event.text for event in told] == ["Hel", "lo."]
+    assert str(error) == "Ollama sent more in one event than is read."
+    assert error.retryable

@@ -100,6 +100,12 @@ LOOSE_SCALARS: list[Made] = [
     ({"type": "array"}, alike(st.sampled_from([[], ["a", 1]]))),
     ({"type": "array", "prefixItems": [TEXT, {"type": "integer"}], "items": False}, alike(st.just(["a", 1]))),
     ({"type": "object", "additionalProperties": {"type": "integer"}}, alike(st.sampled_from([{}, {"a": 1}]))),
+    ({"type": "object", "properties": {"a": TEXT}, "unevaluatedProperties": False}, alike(st.just({"a": "b"}))),
+    (
+        {"type": "object", "properties": {"a": TEXT}, "unevaluatedProperties": {"type": "integer"}},
+        alike(st.just({"z": 1})),
+    ),
+    ({"type": "object", "additionalProperties": {"type": "integer", "multipleOf": 2}}, alike(st.just({"z": 2}))),
     ({"type": "object", "patternProperties": {"^x-": TEXT}}, alike(st.sampled_from([{}, {"x-a": "b"}]))),
     ({"type": "object", "properties": {"a": TEXT}, "minProperties": 1}, alike(st.just({"a": "b"}))),
     ({"type": "object", "properties": {"a": False, "b": TEXT}}, alike(st.just({"b": "x"}))),

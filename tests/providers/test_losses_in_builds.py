@@ -46,14 +46,14 @@ def test_what_models_are_told_in_words_is_listed_and_no_warning(tmp_path: Path):
     assert list(result.losses) == sorted(result.losses)
 
 
-def test_the_command_prints_a_line_for_each_provider_and_all_of_them_as_json(tmp_path: Path, monkeypatch, capsys):
+def test_the_command_names_them_in_a_sentence_and_lists_them_as_json(tmp_path: Path, monkeypatch, capsys):
     kit = Tools(tmp_path)
     kit.write({"count": (reading(parameters=an_object(n=HIGH)), NOTHING)})
     monkeypatch.chdir(tmp_path)
     assert main(["build", "--strict"]) == 0
     said = capsys.readouterr()
-    assert "note: ollama has no place for default, minimum (1 tool); its models are told in words.\n" in said.err
-    assert said.err.count("note:") == 1
+    assert said.out.endswith(" Put in words, for want of a keyword: ollama (default, minimum).\n")
+    assert said.err == ""
     assert main(["build", "--json"]) == 0
     losses = json.loads(capsys.readouterr().out)["losses"]
     assert {

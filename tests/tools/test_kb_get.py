@@ -37,6 +37,8 @@ def test_records_come_in_the_order_asked_and_once(kit):
     data = _get(kit, ["doc:untitled", "person:nobody", "person:ana_kovac", "doc:untitled"])["data"]
     assert [record["id"] for record in data["records"]] == ["doc:untitled", "person:ana_kovac"]
     assert data["missing"] == ["person:nobody"]
+    turned = _get(kit, ["person:ana_kovac", "person:nobody", "doc:untitled"])["data"]
+    assert [record["id"] for record in turned["records"]] == ["person:ana_kovac", "doc:untitled"]
 
 
 def test_fields_are_given_as_asked(kit):

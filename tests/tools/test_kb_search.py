@@ -1,6 +1,7 @@
 """kb_search under the pipeline: evidence, access, clamps, budget, replay, and each failure that it documents."""
 
 import asyncio
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 import handrail
 from handrail.build.guide import examples_in
+from handrail.services.kb import service
 from handrail.services.kb.port import KbTooSlow, KbUnavailable
 from handrail.services.kb.record import make_record
 from handrail.services.kb.service import KnowledgeBase
@@ -252,19 +254,50 @@ def _steady(data):
     return steady
 
 
-async def test_the_loop_is_free_while_it_searches(kit):
-    async with kit.runtime() as runtime:
-        session = await runtime.open_session()
-        await session.begin_turn()
-        ticks = 0
+async def test_the_loop_is_free_while_it_searches(tmp_path, monkeypatch):
+    """The search waits for what only the loop can give it: were the loop held, it would wait in vain."""
+    entered, given, seen = threading.Event(), threading.Event(), []
+    search = service.search_words
 
-        async def tick():
-            nonlocal ticks
-            while True:
-                ticks += 1
-                await asyncio.sleep(0)
+    def waiting(*args):
+        entered.set()
+        seen.append(given.wait(3))
+        return search(*args)
 
-        ticking = asyncio.create_task(tick())
-        assert (await session.call("kb_search", {"query": "onboarding " * 40})).ok
-        ticking.cancel()
-        assert ticks > 1
+    async def give():
+        while not entered.is_set():
+            await asyncio.sleep(0.001)
+        given.set()
+
+    monkeypatch.setattr(service, "search_words", waiting)
+    with _kit(tmp_path / "kb.db") as (kit, _):
+        async with kit.runtime() as runtime:
+            session = await runtime.open_session()
+            await session.begin_turn()
+            giving = asyncio.create_task(give())
+            assert (await session.call("kb_search", {"query": "onboarding"})).ok
+            await giving
+    assert seen == [True]
+
+
+def test_the_longest_texts_that_can_be_imported_can_be_read(tmp_path):
+    long = 'marmalade \x01"ž ' * 140_000
+    records = [{"id": f"doc:n{number}", "text": long, "metadata": {"x": "y" * 30_000}} for number in range(5)]
+    kb = KnowledgeBase(tmp_path / "kb.db")
+    checked = [make_record(record) for record in [*records, {"id": "doc:short", "text": "short marmalade"}]]
+    kb.database.write_now(lambda db: put_records(db, checked, Tally()))
+    fields = ["full_text", "metadata"]
+    with open_tools(TOOLS, capabilities={"kb": kb, "calendar": None, "images": None}) as kit:
+        found = _search(kit, query="marmalade", top_k=10, return_fields=fields)
+        got = kit.call("kb_get", {"ids": ["doc:n0", "doc:n1", "doc:short"], "return_fields": fields}).to_dict()
+    kb.close_now()
+    for answer, key, count in ((found, "results", 6), (got, "records", 3)):
+        assert answer["ok"], answer
+        assert "truncated" not in answer["meta"]
+        assert len(answer["data"][key]) == count
+        for one in answer["data"][key]:
+            whole = one["id"] == "doc:short"
+            assert one.get("truncated", False) is not whole
+            assert one["full_text"] == "short marmalade" if whole else long.startswith(one["full_text"])
+            assert whole or len(one["full_text"]) > 30_000
+        assert 400_000 < len(orjson.dumps(answer["data"])) < 524_288

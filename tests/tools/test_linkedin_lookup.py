@@ -11,12 +11,28 @@ from handrail.services.kb.writing import Tally, put_records
 from handrail.testing import open_tools
 
 TOOLS = Path(handrail.__file__).parent / "tools"
+TRICKS = [
+    "https://evil.example?@linkedin.com/in/ana",
+    "https://evil.example#@linkedin.com/in/ana",
+    "https://evil.example/@linkedin.com/in/ana",
+    "https://user:x@linkedin.com/in/ana",
+    "https://linkedin.com",
+    "https://www.linkedin.com/",
+    "https://www.linkedin.com?in/ana",
+    "https://linkedin.com:8443/in/ana",
+    "https://evil.example\\@linkedin.com/in/ana",
+    "https://evil.example\\.linkedin.com/in/ana",
+    "https://[linkedin.com/in/ana",
+    "javascript:https://linkedin.com/in/ana\n",
+]
 RECORDS = [
     {"id": "person:ana_kovac", "title": "Ana Kovač", "url": "https://www.linkedin.com/in/ana"},
     {"id": "person:ana_marija", "title": "Ana Marija Kovač", "metadata": {"profile": "https://hr.linkedin.com/in/am"}},
     {"id": "person:bo", "title": "Bo", "url": "https://example.org/linkedin.com/in/bo", "text": "linkedin.com/in/bo"},
     {"id": "person:evil", "title": "Eve", "url": "https://linkedin.com.evil.example/in/eve"},
     {"id": "person:at", "title": "At", "url": "https://linkedin.com@evil.example/in/at"},
+    *({"id": f"person:trick{n}", "title": f"Trick{n}", "url": url} for n, url in enumerate(TRICKS[:-4])),
+    *({"id": f"person:meta{n}", "title": f"Meta{n}", "metadata": {"profile": url}} for n, url in enumerate(TRICKS)),
     {"id": "person:will", "title": "Will May", "url": "https://linkedin.com/in/will"},
     {"id": "link:mine", "title": "Zoe", "url": "https://linkedin.com/in/zoe", "namespace": "personal", "owner": "u1"},
 ]
@@ -58,6 +74,31 @@ def test_an_id_gives_its_stored_address(kit):
 @pytest.mark.parametrize("name", ["Bo", "Eve", "At", "Nobody Here", "Ana Novak", "*", "' OR 1=1 --"])
 def test_nothing_is_made_up_and_other_hosts_do_not_count(kit, name):
     assert _matches(kit, name=name) == []
+
+
+@pytest.mark.parametrize("number", range(len(TRICKS)))
+def test_an_address_that_somebody_could_take_for_another_host_is_not_given(kit, number):
+    assert _matches(kit, name=f"trick{number}") == []
+    assert _matches(kit, name=f"meta{number}") == []
+    assert _matches(kit, id=f"person:meta{number}") == []
+
+
+async def test_the_same_call_is_answered_from_before_whatever_the_base_says_now(tmp_path):
+    kb = KnowledgeBase(tmp_path / "kb.db")
+    kb.database.write_now(lambda db: put_records(db, [make_record(RECORDS[0])], Tally()))
+    with open_tools(TOOLS, capabilities={"kb": kb, "calendar": None, "images": None}) as kit:
+        async with kit.runtime() as runtime:
+            session = await runtime.open_session()
+            await session.begin_turn()
+            first = await session.call("linkedin_lookup", {"id": "person:ana_kovac"}, call_id="c1")
+            changed = make_record({**RECORDS[0], "url": "https://www.linkedin.com/in/other"})
+            await kb.database.write(lambda db: put_records(db, [changed], Tally()))
+            again = await session.call("linkedin_lookup", {"id": "person:ana_kovac"}, call_id="c1")
+            fresh = await session.call("linkedin_lookup", {"id": "person:ana_kovac"}, call_id="c2")
+    await kb.close()
+    assert "replayed" not in first.meta
+    assert (again.meta["replayed"], again.data) == (True, first.data)
+    assert fresh.data["matches"][0]["url"] == "https://www.linkedin.com/in/other"
 
 
 def test_only_what_the_user_may_read_is_looked_through(kit):

@@ -258,9 +258,9 @@ class Loop:
     def _scoped(self, call: Call) -> Call:
         """The call under the name and the scope of ids of its provider."""
         model = self._agent.model
-        return call._replace(
-            call_id=call.call_id or None, provider=call.provider or model.provider, id_scope=model.id_scope
-        )
+        # A transport that knows better of one id, such as one that a server uses again, may narrow its scope.
+        scope = call.id_scope if call.id_scope != "session" else model.id_scope
+        return call._replace(call_id=call.call_id or None, provider=call.provider or model.provider, id_scope=scope)
 
     # ----------------------------------------------------------------------------------------------- calling
     async def _call(self, calls: Sequence[Call], number: int) -> AsyncGenerator[AgentEvent, None]:

@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
 from pathlib import Path
 
 from handrail.app import build_plan
@@ -112,8 +111,8 @@ def _print_json(result: BuildResult, broken: list[str], written: bool, stale: bo
 def _print_text(result: BuildResult, broken: list[str], options: Namespace, written: bool, stale: bool) -> None:
     for finding in result.findings:
         sys.stderr.write(f"{finding}\n")
-    for note in (*_in_words(result), *result.limits):
-        sys.stderr.write(f"note: {note}\n")
+    for limit in result.limits:
+        sys.stderr.write(f"note: {limit}\n")
     for line in broken:
         sys.stderr.write(f"breaking without a new major version: {line}\n")
     name = os.path.relpath(result.plan.artifact)
@@ -128,25 +127,22 @@ def _print_text(result: BuildResult, broken: list[str], options: Namespace, writ
     elif stale:
         sys.stderr.write(f"{name} is stale or missing; run `handrail build`.\n")
     elif written:
-        print(f"Built {_count(len(result.entries), 'tool')} into {name}, version {result.version}.")
+        print(f"Built {_count(len(result.entries), 'tool')} into {name}, version {result.version}.{_in_words(result)}")
     else:
         print(f"{name} is current, version {result.version}.")
 
 
-def _in_words(result: BuildResult) -> Iterator[str]:
-    """What is no warning, a line for each provider: keywords that its format lacks and that models are told in words.
+def _in_words(result: BuildResult) -> str:
+    """What is no warning, as a sentence: the keywords that a provider's format lacks and that its models are told in words.
 
     That an object takes no other properties is left out here: every tool says so, and formats only list properties.
     """
-    found: dict[str, tuple[set[str], set[str]]] = {}
+    found: dict[str, set[str]] = {}
     for loss in result.losses:
         if loss.minor and loss.keyword != "additionalProperties":
-            keywords, tools = found.setdefault(loss.provider, (set(), set()))
-            keywords.add(loss.keyword)
-            tools.add(loss.tool)
-    for provider, (keywords, tools) in sorted(found.items()):
-        told = ", ".join(sorted(keywords))
-        yield f"{provider} has no place for {told} ({_count(len(tools), 'tool')}); its models are told in words."
+            found.setdefault(loss.provider, set()).add(loss.keyword)
+    told = "; ".join(f"{provider} ({', '.join(sorted(keywords))})" for provider, keywords in sorted(found.items()))
+    return f" Put in words, for want of a keyword: {told}." if told else ""
 
 
 def _watch(plan: BuildPlan, options: Namespace) -> int:

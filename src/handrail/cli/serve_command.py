@@ -14,12 +14,11 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from functools import partial
 
-from handrail.app import build_plan, open_registry, open_runtime
-from handrail.cli.output import authors_speak_aside, progress_for
-from handrail.cli.project import current_settings
-from handrail.contract.errors import BuildError, UsageError
+from handrail.app import open_runtime
+from handrail.cli.output import authors_speak_aside
+from handrail.cli.project import current_settings, fresh_registry, with_reference_tools
+from handrail.contract.errors import UsageError
 from handrail.registry import Registry
-from handrail.registry.registry import environment_from
 from handrail.settings import Settings
 
 EXAMPLES = """examples:
@@ -43,31 +42,10 @@ def run(options: Namespace) -> int:
     if options.port is not None and not 0 <= options.port <= 65_535:
         raise UsageError(f"--port must be from 0 to 65535; {options.port} is not.")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    settings = _with_tools(current_settings())
-    registry = _registry(settings, options)
+    settings = with_reference_tools(current_settings())
+    registry = fresh_registry(settings, options.registry)
     with authors_speak_aside():
         return asyncio.run(_serve(settings, registry, options))
-
-
-def _with_tools(settings: Settings) -> Settings:
-    """A folder without any tools serves those that come with Handrail."""
-    named = settings.tools_modules or settings.tools_reference or settings.tools_path.is_dir()
-    return settings if named else replace(settings, tools_reference=("*",))
-
-
-def _registry(settings: Settings, options: Namespace) -> Registry:
-    """The registry; in development it is built first, where it is not current."""
-    if options.registry is None and environment_from(os.environ.get("HANDRAIL_ENV")) == "development":
-        from handrail.build.compiler import build
-        from handrail.build.writer import is_current, stamp_for, write
-
-        with authors_speak_aside():
-            result = build(build_plan(settings), progress_for("building"))
-        if result.errors:
-            raise BuildError("The tools do not build:\n" + "\n".join(str(finding) for finding in result.errors))
-        if not is_current(result):
-            write(result, stamp_for(result, os.environ))
-    return open_registry(settings, options.registry)
 
 
 async def _serve(settings: Settings, registry: Registry, options: Namespace) -> int:
@@ -107,6 +85,8 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
         await make_server(made.app, limits, made.talks.drain, ready).serve(sockets=[socket])
     except SystemExit:
         return 1  # the application could not start; why was logged
+    finally:
+        await agent.model.close()
     return 0
 
 

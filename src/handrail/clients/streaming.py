@@ -70,6 +70,7 @@ class Transport(Protocol):
 
     PROVIDER: str
     WHO: str
+    ID_SCOPE: IdScope
 
     def body(self, request: ModelRequest, *, model: str) -> dict[str, Any]: ...
 
@@ -119,7 +120,7 @@ class StreamingModel:
 
     @property
     def id_scope(self) -> IdScope:
-        return "session"
+        return self._transport.ID_SCOPE
 
     @property
     def context_window(self) -> int | None:

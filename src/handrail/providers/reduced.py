@@ -54,7 +54,7 @@ _INTRICATE = frozenset(
 """What is hard to follow in words, so that a build warns of it."""
 _KNOWN = TYPE_OF.keys() | _INTRICATE | {"default", "title"}
 _WRITTEN_ELSEWHERE = frozenset(
-    {"additionalProperties", "const", "else", "enum", "then", "type", "unevaluatedProperties"}
+    {"additionalProperties", "const", "else", "enum", "prefixItems", "then", "type", "unevaluatedProperties"}
 )
 
 _INCLUSIVE = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
@@ -196,7 +196,7 @@ class Reduction:
         return {}
 
     def open(self, schema: Json, path: Path) -> dict[str, Json]:
-        """An object whose other properties have a schema; `_extra_words` are for formats that cannot say so."""
+        """An object whose other properties have a schema."""
         self.lose(str(path[-1]), path, TOLD, minor=False)
         return {}
 
@@ -213,7 +213,8 @@ class Reduction:
 
     def values(self, flat: Flat, types: tuple[str, ...]) -> dict[str, Json]:
         """The keywords that are kept, exclusive bounds of integers among them as inclusive ones."""
-        written = {key: thaw(value) for key, value, _ in self.said(flat, types) if key in self.kept}
+        own = self.kept - _WRITTEN_ELSEWHERE
+        written = {key: thaw(value) for key, value, _ in self.said(flat, types) if key in own}
         if "minimum" in self.kept:
             written |= _inclusive(flat, types)
         return written
@@ -281,14 +282,16 @@ class Reduction:
 
     def told(self, keyword: str, value: Json, path: Path, flat: Flat) -> str | None:
         """The words for a keyword that is not written, reported; None if there is nothing to tell."""
-        if keyword in self.kept or keyword in _UNSENT or keyword in _WRITTEN_ELSEWHERE:
-            return self._extra_words(keyword, value)
+        if keyword in self.kept or keyword in _UNSENT:
+            return None
+        if keyword in _WRITTEN_ELSEWHERE:
+            return _beside(keyword, value)
         if keyword in _INCLUSIVE and "minimum" in self.kept:
             if _is_exact(flat):
                 return None
             self.lose(keyword, path, f"sent as {_INCLUSIVE[keyword]}; that the bound itself is too far is {TOLD}")
             return phrase(keyword, value)
-        if keyword == "prefixItems" or keyword in _PLAIN_WORDS:
+        if keyword in _PLAIN_WORDS:
             return phrase(keyword, value)
         if keyword not in _KNOWN:
             self.lose(keyword, path, "left out")
@@ -298,9 +301,13 @@ class Reduction:
             return conditional({key: flat.value(key) for key in ("if", "then", "else") if key in flat.keywords})
         return phrase(keyword, value).replace("The arguments", "The value", 1)
 
-    def _extra_words(self, keyword: str, value: Json) -> str | None:
-        open_map = keyword in ("additionalProperties", "unevaluatedProperties") and not isinstance(value, bool)
-        return None if not open_map or keyword in self.kept or is_trivial(value) else phrase(keyword, value)
+
+def _beside(keyword: str, value: Json) -> str | None:
+    """What is told of a keyword although something was written, and reported, for it."""
+    if keyword == "prefixItems":
+        return phrase(keyword, value)
+    open_map = keyword in ("additionalProperties", "unevaluatedProperties") and value is not False
+    return phrase("additionalProperties", value) if open_map and not is_trivial(value) else None
 
 
 def _may_be(name: str, types: tuple[str, ...]) -> bool:

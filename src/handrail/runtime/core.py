@@ -28,7 +28,7 @@ from handrail.runtime.confirm import Confirmations
 from handrail.runtime.earlier import Earlier
 from handrail.runtime.housekeeper import Housekeeper
 from handrail.runtime.pipeline import Pipeline
-from handrail.runtime.plan import Plans, RedactorFactory
+from handrail.runtime.plan import Meaning, Plans, RedactorFactory
 from handrail.runtime.policy import Policy
 from handrail.runtime.rates import Rates
 from handrail.runtime.recording import Recording
@@ -57,6 +57,7 @@ class RuntimeCore(Recording):
         policy: Policy | None = None,
         crash: Callable[[str], None] | None = None,
         capability_checks: bool = True,
+        meaning: Meaning | None = None,
     ) -> None:
         self.registry = registry
         self.store = store
@@ -83,6 +84,7 @@ class RuntimeCore(Recording):
         self.housekeeper = Housekeeper(self)
         self.sessions: dict[str, Session] = {}
         self._redactors = redactors
+        self._meaning = meaning
         self._plans: dict[tuple[str, tuple[str, ...]], Plans] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._housekeeper: asyncio.Task[None] | None = None
@@ -425,7 +427,7 @@ class RuntimeCore(Recording):
         key = (snapshot.version, allowed)
         plans = self._plans.get(key) if policy is self.policy else None
         if plans is None:
-            plans = Plans(snapshot, policy, self.observe, self._redactors, allowed)
+            plans = Plans(snapshot, policy, self.observe, self._redactors, allowed, self._meaning)
             if policy is self.policy:
                 self._plans = {known: kept for known, kept in self._plans.items() if known[0] == snapshot.version}
                 self._plans[key] = plans

@@ -71,6 +71,8 @@ class Pipeline:
             refusal = self._parse(attempt)
             if refusal is not None:
                 return self._refuse(attempt, refusal)
+        if plan.meaning is not None and call.provider is not None:
+            attempt.args = plan.meaning(call.provider, attempt.args)
         # 3. Replay by id
         key = id_key(call, session.connection)
         if key is not None:

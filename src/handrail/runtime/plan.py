@@ -22,6 +22,8 @@ from handrail.runtime.outcome import MAX_RESULT_BYTES
 from handrail.runtime.policy import Policy
 from handrail.schema.condition import Condition, compile_condition
 
+Meaning = Callable[[ToolDefinition, str, Any], Any]
+"""What a provider's form of the arguments means: a strict mode makes a model write null for what it leaves out."""
 Observer = Callable[[Attempt, Refusal], None]
 Redactor = Callable[[Any], Any]
 RedactorFactory = Callable[[Mapping[str, Any], tuple[str, ...]], Redactor | None]
@@ -48,6 +50,7 @@ class ToolPlan:
         "late",
         "latency_budget_ms",
         "may_ask",
+        "meaning",
         "meta",
         "most_bytes",
         "rate_limit",
@@ -71,6 +74,7 @@ class ToolPlan:
         policy: Policy,
         observer: Observer,
         redactors: RedactorFactory,
+        meaning: Meaning | None = None,
     ) -> None:
         definition = tool.definition
         self.tool = tool
@@ -89,6 +93,7 @@ class ToolPlan:
         self.redact = redactors(definition.parameters, policy.redact)
         self.validator = tool.validator
         # Looked at by every call, so they stand one step away instead of two.
+        self.meaning = partial(meaning, definition) if definition.strict and meaning is not None else None
         self.version = definition.version
         named = {"toolId": self.tool_id, "toolVersion": self.version, "category": definition.category}
         self.stamp = orjson.dumps(named)[1:-1]
@@ -140,11 +145,17 @@ class Plans(dict[str, ToolPlan]):
         observer: Observer,
         redactors: RedactorFactory,
         allowed: tuple[str, ...] = ("*",),
+        meaning: Meaning | None = None,
     ) -> None:
         super().__init__()
         self._allowed = None if "*" in allowed else re.compile("|".join(map(translate, allowed)) or r"(?!)")
         self._make = partial(
-            ToolPlan, registry_version=snapshot.version, policy=policy, observer=observer, redactors=redactors
+            ToolPlan,
+            registry_version=snapshot.version,
+            policy=policy,
+            observer=observer,
+            redactors=redactors,
+            meaning=meaning,
         )
         self._snapshot = snapshot
 

@@ -260,3 +260,12 @@ def test_another_call_under_an_index_that_is_taken_is_another_call():
 )
 def test_why_an_answer_ended_is_told(name, reason, expected):
     assert finished(read(name, played(name, Reply("Half an", reason=reason)))).reason == expected
+
+
+def test_text_under_a_sequence_number_that_was_told_is_not_told_again():
+    sent = played("openai-responses", Reply("Just a moment."))
+    counters = StreamCounters()
+    told = read("openai-responses", [event for one in sent for event in (one, one)], counters)
+
+    assert text(told) == "Just a moment."
+    assert counters.duplicates == len(sent)

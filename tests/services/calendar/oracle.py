@@ -116,30 +116,32 @@ def _week(day: date, wkst: int) -> int:
 
 
 def _period(rule: Rule, day: date) -> object:
-    return {
-        "DAILY": day,
-        "WEEKLY": _week(day, rule.wkst),
-        "MONTHLY": (day.year, day.month),
-        "YEARLY": day.year,
-    }[rule.freq]
+    if rule.freq == "DAILY":
+        return day
+    if rule.freq == "WEEKLY":
+        return _week(day, rule.wkst)
+    return (day.year, day.month) if rule.freq == "MONTHLY" else day.year
 
 
 def _period_is_right(rule: Rule, day: date, start: date) -> bool:
-    passed = {
-        "DAILY": (day - start).days,
-        "WEEKLY": _week(day, rule.wkst) - _week(start, rule.wkst),
-        "MONTHLY": (day.year - start.year) * 12 + day.month - start.month,
-        "YEARLY": day.year - start.year,
-    }[rule.freq]
+    if rule.freq == "DAILY":
+        passed = (day - start).days
+    elif rule.freq == "WEEKLY":
+        passed = _week(day, rule.wkst) - _week(start, rule.wkst)
+    elif rule.freq == "MONTHLY":
+        passed = (day.year - start.year) * 12 + day.month - start.month
+    else:
+        passed = day.year - start.year
     return passed >= 0 and passed % rule.interval == 0
 
 
 def _day_is_right(rule: Rule, day: date, start: datetime) -> bool:
     if rule.bymonth and day.month not in rule.bymonth:
         return False
-    length = monthrange(day.year, day.month)[1]
-    if rule.bymonthday and not {day.day, day.day - length - 1} & set(rule.bymonthday):
-        return False
+    if rule.bymonthday:
+        length = monthrange(day.year, day.month)[1]
+        if day.day not in rule.bymonthday and day.day - length - 1 not in rule.bymonthday:
+            return False
     if rule.byyearday and not {day.timetuple().tm_yday, (day - date(day.year + 1, 1, 1)).days} & set(rule.byyearday):
         return False
     if rule.byweekno and day.isocalendar().week not in rule.byweekno:

@@ -389,7 +389,7 @@ async def test_where_the_file_lies_is_for_the_log_and_not_for_the_model(tmp_path
             raise PermissionError(13, "Permission denied")
 
         monkeypatch.setattr(database_module.os, "open", refuse)
-    with pytest.raises(ToolError, match='calendar "calendar.db"') as caught:
+    with pytest.raises(ToolError, match=r'calendar "calendar\.db"') as caught:
         await calendar.create(draft())
     assert caught.value.type is ErrorType.PERMANENT
     assert str(tmp_path) not in caught.value.message

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from tests.services.calendar.events import FIRST, ZONES, events, text
-from tests.services.calendar.kit import fill, open_calendar, read, sheet
+from tests.services.calendar.kit import open_calendar, read, sheet
 from tests.services.calendar.oracle import DAY, LAST, taken, walls
+
+from handrail.services.calendar.library import CalendarLibrary
 
 MINUTE = timedelta(minutes=1)
 TENANTS = count()
@@ -47,10 +49,12 @@ async def check(calendars, primary, team, window, home):
     tenant = f"case-{next(TENANTS)}"
     for name, found in (("primary", primary), ("team", team)):
         blocks = [text(event, f"{name}-{number}") for number, event in enumerate(found)]
-        if any("does not reach its COUNT" in one.message for one in read(calendar, sheet(*blocks)).problems):
+        reading = read(calendar, sheet(*blocks))
+        if any("does not reach its COUNT" in one.message for one in reading.problems):
             assert any(event.rule and event.rule.count and len(walls(event, LAST)) < 60 for event in found)
             reject()  # refused on purpose: a rule that hardly ever comes true
-        await fill(calendar, *blocks, name=name, tenant=tenant)
+        assert reading.problems == []
+        await CalendarLibrary(calendar, tenant).take_in([reading], name)
     start, end = window
     answer = await calendar.availability(start=start, end=end, calendars=["primary", "team"], tenant=tenant)
     # No event is longer than three days, or moved further than three days.
@@ -66,7 +70,7 @@ async def check(calendars, primary, team, window, home):
 CASE = (st.lists(events(), min_size=1, max_size=3), st.lists(events(), max_size=2), windows(), st.sampled_from(ZONES))
 
 
-@settings(max_examples=200)
+@settings(max_examples=120)
 @given(*CASE)
 async def test_the_same_minutes_are_busy_and_free(calendars, primary, team, window, home):
     await check(calendars, primary, team, window, home)

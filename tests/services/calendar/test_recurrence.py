@@ -1,16 +1,14 @@
-"""Repeated events: exceptions as another library sees them, rules followed from far away, and rules that are bombs."""
+"""Repeated events: exceptions, rules followed from far away, and rules that are bombs."""
 
-import warnings
 from datetime import UTC, datetime, timedelta
 
 import dateutil.rrule
 import icalendar
 import pytest
-import recurring_ical_events
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.services.calendar.events import events, text
 from tests.services.calendar.kit import busy, fill, open_calendar, sheet
+from tests.services.calendar.oracle import DAYS
 
 from handrail.services.calendar.moments import Moment
 from handrail.services.calendar.reading import read_file
@@ -132,21 +130,6 @@ def _days(first, last):
     return datetime.fromisoformat(f"{first}T00:00Z"), datetime.fromisoformat(f"{last}T00:00Z")
 
 
-@given(events().filter(lambda event: event.rule is not None and event.kind in ("zoned", "utc")))
-@settings(max_examples=60)
-def test_exceptions_are_what_another_library_makes_of_them(event):
-    """recurring-ical-events puts exceptions together by its own lights; ends differ by design, so starts are compared."""
-    block = text(event, "a")
-    window = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 6, 1, tzinfo=UTC)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        other = recurring_ical_events.of(icalendar.Calendar.from_ical(sheet(block))).between(*window)
-    theirs = {one.start.astimezone(UTC) for one in other}
-    ours = {one.start for one in series_of(block).between(window[0] - timedelta(days=40), window[1])}
-    inside = {moment for moment in ours if window[0] <= moment < window[1]}
-    assert inside == {moment for moment in theirs if window[0] <= moment < window[1]}
-
-
 FAR = st.datetimes(datetime(2018, 1, 1), datetime(2023, 1, 1)).map(lambda wall: wall.replace(second=0, microsecond=0))
 SHORT = ["", ";BYDAY=MO,WE", ";BYDAY=SU;WKST=SU", ";BYDAY=SU,MO,SA;WKST=WE", ";BYMONTH=1,2,3", ";BYDAY=TU;BYSETPOS=1"]
 LONG = [
@@ -182,7 +165,7 @@ def test_a_rule_that_is_joined_late_gives_what_it_gives_from_its_start(start, to
 
 def _weekday_of(more, start):
     """By RFC 5545 the weekday of a BYWEEKNO comes from the start; dateutil alone takes every day of the week."""
-    return f";BYDAY={'MO TU WE TH FR SA SU'.split()[start.weekday()]}" if "BYWEEKNO" in more else ""
+    return f";BYDAY={DAYS[start.weekday()]}" if "BYWEEKNO" in more else ""
 
 
 @pytest.mark.parametrize("rule", ["FREQ=MONTHLY", "FREQ=YEARLY", "FREQ=MONTHLY;INTERVAL=5;BYDAY=1MO", "FREQ=DAILY"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from handrail.contract.errors import ConfigError
-from handrail.services.embeddings import EmbeddingError, open_embedder
+from handrail.services.embeddings import EmbeddingError, ollama, open_embedder
 from handrail.services.embeddings.ollama import OllamaEmbedder
 
 
@@ -134,6 +134,17 @@ def test_a_silent_server_is_left_after_a_time(server):
     server.silent = True
     with pytest.raises(EmbeddingError, match=r"does not answer \(timed out\)"):
         opened(server, timeout=0.05).embed(["x"])
+
+
+def test_a_question_is_waited_for_less_long_than_documents(server, monkeypatch):
+    monkeypatch.setattr(ollama, "_QUERY_TIMEOUT_SECONDS", 0.05)
+    server.silent = True
+    with pytest.raises(EmbeddingError, match="timed out"):
+        opened(server).embed(["a question"])
+    later = threading.Timer(0.3, server.patience.set)
+    later.start()
+    assert opened(server).embed(["one document", "another"]).shape == (2, 4)
+    later.join()
 
 
 def test_no_server_is_one_sentence(server):

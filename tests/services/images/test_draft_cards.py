@@ -173,6 +173,13 @@ def test_a_damaged_file_is_replaced_when_the_image_is_made_again(tmp_path: Path)
     assert (tmp_path / f"{name}.png").read_bytes() == b"whole"
 
 
+def test_only_the_owner_may_read_an_image(tmp_path: Path):
+    folder = ImageFolder(tmp_path)
+    path = folder.path_of(folder.save(b"one"))
+    assert path is not None
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_full_folder_takes_no_more_and_says_so(tmp_path: Path):
     folder = ImageFolder(tmp_path, most=2)
     kept = folder.save(b"one")

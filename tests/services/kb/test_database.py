@@ -4,6 +4,9 @@ import asyncio
 import os
 import sqlite3
 import stat
+import subprocess
+import sys
+import threading
 
 import pytest
 
@@ -12,7 +15,10 @@ from handrail.services.kb import tables, words
 from handrail.services.kb.database import Database
 from handrail.services.kb.port import KbTooSlow, KbUnavailable
 from handrail.services.kb.reading import statistics
+from handrail.services.kb.record import make_record
+from handrail.services.kb.service import KnowledgeBase
 from handrail.services.kb.tables import MIGRATIONS, migrate
+from handrail.services.kb.writing import Tally, put_records
 
 
 def _sentence(path, kind=HandrailError):
@@ -161,20 +167,82 @@ async def test_a_cancelled_search_gives_its_thread_back(open_base):
 
 
 async def test_the_loop_runs_on_while_the_file_is_read(open_base):
+    """The reader waits for what only the loop can give it: were the loop held, it would wait in vain."""
     kb = open_base({"id": "doc:a", "text": "x"})
-    ticks = 0
+    entered, given = threading.Event(), threading.Event()
 
-    async def tick():
-        nonlocal ticks
-        while True:
-            ticks += 1
-            await asyncio.sleep(0)
+    def wait(db):
+        entered.set()
+        return given.wait(10)
 
-    ticking = asyncio.create_task(tick())
-    with pytest.raises(KbTooSlow):
-        await kb.database.read(lambda db: db.execute(_SLOW).fetchone(), 0.1)
-    ticking.cancel()
-    assert ticks > 10
+    async def give():
+        while not entered.is_set():
+            await asyncio.sleep(0.001)
+        given.set()
+
+    giving = asyncio.create_task(give())
+    assert await kb.database.read(wait) is True
+    await giving
+
+
+async def test_a_search_needs_no_lock_of_a_base_that_is_as_it_should_be(open_base, tmp_path):
+    kb = open_base(with_starter=True)
+    await kb.open()
+    await kb.close()
+    other = sqlite3.connect(tmp_path / "kb.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    again = KnowledgeBase(tmp_path / "kb.db", with_starter=True)
+    again.database._busy = 0.05  # whoever waits for the lock is told that it is locked
+    again.database.write_soon = again.database.write_now = None
+    found = await again.search("What is Handrail?", user=None, tenant="")
+    assert found[0].record.id == "doc:handrail_overview"
+    await again.close()
+    other.close()
+
+
+async def test_starter_pages_that_cannot_be_renewed_are_searched_as_they_are(open_base, tmp_path, caplog):
+    kb = open_base(with_starter=True)
+    await kb.open()
+    kb.database.write_now(lambda db: db.execute("UPDATE fact SET value = 'old' WHERE name = 'starter'"))
+    other = sqlite3.connect(tmp_path / "kb.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    again = KnowledgeBase(tmp_path / "kb.db", with_starter=True)
+    again.database = Database(tmp_path / "kb.db", busy_seconds=0.05)
+    assert await again.search("What is Handrail?", user=None, tenant="")
+    assert "older Handrail" in caplog.text
+    other.close()
+    await again.close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="rights as on Unix")
+def test_a_base_that_may_only_be_read_can_be_searched(tmp_path):
+    """In a process of its own without the rights of root, which may write everywhere."""
+    folder = tmp_path / "shelf"
+    folder.mkdir()
+    kb = KnowledgeBase(folder / "kb.db")
+    kb.database.write_now(lambda db: put_records(db, [make_record({"id": "doc:a", "text": "marmalade"})], Tally()))
+    kb.search_now("x", namespaces=["studio"])
+    kb.close_now()
+    assert not (folder / "kb.db-wal").exists()
+    (folder / "kb.db").chmod(0o444)
+    folder.chmod(0o555)
+    for parent in (tmp_path, *list(tmp_path.parents)[:2]):
+        parent.chmod(parent.stat().st_mode | 0o055)
+    code = f"""
+import os, sys
+from pathlib import Path
+from handrail.services.kb.service import KnowledgeBase
+if os.geteuid() == 0:
+    os.setgid(65534); os.setuid(65534)
+kb = KnowledgeBase(Path({str(folder)!r}) / "kb.db", with_starter=True)
+print([one.record.id for one in kb.search_now("marmalade", namespaces=["studio"])])
+kb.close_now()
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    folder.chmod(0o755)
+    if "PermissionError" in said.stderr and "kb.db" not in said.stderr:
+        pytest.skip("the project or Python itself is readable for its owner only")
+    assert said.stdout == "['doc:a']\n", said.stderr
 
 
 async def test_a_closed_base_says_so(open_base):

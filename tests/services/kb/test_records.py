@@ -98,3 +98,9 @@ def test_whatever_comes_is_a_record_or_a_list_of_problems(raw):
     except BadRecord:
         return
     assert make_record(record.to_dict()) == record
+
+
+@pytest.mark.parametrize("title", ["a\x1b[2Jb", "a\nb", "a\x07b", "a\u2028b", "a\x9bb"], ids=ascii)
+def test_a_title_has_no_control_characters(title):
+    with pytest.raises(BadRecord, match="control characters"):
+        make_record({"id": "doc:a", "title": title})

@@ -1,8 +1,9 @@
 """The starter knowledge: a first question has a cited answer, and what was deleted stays away."""
 
 from handrail.services.kb.reading import statistics
+from handrail.services.kb.record import make_record
 from handrail.services.kb.starter import SOURCE, starter_records
-from handrail.services.kb.writing import remove_records
+from handrail.services.kb.writing import Tally, put_records, remove_records
 
 
 async def test_a_first_question_has_a_cited_answer_for_anybody(open_base):
@@ -48,3 +49,15 @@ async def test_they_are_kept_current(open_base):
     again = open_base(with_starter=True)
     found = await again.get(["doc:handrail_flow_the_call"], user=None, tenant="")
     assert "pipeline" in found["doc:handrail_flow_the_call"].text
+
+
+async def test_what_an_operator_gave_to_a_tenant_stays_when_they_are_renewed(open_base):
+    kb = open_base(with_starter=True)
+    await kb.open()
+    given = make_record({"id": "doc:handrail_old", "text": "given", "tenant": "acme", "source": SOURCE})
+    kb.database.write_now(lambda db: put_records(db, [given], Tally()))
+    kb.database.write_now(lambda db: db.execute("UPDATE fact SET value = 'old' WHERE name = 'starter'"))
+    again = open_base(with_starter=True)
+    assert await again.get(["doc:handrail_old"], user=None, tenant="acme")
+    assert await again.get(["doc:handrail_overview"], user=None, tenant="")
+    assert not await again.get(["doc:handrail_overview"], user=None, tenant="acme")

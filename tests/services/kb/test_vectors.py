@@ -1,10 +1,13 @@
 """Meaning: vectors follow the file, obey the filters, and without them words must do."""
 
 import logging
+import threading
 
 import pytest
 
+from handrail.contract.errors import ConfigError
 from handrail.services.embeddings import EmbeddingError
+from handrail.services.kb import filtered, meaning
 from handrail.services.kb.importing import embed_missing, missing_vectors
 from handrail.services.kb.meaning import Meaning
 from handrail.services.kb.port import Filter
@@ -115,7 +118,7 @@ async def test_an_embedder_that_fails_leaves_the_words(open_base, embedder, capl
 async def test_without_embeddings_it_says_so_once(open_base, caplog):
     kb = open_base(*RECORDS)
     kb.meaning = Meaning(lambda: None)
-    with caplog.at_level(logging.INFO, logger="handrail.kb"):
+    with caplog.at_level(logging.WARNING, logger="handrail.kb"):
         for _ in range(3):
             await kb.search("doctor", user=None, tenant="")
     assert caplog.text.count("keywords alone") == 1
@@ -137,3 +140,89 @@ def test_what_was_deleted_takes_nobodys_place(open_base, ids, embedder):
     )
     kb.database.write_now(lambda db: remove_records(db, keys))
     assert ids(kb, "physician", limit=1) == ["person:last"]
+
+
+async def test_a_model_that_cannot_be_loaded_means_keywords_and_is_said_once(open_base, caplog):
+    kb = open_base(*RECORDS)
+
+    def damaged():
+        raise ConfigError("The weights are damaged; install them again.")
+
+    kb.meaning = Meaning(damaged)
+    for _ in range(3):
+        assert [one.record.id for one in await kb.search("doctor", user=None, tenant="")] == ["person:doctor"]
+    assert caplog.text.count("keywords alone: The weights are damaged") == 1
+    assert kb.meaning.problem == "The weights are damaged; install them again."
+
+
+async def test_a_slow_server_is_not_waited_for_and_asked_again_later(open_base, embedder, caplog, monkeypatch):
+    monkeypatch.setattr(meaning, "QUERY_SECONDS", 0.02)
+    kb = open_base(*RECORDS, embedder=embedder)
+    now, hanging, embed = 100.0, threading.Event(), embedder.embed
+    asked = []
+
+    def slow(texts):
+        asked.append(texts)
+        hanging.wait(20)
+        return embed(texts)
+
+    kb.meaning = Meaning(lambda: embedder, clock=lambda: now)
+    embedder.embed = slow
+    for _ in range(4):
+        assert [one.record.id for one in await kb.search("doctor", user=None, tenant="")] == ["person:doctor"]
+        assert set(await kb.get(["doc:car"], user=None, tenant="")) == {"doc:car"}
+    assert len(asked) == 1
+    assert caplog.text.count("took longer than") == 1
+    hanging.set()
+    embedder.embed = embed
+    monkeypatch.setattr(meaning, "QUERY_SECONDS", 20.0)
+    now += meaning.PAUSE_SECONDS
+    assert [one.record.id for one in await kb.search("physician", user=None, tenant="")] == ["person:doctor"]
+
+
+async def test_opening_a_search_asks_no_server_for_its_dimensions(open_base, embedder):
+    open_base(*RECORDS, embedder=embedder)
+
+    class Away(type(embedder)):
+        @property
+        def dimensions(self):
+            raise EmbeddingError("The server is away.")
+
+        def embed(self, texts):
+            return embedder.embed(texts)
+
+    kb = open_base()
+    kb.meaning = Meaning(Away)
+    assert [one.record.id for one in await kb.search("physician", user=None, tenant="")] == ["person:doctor"]
+
+
+async def test_a_model_that_changed_its_length_is_left_out(open_base, embedder, caplog):
+    open_base(*RECORDS, embedder=embedder)
+
+    class Other(type(embedder)):
+        dimensions = 100
+
+    kb = open_base()
+    kb.meaning = Meaning(Other)
+    assert [one.record.id for one in await kb.search("doctor", user=None, tenant="")] == ["person:doctor"]
+    assert "other vectors than those that are stored" in caplog.text
+
+
+def test_filters_are_found_once_for_each_state_of_the_file(open_base, ids, embedder):
+    kb = open_base(*RECORDS, embedder=embedder)
+    wanted = Filter(type="person")
+    assert ids(kb, "physician", wanted=wanted) == ["person:doctor"]
+    open_base({"id": "person:second", "text": "doctor number two"}, embedder=embedder)
+    assert set(ids(kb, "physician", wanted=wanted)) == {"person:doctor", "person:second"}
+    for number in range(30):
+        ids(kb, "physician", wanted=Filter(start=float(number)))
+    assert kb.database.read_now(lambda db: len(db.remembered("filters", dict))) <= 8
+
+
+@pytest.mark.parametrize("few", [0, 5000], ids=["many fit", "few fit"])
+def test_words_find_the_same_whether_many_or_few_fit_a_filter(open_base, ids, monkeypatch, few):
+    monkeypatch.setattr(filtered, "FEW", few)
+    kb = open_base(*RECORDS, {"id": "doc:other", "text": "fuel for a doctor"})
+    assert ids(kb, "fuel doctor", wanted=Filter(type="doc")) == ["doc:other", "doc:car"]
+    assert ids(kb, "fuel", wanted=Filter(tags=("wheels",))) == ["doc:car"]
+    assert ids(kb, "fuel", wanted=Filter(type="lab")) == []

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from handrail.contract.call import IdScope
 from handrail.contract.frozen import thaw
 from handrail.contract.model import ModelEvent, ModelRequest, TextDelta, Usage
 from handrail.providers.history import GOING_ON, Answered, Result, Said, entries, kept_turn
@@ -37,7 +38,7 @@ from handrail.providers.streams import object_of as args_object
 
 PROVIDER = "anthropic"
 WHO = "Anthropic"
-ID_SCOPE = "session"
+ID_SCOPE: IdScope = "session"
 MOST_OUTPUT_TOKENS = 8_192
 """The provider wants a bound in every request; this one stands where the host names none."""
 _REASONS: dict[str, Reason] = {
@@ -249,7 +250,7 @@ class Reader:
         blocks, slots = self._whole_calls(blocks)
         if self._reason == "tool_use" and not slots:
             raise unreadable_calls(WHO)
-        calls = [call_of(slot, PROVIDER, "session") for slot in slots]
+        calls = [call_of(slot, PROVIDER, ID_SCOPE) for slot in slots]
         content = [block.raw() for block in blocks if block.kind != "text" or block.start["text"].strip()]
         raw = kept_turn(PROVIDER, self._model, content)
         yield from ending(calls, Usage(self._input, self._output), reason, raw)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from handrail.contract.call import IdScope
 from handrail.contract.frozen import thaw
 from handrail.contract.model import ModelEvent, ModelRequest, TextDelta, Usage
 from handrail.providers.history import GOING_ON, Answered, Result, Said, entries, kept_turn
@@ -36,7 +37,7 @@ from handrail.providers.streams import (
 
 PROVIDER = "gemini"
 WHO = "Gemini"
-ID_SCOPE = "session"
+ID_SCOPE: IdScope = "session"
 _NEVER_SIGNED = "skip_thought_signature_validator"
 """In place of a signature, for calls that another model made."""
 _REASONS: dict[str, Reason] = {
@@ -195,7 +196,7 @@ class Reader:
         reason: Reason = "refusal" if self._blocked else _REASONS.get(self._reason or "", "refusal")
         slots = [] if reason == "refusal" else self._slots
         parts = self._parts if slots or not self._slots else []
-        calls = [call_of(slot, PROVIDER, "session") for slot in slots]
+        calls = [call_of(slot, PROVIDER, ID_SCOPE) for slot in slots]
         yield from ending(calls, self._usage, reason, kept_turn(PROVIDER, self._model, parts))
 
 

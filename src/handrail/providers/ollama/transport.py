@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from handrail.contract.call import IdScope
 from handrail.contract.frozen import thaw
 from handrail.contract.model import ModelEvent, ModelRequest, TextDelta, Usage
 from handrail.providers.history import Answered, Result, Said, entries, kept_turn
@@ -36,7 +37,7 @@ from handrail.providers.streams import (
 
 PROVIDER = "ollama"
 WHO = "Ollama"
-ID_SCOPE = "session"
+ID_SCOPE: IdScope = "session"
 
 
 def body(request: ModelRequest, *, model: str) -> dict[str, Any]:
@@ -125,7 +126,7 @@ class Reader:
         if self._last is None:
             raise broke_off(WHO)
         last = self._last
-        calls = [call_of(slot, PROVIDER, "session") for slot in self._slots]
+        calls = [call_of(slot, PROVIDER, ID_SCOPE) for slot in self._slots]
         usage = Usage(count_in(last.get("prompt_eval_count")), count_in(last.get("eval_count")))
         reason: Reason = "length" if last.get("done_reason") == "length" else "stop"
         yield from ending(calls, usage, reason, kept_turn(PROVIDER, self._model, self._raw()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from handrail.contract.call import IdScope
 from handrail.contract.frozen import thaw
 from handrail.contract.model import ModelEvent, ModelRequest, TextDelta, Usage
 from handrail.providers.history import Answered, Said, entries, kept_turn
@@ -36,7 +37,7 @@ from handrail.providers.streams import (
 
 PROVIDER = "openai-chat"
 WHO = "OpenAI"
-ID_SCOPE = "session"
+ID_SCOPE: IdScope = "session"
 _REASONS: dict[str, Reason] = {"length": "length", "content_filter": "refusal"}
 
 
@@ -168,7 +169,7 @@ class Reader:
             raise unreadable_calls(WHO)
         # Cut: the call that came last is not whole. It is not told, and must not be in the history either.
         slots = distinct(self._slots[:-1] if self._reason == "length" else self._slots, self._counters)
-        calls = [call_of(slot, PROVIDER, "session") for slot in slots]
+        calls = [call_of(slot, PROVIDER, ID_SCOPE) for slot in slots]
         reason = "refusal" if self._refused else _REASONS.get(self._reason, "stop")
         yield from ending(calls, self._usage, reason, self._raw(slots))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from handrail.contract.call import IdScope
 from handrail.contract.frozen import thaw
 from handrail.contract.model import ModelEvent, ModelRequest, TextDelta, Usage
 from handrail.providers.history import Answered, Said, entries, kept_turn
@@ -36,7 +37,7 @@ from handrail.providers.streams import (
 
 PROVIDER = "openai-responses"
 WHO = "OpenAI"
-ID_SCOPE = "session"
+ID_SCOPE: IdScope = "session"
 _KNOWN = frozenset(
     {
         "response.created", "response.in_progress", "response.queued", "response.output_item.added",
@@ -179,7 +180,7 @@ class Reader:
             raise broke_off(WHO)
         whole = [item for item in self._items.values() if item.get("status") in ("completed", None)]
         slots = [_slot(item) for item in whole if item.get("type") == "function_call"]
-        calls = [call_of(slot, PROVIDER, "session") for slot in slots]
+        calls = [call_of(slot, PROVIDER, ID_SCOPE) for slot in slots]
         reason = self._reason(self._response)
         asked = any(item.get("type") == "function_call" for item in self._items.values())
         if not calls and not self._told and reason == "stop" and (asked or not self._items):

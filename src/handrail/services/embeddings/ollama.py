@@ -53,16 +53,18 @@ class OllamaEmbedder:
     def dimensions(self) -> int:
         """Asks the server once if no text was embedded yet."""
         if not self._dimensions:
-            self.embed(["dimensions"])
+            self._ask(["dimensions"], self._timeout)
         return self._dimensions
 
     def embed(self, texts: Sequence[str]) -> Floats:
         """One unit vector a text, in their order; blocks while the server works."""
         known = {text: self._recent.get(text) for text in texts}
         unknown = [text for text, vector in known.items() if vector is None]
+        waited_for = len(texts) == 1 and len(texts[0]) <= _QUERY_LENGTH
+        timeout = min(self._timeout, _QUERY_TIMEOUT_SECONDS) if waited_for else self._timeout
         for start in range(0, len(unknown), _BATCH):
             batch = unknown[start : start + _BATCH]
-            for text, vector in zip(batch, self._ask(batch), strict=True):
+            for text, vector in zip(batch, self._ask(batch, timeout), strict=True):
                 known[text] = vector
                 self._recent.put(text, vector)
         if not texts:
@@ -70,13 +72,11 @@ class OllamaEmbedder:
         rows = [vector for vector in (known[text] for text in texts) if vector is not None]
         return np.stack(rows)
 
-    def _ask(self, texts: Sequence[str]) -> Floats:
+    def _ask(self, texts: Sequence[str], timeout: float) -> Floats:
         # The server sees text that any reader of JSON accepts: half characters are replaced.
         readable = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
         body = json.dumps({"model": self._model, "input": readable, "truncate": True}).encode()
         request = urllib.request.Request(self._url, data=body, headers={"Content-Type": "application/json"})  # noqa: S310 - http or https, checked above
-        waiting = len(texts) == 1 and len(texts[0]) <= _QUERY_LENGTH
-        timeout = min(self._timeout, _QUERY_TIMEOUT_SECONDS) if waiting else self._timeout
         try:
             with self._opener.open(request, timeout=timeout) as answer:
                 data = answer.read(_LARGEST_ANSWER + 1)

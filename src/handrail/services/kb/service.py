@@ -175,7 +175,9 @@ class KnowledgeBase:
         try:
             self.database.write_soon(starter.plant).result(_STARTER_SECONDS)
         except (KbUnavailable, TimeoutError) as error:
-            _LOG.warning("The starter pages are those of an older Handrail for now: %s", str(error) or "the file is busy")
+            _LOG.warning(
+                "The starter pages are those of an older Handrail for now: %s", str(error) or "the file is busy"
+            )
 
     def _follow(self, db: Connection) -> VectorIndex | None:
         """The vectors in memory as they are in the file now; None where there are none."""

@@ -41,7 +41,9 @@ def plant(db: sqlite3.Connection) -> None:
     planted = get_fact(db, _FACT)
     records = starter_records()
     version = _version(records)
-    old = [row[0] for row in db.execute("SELECT key FROM record WHERE source = ?", (SOURCE,))]
+    # Those of no tenant: what an operator gave to a tenant is the operator's.
+    ours = "SELECT r.key FROM record r JOIN scope s ON s.id = r.scope WHERE r.source = ? AND s.tenant = ''"
+    old = [row[0] for row in db.execute(ours, (SOURCE,))]
     if planted is None or old:
         remove_records(db, old)
         put_records(db, records, Tally())

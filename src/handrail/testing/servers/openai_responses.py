@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -32,7 +33,7 @@ class OpenAIResponsesServer(ProviderServer):
         answered = [item["call_id"] for item in items if item.get("type") == "function_call_output"]
         if sorted(made) != sorted(answered):
             return f"the calls {made} and the outputs {answered} do not match"
-        for item, after in zip(items, [*items[1:], {}], strict=True):
+        for item, after in pairwise([*items, {}]):
             if item.get("type") == "reasoning" and after.get("type") not in ("function_call", "message", "reasoning"):
                 return "a reasoning item stands without the item that it led to"
         wrong = [tool for tool in body.get("tools", ()) if not tool.get("name") or "parameters" not in tool]

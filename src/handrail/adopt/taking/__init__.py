@@ -1,0 +1,1 @@
+"""Tools of other frameworks, and plain functions, taken over as governed definitions."""

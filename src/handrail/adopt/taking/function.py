@@ -1,0 +1,57 @@
+"""A plain function that is somebody else's: adopted without touching it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from handrail.adopt.taking.adopted import Foreign, adopt
+from handrail.adopt.taking.schema import refused
+from handrail.authoring.signature import CONTEXT, docstring_parts, parameters_of
+
+
+def from_function(function: Callable[..., Any], /, **policy: Any) -> Callable[..., Any]:
+    """A governed tool that calls `function`. The schema comes from its type hints unless `parameters=` is given."""
+    name = getattr(function, "__name__", type(function).__name__)
+    if not callable(function) or inspect.isclass(function):
+        raise refused(f"Tool {name!r}", "It is not a function.", "Give a function or a bound method.", pointer="")
+    short, _, text = docstring_parts(function)
+    policy = {"description": short or None, **policy}
+    wants = _wants_context(function)
+    given = policy.get("parameters") is not None or policy.get("allow_no_schema")
+
+    def run(arguments: dict[str, Any], ctx: Any) -> Any:
+        return function(**arguments, ctx=ctx) if wants else function(**arguments)
+
+    foreign = Foreign(
+        name=name,
+        description=text or policy["description"] or "",
+        schema=None if given else parameters_of(_named(function, name)),
+        run=run,
+        is_async=inspect.iscoroutinefunction(function),
+    )
+    return adopt(foreign, policy)
+
+
+def _wants_context(function: Callable[..., Any]) -> bool:
+    try:
+        return CONTEXT in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The function as something whose hints can be read: a `functools.partial` or an object has no name of its own."""
+    try:
+        inspect.signature(function)
+    except (TypeError, ValueError):
+        fix = "Give `parameters=` with its arguments."
+        raise refused(f"Tool {name!r}", "Its arguments cannot be read from it.", fix) from None
+    if inspect.isroutine(function):
+        return function
+    if isinstance(function, functools.partial):
+        fix = "Give `parameters=` with the arguments that are left."
+        raise refused(f"Tool {name!r}", "A partial function does not say which arguments are left.", fix)
+    return function.__call__  # type: ignore[operator,no-any-return]  # an object with `__call__`

@@ -1,0 +1,117 @@
+"""A framework's calls come through one door: in the order that the model asked for, with an envelope for each."""
+
+import asyncio
+import sys
+
+import pytest
+from tests.adopt.kit import SHOP, adopted
+
+from handrail.adopt import to_langchain, to_openai_agents, to_pydantic_ai
+from handrail.adopt.giving.door import Door
+from handrail.contract.errors import UsageError
+
+SLOW = """
+    import asyncio
+    from handrail import tool
+
+    SEEN = []
+
+    @tool(category="utility", side_effects="read_only")
+    async def look(name: str) -> str:
+        "Look."
+        SEEN.append(f"look {name}")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        SEEN.append(f"looked {name}")
+        return name
+
+    @tool(category="action", side_effects="writes", waivers={"action-unconfirmed": "a test"})
+    async def change(name: str) -> str:
+        "Change."
+        SEEN.append(f"change {name}")
+        await asyncio.sleep(0)
+        SEEN.append(f"changed {name}")
+        return name
+"""
+
+
+def seen(tools):
+    """What the module's handlers noted."""
+    tool = next(iter(tools.snapshot))
+    return sys.modules[tool.handler.execute.__module__].SEEN
+
+
+async def test_a_writing_call_waits_for_those_before_it_and_is_waited_for(tmp_path):
+    with adopted(tmp_path, SLOW) as tools:
+        async with tools.runtime() as runtime:
+            door = Door(await runtime.open_session(), "test", None, "session")
+            calls = [("look", "a"), ("look", "b"), ("change", "c"), ("look", "d"), ("change", "e")]
+            answers = await asyncio.gather(*(door.call(tool, {"name": name}, f"call_{name}") for tool, name in calls))
+            assert [answer.data for answer in answers] == list("abcde")
+            order = seen(tools)
+            assert set(order[:2]) == {"look a", "look b"}  # side by side
+            assert order[4:] == [
+                *("change c", "changed c", "look d", "looked d", "change e", "changed e"),
+            ]
+
+
+async def test_a_cancelled_call_does_not_hold_up_the_next_one(tmp_path):
+    with adopted(tmp_path, SLOW) as tools:
+        async with tools.runtime() as runtime:
+            door = Door(await runtime.open_session(), "test", None, "session")
+            first = asyncio.create_task(door.call("look", {"name": "a"}, "1"))
+            waiting = asyncio.create_task(door.call("change", {"name": "b"}, "2"))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            assert (await door.call("look", {"name": "c"}, "3")).ok
+            assert (await first).ok
+            assert "change b" not in seen(tools)
+
+
+async def test_a_handler_that_calls_through_its_own_door_does_not_wait_for_itself(tmp_path):
+    source = (
+        SLOW
+        + """
+    DOOR = []
+
+    @tool(category="action", side_effects="writes", waivers={"action-unconfirmed": "a test"})
+    async def both(name: str) -> str:
+        "Look and change."
+        return (await DOOR[0].call("change", {"name": name}, "inner")).data
+"""
+    )
+    with adopted(tmp_path, source) as tools:
+        async with tools.runtime() as runtime:
+            door = Door(await runtime.open_session(), "test", None, "session")
+            handler = tools.snapshot.tool("both").handler.execute
+            sys.modules[handler.__module__].DOOR.append(door)
+            async with asyncio.timeout(30):
+                assert (await door.call("both", {"name": "x"}, "outer")).data == "x"
+
+
+async def test_only_what_the_session_may_use_is_given_and_an_unknown_name_is_refused(tmp_path):
+    with adopted(tmp_path, SHOP) as tools:
+        async with tools.runtime() as runtime:
+            session = await runtime.open_session()
+            assert [d.tool_id for d in Door(session, "test", ["find_book"], "session").definitions] == ["find_book"]
+            with pytest.raises(UsageError, match='no tool "find_bok" on offer'):
+                Door(session, "test", ["find_bok"], "session")
+
+
+@pytest.mark.parametrize(
+    ("give", "package"),
+    [(to_langchain, "langchain-core"), (to_pydantic_ai, "pydantic-ai-slim"), (to_openai_agents, "openai-agents")],
+    ids=["langchain", "pydantic-ai", "openai-agents"],
+)
+async def test_a_missing_framework_is_one_sentence_that_says_what_to_install(tmp_path, monkeypatch, give, package):
+    for name in ("langchain_core", "langchain_core.tools", "pydantic_ai", "pydantic_ai.tools", "agents"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with adopted(tmp_path, SHOP) as tools:
+        async with tools.runtime() as runtime:
+            with pytest.raises(UsageError, match=f"pip install {package}"):
+                give(await runtime.open_session())
+
+
+def test_tools_are_handed_over_where_the_session_lives():
+    with pytest.raises(UsageError, match="in a coroutine"):
+        Door(object(), "test", None, "session")
