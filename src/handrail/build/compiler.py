@@ -157,7 +157,7 @@ def _compile(result: BuildResult, sources: Iterable[ToolSource], catalogue: Cata
         entry = _entry(source, adapted)
         entries.append(entry)
         for provider, made in adapted.items():
-            schemas[provider][entry["toolId"]] = made.schema
+            schemas[provider][entry["toolId"]] = _in_order(made.schema)
             losses += [LostKeyword.of(entry["toolId"], provider, loss) for loss in made.losses]
     hashes = {"format": FORMAT, "tools": {entry["toolId"]: entry["hash"] for entry in entries}}
     version = "1.0." + sha256(canonical(hashes)).hexdigest()[:8]
@@ -171,6 +171,21 @@ def _compile(result: BuildResult, sources: Iterable[ToolSource], catalogue: Cata
         losses=tuple(sorted(losses)),
         limits=tuple(_limits(schemas)),
     )
+
+
+_FIRST = ("name", "type", "description")
+_NAMED = frozenset({"properties", "$defs", "defs", "patternProperties", "dependentSchemas"})
+
+
+def _in_order(value: Any, *, named: bool = False) -> Any:
+    """A schema with its keywords in one order, however its author wrote them. Names of arguments stay in the author's."""
+    if isinstance(value, Mapping):
+        keys = list(value) if named else sorted(value, key=lambda key: (_RANK.get(key, len(_FIRST)), key))
+        return {key: _in_order(value[key], named=not named and key in _NAMED) for key in keys}
+    return [_in_order(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+_RANK = {name: rank for rank, name in enumerate(_FIRST)}
 
 
 def _limits(schemas: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -52,6 +52,14 @@ def test_who_is_called_what_was_asked_for_comes_first(open_base, ids):
     assert ids(kb, "What is Atlas?")[0] == "project:atlas"
 
 
+def test_who_is_called_so_is_found_among_many_that_only_mention_it(open_base, ids):
+    kb = open_base(
+        *({"id": f"doc:n{n}", "title": f"Page {n}", "text": "atlas atlas atlas"} for n in range(100)),
+        {"id": "project:atlas", "title": "Atlas", "text": "A map of everything that there is, and of more. " * 30},
+    )
+    assert ids(kb, "What is Atlas?")[0] == "project:atlas"
+
+
 def test_the_best_piece_of_a_long_text_counts_and_gives_the_snippet(open_base):
     filler = "Nothing of interest stands in this sentence. " * 200
     kb = open_base(

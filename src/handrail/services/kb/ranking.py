@@ -16,9 +16,8 @@ CANDIDATES = 100
 MEANING_SHARE = 0.55
 LEAST_COSINE = 0.25
 """A record that has none of the words must at least be this close; what is further is about something else."""
-
-
-TITLES_LOOKED_AT = 40
+TITLES_LOOKED_AT = 200
+"""A word that is in nearly every record ranks them hardly at all; the one that is called so must still be among these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def ranked(
 def with_titles(best: Sequence[Ranked], titles: Mapping[int, str], query: str, limit: int) -> list[Ranked]:
     """The same records once more: who is called exactly what was asked for comes first, and a like name helps a little."""
     asked = _stems(query)
-    sums = {one.key: one.score + _likeness(asked, _stems(titles.get(one.key, ""))) ** 2 for one in best}
+    sums = {one.key: one.score + _likeness(asked, titles.get(one.key, "")) ** 2 for one in best}
     again = sorted(best, key=lambda one: (-sums[one.key], one.key))[:limit]
     return [replace(one, score=round(min(1.0, sums[one.key]), 4)) for one in again]
 
@@ -63,8 +62,11 @@ def _stems(text: str) -> set[str]:
     return {word.rstrip("s") if len(word) > 3 else word for word in words}
 
 
-def _likeness(asked: set[str], title: set[str]) -> float:
-    return len(asked & title) / len(asked | title) if asked and title else 0.0
+def _likeness(asked: set[str], title: str) -> float:
+    if title.isascii() and not any(word in title.lower() for word in asked):
+        return 0.0  # most titles: not worth taking apart
+    words = _stems(title)
+    return len(asked & words) / len(asked | words) if asked and words else 0.0
 
 
 def _scaled(scores: Mapping[int, float], *, floor: bool) -> dict[int, float]:
