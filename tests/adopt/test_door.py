@@ -25,6 +25,16 @@ SLOW = """
         SEEN.append(f"looked {name}")
         return name
 
+    GO = asyncio.Event()
+
+    @tool(category="utility", side_effects="read_only")
+    async def stare() -> str:
+        "Look until told to stop."
+        SEEN.append("stare")
+        await GO.wait()
+        SEEN.append("stared")
+        return "."
+
     @tool(category="action", side_effects="writes", waivers={"action-unconfirmed": "a test"})
     async def change(name: str) -> str:
         "Change."
@@ -53,6 +63,22 @@ async def test_a_writing_call_waits_for_those_before_it_and_is_waited_for(tmp_pa
             assert order[4:] == [
                 *("change c", "changed c", "look d", "looked d", "change e", "changed e"),
             ]
+
+
+async def test_a_writing_call_does_not_start_while_one_before_it_reads(tmp_path):
+    with adopted(tmp_path, SLOW) as tools:
+        async with tools.runtime() as runtime:
+            session = await runtime.open_session()
+            door = Door(session, "test", None, "session")
+            assert (await door.call("change", {"name": "a"}, "0")).ok
+            looking = asyncio.create_task(door.call("stare", {}, "1"))
+            changing = asyncio.create_task(door.call("change", {"name": "b"}, "2"))
+            for _ in range(500):
+                await asyncio.sleep(0)
+            assert seen(tools)[2:] == ["stare"]
+            sys.modules[tools.snapshot.tool("stare").handler.execute.__module__].GO.set()
+            await asyncio.gather(looking, changing)
+            assert seen(tools)[2:] == ["stare", "stared", "change b", "changed b"]
 
 
 async def test_a_cancelled_call_does_not_hold_up_the_next_one(tmp_path):

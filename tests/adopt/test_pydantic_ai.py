@@ -12,7 +12,7 @@ pytest.importorskip("pydantic_ai", reason=absent("pydantic-ai-slim"))
 TAKEN = """
     from typing import Annotated
     from pydantic import AfterValidator, BaseModel
-    from pydantic_ai import ModelRetry, RunContext, Tool
+    from pydantic_ai import ApprovalRequired, ModelRetry, RunContext, Tool
     from pydantic_ai.toolsets import FunctionToolset
     from handrail.adopt import from_pydantic_ai
 
@@ -43,6 +43,14 @@ TAKEN = """
         "Says it."
         return text
 
+    def picky(ctx: RunContext[None], text: str) -> str:
+        "Wants an approval in the middle of it."
+        if not ctx.tool_call_approved:
+            raise ApprovalRequired
+        return text
+
+    free = from_pydantic_ai(Tool(picky, name="free"), side_effects="none")
+    bound = from_pydantic_ai(Tool(picky, name="bound"), side_effects="none", requires_confirmation=True)
     board = FunctionToolset([Tool(move), Tool(plain, name="say")])
     piece = from_pydantic_ai(board, "move", deps=lambda ctx: ctx.user or "", side_effects="read_only")
     say = from_pydantic_ai(board.prefixed("x"), "x_say", side_effects="none")
@@ -90,6 +98,13 @@ def test_a_refusal_of_a_tool_is_told_and_a_crash_is_not(taken, args, kind, words
     assert error.type is kind
     assert words in error.message
     assert "secret" not in error.message
+
+
+def test_an_approval_is_claimed_only_where_a_person_gave_it(taken):
+    refused = taken.call("free", {"text": "hm"}).error
+    assert refused.type is ErrorType.PERMANENT
+    assert "requires_confirmation" in refused.message
+    assert taken.call("bound", {"text": "hm"}, approved=True).data == "hm"
 
 
 def test_a_toolset_of_several_tools_wants_a_name():
@@ -157,6 +172,6 @@ async def test_an_agent_of_pydantic_ai_runs_on_governed_tools(tmp_path):
             assert wrong["error"]["type"] == "VALIDATION"
             assert held["error"]["type"] == "CONFIRMATION_REQUIRED"
             assert "token" not in str(held)
-            # The framework's id reached the pipeline: the same call again is answered from there.
-            again = await session.call("order_book", {"title": "Emma"}, call_id="call_2", provider="pydantic-ai")
-            assert again.meta["replayed"] is True
+            # The framework's id reached the pipeline, which knows it with other arguments.
+            clash = await session.call("order_book", {"title": "Ulysses"}, call_id="call_2", provider="pydantic-ai")
+            assert clash.error.type is ErrorType.CONFLICT

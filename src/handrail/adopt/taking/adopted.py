@@ -42,11 +42,9 @@ class Foreign:
 def adopt(foreign: Foreign, policy: Mapping[str, Any]) -> Handler:
     """The governed tool. `policy` are the keywords of `@tool`; what it does not say is taken to be the worst."""
     fields = dict(policy)
-    said = fields.get("side_effects")
     effects = fields.setdefault("side_effects", "writes")
     fields.setdefault("category", "action" if effects == "writes" else "utility")
-    # Nobody has said what it does, or its own framework would ask: then a person is asked.
-    fields.setdefault("requires_confirmation", said is None or foreign.wants_approval)
+    fields.setdefault("requires_confirmation", asks_a_person(policy, foreign.wants_approval))
     fields.setdefault("tool_id", _tool_id(foreign.name))
     if not fields.get("description"):
         fields["description"] = _shortened(" ".join(foreign.description.split()), MOST_DESCRIPTION)
@@ -58,6 +56,11 @@ def adopt(foreign: Foreign, policy: Mapping[str, Any]) -> Handler:
     handler = _handler(foreign, takes_context=CONTEXT not in named)
     _settle_in(handler, fields["tool_id"])
     return tool(**fields)(handler)
+
+
+def asks_a_person(policy: Mapping[str, Any], wants_approval: bool) -> bool:
+    """Whether every call is confirmed: as said; else where nobody has said what it does, or its framework would ask."""
+    return bool(policy.get("requires_confirmation", policy.get("side_effects") is None or wants_approval))
 
 
 def _handler(foreign: Foreign, *, takes_context: bool) -> Handler:

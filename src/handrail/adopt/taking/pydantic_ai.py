@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from handrail.adopt.frameworks import need
-from handrail.adopt.taking.adopted import Foreign, adopt
+from handrail.adopt.taking.adopted import Foreign, adopt, asks_a_person
 from handrail.adopt.taking.failures import failed, invalid
 from handrail.adopt.taking.schema import refused
 from handrail.contract.errors import ErrorType
@@ -31,9 +31,11 @@ def from_pydantic_ai(
     known = tool.tool_def
     is_async = getattr(tool, "is_async", True)
     writes = policy.get("side_effects", "writes") == "writes"
+    wants_approval = known.kind == "unapproved"
+    approved = asks_a_person(policy, wants_approval)
 
     async def arun(arguments: dict[str, Any], ctx: Any) -> Any:
-        run_context = _run_context(known.name, ctx, deps)
+        run_context = _run_context(known.name, ctx, deps, approved)
         listed = (await toolset.get_tools(run_context)).get(known.name)
         if listed is None:
             raise failed(f'"{known.name}" is not on offer in this run.', writes=False)
@@ -56,7 +58,7 @@ def from_pydantic_ai(
         schema=known.parameters_json_schema,
         run=arun if is_async else run,
         is_async=is_async,
-        wants_approval=known.kind == "unapproved",
+        wants_approval=wants_approval,
     )
     return adopt(foreign, policy)
 
@@ -76,7 +78,7 @@ def _listed(toolset: Any) -> dict[str, Any]:
 
     def ask() -> None:
         try:
-            answer.append(asyncio.run(toolset.get_tools(_run_context(None, None, None))))
+            answer.append(asyncio.run(toolset.get_tools(_run_context(None, None, None, False))))
         except Exception as error:  # noqa: BLE001  # raised below, in the thread that asked
             answer.append(error)
 
@@ -103,8 +105,8 @@ def _chosen(found: dict[str, Any], name: str | None) -> Any:
     return found[name]
 
 
-def _run_context(name: str | None, ctx: Any, deps: Callable[[Any], Any] | None) -> Any:
-    """A run that is ours: there is no agent and no model, and whoever had to approve has approved."""
+def _run_context(name: str | None, ctx: Any, deps: Callable[[Any], Any] | None, approved: bool) -> Any:
+    """A run that is ours: there is no agent and no model. `approved`: a person confirms every call before it runs."""
     tools, usage = need("pydantic_ai.tools", PACKAGE), need("pydantic_ai.usage", PACKAGE)
     return tools.RunContext(
         deps=None if deps is None or ctx is None else deps(ctx),
@@ -112,7 +114,7 @@ def _run_context(name: str | None, ctx: Any, deps: Callable[[Any], Any] | None) 
         usage=usage.RunUsage(),
         tool_name=name,
         tool_call_id=getattr(ctx, "idempotency_key", None) or "adopted",
-        tool_call_approved=True,
+        tool_call_approved=approved,
     )
 
 
@@ -144,6 +146,10 @@ def _told(error: Exception, *, writes: bool) -> Exception | None:
         return failed(error, writes=writes, type=ErrorType.VALIDATION)
     if isinstance(error, getattr(exceptions, "ToolFailed", ())):
         return failed(error, writes=writes)
-    if isinstance(error, (exceptions.CallDeferred, exceptions.ApprovalRequired)):
+    if isinstance(error, exceptions.ApprovalRequired):
+        return failed(
+            "This tool wants an approval, and was adopted without `requires_confirmation=True`.", writes=writes
+        )
+    if isinstance(error, exceptions.CallDeferred):
         return failed("This tool can only be finished outside of this run, which is not offered here.", writes=writes)
     return None
