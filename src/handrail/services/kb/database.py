@@ -154,8 +154,11 @@ class Database:
 
     def _current(self, *, read_only: bool) -> Connection | None:
         """A connection to a file that is current; None where the writer has to look at it."""
-        if not self.path.is_file() or (read_only and not self._is_settled()):
-            return None
+        try:
+            if not self.path.is_file() or (read_only and not self._is_settled()):
+                return None
+        except OSError:
+            return None  # not even to be looked at; the writer says why
         try:
             db = self._connect(*_READING, read_only=read_only)
         except sqlite3.Error:
