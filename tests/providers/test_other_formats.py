@@ -103,3 +103,18 @@ def test_a_schema_made_to_overwhelm_is_given_up_and_not_followed(parameters: Any
     assert adapted.schema
     assert len(adapted.losses) < 20_000
     assert thaw(definition.parameters) == parameters
+
+
+@pytest.mark.parametrize("provider", ["openai-chat", "openai-responses", "anthropic"])
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "open"])
+def test_a_strict_mode_that_closes_an_object_says_so(provider: str, closed: bool):
+    inner = {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}
+    parameters = {
+        "type": "object",
+        "properties": {"a": {**inner, **({"additionalProperties": False} if closed else {})}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    adapted = adapt(a_definition(parameters, strict=True), provider)
+    told = [(loss.keyword, loss.pointer, loss.minor) for loss in adapted.losses]
+    assert told == ([] if closed else [("additionalProperties", "/properties/a", False)])

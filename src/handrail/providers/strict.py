@@ -246,6 +246,9 @@ class _Conversion:
                 self.block(keyword, flat.keywords[keyword][1], "strict mode has no open maps")
         if flat.properties is None and not flat.keywords.keys() & {"additionalProperties", "unevaluatedProperties"}:
             self.block("additionalProperties", flat.path, "strict mode has no open maps, and no properties are listed")
+        elif flat.path and not flat.keywords.keys() & {"additionalProperties", "unevaluatedProperties"}:
+            # Open because nobody closed it: not what most authors mean, but what the schema says. The root is always closed.
+            self._lose("additionalProperties", flat.path, "properties that are not listed cannot be sent")
         if unlisted := [name for name in flat.required if name not in properties]:
             self.block("required", flat.path, f'"{unlisted[0]}" is required but not described')
         written = {name: self._schema(parts, optional=name not in flat.required) for name, parts in properties.items()}
