@@ -67,7 +67,7 @@ def ledger_rows(tx: Transaction, state: LedgerState | None, limit: int) -> list[
             make_unknown(tx, row)
     rows = tx.db.execute(
         f"""SELECT {LEDGER_COLUMNS} FROM ledger WHERE ?1 IS NULL OR state = ?1
-            ORDER BY created_at DESC, rowid DESC LIMIT ?2""",
+            ORDER BY rowid DESC LIMIT ?2""",
         (state, limit),
     ).fetchall()
     return [ledger_row(row) for row in rows]
