@@ -35,10 +35,11 @@ models: setup ## Bring the embedding model that the tests run to build/models
 browser: ## Bring the browser that the console's tests drive
 	@sh scripts/browser.sh
 
-# A key of its own for every start: the one of the last start was shown once, and only its hash is kept.
-run: setup ## Serve the reference tools on this machine; prints the console's address
+# A project of its own, and a key of its own for every start: that of the last one was shown once, and only its hash is kept.
+run: setup ## Serve the reference tools on this machine; SERVE_FLAGS="--port 0" takes a free port
 	@mkdir -p build/run && rm -f build/run/server-keys.json
-	@cd build/run && ../../$(PY) -m handrail serve $(SERVE_FLAGS)
+	@[ -f build/run/handrail.toml ] || printf '[tools]\nreference = ["*"]\n' > build/run/handrail.toml
+	@trap : INT; cd build/run && ../../$(PY) -m handrail serve $(SERVE_FLAGS)
 
 test: lint pytest ## Check everything: lint, types, import directions, sizes, tests
 

@@ -234,6 +234,7 @@ def _checked(name: str, value: Any) -> Any:
         good = isinstance(value, int) and not isinstance(value, bool) and value > 0
         wanted = None if good else "a whole number greater than 0"
     elif isinstance(default, tuple):
+        value = [value] if value == "*" and name == "tools_reference" else value
         good = isinstance(value, (list, tuple)) and all(isinstance(item, str) and item for item in value)
         wanted = None if good else "a list of texts"
         value = tuple(value) if good else value

@@ -327,6 +327,41 @@ async def test_a_writing_call_that_has_started_is_finished_when_the_turn_is_canc
         assert len(here.marks) == 1
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("return {'ok': True, 'data': {'wrote': 1}}", "was finished after the interruption"),
+        ("raise ToolError('CONFLICT', 'Taken.')", "ended without success after the interruption"),
+    ],
+    ids=["done", "failed"],
+)
+async def test_a_write_that_outlives_the_grace_is_told_of_however_it_ends(monkeypatch, body, words):
+    monkeypatch.setattr("handrail.agents.loop._GRACE_SECONDS", 0.0)
+    tool = Invented("slow_write", "action", "Writes slowly.", {}, (), f"await marks.gate.wait()\n{body}")
+    model = PlayedModel([[Call("slow_write", {}, "c1")], ["I know."]])
+    async with desk(tool, model=model) as here:
+        here.marks.gate = asyncio.Event()
+        turn = asyncio.ensure_future(here.say("Write"))
+        while not here.marks:
+            await asyncio.sleep(0)
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        assert here.conversation.messages[-1].envelope["error"]["type"] == "CANCELLED"
+        here.marks.gate.set()
+        while here.session.running:
+            await asyncio.sleep(0)
+        await settle()
+
+        await here.say("And?")
+        notes = [m.text for m in model.requests[-1].messages if isinstance(m, HostMessage)]
+        assert len(notes) == 1
+        assert words in notes[0]
+        (card,) = here.told("tool_finished")
+        assert (card["callId"], card["late"], card["ok"]) == ("c1", True, words.startswith("was"))
+        assert len(here.marks) == 1
+
+
 async def test_closing_while_the_model_speaks_closes_its_stream_and_keeps_what_was_said():
     never = asyncio.Event()
     model = PlayedModel([["Once upon ", never.wait], ["Again."]])
@@ -407,6 +442,18 @@ async def test_an_answer_that_was_too_long_says_so_and_a_truncated_call_is_not_t
         assert answer == "Very long\n\nMy answer was too long and broke off here."
         assert here.done["reason"] == "length"
         assert here.marks == []
+
+
+async def test_a_model_that_does_not_stop_is_cut_off_and_its_calls_are_not_run():
+    model = PlayedModel([["x" * 60, "y" * 60, "never told", Call("write_note", {"text": "x"}, "c1")], ["Next."]])
+    async with desk(NOTE, model=model, policy=AgentPolicy(answer_chars=100)) as here:
+        answer = await here.say("Write a book")
+
+        assert answer == "x" * 60 + "y" * 40 + "\n\nMy answer was too long and broke off here."
+        assert here.done["reason"] == "length"
+        assert here.calls == []
+        assert len(model.requests) == 1
+        assert await here.say("And now?") == "Next."
 
 
 async def test_an_unexpected_exception_of_a_client_shows_nothing_of_itself():

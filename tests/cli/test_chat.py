@@ -76,6 +76,15 @@ def test_the_next_piped_line_is_never_taken_for_an_approval(built, process):
     assert "I cannot approve it for you" in said.out
 
 
+@pytest.mark.parametrize("text", [None, 3, "", "  ", ["a"]], ids=repr)
+def test_a_command_whose_text_is_none_says_nothing(built, process, text):
+    said = process("chat", "--json", cwd=built, stdin=json.dumps({"text": text}).encode() + b"\n")
+
+    events = [json.loads(line) for line in said.out.splitlines()]
+    assert [event["type"] for event in events] == ["note"]
+    assert "text that is not blank" in events[0]["text"]
+
+
 def test_a_program_approves_by_the_id_and_never_sees_the_token(built):
     with subprocess.Popen(
         [sys.executable, "-m", "handrail", "chat", "--json"],
@@ -221,8 +230,12 @@ def test_tools_are_built_before_they_are_used(built, handrail):
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(("--user", "\udcff", "hi"), "--user must be text"), (("x" * 40_000,), "at most 32,000 characters")],
-    ids=["user", "huge"],
+    [
+        (("--user", "\udcff", "hi"), "--user must be text"),
+        (("--user", " ", "hi"), "--user must be text"),
+        (("x" * 40_000,), "at most 32,000 characters"),
+    ],
+    ids=["user", "blank user", "huge"],
 )
 def test_what_cannot_be_said_is_a_sentence(built, handrail, words, message):
     said = handrail("chat", *words)

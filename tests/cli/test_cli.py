@@ -384,6 +384,9 @@ def test_doctor_is_content_with_a_built_project(built, handrail):
         (lambda root: (root / "handrail.toml").write_text("[tools\n"), "settings"),
         (lambda root: shutil.rmtree(root / "tools"), "tools"),
         (lambda root: (root / ".handrail/tool.schema.json").write_bytes(b"\xff"), "editor"),
+        (lambda root: (root / "handrail.db").write_text("no database " * 200), "store"),
+        (lambda root: (root / "audit").write_text("no folder"), "audit"),
+        (lambda root: (root / "handrail.toml").write_text('[store]\nurl = "sqlite:///none/handrail.db"\n'), "store"),
     ],
 )
 def test_doctor_names_what_is_wrong(built, handrail, harm, check):
@@ -393,6 +396,16 @@ def test_doctor_names_what_is_wrong(built, handrail, harm, check):
 
     assert said.code == 1
     assert [found["name"] for found in json.loads(said.out) if not found["ok"]] == [check]
+
+
+def test_doctor_is_content_with_a_folder_that_serve_and_chat_can_be_started_in(tmp_path, monkeypatch, handrail):
+    monkeypatch.chdir(tmp_path)
+
+    said = handrail("doctor")
+
+    assert said.code == 0, said.out
+    assert "reference tools" in said.out
+    assert list(tmp_path.iterdir()) == [], "looking leaves nothing behind"
 
 
 def test_doctor_names_an_environment_that_does_not_exist(built, handrail, monkeypatch):

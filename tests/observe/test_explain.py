@@ -104,3 +104,13 @@ def test_an_unknown_id_is_answered_with_the_nearest_ones():
 
 def test_a_message_of_several_lines_stays_one_line():
     assert "\n" not in why([refusal(gate="find", message="one\ntwo\x00")], "c1")
+
+
+def test_a_wrong_token_is_not_told_as_an_approval():
+    events = [
+        {"event": "held", "callId": "c1", "toolId": "pay", "ok": False, "errorType": "CONFIRMATION_REQUIRED"},
+        {"event": "confirmation_refused", "callId": "c1", "toolId": "pay", "ok": False, "errorType": "NOT_FOUND"},
+    ]
+    sentence = why(events, "c1")
+    assert "without the right token" in sentence
+    assert "was approved" not in sentence

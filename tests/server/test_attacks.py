@@ -16,7 +16,7 @@ FOREIGN = "ses_000000000000000000000000"
 
 
 def filled(path: str) -> str:
-    for name in ("session", "confirmation", "tool", "call", "key", "user", "image", "event", "name:path"):
+    for name in ("session", "confirmation", "tool", "call", "key", "user:path", "image", "event", "name:path"):
         path = path.replace("{" + name + "}", "x")
     return path
 
@@ -119,7 +119,20 @@ async def test_a_session_resumed_from_the_store_is_as_closed_to_others(tmp_path)
 
 
 @pytest.mark.parametrize(
-    "origin", ["https://evil.example", "null", "http://localhost.evil.example", "http://localhost:1", "x"]
+    "origin",
+    [
+        "https://evil.example",
+        "null",
+        "http://localhost.evil.example",
+        "http://localhost:1",
+        "x",
+        "http://[",
+        "http://[::1",
+        "http://localhost/x",
+        "http://a@localhost",
+        "http://",
+    ],
+    ids=repr,
 )
 async def test_pages_of_other_origins_are_refused(tmp_path, origin):
     async with at_desk(tmp_path) as desk:
@@ -146,7 +159,20 @@ async def test_the_own_origin_and_a_listed_one_may(tmp_path):
         assert "authorization" in asked.headers["access-control-allow-headers"]
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8484", "", "[::2]"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example:8484",
+        "",
+        "[::2]",
+        "[::1]evil.example",
+        "[::1",
+        "localhost:x",
+        "x@localhost",
+    ],
+)
 async def test_other_hosts_names_are_refused(tmp_path, host):
     async with at_desk(tmp_path) as desk:
         assert (await desk.get("/api/tools", headers={"Host": host})).status_code == 421

@@ -97,6 +97,41 @@ def test_a_wrong_start_is_told_in_a_sentence_and_serves_nothing(project, monkeyp
     assert not (project / "server-keys.json").exists()
 
 
+def test_a_start_that_fails_leaves_no_key_that_nobody_was_shown(project, monkeypatch, capsys):
+    monkeypatch.chdir(project)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    (project / "handrail.toml").write_text(TOML + '[agent]\nmodel = "openai:x"\n')
+    assert main(["serve", "--port", "0"]) == 2
+    assert "OPENAI_API_KEY" in capsys.readouterr().err
+    (project / "handrail.toml").write_text(TOML)
+    (project / "conversations.db").mkdir()
+    assert main(["serve", "--port", "0", "--json"]) == 1
+    assert not (project / "server-keys.json").exists()
+    (project / "conversations.db").rmdir()
+    with serving(project) as (told, process):
+        assert told["key"] is not None
+        headers = {"Authorization": f"Bearer {told['key']}"}
+        assert httpx.get(f"{told['url']}/api/tools", headers=headers).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize("level", ["info", "warning"])
+def test_what_a_session_starts_with_is_logged_when_it_is_asked_for(project, level):
+    with serving(project, "--log-level", level) as (told, process):
+        key = {"Authorization": f"Bearer {told['key']}"}
+        opened = httpx.post(f"{told['url']}/api/sessions", json={}, headers=key).json()
+        headers = {**key, "X-Session-Token": opened["token"], "Accept": "text/event-stream"}
+        path = f"{told['url']}/api/sessions/{opened['sessionId']}/messages"
+        httpx.post(path, json={"id": "m1", "text": "hello"}, headers=headers, timeout=30)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        lines = process.stderr.read().decode().splitlines()
+        assert [("tokens of prompt" in line, line.startswith("INFO handrail.agent")) for line in lines] == (
+            [(True, True)] if level == "info" else []
+        )
+
+
 def test_a_port_that_is_taken_is_told(project, monkeypatch, capsys):
     import socket
 

@@ -2,6 +2,8 @@
 
 from tests.server.kit import at_desk, at_server, text_of
 
+from handrail.contract.store import Block
+
 
 async def test_a_held_call_is_announced_with_its_secret_and_approved(tmp_path):
     async with at_server(tmp_path) as desk:
@@ -80,6 +82,34 @@ async def test_a_late_result_is_told_once_also_after_the_session_was_let_go(tmp_
             for session in list(desk.runtime.sessions.values()):
                 await desk.runtime.confirmations.follow(session)
         assert [one["text"] for one in (await ana.show())["messages"]] == [one["text"] for one in before]
+
+
+async def test_an_approval_after_the_request_has_expired_runs_nothing(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        ana = await desk.open()
+        await ana.say('call pay {"q": "10"}')
+        request = (await ana.show())["confirmations"][0]
+        desk.runtime.store._clock = lambda: request["expires_at"] + 1
+        refused = await ana.decide(request)
+        assert refused.status_code == 200
+        assert refused.json()["error"]["type"] == "CONFLICT"
+        assert "expired" in refused.json()["error"]["message"]
+        assert (await ana.show())["confirmations"] == []
+        assert desk.tools.started() == []
+
+
+async def test_an_approval_while_the_user_is_blocked_runs_nothing(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        ana = await desk.open()
+        await ana.say('call pay {"q": "10"}')
+        request = (await ana.show())["confirmations"][0]
+        await desk.runtime.store.block(Block(tenant="", user="ana", until=await desk.runtime.store.now() + 60_000))
+        await desk.runtime.housekeeper.learn()
+        refused = await ana.decide(request)
+        assert refused.status_code == 200
+        assert refused.json()["ok"] is False
+        assert refused.json()["error"]["type"] == "AUTH"
+        assert desk.tools.started() == []
 
 
 async def test_a_switched_off_tool_is_refused_at_approval_and_the_request_stays_open(tmp_path):

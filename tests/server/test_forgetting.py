@@ -67,6 +67,34 @@ async def test_an_outcome_that_is_not_known_is_left_until_it_is_settled(tmp_path
         assert (await desk.get("/api/ledger")).json()["rows"][0]["args"] == {}
 
 
+async def test_a_user_whom_another_process_forgets_has_no_session_here(tmp_path):
+    from handrail.server.conversations import Conversations
+    from handrail.server.forgetting import forget_user
+
+    async with at_desk(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as desk:
+        ana, bob = await desk.open(USER), await desk.open(OTHER)
+        await ana.say("hello")
+        beside = Conversations(tmp_path / "conversations.db")
+        await beside.open()
+        await forget_user(desk.runtime, beside, "", "ana")  # without the talks of this server
+        await beside.close()
+        said = await ana.post("are you there?")
+        assert (said.status_code, said.json()["error"]["type"]) == (410, "ENDED")
+        assert (await desk.client.get(f"/api/sessions/{ana.id}", headers=ana.headers)).status_code == 404
+        assert len(desk.talks) == 1
+        assert (await bob.post("hello")).status_code == 202
+        again = await desk.open(USER)
+        assert (await again.post("hello")).status_code == 202
+
+
+async def test_a_user_with_a_slash_in_the_name_is_forgotten(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        await desk.open(OPERATOR, user="acme/ana")
+        answer = await desk.client.delete("/api/users/acme%2Fana", headers=bearer(OPERATOR))
+        assert answer.json()["user"] == "acme/ana"
+        assert answer.json()["deleted"]["conversations"] == 1
+
+
 async def test_a_block_outlives_being_forgotten(tmp_path):
     from handrail.contract.store import Block
 

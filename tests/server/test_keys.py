@@ -67,10 +67,12 @@ def test_a_key_that_is_easy_to_guess_or_strange_is_refused(secret):
 
 def test_the_first_start_on_the_loopback_makes_a_key_and_the_second_does_not(tmp_path):
     settings = Settings(project=tmp_path)
-    ring, secret = open_keys(settings, Options(), None, None)
+    ring, make = open_keys(settings, Options(), None, None)
+    assert list(tmp_path.iterdir()) == [], "a start that comes to nothing leaves no key"
+    secret = make()
     assert ring.find(secret).is_operator
-    again, nothing = open_keys(settings, Options(), None, None)
-    assert nothing is None
+    again, make = open_keys(settings, Options(), None, None)
+    assert make() is None
     assert again.find(secret) is not None
 
 
@@ -84,8 +86,12 @@ def test_a_server_that_others_can_reach_starts_with_no_key_of_its_own_making(tmp
     ring, _ = open_keys(settings, public, given_key(given), None)
     assert ring.find(given).is_operator
     assert list(tmp_path.iterdir()) == []
-    ring, secret = open_keys(settings, public, None, "balancer")
+    ring, make = open_keys(settings, public, None, "balancer")
+    secret = make()
     assert ring.find(secret).name == "balancer"
+    ring, make = open_keys(settings, public, None, "balancer")
+    assert ring.find(make()).name == "balancer"
+    assert ring.find(secret) is None, "a key of the same name is replaced"
 
 
 def test_a_key_is_shown_by_no_repr():

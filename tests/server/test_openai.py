@@ -4,7 +4,10 @@ import asyncio
 
 import openai
 import pytest
-from tests.server.kit import OTHER, USER, Desk, Talker, at_server
+from tests.server.kit import KEYS, OTHER, USER, Desk, Talker, at_desk, at_server
+
+from handrail.server.resent import Resent
+from handrail.server.talk import Talk
 
 
 def client_of(desk: Desk, key: str = USER, **headers: str) -> openai.AsyncOpenAI:
@@ -111,6 +114,69 @@ async def test_a_request_sent_again_with_its_key_is_one_turn(tmp_path):
             text = "".join([c.choices[0].delta.content or "" async for c in stream if c.choices])
         assert {answer.choices[0].message.content for answer in answers} == {text}
         assert desk.tools.started() == [{"q": "a"}]
+
+
+async def test_a_request_sent_again_with_its_key_and_no_session_is_one_turn(tmp_path):
+    async with at_server(tmp_path) as desk, client_of(desk, **{"Idempotency-Key": "req-1"}) as client:
+        create = client.chat.completions.with_raw_response.create
+        words = {"model": "x", "messages": said('call note {"q": "a"}')}
+        both = await asyncio.gather(create(**words), create(**words))
+        answers = [*both, await create(**words)]
+        assert len({answer.headers["x-handrail-session"] for answer in answers}) == 1
+        assert len({answer.parse().choices[0].message.content for answer in answers}) == 1
+        assert desk.tools.started() == [{"q": "a"}]
+        with pytest.raises(openai.ConflictError):
+            await create(model="x", messages=said("something else"))
+        async with client_of(desk, OTHER, **{"Idempotency-Key": "req-1"}) as other:
+            await other.chat.completions.create(**words)
+        async with client_of(desk, **{"Idempotency-Key": "req-2"}) as next_one:
+            await next_one.chat.completions.create(**words)
+        assert len(desk.tools.started()) == 3
+
+
+async def test_a_session_of_a_request_that_has_ended_is_not_gone_on_with(tmp_path):
+    async with at_server(tmp_path) as desk, client_of(desk, **{"Idempotency-Key": "req-1"}) as client:
+        create = client.chat.completions.with_raw_response.create
+        first = await create(model="x", messages=said("hello"))
+        await desk.talks.end(desk.talks._talks[first.headers["x-handrail-session"]])
+        second = await create(model="x", messages=said("hello"))
+        assert second.headers["x-handrail-session"] != first.headers["x-handrail-session"]
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "at once"])
+async def test_a_client_that_can_ask_again_hears_the_whole_answer(tmp_path, streamed):
+    async with at_server(tmp_path) as desk, client_of(desk, **{"Idempotency-Key": "req-1"}) as client:
+        words = {"model": "x", "messages": said("slow 20 x")}
+        first = await client.chat.completions.create(**words, stream=True)
+        await anext(aiter(first))
+        await first.close()
+        if streamed:
+            stream = await client.chat.completions.create(**words, stream=True)
+            text = "".join([c.choices[0].delta.content or "" async for c in stream if c.choices])
+        else:
+            text = (await client.chat.completions.create(**words)).choices[0].message.content
+        assert text.split()[:20] == [str(number) for number in range(20)]
+        assert desk.model.cancelled == 0
+
+
+async def test_requests_that_may_come_again_are_remembered_for_a_while_and_not_without_end(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        now = 0.0
+        resent = Resent(lambda: now, most=3)
+
+        async def session(name: str) -> str:
+            async def make() -> Talk:
+                return await desk.talks.open(KEYS[1], passing=True)
+
+            return (await resent.find(desk.talks, KEYS[1], None, name, make)).id
+
+        first = await session("a")
+        assert await session("a") == first
+        now = 601.0
+        assert await session("a") != first
+        for name in "bcdef":
+            await session(name)
+            assert len(resent) <= 3
 
 
 async def test_a_client_that_goes_away_cancels_the_turn(tmp_path):

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.server.kit import OPERATOR, USER, Listening, at_desk, at_server, bearer
+from tests.server.kit import OPERATOR, USER, Listening, at_desk, at_server, bearer, text_of
 
 from handrail.contract.store import LedgerState
 
@@ -53,6 +53,36 @@ async def test_a_tool_cannot_be_tried_while_the_session_answers(tmp_path):
         assert answer.status_code == 409
 
 
+async def test_no_message_is_answered_and_no_second_tool_tried_beside_one_that_is_tried(tmp_path):
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        body = {"args": {"q": "20"}, "sessionId": ana.id}
+        trying = asyncio.create_task(desk.client.post("/api/tools/nap/try", json=body, headers=ana.headers))
+        while not desk.tools.started():
+            await asyncio.sleep(0.01)
+        named = {**ana.headers, "X-Handrail-Session": ana.id}
+        asked = {"messages": [{"role": "user", "content": "hello"}]}
+        refused = (
+            await ana.post("hello"),
+            await desk.client.post("/v1/chat/completions", json=asked, headers=named),
+            await desk.client.post("/api/tools/look/try", json=body, headers=ana.headers),
+        )
+        for answer in refused:
+            assert answer.status_code == 409
+            assert "being tried" in answer.json()["error"]["message"]
+            assert "retry-after" in answer.headers
+        trying.cancel()
+        await asyncio.gather(trying, return_exceptions=True)
+
+
+async def test_a_message_is_answered_after_a_tool_was_tried(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        ana = await desk.open()
+        body = {"args": {"q": "tea"}, "sessionId": ana.id}
+        await desk.client.post("/api/tools/look/try", json=body, headers=ana.headers)
+        assert text_of(await ana.say("hello")).strip() == "You said: hello"
+
+
 async def test_a_switch_holds_at_once_and_is_audited(tmp_path):
     async with at_desk(tmp_path) as desk:
         off = await desk.post("/api/tools/look/switch", {"off": "the shop is down"})
@@ -87,8 +117,10 @@ async def test_the_audit_is_filtered_and_says_why(tmp_path, audited):
         assert [event["event"] for event in one] == ["refusal"]
         assert len((await desk.get("/api/audit?limit=2")).json()["events"]) == 2
         assert (await desk.get("/api/audit/why/call_nothing")).status_code == 404
-        for wrong in ("0", "-1", "x", "1001", "٣"):
+        for wrong in ("0", "-1", "x", "1001", "٣", "0000000000010000", "000000000001" + "0" * 5_000):
             assert (await desk.get(f"/api/audit?limit={wrong}")).status_code == 400
+            assert (await desk.get(f"/api/ledger?limit={wrong}")).status_code == 400
+        assert (await desk.get("/api/ledger?limit=000000000001")).status_code == 200
 
 
 @pytest.mark.parametrize("audited", [True, False], ids=["on disk", "in memory"])

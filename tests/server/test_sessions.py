@@ -117,6 +117,71 @@ async def test_a_cancelled_turn_lets_a_writing_call_finish_and_stops_a_reading_o
         ]
 
 
+async def test_a_writing_call_that_outlives_its_cancelled_turn_tells_its_outcome_when_it_has_ended(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("handrail.agents.loop._GRACE_SECONDS", 0.01)
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        async with ana.listening() as stream:
+            await ana.post('call post {"q": "0.4"}', "m1")
+            await stream.until("tool_started")
+            while not desk.tools.started():
+                await asyncio.sleep(0.01)
+            await desk.client.post(f"/api/sessions/{ana.id}/cancel", headers=ana.headers)
+            assert (await stream.until("done"))[-1].data["state"] == "cancelled"
+            (card,) = (await ana.show())["messages"][1]["toolCards"]
+            assert card["type"] == "tool_started"
+            told = (await stream.until("tool_finished"))[-1].data
+            assert (told["late"], told["ok"], told["toolId"], told["turn"]) == (True, True, "post", 1)
+        again = await ana.say('call post {"q": "0.4"}', "m1")
+        assert [event.type for event in again if event.type.startswith("tool")] == ["tool_finished"]
+        talk = desk.talks._talks[ana.id]
+        async with talk.busy:
+            stored = await desk.talks.conversations.load(ana.id)
+        assert stored is not None
+        (card,) = stored.turns[0].answer["toolCards"]
+        assert (card["type"], card["ok"], card["late"], card["args"]) == ("tool_finished", True, True, {"q": "0.4"})
+        assert '"post"' in stored.document["later"][0]
+        assert (await ana.show())["messages"][1]["state"] == "cancelled"
+        assert text_of(await ana.say("and?", "m2")).strip().startswith("You said: and?")
+        assert any("was finished after the interruption" in str(one) for one in desk.model.asked[-1].messages)
+
+
+async def test_a_call_that_ends_within_the_grace_of_a_cancel_leaves_no_open_card(tmp_path):
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        async with ana.listening() as stream:
+            for number, (words, ok) in enumerate(
+                [('call nap {"q": "15"}', False), ('call post {"q": "0.2"}', True)], 1
+            ):
+                await ana.post(words)
+                await stream.until("tool_started")
+                while len(desk.tools.started()) < number:
+                    await asyncio.sleep(0.01)
+                await desk.client.post(f"/api/sessions/{ana.id}/cancel", headers=ana.headers)
+                await stream.until("done")
+                told = (await stream.until("tool_finished"))[-1].data
+                assert (told["turn"], told["ok"], told["late"]) == (number, ok, True)
+        cards = [card for one in (await ana.show())["messages"] for card in one.get("toolCards", ())]
+        assert [card["type"] for card in cards] == ["tool_finished", "tool_finished"]
+        assert cards[0]["error"]["type"] == "CANCELLED"
+
+
+async def test_what_was_said_so_far_is_on_a_page_that_is_loaded_meanwhile(tmp_path):
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        async with ana.listening() as stream:
+            await ana.post("slow 500 never")
+            await stream.until("text")
+            await stream.until("text")
+            assert (await ana.show())["messages"][1]["text"].startswith("0 1")
+            await desk.client.post(f"/api/sessions/{ana.id}/cancel", headers=ana.headers)
+            done = (await stream.until("done"))[-1]
+        assert done.data["text"].startswith("0 1 ")
+        assert (await ana.show())["messages"][1]["text"] == done.data["text"]
+
+
 async def test_an_error_of_the_model_is_told_and_the_message_may_be_sent_again(tmp_path):
     async with at_desk(tmp_path) as desk:
         ana = await desk.open()
@@ -156,6 +221,7 @@ async def test_wrong_wishes_are_told_in_a_sentence(tmp_path):
             {"timeZone": "../../etc/passwd"},
             {"user": 3},
             {"user": "a\nb"},
+            {"user": "  "},
             {"unknown": 1},
             [],
             "x",

@@ -46,7 +46,8 @@ def late_words(told: Mapping[str, Any]) -> str:
     call = f' (call "{told["callId"]}")' if told.get("callId") else ""
     tool, envelope = told["toolId"], told["envelope"]
     if told.get("confirmationId") is None:
-        happened = "was finished after the interruption"
+        ended = "was finished" if envelope.get("ok") else "ended without success"
+        happened = f"{ended} after the interruption"
     elif envelope.get("ok"):
         happened = "was approved by the person and has been carried out"
     elif envelope["error"]["type"] == "DECLINED":

@@ -59,19 +59,24 @@ _PASSED_ON = frozenset({"progress", "confirmation", "message"})
 class Round:
     """What one asking of the model gave."""
 
-    __slots__ = ("calls", "error", "finished", "text", "usage")
+    __slots__ = ("calls", "error", "finished", "pieces", "usage")
 
     def __init__(self) -> None:
-        self.text = ""
+        self.pieces: list[str] = []
         self.calls: list[Call] = []
         self.usage = Usage()
         self.finished: Finished | None = None
         self.error: ModelError | None = None
 
     @property
+    def text(self) -> str:
+        """What it said, put together."""
+        return "".join(self.pieces)
+
+    @property
     def may_be_repeated(self) -> bool:
         """Whether it failed in a way that may pass, and nothing of it was shown yet."""
-        return self.error is not None and self.error.retryable and not self.text
+        return self.error is not None and self.error.retryable and not self.pieces
 
 
 class Loop:
@@ -93,8 +98,10 @@ class Loop:
         self._most = rounds
         self._message_id = message_id
         self._turn = turn
-        self._shown = ""
-        """Everything that the user was shown as text in this turn."""
+        self._shown: list[str] = []
+        """Everything that the user was shown as text in this turn, piece by piece."""
+        self._room = agent.policy.answer_chars
+        """So many characters the model may still say in this turn."""
         self._evidence: dict[str, dict[str, Any]] = {}
         self._spent = Usage()
         self._ear: Listener | None = None
@@ -150,7 +157,7 @@ class Loop:
                 yield event
             for event in self._heard():
                 yield event
-            if not self._news or last:
+            if not self._news or last or self._room < 0:
                 yield self._done(number, _reason(asked, last))
                 return
 
@@ -229,8 +236,12 @@ class Loop:
             async with aclosing(model.stream(request)) as stream:
                 async for event in stream:
                     if isinstance(event, TextDelta):
-                        for told in self._say(asked, event.text):
+                        for told in self._say(asked, event.text[: self._room]):
                             yield told
+                        self._room -= len(event.text)
+                        if self._room < 0:
+                            asked.calls, asked.finished = [], Finished("length")
+                            break
                     elif isinstance(event, CallMade):
                         asked.calls.append(self._scoped(event.call))
                     elif isinstance(event, Usage):
@@ -248,11 +259,11 @@ class Loop:
     def _say(self, asked: Round, text: str) -> Iterable[AgentEvent]:
         if not text:
             return
-        if not asked.text and self._shown:
-            self._shown += "\n\n"
+        if not asked.pieces and self._shown:
+            self._shown.append("\n\n")
             yield AgentEvent("text", {"text": "\n\n"})
-        asked.text += text
-        self._shown += text
+        asked.pieces.append(text)
+        self._shown.append(text)
         yield AgentEvent("text", {"text": text})
 
     def _scoped(self, call: Call) -> Call:
@@ -270,7 +281,7 @@ class Loop:
         for call in made:
             yield events.started(session, call, number)
         running = asyncio.ensure_future(session.call_many(made))
-        self._running = running, calls
+        self._running = running, made
         while not running.done():
             await self._wait(running)
             for event in self._heard():
@@ -334,13 +345,13 @@ class Loop:
         self._conversation.add(AssistantMessage(asked.text, (), raw))
 
     def _say_more(self, asked: Round, words: str) -> Iterable[AgentEvent]:
-        yield from self._say(asked, f"\n\n{words}" if asked.text else words)
+        yield from self._say(asked, f"\n\n{words}" if asked.pieces else words)
 
     def _failed(self, asked: Round, number: int) -> Iterable[AgentEvent]:
         """The model failed: one error for the host, an apology for the user, and an answer that may be asked for again."""
         assert asked.error is not None
         yield AgentEvent("error", {"message": str(asked.error), "retryable": asked.error.retryable, "where": "model"})
-        yield from self._say_more(asked, failed_words(bool(asked.text)))
+        yield from self._say_more(asked, failed_words(bool(asked.pieces)))
         self._conversation.add(AssistantMessage(asked.text))
         self._conversation.unfinished = self._message_id
         yield self._done(number, "error")
@@ -355,11 +366,12 @@ class Loop:
 
     def _done(self, rounds: int, reason: str) -> AgentEvent:
         self._settled = True  # whoever closes the turn on hearing this does not cancel it
+        shown = "".join(self._shown)
         return AgentEvent(
             "done",
             {
-                "text": self._shown,
-                "citations": cited_by(self._shown, self._evidence.values()),
+                "text": shown,
+                "citations": cited_by(shown, self._evidence.values()),
                 "rounds": rounds,
                 "usage": _usage(self._spent),
                 "reason": reason,
@@ -372,24 +384,30 @@ class Loop:
         """Somebody closed the turn, or it failed: reading calls are stopped, and every call gets its envelope."""
         conversation = self._conversation
         running, self._running = self._running, None
-        if running is not None:
-            await self._leave(*running)
-        elif self._asked.text and not isinstance(conversation.messages[-1], AssistantMessage):
-            conversation.add(AssistantMessage(self._asked.text))
-        conversation.close_open_calls()
-        conversation.unfinished = self._message_id
+        try:
+            if running is not None:
+                await self._leave(*running)
+            elif self._asked.pieces and not isinstance(conversation.messages[-1], AssistantMessage):
+                conversation.add(AssistantMessage(self._asked.text))
+        finally:
+            conversation.close_open_calls()
+            conversation.unfinished = self._message_id
 
     async def _leave(self, running: asyncio.Future[list[ToolResponse]], calls: Sequence[Call]) -> None:
+        """Stop what reads and wait a moment for what writes; what goes on all the same is told of when it has ended."""
         session, conversation = self._session, self._conversation
-        if not running.done():
-            await session.interrupt()
-            await asyncio.wait({running}, timeout=_GRACE_SECONDS)
-        if running.done() and not running.cancelled() and running.exception() is None:
-            for call, answer in zip(calls, running.result(), strict=False):
-                conversation.add(ToolMessage(call.call_id, call.name, answer.to_dict()))
-        elif not running.done():
-            conversation.add(*(lost(call) for call in calls))
-            running.add_done_callback(lambda task: _tell_of(conversation, calls, task))
+        try:
+            if not running.done():
+                await session.interrupt()
+                await asyncio.wait({running}, timeout=_GRACE_SECONDS)
+        finally:
+            if running.done():
+                for call, envelope in _outcomes(calls, running):
+                    conversation.add(ToolMessage(call.call_id, call.name, envelope))
+                    _tell_host(session, call, envelope)
+            else:
+                conversation.add(*(lost(call) for call in calls))
+                running.add_done_callback(lambda task: _tell_of(session, conversation, calls, task))
 
 
 def hear_late(conversation: Conversation, told: Mapping[str, Any]) -> Sequence[AgentEvent]:
@@ -397,19 +415,34 @@ def hear_late(conversation: Conversation, told: Mapping[str, Any]) -> Sequence[A
     confirmation = told.get("confirmationId")
     if confirmation is not None and not conversation.tell(confirmation):
         return ()
-    conversation.later.append(HostMessage(late_words(told)))
+    if not told.get("known"):
+        conversation.later.append(HostMessage(late_words(told)))
     card = events.ended_late(told)
     return (card,) if confirmation is None else (events.closed(told), card)
 
 
-def _tell_of(conversation: Conversation, calls: Sequence[Call], task: asyncio.Future[list[ToolResponse]]) -> None:
-    """Writing calls that went on after their turn was cancelled: the model is told of them when it is asked again."""
+def _tell_of(
+    session: Session, conversation: Conversation, calls: Sequence[Call], task: asyncio.Future[list[ToolResponse]]
+) -> None:
+    """Calls that went on after their turn was cancelled, however they ended: the host is told now, the model when it is
+    asked again."""
+    for call, envelope in _outcomes(calls, task):
+        told = {"callId": call.call_id, "toolId": call.name, "envelope": envelope}
+        conversation.later.append(HostMessage(late_words(told)))
+        _tell_host(session, call, envelope)
+
+
+def _outcomes(calls: Sequence[Call], task: asyncio.Future[list[ToolResponse]]) -> list[tuple[Call, Mapping[str, Any]]]:
+    """The envelope of each call; of calls that broke down themselves only that their answer is not known."""
     if task.cancelled() or task.exception() is not None:
-        return
-    for call, answer in zip(calls, task.result(), strict=False):
-        if answer.ok:
-            told = {"callId": call.call_id, "toolId": call.name, "envelope": answer.to_dict()}
-            conversation.later.append(HostMessage(late_words(told)))
+        return [(call, lost(call).envelope) for call in calls]
+    return [(call, answer.to_dict()) for call, answer in zip(calls, task.result(), strict=True)]
+
+
+def _tell_host(session: Session, call: Call, envelope: Mapping[str, Any]) -> None:
+    """The turn that made the call tells nothing any more, so its card is settled by way of the session's events."""
+    told = {"callId": call.call_id, "toolId": call.name, "envelope": envelope, "confirmationId": None}
+    session.events_queue.emit("envelope", {**told, "silent": True, "known": True})
 
 
 def _usage(usage: Usage) -> dict[str, int]:

@@ -23,6 +23,8 @@ class AgentPolicy:
     history_tokens: int = 24_000
     """Older turns are left out of what the model is sent, whole turns at a time."""
     max_output_tokens: int | None = None
+    answer_chars: int = 200_000
+    """So long the words of one turn may be; a model that goes on is cut off there."""
     model_retries: int = 1
     """How often a round is asked again after an error that may pass, if nothing of it was shown yet."""
     time_zone: str = "UTC"

@@ -50,6 +50,7 @@ tool_registry.*.jsonl
 *.db.owners*
 audit/
 images/
+server-keys.json
 __pycache__/
 .venv/
 """

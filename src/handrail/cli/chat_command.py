@@ -35,7 +35,9 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    if not (options.user or "").isprintable():  # bytes that are no text arrive as halves of surrogates
+    user = options.user
+    # Bytes that are no text arrive as halves of surrogates.
+    if user is not None and not (user.strip() and user.isprintable()):
         raise UsageError(f"--user must be text; {options.user!r} is not.")
     settings = with_reference_tools(current_settings())
     registry = fresh_registry(settings, options.registry)

@@ -87,7 +87,7 @@ class Talk:
 
     async def _said(self, line: str) -> bool:
         command = _command(line) if isinstance(self._screen, JsonScreen) else None
-        if command is not None and "text" not in command:
+        if command is not None and not _is_said(command.get("text")):
             return await self._commanded(command)
         self._number += 1
         text = line if command is None else str(command["text"])
@@ -150,7 +150,8 @@ class Talk:
                 await self._decided(asked, approved=name == "approve")
                 return True
         self._screen.note(
-            'A command is {"text": …}, {"approve": ID} or {"decline": ID} with the id of an open request.'
+            'A command is {"text": …} with text that is not blank, or {"approve": ID} or {"decline": ID} with the id of an'
+            " open request."
         )
         return False
 
@@ -170,6 +171,10 @@ class Talk:
             return await self._show_all(late)
         finally:
             await late.aclose()
+
+
+def _is_said(text: object) -> bool:
+    return isinstance(text, str) and bool(text.strip())
 
 
 def _command(line: str) -> dict[str, Any] | None:

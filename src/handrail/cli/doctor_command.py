@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import sys
@@ -9,16 +10,18 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
-from handrail.app import build_plan, model_missing, open_registry
+from handrail.app import build_plan, model_missing, open_registry, store_url
 from handrail.build.compiler import build
 from handrail.build.scaffold import SCHEMA_COPY, editor_schema
 from handrail.build.writer import is_current
 from handrail.cli.output import authors_speak_aside, print_json
-from handrail.cli.project import current_settings
+from handrail.cli.project import current_settings, with_reference_tools
 from handrail.contract.errors import HandrailError
 from handrail.registry.registry import environment_from
 from handrail.settings import FILE, Settings
+from handrail.stores import open_store
 
 EXAMPLES = "examples:\n  handrail doctor\n  handrail doctor --json"
 _NEEDED = ("jsonschema-rs", "orjson")
@@ -63,6 +66,8 @@ def _checks() -> Iterator[Check]:
     yield Check("settings", True, f"{FILE} is right" if found else f"no {FILE} here or above; defaults apply")
     missing = model_missing(settings)
     yield Check("model", missing is None, missing or f'"{settings.agent_model}" can be asked')
+    yield _store(settings)
+    yield _folder(settings)
     yield from _project_checks(settings)
 
 
@@ -73,23 +78,61 @@ def _environment() -> Check:
         return Check("environment", False, str(error))
 
 
+def _store(settings: Settings) -> Check:
+    """Whether the store can be used. One that is not there yet is not made: looking must leave nothing behind."""
+    url = store_url(settings)
+    path = Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
+    if path is not None and not path.exists():
+        return _writable("store", path.parent, f"{path.name} is made at the first start")
+    try:
+        asyncio.run(_open_and_close(url))
+    except HandrailError as error:
+        return Check("store", False, str(error))
+    return Check("store", True, f"{path.name} can be used" if path is not None else "kept in memory")
+
+
+async def _open_and_close(url: str) -> None:
+    store = open_store(url)
+    await store.open()
+    await store.close()
+
+
+def _folder(settings: Settings) -> Check:
+    folder = settings.project / settings.audit_directory
+    if folder.exists():
+        return _writable("audit", folder, "can be written")
+    there = next(parent for parent in folder.absolute().parents if parent.exists())
+    return _writable("audit", there, "is made at the first call")
+
+
+def _writable(name: str, folder: Path, message: str) -> Check:
+    if not folder.is_dir():
+        return Check(name, False, f'"{folder.name}" is no folder; give it another name in {FILE}, or make the folder')
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return Check(name, False, f'the folder "{folder.name}" cannot be written; change its rights')
+    return Check(name, True, message)
+
+
 def _project_checks(settings: Settings) -> Iterator[Check]:
-    if not settings.tools_path.is_dir() and not settings.tools_modules and not settings.tools_reference:
+    chosen = with_reference_tools(settings)
+    bare = chosen is not settings
+    if bare and (settings.project / FILE).is_file():
         yield Check("tools", False, f'no folder "{settings.tools_directory}"; `handrail init` makes a project')
         return
     try:
         with authors_speak_aside():
-            result = build(build_plan(settings))
+            result = build(build_plan(chosen))
     except HandrailError as error:
         yield Check("tools", False, str(error))
         return
     problems = len(result.errors)
+    kind = "reference tools, used where there are none of your own," if bare else "tools"
     yield Check(
         "tools",
         not problems,
-        f"{problems} problems; `handrail build` names them" if problems else f"{len(result.entries)} tools are right",
+        f"{problems} problems; `handrail build` names them" if problems else f"{len(result.entries)} {kind} are right",
     )
-    if problems:
+    if problems or bare:  # without a project `serve` and `chat` build the reference tools themselves
         return
     current = is_current(result)
     yield Check(

@@ -12,7 +12,6 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
-from functools import partial
 
 from handrail.app import open_runtime
 from handrail.cli.output import authors_speak_aside
@@ -25,7 +24,10 @@ EXAMPLES = """examples:
   handrail serve
   handrail serve --port 9000 --json
   handrail serve --new-key laptop
+  handrail serve --log-level info
   handrail serve --host 0.0.0.0 --key - < /run/secrets/handrail-key"""
+
+LEVELS = ("debug", "info", "warning", "error")
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -35,6 +37,9 @@ def configure(parser: ArgumentParser) -> None:
     keys.add_argument("--key", metavar="KEY", help="accept this operator's key as well; - reads it from standard input")
     keys.add_argument("--new-key", metavar="NAME", help="make an operator's key of this name, show it once, and serve")
     parser.add_argument("--registry", metavar="FILE", help="another artifact than the project's; it is not rebuilt")
+    parser.add_argument(
+        "--log-level", choices=LEVELS, help="how much Handrail says on standard error (default: warning)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON line when the server is ready")
 
 
@@ -42,6 +47,9 @@ def run(options: Namespace) -> int:
     if options.port is not None and not 0 <= options.port <= 65_535:
         raise UsageError(f"--port must be from 0 to 65535; {options.port} is not.")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    if options.log_level is not None:
+        # Ours alone: what libraries say at this level is about their own insides, and may name addresses.
+        logging.getLogger("handrail").setLevel(options.log_level.upper())
     settings = with_reference_tools(current_settings())
     registry = fresh_registry(settings, options.registry)
     with authors_speak_aside():
@@ -63,29 +71,33 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
     given = given_key(_key(options.key)) if options.key is not None else None
     socket = bound(limits)
     try:
-        # Only now: a start that comes to nothing must not leave a key that nobody was shown.
-        ring, secret = open_keys(settings, limits, given, options.new_key)
+        ring, make_key = open_keys(settings, limits, given, options.new_key)
+        runtime = open_runtime(settings, registry)
+        agent = open_agent(settings, runtime, listen=False)
+        made = assemble(
+            runtime,
+            agent,
+            keys=ring,
+            options=limits,
+            conversations=open_conversations(settings),
+            audit=settings.project / settings.audit_directory,
+            model_name=agent.model.name,
+        )
     except BaseException:
         socket.close()
         raise
-    runtime = open_runtime(settings, registry)
-    agent = open_agent(settings, runtime, listen=False)
-    made = assemble(
-        runtime,
-        agent,
-        keys=ring,
-        options=limits,
-        conversations=open_conversations(settings),
-        audit=settings.project / settings.audit_directory,
-        model_name=agent.model.name,
-    )
     address = _address(limits.host, socket.getsockname()[1])
-    ready = partial(_tell, address, secret, registry, options.json)
+
+    def ready() -> None:
+        # Only now: a start that comes to nothing must not leave a key that nobody was shown.
+        _tell(address, make_key(), registry, options.json)
+
     try:
         await make_server(made.app, limits, made.talks.drain, ready).serve(sockets=[socket])
     except SystemExit:
         return 1  # the application could not start; why was logged
     finally:
+        socket.close()
         await agent.model.close()
     return 0
 

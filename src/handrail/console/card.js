@@ -93,7 +93,12 @@ function gates(card) {
       .map(([name, value]) => `${name} ${value}`)
       .join(", ");
   const decisions = [
-    card.state === "running" && ["running", "Under way; nothing was refused so far."],
+    card.state === "running" && [
+      "running",
+      card.outlived
+        ? "Still running although its turn has ended; its result follows."
+        : "Under way; nothing was refused so far.",
+    ],
     (card.state === "refused" || card.state === "declined") && [
       "refused",
       `Refused by ${gateWords(card.gate, card.error?.type) ?? "the pipeline"} before the handler started.`,

@@ -306,11 +306,10 @@ class Conversation extends EventTarget {
     if (endsTurn) {
       this.running = false;
       for (const part of item.parts)
-        if (part.kind === "tool" && part.state === "running")
-          this.settle(part, {
-            ok: false,
-            error: { type: "CANCELLED", message: "The turn ended before this call did." },
-          });
+        if (part.kind === "tool" && part.state === "running") {
+          goesOn(part);
+          this.tell("card", part);
+        }
     }
     this.turns.get(item.turn)?.end();
     this.tell("item", item);
@@ -334,8 +333,9 @@ class Conversation extends EventTarget {
     }
     // The card of a call that was approved later is told twice; it stays where it first was.
     const parts = (message.toolCards ?? []).map((data) => this.restoreCard(data, turn)).filter(Boolean);
-    if (message.text) parts.push({ kind: "text", text: message.text });
     const done = message.state !== "running";
+    if (done) parts.filter((card) => card.state === "running").forEach(goesOn);
+    if (message.text) parts.push({ kind: "text", text: message.text });
     const problem = message.error?.message ?? null;
     if (!parts.length && !problem && done) return;
     this.items.push({
@@ -364,6 +364,12 @@ class Conversation extends EventTarget {
     this.turns.get(turn)?.remembered(card);
     return card;
   }
+}
+
+/** A writing call that has started is finished although its turn was stopped; the server tells its outcome when it is there. */
+function goesOn(card) {
+  card.outlived = true;
+  card.progress = "still running; its result follows";
 }
 
 function freshMessageId() {

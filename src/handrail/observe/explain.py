@@ -107,6 +107,8 @@ def _step(event: Mapping[str, Any]) -> str | None:
 
 def _confirmation(kind: str, event: Mapping[str, Any]) -> str:
     state = str(event.get("state") or kind.removeprefix("confirmation").lstrip("_") or "refused")
+    if state == "refused" and event.get("errorType") == "NOT_FOUND":
+        return "was not approved by somebody who tried without the right token"
     return _CONFIRMATIONS.get(state, f"was {state}") + _because(event)
 
 

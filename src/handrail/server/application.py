@@ -48,7 +48,7 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/api/ledger", operator.ledger),
     ("POST", "/api/ledger/{key}/settle", operator.settle),
     ("GET", "/api/policy", operator.policy),
-    ("DELETE", "/api/users/{user}", operator.forget_user),
+    ("DELETE", "/api/users/{user:path}", operator.forget_user),
     ("GET", "/metrics", operator.metrics),
     ("POST", "/v1/chat/completions", completions.complete),
     ("GET", "/v1/models", completions.models),

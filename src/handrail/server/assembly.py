@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from handrail.contract.errors import UsageError
 from handrail.server.application import create
 from handrail.server.conversations import Conversations
 from handrail.server.forgetting import forget_user
-from handrail.server.keys import Key, KeyRing, add_key, load_keys
+from handrail.server.keys import Key, KeyRing, add_key, check_name, load_keys
 from handrail.server.options import Options
 from handrail.server.parts import Parts
 from handrail.server.routes.files import console_files
@@ -65,20 +66,31 @@ def is_loopback(host: str) -> bool:
     return host in _LOOPBACK
 
 
-def open_keys(settings: Settings, options: Options, given: Key | None, new: str | None) -> tuple[KeyRing, str | None]:
-    """The keys that the server accepts, and the secret of one that was made now, to be shown once.
+def open_keys(
+    settings: Settings, options: Options, given: Key | None, new: str | None
+) -> tuple[KeyRing, Callable[[], str | None]]:
+    """The keys that the server accepts, and what makes the one that is new: call it when the server is there.
 
-    A server on the loopback makes a key at its first start. One that others can reach must have been given one.
+    A server on the loopback makes a key at its first start. One that others can reach must have been given one. The new key's
+    secret is to be shown once; None if there is no new key. A start that comes to nothing leaves no key that nobody was shown.
     """
     path = settings.project / settings.server_keys_file
-    secret: str | None = None
     kept = load_keys(path)
-    if new is not None or (not kept and given is None and is_loopback(options.host)):
-        _, secret = add_key(path, name=FIRST_KEY if new is None else new, role="operator", user=LOCAL_USER)
-        kept = load_keys(path)
+    first = not kept and given is None and is_loopback(options.host)
+    name = FIRST_KEY if new is None and first else new
+    if name is not None:
+        check_name(name)
     ring = KeyRing([*kept, *([given] if given is not None else [])])
-    if not len(ring):
+
+    def make() -> str | None:
+        if name is None:
+            return None
+        key, secret = add_key(path, name=name, role="operator", user=LOCAL_USER)
+        ring.put(key)
+        return secret
+
+    if name is None and not len(ring):
         raise UsageError(
             f'Nobody could use a server on "{options.host}" without a key; `handrail serve --new-key NAME` makes one.'
         )
-    return ring, secret
+    return ring, make

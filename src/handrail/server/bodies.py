@@ -16,6 +16,7 @@ from handrail.server.options import Options
 from handrail.server.problems import Problem
 
 _DEPTH = 40
+_MOST_DIGITS = 12
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 
@@ -82,9 +83,10 @@ def number_in(request: Request, name: str, default: int, *, most: int) -> int:
     text = request.query_params.get(name)
     if text is None or text == "":
         return default
-    if not text.isascii() or not text.isdecimal() or not 0 < int(text[:12]) <= most:
+    number = int(text) if len(text) <= _MOST_DIGITS and text.isascii() and text.isdecimal() else 0
+    if not 0 < number <= most:
         raise Problem(400, f'"{name}" must be a whole number from 1 to {most}.')
-    return int(text)
+    return number
 
 
 def last_event_id(request: Request) -> int | None:

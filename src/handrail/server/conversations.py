@@ -105,6 +105,13 @@ class Conversations:
     async def load(self, session_id: str) -> StoredConversation | None:
         return await self._ask(lambda db: _load(db, session_id))
 
+    async def has(self, session_id: str) -> bool:
+        """Whether a conversation is still kept; one that cannot be asked for at the moment is taken to be."""
+        try:
+            return await self._ask(lambda db: _has(db, session_id))
+        except StoreUnavailable:
+            return True
+
     async def begin(self, session_id: str, turn: StoredTurn) -> None:
         """Write a turn down before it begins; one of the same message is begun again."""
         now = self._clock()
@@ -254,6 +261,10 @@ def _load(db: sqlite3.Connection, session_id: str) -> StoredConversation | None:
             for one in turns
         ],
     )
+
+
+def _has(db: sqlite3.Connection, session_id: str) -> bool:
+    return db.execute("SELECT 1 FROM conversation WHERE session_id = ?", (session_id,)).fetchone() is not None
 
 
 def _columns(turn: StoredTurn) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ state, and whether that is enough is the route's to say. Which paths need no key
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
@@ -24,6 +25,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _OPEN = ("/healthz", "/readyz", "/openapi.json", "/favicon.ico", "/")
 _PROBES = ("/healthz", "/readyz")
 _WRONG_KEYS_PER_MINUTE = 60
+_HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:@/\s]+))(?::[0-9]{0,5})?")
 
 CONSOLE_POLICY = (
     "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'none'; "
@@ -106,10 +108,9 @@ class Guard:
             )
 
     def _may(self, origin: str, headers: Headers) -> bool:
-        if origin.lower() in self._origins:
-            return True
-        parts = urlsplit(origin)
-        return parts.scheme in ("http", "https") and parts.netloc.lower() == headers.get("host", "").lower()
+        # Compared as a whole: an origin with a path, a user or broken brackets is none that a browser sends.
+        given, host = origin.lower(), headers.get("host", "").lower()
+        return given in self._origins or (host != "" and given in (f"http://{host}", f"https://{host}"))
 
     def _authenticated(self, scope: Scope, headers: Headers) -> Key:
         kind, _, secret = headers.get("authorization", "").partition(" ")
@@ -172,9 +173,9 @@ def is_open(path: str) -> bool:
 
 
 def _hostname(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower().rstrip(".")
+    """The name in a Host header, without its port; blank if the header is not a name and perhaps a port."""
+    found = _HOST.fullmatch(host)
+    return (found["address"] or found["name"]).lower().rstrip(".") if found is not None else ""
 
 
 def _preflight() -> Response:

@@ -54,6 +54,12 @@ class KeyRing:
     def __len__(self) -> int:
         return len(self._by_hash)
 
+    def put(self, key: Key) -> None:
+        """Accept a new key, in the place of one that had its name."""
+        for old in [one for one in self._by_hash.values() if one.name == key.name]:
+            del self._by_hash[old.hash]
+        self._by_hash[key.hash] = key
+
     def find(self, secret: str) -> Key | None:
         """The key with this secret. Looked up by its hash, so the time that it takes says nothing about other keys."""
         if not 0 < len(secret) <= LONGEST:
@@ -107,13 +113,17 @@ def add_key(path: Path, *, name: str, role: Role, user: str | None = None) -> tu
 
     A key of the same name is replaced.
     """
-    if not name.isprintable() or not 0 < len(name) <= 64:
-        raise UsageError(f"A key's name is 1 to 64 printable characters; {name!r} is not.")
+    check_name(name)
     secret = new_secret()
     key = Key(name=name, hash=hash_of(secret), role=role, user=user)
     kept = [one for one in load_keys(path) if one.name != name]
     _write(path, [*kept, key])
     return key, secret
+
+
+def check_name(name: str) -> None:
+    if not name.isprintable() or not 0 < len(name) <= 64:
+        raise UsageError(f"A key's name is 1 to 64 printable characters; {name!r} is not.")
 
 
 def _key(entry: Any) -> Key:
@@ -126,7 +136,10 @@ def _key(entry: Any) -> Key:
 
 def _write(path: Path, keys: list[Key]) -> None:
     """Whole or not at all, and never readable by others, not even for a moment."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".keys-")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".keys-")
+    except OSError as error:
+        raise ConfigError(f'The file of keys "{path.name}" cannot be written ({error.strerror}).') from None
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             json.dump({"keys": [asdict(key) for key in keys]}, file, indent=2)

@@ -18,6 +18,7 @@ from handrail.app import Runtime
 from handrail.server.keys import Key
 from handrail.server.options import Options
 from handrail.server.problems import Problem
+from handrail.server.resent import Resent
 from handrail.server.talk import Talk
 from handrail.server.talks import Talks
 
@@ -39,6 +40,10 @@ class Parts:
     """Deletes what is kept of a user of a tenant."""
     streams: Counter[str] = field(default_factory=Counter)
     """Open streams by key."""
+    trying: set[str] = field(default_factory=set)
+    """Sessions in which a tool is being tried: a turn of its own, beside which no message is answered."""
+    resent: Resent = field(default_factory=Resent)
+    """Sessions made for requests that may come again."""
 
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     """Reading a long audit log takes a thread and a disk; operators wait for each other."""
@@ -46,6 +51,10 @@ class Parts:
     @property
     def runtime(self) -> Runtime:
         return self.talks.runtime
+
+    def check_not_trying(self, talk: Talk) -> None:
+        if talk.id in self.trying:
+            raise Problem(409, "A tool is being tried in this session; wait for it.", retry_after=1)
 
     def take_stream(self, key: Key) -> Callable[[], None]:
         """Count a stream that opens; call what is given back when it closes."""

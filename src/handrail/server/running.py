@@ -98,7 +98,11 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self._ready is not None:
-            self._ready()
+            try:
+                self._ready()
+            except BaseException:
+                await self.shutdown(sockets)
+                raise
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:

@@ -26,7 +26,7 @@ MOST_CARD_BYTES = 16 * 1024
 class Run:
     """A turn that runs, or ran in this process."""
 
-    __slots__ = ("cancelled", "cut", "done", "ending", "fresh", "started", "task", "turn", "which")
+    __slots__ = ("cancelled", "cut", "done", "ending", "fresh", "pieces", "started", "task", "turn", "which")
 
     def __init__(self, turn: StoredTurn, which: int) -> None:
         self.turn = turn
@@ -38,6 +38,8 @@ class Run:
         """Its end is being stored; from here on it can no longer be cancelled."""
         self.cut = False
         """The server ends; the turn is not over, and is answered anew after the start."""
+        self.pieces: list[str] = []
+        """Text that was told and is not yet part of what people are shown: put together when somebody looks."""
         self.done: Mapping[str, Any] | None = None
         """The agent's last event, kept back until the turn is stored."""
         self.started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -47,16 +49,23 @@ class Run:
         """Put what happened into what people are shown."""
         answer = self.turn.answer
         if type == "text":
-            answer["text"] = answer.get("text", "") + str(data.get("text", ""))
+            self.pieces.append(str(data.get("text", "")))
         elif type in ("tool_started", "tool_finished", "tool_refused"):
             _put_card(answer.setdefault("toolCards", []), type, data)
         elif type == "error":
             answer["error"] = dict(data)
         elif type == "done":
+            self.gather()
             answer["text"] = data.get("text", answer.get("text", ""))
             answer["citations"] = list(data.get("citations") or ())
             answer["usage"] = data.get("usage")
             answer["reason"] = data.get("reason")
+
+    def gather(self) -> None:
+        """Put the text together as far as it was told."""
+        if self.pieces:
+            told, self.pieces = "".join(self.pieces), []
+            self.turn.answer["text"] = self.turn.answer.get("text", "") + told
 
 
 class Talk:
@@ -124,6 +133,8 @@ class Talk:
 
     def messages(self) -> list[dict[str, Any]]:
         """The conversation as people see it."""
+        if self.current is not None:
+            self.current.gather()
         shown: list[dict[str, Any]] = []
         for turn in sorted(self.turns.values(), key=lambda one: one.position):
             facts = {"turn": turn.number, "messageId": turn.message_id, "state": turn.state}
@@ -134,6 +145,22 @@ class Talk:
                     {"role": "assistant", "text": "", "toolCards": [], "citations": [], **turn.answer, **facts}
                 )
         return shown
+
+    def late_run(self, told: Mapping[str, Any]) -> Run:
+        """What the model may say about a late envelope, as a turn of its own to be shown."""
+        number = self.session.turn.number if self.session.turn is not None else 0
+        name = told.get("confirmationId") or told.get("callId") or "call"
+        run = Run(StoredTurn(message_id=f"{LATE}{name}", text="", number=number), self.log.last)
+        run.started.set_result(number)
+        return run
+
+    def turn_of_open_card(self, told: Mapping[str, Any]) -> StoredTurn | None:
+        """The turn that has ended with a card for this call on which no outcome stands yet."""
+        card = {"callId": told.get("callId"), "toolId": told.get("toolId"), "type": "tool_finished"}
+        for turn in reversed(self.turns.values()):
+            if any(one["type"] == "tool_started" and _same(one, card) for one in turn.answer.get("toolCards", ())):
+                return turn
+        return None
 
     def budget(self) -> dict[str, Any]:
         """What the current turn has used of what it may."""

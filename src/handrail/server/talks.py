@@ -28,7 +28,7 @@ from handrail.server.conversations import MOST_TURNS, Conversations, StoredConve
 from handrail.server.keys import Key
 from handrail.server.options import Options
 from handrail.server.problems import Problem
-from handrail.server.talk import LATE, Run, Talk
+from handrail.server.talk import Run, Talk
 
 _log = logging.getLogger("handrail.server")
 MOST_ATTEMPTS = 3
@@ -169,6 +169,8 @@ class Talks:
         same = hmac.compare_digest(talk.session.token.encode(), token.encode("utf-8", "surrogatepass"))
         if not same or not may_use(key, talk.session.user):
             raise _no_session()
+        if not talk.ended and not await self.conversations.has(talk.id):
+            await self.end(talk, delete=False)  # another process has forgotten its user
         if talk.ended:
             raise _ended()
         talk.last_used = monotonic()
@@ -341,6 +343,7 @@ class Talks:
         """Store how the turn ended, then say so: whoever has read the end need not ask again."""
         run.ending = True
         turn = run.turn
+        run.gather()
         done = run.done or {"text": turn.answer.get("text", ""), "citations": [], "reason": turn.state}
         run.note("done", done)
         turn.last_event = talk.log.last + 1
@@ -378,21 +381,33 @@ class Talks:
 
     async def _tell_late(self, talk: Talk, event: Event) -> None:
         """The model is told what became of a call that it was already answered about, and may say something about it."""
-        number = talk.session.turn.number if talk.session.turn is not None else 0
-        name = event.data.get("confirmationId") or event.data.get("callId") or "call"
-        run = Run(StoredTurn(message_id=f"{LATE}{name}", text="", number=number), talk.log.last)
-        run.started.set_result(number)
+        run = talk.late_run(event.data)
         async with talk.busy:
+            owner = talk.turn_of_open_card(event.data) if event.data.get("silent") else None
+            if owner is not None:
+                await self._settle_card(talk, owner, event)
+                return
             try:
                 await self._speak(talk, run, self._agent.late(talk.session, talk.conversation, event))
             except Exception:  # noqa: BLE001  # nobody waits for it who could be told
                 _log.exception("A late result could not be told")
+            run.gather()
             if not run.turn.answer and run.done is None:
                 return  # the model had heard of it before
             run.turn.position = talk.next_position()
             run.turn.state = "done"
             talk.keep(run.turn, MOST_TURNS)
             await self._finish_late(talk, run)
+
+    async def _settle_card(self, talk: Talk, turn: StoredTurn, event: Event) -> None:
+        """A call that outlived its cancelled turn has ended: its card there gets the outcome, and is stored anew."""
+        try:
+            told = self._agent.late(talk.session, talk.conversation, event)
+            await self._speak(talk, Run(turn, talk.log.last), told)
+        except Exception:  # noqa: BLE001  # nobody waits for it who could be told
+            _log.exception("The outcome of a call could not be told")
+        turn.last_event = talk.log.last
+        await self._store(talk, turn)
 
     async def _finish_late(self, talk: Talk, run: Run) -> None:
         done = run.done or {"text": run.turn.answer.get("text", ""), "citations": []}

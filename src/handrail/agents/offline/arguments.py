@@ -378,13 +378,13 @@ def _when(words: set[str], schema: Mapping[str, Any], source: _Source, *, requir
         return None
     times, now = source.times, source.now
     looking = source.tool.category != "action"
-    window = times.window(now, hours=WORKDAY if _is_about_free_time(source.tool) else None)
+    window = times.window(now, hours=WORKDAY if is_about_free_time(source.tool) else None)
     moment: datetime | None
     if words & ENDING:
         moment = (window[1] if window else None) if looking else times.ends(now)
     elif words & BEGINNING:
         moment = (window[0] if window else None) if looking else times.begins(now)
-        moment = _not_past(moment, now) if moment is not None and _is_about_free_time(source.tool) else moment
+        moment = _not_past(moment, now) if moment is not None and is_about_free_time(source.tool) else moment
     else:
         moment = times.begins(now) or (window[0] if window and (looking or kind == "date") else None)
     if moment is None or (kind == "time" and not times.has_clock):
@@ -422,7 +422,15 @@ def _described_format(words: set[str], schema: Mapping[str, Any]) -> str | None:
     return "time" if "time" in words and re.search(r"HH:MM|time", described, re.IGNORECASE) else None
 
 
-def _is_about_free_time(tool: SeenTool) -> bool:
+def takes_time(tool: SeenTool) -> bool:
+    """Whether an argument of a tool is a date or a time."""
+    return any(
+        (schema.get("format") or _described_format(set(split_words_of(name)), schema)) in ("date-time", "date", "time")
+        for name, schema in tool.properties.items()
+    )
+
+
+def is_about_free_time(tool: SeenTool) -> bool:
     return bool(
         tool.vocabulary() & {stem(word) for word in ("availability", "calendar", "slot", "busy", "free", "meeting")}
     )

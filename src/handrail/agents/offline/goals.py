@@ -12,7 +12,7 @@ from handrail.agents.offline.manners import BLOCKING
 from handrail.agents.offline.moments import Times
 from handrail.agents.offline.pieces import Pieces
 from handrail.agents.offline.view import SeenTool, View
-from handrail.agents.offline.vocabulary import DOING, GENERIC, LOOKING
+from handrail.agents.offline.vocabulary import CHANGING, DOING, GENERIC, LOOKING
 from handrail.agents.offline.wording import without_politeness
 from handrail.picking.words import ASKING, COMMON, split_words, stem
 
@@ -40,12 +40,23 @@ _SAME = (
     "person employee colleague people who contact",
     "ticket issue problem bug",
 )
+_END = r"(?=\s*(?:please\s*)?(?:[?.!,;]|$))"
 _VOICE = re.compile(
-    r"\b(?:call\s+me|(?:can|could|shall)\s+we\s+(?:talk|speak)|let['’]?s\s+(?:talk|speak)|(?:talk|speak)\s+(?:to|with)\s+(?:me|you)|"
-    r"(?:switch|change|move|go)\s+(?:over\s+)?to\s+voice|by\s+voice|voice\s+(?:call|chat|mode|session|conversation)|"
-    r"(?:rather|prefer\s+to)\s+(?:talk|speak)|on\s+the\s+phone|start\s+voice)\b",
+    rf"\b(?:call\s+me(?:\s+(?:back|now|on\s+the\s+phone))*{_END}|(?:(?:can|could|shall)\s+we|let['’]?s)\s+(?:talk|speak){_END}|"
+    r"(?:talk|speak)\s+(?:(?:to|with)\s+(?:me|you)\s+)?(?:on|over|by)\s+(?:the\s+)?phone\b|(?:by|over|in|to)\s+voice\b|"
+    r"(?:start|begin|open|have|make|want|like|prefer|use)\s+(?:a\s+|the\s+)?voice\b|"
+    r"(?:rather|prefer\s+to)\s+(?:talk|speak)\b(?!\s+(?:to|with)\s+(?!me\b|you\b)))",
     re.IGNORECASE,
 )
+_NO_VOICE = re.compile(
+    r"^\W*(?:what|how|why|when|where|who|which|is|are|does|did|do)\b|\b(?:not|never|no|\w+n['’]t)\b", re.IGNORECASE
+)
+_UNDOING = re.compile(
+    r"^\W*(cancel|delete|remove|withdraw|revoke|undo|unbook|discard|erase|scrap|call\s+off|get\s+rid\s+of)\b",
+    re.IGNORECASE,
+)
+_UNDOES = ("cancel", "delet", "remov", "withdr", "revok", "undo", "unbook", "discard", "eras", "scrap", "clear")
+NOT_OFFERED = "I have no tool for that here; it may be switched off."
 _STRONG, _SPECIFIC, _LEAST = 0.34, 0.18, 0.02
 """How well a tool must fit: by its words alone, by words and arguments together, and at all."""
 
@@ -70,6 +81,8 @@ class Goal:
     kind: Literal["search", "use", "act", "none"]
     choice: Choice | None = None
     look: Choice | None = None
+    why: str = ""
+    """Why nothing can be done, in words for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +117,31 @@ def decide(view: View, wish: Wish) -> Goal:
     first = wish.texts[0]
     kind = kind_of(first, view.tools)
     choices = _choices(view, wish)
-    handover = _handover(view, wish)
-    if handover is not None:
-        return Goal("act", handover)
+    if _wants_voice(wish.texts[-1]):
+        handover = _handover(view, wish)
+        return Goal("act", handover) if handover is not None else Goal("none", why=NOT_OFFERED)
+    undoing = _UNDOING.match(without_politeness(first)) if kind == "command" else None
+    if undoing is not None:
+        choices = [choice for choice in choices if _undoes(choice, wish.text)]
+        if not choices:
+            return Goal(
+                "none",
+                why=f"I have no tool for that: I cannot {' '.join(undoing[1].lower().split())} anything here.",
+            )
     best = max((c for c in choices if c.tool.category != "action" and not is_search(c.tool)), key=_order, default=None)
     if kind == "command":
         action = max((c for c in choices if c.tool.category == "action"), key=_order, default=None)
         fits = action is not None and action.words >= _LEAST and (action.filled.signs or action.words >= 0.1)
-        if action is not None and fits and (best is None or action.words + 0.1 >= best.words):
+        if (
+            action is not None
+            and fits
+            and _has_matter(action, first)
+            and (best is None or action.words + 0.1 >= best.words)
+        ):
             return Goal("act", action, _look(view, wish, action))
+        if best is not None and best.tool.category == "retrieval" and _changes(first, best.tool):
+            # Looking where something shall be done would pass for having done it.
+            return Goal("none", why=NOT_OFFERED)
     search = _search(view, wish, choices)
     if best is not None and _is_wanted(best, kind, search is not None):
         return Goal("use", best)
@@ -121,6 +150,28 @@ def decide(view: View, wish: Wish) -> Goal:
     if best is not None and best.words >= _LEAST and (best.filled.complete or best.words >= _STRONG):
         return Goal("use", best)
     return Goal("none")
+
+
+def _undoes(choice: Choice, request: str) -> bool:
+    """Whether a tool takes back what is meant: by its name or the verb of its description, and by what it is about."""
+    tool = choice.tool
+    if not any(word.startswith(_UNDOES) for word in [*tool.words, *split_words(tool.description)[:1]]):
+        return False
+    about = {stem(word) for word in tool.words if not word.startswith(_UNDOES)}
+    return choice.filled.signs > 0 or bool(about & {stem(word) for word in split_words(_widened(request) or request)})
+
+
+def _has_matter(action: Choice, request: str) -> bool:
+    """Whether there is anything to act on: a tool that takes things and got none is meant only if its verb was said."""
+    first = next(iter(split_words(without_politeness(request))), "")
+    takes = bool(action.tool.properties) and not action.tool.required
+    return not takes or bool(action.filled.args) or stem(first) in {stem(word) for word in action.tool.words}
+
+
+def _changes(request: str, tool: SeenTool) -> bool:
+    """Whether a request wants something changed, by a verb that is no word of the tool: "order A-1001" may be a thing."""
+    first = next(iter(split_words(without_politeness(request))), "")
+    return first in CHANGING and stem(first) not in tool.vocabulary()
 
 
 def _is_wanted(choice: Choice, kind: Kind, can_search: bool) -> bool:
@@ -267,13 +318,21 @@ def _look(view: View, wish: Wish, action: Choice) -> Choice | None:
     return None
 
 
+def _sentences(text: str) -> list[str]:
+    return [part.strip() for part in re.split(r"(?<=[.!?])\s+", text) if part.strip()]
+
+
+def _wants_voice(text: str) -> bool:
+    return any(_VOICE.search(part) and not _NO_VOICE.search(part) for part in _sentences(text))
+
+
 def _handover(view: View, wish: Wish) -> Choice | None:
     """The user would rather talk: the tool that starts voice, with what it shall be about."""
     text = wish.texts[-1]
     tool = next((tool for tool in view.tools.values() if {"start", "voice"} <= set(tool.words)), None)
-    if tool is None or not _VOICE.search(text):
+    if tool is None:
         return None
-    sentences = [part.strip() for part in re.split(r"(?<=[.!?])\s+", text) if part.strip() and not _VOICE.search(part)]
+    sentences = [part for part in _sentences(text) if not _VOICE.search(part)]
     about = re.search(r"\babout\s+(.{3,200}?)[.!?]*$", text, re.IGNORECASE)
     pending = " ".join(sentences) or (about[1] if about else "")
     argument = next((name for name in tool.properties if "request" in name or "message" in name), None)

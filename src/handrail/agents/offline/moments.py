@@ -33,6 +33,8 @@ _SURE = (
 )
 """A clock time that cannot be anything else."""
 MOST_READ = 2_000
+_MOST_MEANT = 40
+"""A number from here on is hardly meant as a day: "may 50 people come"."""
 PARTS = {
     "morning": (time(8), time(12)),
     "lunch": (time(12), time(14)),
@@ -53,6 +55,8 @@ class Times:
     part: str | None = None
     minutes: int | None = None
     exact: tuple[datetime, ...] = ()
+    impossible: str = ""
+    """A day that was named and is in no calendar, such as 31 February."""
     rest: str = ""
     """The text with everything that was read blanked out."""
 
@@ -72,7 +76,7 @@ class Times:
         """What an earlier text said, corrected by this one."""
         if self.exact:
             return replace(self, minutes=self.minutes or earlier.minutes)
-        if not (self.has_day or self.has_clock or self.part or self.minutes):
+        if not (self.has_day or self.has_clock or self.part or self.minutes or self.impossible):
             return replace(earlier, rest=self.rest)
         day = self if self.has_day else earlier
         clock = self if self.start is not None or self.part else earlier
@@ -84,6 +88,7 @@ class Times:
             part=clock.part,
             minutes=self.minutes or earlier.minutes,
             exact=() if self.has_day or self.start is not None else earlier.exact,
+            impossible=self.impossible or ("" if self.has_day else earlier.impossible),
             rest=self.rest,
         )
 
@@ -131,6 +136,7 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self.impossible = ""
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         match = pattern.search(self.text)
@@ -165,7 +171,15 @@ def _read(text: str, now: datetime, bare: bool) -> Times:
     if part == "tonight":
         day, last, part = day or now.date(), last or now.date(), "evening"
     return Times(
-        day=day, last_day=last, start=start, end=end, part=part, minutes=minutes, exact=exact, rest=reader.text
+        day=day,
+        last_day=last,
+        start=start,
+        end=end,
+        part=part,
+        minutes=minutes,
+        exact=exact,
+        impossible=reader.impossible,
+        rest=reader.text,
     )
 
 
@@ -188,6 +202,7 @@ def _exact(reader: _Reader, now: datetime) -> tuple[datetime, ...]:
         try:
             moment = datetime.fromisoformat(f"{match[1]}T{match[2]}{'+00:00' if offset == 'Z' else offset}")
         except ValueError:
+            reader.impossible = match[0]
             continue
         found.append(moment if moment.tzinfo is not None else moment.replace(tzinfo=now.tzinfo))
     return tuple(found)
@@ -196,6 +211,7 @@ def _exact(reader: _Reader, now: datetime) -> tuple[datetime, ...]:
 def _calendar_days(reader: _Reader, now: datetime) -> tuple[date | None, date | None]:
     """One day or two, in order. A year that is only said of one is meant for both."""
     parts: list[tuple[int, int, str | None]] = []
+    said: list[str] = []
     american = any(int(match[2]) > 12 for match in _SLASHED.finditer(reader.text))
     readers: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], tuple[int, int, str | None]]], ...] = (
         (_ISO_DAY, lambda m: (int(m[2]), int(m[3]), m[1])),
@@ -207,12 +223,20 @@ def _calendar_days(reader: _Reader, now: datetime) -> tuple[date | None, date | 
     for pattern, make in readers:
         while len(parts) < 2 and (match := reader.take(pattern)):
             parts.append(make(match))
+            # Numbers with dots are often something else, such as a version.
+            said.append("" if pattern is _DOTTED else match[0].strip(" ,."))
     year = next((year for _, _, year in parts if year), None)
-    days = [day for month, number, own in parts if (day := _coming(now, month, number, own or year)) is not None]
+    days = []
+    for words, (month, number, own) in zip(said, parts, strict=True):
+        day = _coming(now, month, number, own or year)
+        if day is not None:
+            days.append(day)
+        elif words and number < _MOST_MEANT:
+            reader.impossible = words
     if not days:
         match = reader.take(_OF_MONTH)
-        day = _day_of_month(now.date(), int(match[1])) if match else None
-        return day, day
+        of_month = _day_of_month(now.date(), int(match[1])) if match else None
+        return of_month, of_month
     return min(days), max(days)
 
 
@@ -407,6 +431,11 @@ def _hour(text: str, suffix: str | None, part: str | None) -> int:
     if part in ("afternoon", "evening", "night", "tonight"):
         return hour % 12 + 12
     return hour + 12 if hour < 8 else hour
+
+
+def is_name_of_time(word: str) -> bool:
+    """Whether a word names a day or a month rather than a person."""
+    return word.lower().strip(".,") in {*_DAYS, *_MONTHS, *PARTS, "today", "tomorrow", "yesterday", "tonight", "next"}
 
 
 def spoken(moment: datetime, now: datetime | None = None) -> str:

@@ -13,7 +13,17 @@ from typing import Any
 
 from handrail.agents.offline import manners
 from handrail.agents.offline.answering import Slots, answer_from, described, is_empty, records_in, slots_in, telling
-from handrail.agents.offline.goals import Choice, Goal, Wish, decide, is_search, kind_of, query_argument, reader_for
+from handrail.agents.offline.care import doubt_about_people, doubt_about_time, showing
+from handrail.agents.offline.goals import (
+    Choice,
+    Goal,
+    Wish,
+    decide,
+    is_search,
+    kind_of,
+    query_argument,
+    reader_for,
+)
 from handrail.agents.offline.moments import Times, read_times, spoken
 from handrail.agents.offline.numbers import ORDINALS
 from handrail.agents.offline.view import Done, SeenTool, Turn, View
@@ -190,9 +200,7 @@ def _proposed_minutes(turn: Turn) -> int:
 def _with_what_was_meant(view: View, text: str) -> str:
     """A question that only points back ("and who wrote it?") is asked together with the one before."""
     words = split_words(text)
-    points = (set(words) & POINTING and len(telling(text) - {"wrote"}) <= 2) or re.match(
-        r"^\W*(?:and|what about|how about)\b", text, re.I
-    )
+    points = (set(words) & POINTING and len(telling(text) - {"wrote"}) <= 2) or _is_fragment(view, text)
     if not points or len(words) > 9:
         return text
     before = next(
@@ -201,17 +209,30 @@ def _with_what_was_meant(view: View, text: str) -> str:
     return f"{text.rstrip()} ({cleaned(before)[:200]})" if before else text
 
 
+def _is_fragment(view: View, text: str) -> bool:
+    """ "And in Split?" is a part of what was asked before; "And what is the capital?" is a question of its own."""
+    begun = re.match(r"^\W*(and|what about|how about)\b\s*", text, re.IGNORECASE)
+    if begun is None:
+        return False
+    rest = text[begun.end() :].rstrip(" ?!.")
+    return begun[1].lower() != "and" or kind_of(rest, view.tools) == "statement"
+
+
 # -------------------------------------------------------------------------------------------------------- goals
 def _follow(view: View, goal: Goal, wish: Wish) -> Step:
     if goal.kind == "search" and goal.choice is not None:
         return _search(view, goal.choice, wish)
+    if goal.choice is not None and _done(view, goal.choice.tool) is None:
+        doubt = doubt_about_time(goal.choice.tool, wish.times, view.now, NEED)
+        if doubt is not None:
+            return Step(doubt)
     if goal.kind == "use" and goal.choice is not None:
         return _use(view, goal.choice, wish)
     if goal.kind == "act" and goal.choice is not None:
         return _act(view, goal.choice, goal.look, wish)
     if view.turn.done:
         return Step(_with_what_there_is(view, wish))
-    return Step(_unable(view))
+    return Step(f"{goal.why} {_abilities(view)}" if goal.why else _unable(view))
 
 
 def _unable(view: View) -> str:
@@ -370,6 +391,8 @@ def _with_what_there_is(view: View, wish: Wish) -> str:
 def _act(view: View, choice: Choice, look: Choice | None, wish: Wish) -> Step:
     """Look first, propose where something is open, then act; what waits for a person is told and left."""
     acted = _done(view, choice.tool)
+    if acted is not None and acted.ok and (shown := showing(view, choice.tool, acted)) is not None:
+        return _show(view, *shown)
     if acted is not None:
         return Step(_told(choice.tool.name, acted.envelope, view))
     if look is not None:
@@ -382,9 +405,20 @@ def _act(view: View, choice: Choice, look: Choice | None, wish: Wish) -> Step:
         proposal = _proposal(view, choice, wish, slots) if slots is not None else None
         if proposal is not None:
             return Step(proposal)
+    doubt = doubt_about_people(choice.tool, wish.texts, NEED)
+    if doubt is not None:
+        return Step(doubt)
     if not choice.filled.complete:
         return Step(_need(choice))
     return Step("", [(choice.tool.name, choice.filled.args)])
+
+
+def _show(view: View, tool: SeenTool, wanted: list[dict[str, Any]]) -> Step:
+    """What was made is shown, then it is said."""
+    sent = _done(view, tool)
+    if sent is None:
+        return Step("", [(tool.name, args) for args in wanted])
+    return Step("Done. Here it is." if sent.ok else _failure(sent))
 
 
 def _proposal(view: View, choice: Choice, wish: Wish, slots: Slots) -> str | None:

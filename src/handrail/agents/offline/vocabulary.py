@@ -43,6 +43,11 @@ DOING = words(
     reserve reset ring save schedule send set share start stop submit subscribe switch text transfer turn unsubscribe
     update upload withdraw write"""
 )
+CHANGING = words(
+    """add approve archive arrange assign book buy close create delete edit hire invite move organise organize pay publish
+    purchase refund register remind remove rename reschedule reserve schedule submit subscribe transfer update upload"""
+)
+"""Verbs to which a look is no answer."""
 VERBS = (
     LOOKING
     | DOING

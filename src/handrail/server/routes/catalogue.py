@@ -45,14 +45,19 @@ async def try_tool(request: Request) -> Response:
     tool = str(request.path_params["tool"])
     body = await read_object(request, parts.options, ("args", "sessionId"))
     talk = await talk_of(request, id_of(body.get("sessionId"), '"sessionId"'))
-    if talk.busy.locked():
+    parts.check_not_trying(talk)
+    if talk.current is not None or talk.busy.locked():
         raise Problem(409, "The session is answering a message; wait for it, or cancel it.", retry_after=1)
-    async with talk.busy:
-        name = f"try_{secrets.token_hex(8)}"
-        await talk.session.begin_turn(name)
-        call = Call(tool, body.get("args", {}), name, _PROVIDER)
-        (envelope,) = await talk.session.call_many([call])
-        await talk.session.end_turn()
+    parts.trying.add(talk.id)
+    try:
+        async with talk.busy:
+            name = f"try_{secrets.token_hex(8)}"
+            await talk.session.begin_turn(name)
+            call = Call(tool, body.get("args", {}), name, _PROVIDER)
+            (envelope,) = await talk.session.call_many([call])
+            await talk.session.end_turn()
+    finally:
+        parts.trying.discard(talk.id)
     return answer(envelope.to_dict())
 
 

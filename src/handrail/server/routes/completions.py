@@ -45,24 +45,27 @@ async def complete(request: Request) -> Response | ASGIApp:
     body = await read_object(request, parts.options, None)
     history, text = _messages(body)
     _check_options(body)
+    named = request.headers.get("idempotency-key")
+    message_id = id_of(named or f"req_{secrets.token_hex(12)}", "Idempotency-Key")
     talk = await _talk(request, parts, body, history)
-    message_id = id_of(request.headers.get("idempotency-key") or f"req_{secrets.token_hex(12)}", "Idempotency-Key")
+    parts.check_not_trying(talk)
     streamed = body.get("stream") is True
     ends = (parts.take_stream(key_of(request)),) if streamed else ()
-    reader = talk.log.reader(None, stays=True)
     try:
         run = await parts.talks.say(talk, message_id, text)
     except BaseException:
-        for end in (reader.close, *ends):
+        for end in ends:
             end()
         raise
+    # From the turn's beginning: the same request may have come before, and its turn may be under way.
+    reader = talk.log.reader(run.which, stays=True)
     headers = {"X-Handrail-Session": talk.id, "X-Handrail-Session-Token": talk.session.token}
     if streamed:
         options = body.get("stream_options")
         with_usage = isinstance(options, dict) and options.get("include_usage") is True
-        chunks = _chunks(parts, talk, run, reader, with_usage=with_usage)
+        chunks = _chunks(parts, talk, run, reader, with_usage=with_usage, cancels=not named)
         return EventStream(chunks, headers=headers, on_end=(reader.close, *ends))
-    if not await _finished(request, parts, talk, run, reader):
+    if not await _finished(request, parts, talk, run, reader, cancels=not named):
         return Response(status_code=499)
     return answer(_completion(parts, talk, run), headers=headers)
 
@@ -71,20 +74,27 @@ async def _talk(request: Request, parts: Parts, body: Mapping[str, Any], history
     session = request.headers.get("x-handrail-session")
     if session is not None:
         return await talk_of(request, session)
-    user = text_of(body, "user", most=256)
-    return await parts.talks.open(
-        key_of(request), user=_plain_user(parts, request, user), history=history, passing=True
-    )
+    key, user = key_of(request), _plain_user(parts, request, text_of(body, "user", most=256))
+
+    async def make() -> Talk:
+        return await parts.talks.open(key, user=user, history=history, passing=True)
+
+    name = request.headers.get("idempotency-key")
+    return await parts.resent.find(parts.talks, key, user, name, make) if name else await make()
 
 
 def _plain_user(parts: Parts, request: Request, user: str) -> str | None:
     """Clients send `user` for their provider's statistics: a key that speaks for one user is not led astray by it."""
     key = key_of(request)
-    return None if key.user is not None and not key.is_operator else (user if user.isprintable() else "") or None
+    return (
+        None
+        if key.user is not None and not key.is_operator
+        else (user if user.isprintable() and user.strip() else None)
+    )
 
 
-async def _finished(request: Request, parts: Parts, talk: Talk, run: Run, reader: Reader) -> bool:
-    """Wait for the end of the turn; False if the client went away, whereupon the turn is cancelled."""
+async def _finished(request: Request, parts: Parts, talk: Talk, run: Run, reader: Reader, *, cancels: bool) -> bool:
+    """Wait for the end of the turn; False if the client went away, which `cancels` the turn unless it can ask again."""
     reader.close()
     if run.task is None:
         return True
@@ -97,7 +107,8 @@ async def _finished(request: Request, parts: Parts, talk: Talk, run: Run, reader
     try:
         await asyncio.wait({run.task, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not run.task.done():
-            await parts.talks.cancel(talk)
+            if cancels:
+                await parts.talks.cancel(talk)
             return False
     finally:
         leaving.cancel()
@@ -118,7 +129,9 @@ def _completion(parts: Parts, talk: Talk, run: Run) -> dict[str, Any]:
     }
 
 
-async def _chunks(parts: Parts, talk: Talk, run: Run, reader: Reader, *, with_usage: bool) -> AsyncIterator[bytes]:
+async def _chunks(
+    parts: Parts, talk: Talk, run: Run, reader: Reader, *, with_usage: bool, cancels: bool
+) -> AsyncIterator[bytes]:
     head = _head(parts, run, "chat.completion.chunk")
 
     def chunk(delta: dict[str, Any], reason: str | None = None, **more: Any) -> bytes:
@@ -140,7 +153,7 @@ async def _chunks(parts: Parts, talk: Talk, run: Run, reader: Reader, *, with_us
         ended = True
     finally:
         reader.close()
-        if not ended and run.task is not None and not run.task.done():
+        if cancels and not ended and run.task is not None and not run.task.done():
             await parts.talks.cancel(talk)
 
 

@@ -33,8 +33,8 @@ async def open_session(request: Request) -> Response:
     if mode not in ("text", "voice"):
         raise Problem(400, '"mode" must be "text" or "voice".')
     user = text_of(body, "user", most=_MOST_USER)
-    if not user.isprintable():
-        raise Problem(400, '"user" must be printable text.')
+    if not user.isprintable() or (user and not user.strip()):
+        raise Problem(400, '"user" must be printable text that is not blank.')
     talk = await parts.talks.open(
         key_of(request), mode=cast(Mode, mode), user=user or None, time_zone=time_zone_of(body)
     )
@@ -90,6 +90,7 @@ async def end_session(request: Request) -> Response:
 async def post_message(request: Request) -> Response | ASGIApp:
     parts, talk = parts_of(request), await talk_of(request)
     body = await read_object(request, parts.options, ("id", "text"))
+    parts.check_not_trying(talk)
     message_id = id_of(body.get("id"), '"id"')
     text = text_of(body, "text", most=MOST_TEXT, required=True)
     if "text/event-stream" not in request.headers.get("accept", ""):

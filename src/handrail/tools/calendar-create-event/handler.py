@@ -44,7 +44,10 @@ async def preview(args: Mapping[str, Any], ctx: Any) -> str:
         )
     except ToolError as error:
         return f"It cannot be created like this: {error.message}"
-    return f"Local time: {_range(start, end, zone)} ({zone}), {_length(end - start)}. {_clashes(clashes, zone)}"
+    # A host that names no zone keeps its calendar in UTC, which is hardly the clock of the person who reads this.
+    theirs = str(zone) == "UTC" and start.utcoffset() != start.astimezone(zone).utcoffset()
+    clock = "On the calendar's clock" if theirs else "Local time"
+    return f"{clock}: {_range(start, end, zone)} ({zone}), {_length(end - start)}. {_clashes(clashes, zone)}"
 
 
 async def reconcile(args: Mapping[str, Any], ctx: Any) -> dict[str, Any] | None:
