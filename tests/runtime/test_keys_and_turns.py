@@ -352,13 +352,14 @@ async def execute(args, ctx):
 
 async def test_a_call_that_runs_in_another_process_is_waited_for(make_tools):
     source = (
-        "async def execute(args, ctx):\n    mark(args)\n    await asyncio.sleep(0.2)\n"
+        "async def execute(args, ctx):\n    mark(args)\n    await asyncio.sleep(0.4)\n"
         "    return {'ok': True, 'data': 'done'}"
     )
     async with make_tools({"pay": (writing(), source)}, store="sqlite") as world:
         old = await world.session()
         task = asyncio.create_task(pay(old, "1"))
-        await asyncio.sleep(0.05)
+        while not world.starts:
+            await asyncio.sleep(0.01)
         session = await resumed(old, world.runtime())
         by_id, by_key = await asyncio.gather(pay(session, "1"), pay(session, "2"))
         assert by_id.data == by_key.data == "done"
