@@ -121,7 +121,7 @@ async def _steps(runtime: Runtime) -> list[Result]:
         "step: validate with defaults": lambda: plan.validator.validate(args),
         "step: canonical form": lambda: canonical(args),
         "step: check the result": lambda: checked_result(returned, plan.tool),
-        "step: envelope, audit, metrics": lambda: runtime.pipeline.finished(attempt, response, raw),
+        "step: envelope, audit, metrics": lambda: runtime.pipeline.finished(attempt, *response, raw),
     }
     found = []
     for name, job in jobs.items():

@@ -21,7 +21,6 @@ from typing import Any, Literal
 
 from handrail.authoring.decorator import ToolComponent, definition_of
 from handrail.authoring.modules import module_of, module_source
-from handrail.authoring.reference import reference_root
 from handrail.contract.errors import ArtifactError, HandlerChanged, RegistryError
 
 Kind = Literal["directory", "function", "class"]
@@ -72,14 +71,14 @@ def verified_code(entry: Mapping[str, Any], root: str, *, production: bool) -> H
     tool_id, kind = entry["toolId"], handler["kind"]
     hashes: Mapping[str, str] = handler["files"]
     if kind == "directory":
-        folder = f"{_root_of(handler, root, tool_id)}/{_one_step(handler['folder'], tool_id)}"
+        folder = f"{root}/{_one_step(handler['folder'], tool_id)}"
         sources = {name: _read_beside(folder, _one_step(name, tool_id), tool_id) for name in hashes}
     else:
         sources = {handler["module"]: _read_module(handler["module"], tool_id)}
         folder = handler["module"]
     for name, expected in hashes.items():
         if sha256(sources[name]).hexdigest() != expected:
-            raise HandlerChanged(_changed(tool_id, name, production, reference="origin" in handler))
+            raise HandlerChanged(_changed(tool_id, name, production))
     return HandlerCode(
         tool_id=tool_id,
         kind=kind,
@@ -91,22 +90,7 @@ def verified_code(entry: Mapping[str, Any], root: str, *, production: bool) -> H
     )
 
 
-def _root_of(handler: Mapping[str, Any], root: str, tool_id: str) -> str:
-    """The folder that the tool's folder lies in: the project's tools, or those of the installed package."""
-    origin = handler.get("origin", "project")
-    if origin == "project":
-        return root
-    if origin == "handrail":
-        return str(reference_root())
-    raise ArtifactError(f'The handler of "{tool_id}" is from "{origin}", which is unknown here; run `handrail build`.')
-
-
-def _changed(tool_id: str, name: str, production: bool, reference: bool) -> str:
-    if reference:
-        return (
-            f'The reference tool "{tool_id}" ({name}) of this Handrail is another than the one that was built; '
-            "run `handrail build` with this version, or install the version that it was built with."
-        )
+def _changed(tool_id: str, name: str, production: bool) -> str:
     what = f'The handler of "{tool_id}" ({name}) changed since the build'
     if production:
         return f"{what}; it is refused in production. Deploy the artifact and the handlers of one build together."
