@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.services.embeddings.minilm import DIMENSIONS, MAX_TOKENS, MiniLM, _gelu
+from handrail.services.embeddings.minilm import DIMENSIONS, MAX_TOKENS, MiniLM, _gelu, _in_blocks
 
 # What other people's runs of the published model, with other software, print for its own example sentences.
 PUBLISHED = {
@@ -88,6 +88,17 @@ def test_vectors_are_those_of_the_textbook(minilm, models):
         ("", [101, 102]),
     ):
         assert np.abs(minilm.embed([text])[0] - textbook.embed(ids)).max() < CLOSE
+
+
+@pytest.mark.parametrize(("outputs", "inputs"), [(1152, 384), (384, 384), (1536, 384), (384, 1536)])
+@pytest.mark.parametrize("rows", [0, 1, 39, 40, 41, 100])
+def test_weights_in_blocks_multiply_as_they_do_in_one(outputs, inputs, rows):
+    numbers = np.random.default_rng(5)
+    weight, bias, values = (
+        numbers.standard_normal(shape, dtype=np.float32) for shape in ((outputs, inputs), (outputs,), (rows, inputs))
+    )
+    expected = values.astype(np.float64) @ weight.T + bias
+    np.testing.assert_allclose(_in_blocks(weight, bias)(values), expected, atol=1e-3)
 
 
 def test_the_activation_is_the_exact_one():
