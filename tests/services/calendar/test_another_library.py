@@ -74,10 +74,20 @@ def _wall(moment):
     return moment.replace(tzinfo=None)
 
 
+def agreed(event):
+    """The event in words that both take the same way."""
+    if event.kind in ("zoned", "floating"):
+        # The other library adds hours of a DURATION by the clock on the wall, where the standard wants them exact.
+        event = replace(event, how="DTEND")
+    if event.rule is not None and event.rule.byweekno and not event.rule.byday:
+        # It takes all seven days of a numbered week, where the standard wants the day of the week on which it starts.
+        event = replace(event, rule=replace(event.rule, byday=((0, event.start.weekday()),)))
+    return event
+
+
 async def check(calendars, found, orders, owns, window, home):
     calendar, tenant = calendars[home], f"case-{next(TENANTS)}"
-    # The other library adds hours of a DURATION by the clock on the wall, where the standard wants them exact.
-    found = [replace(event, how="DTEND") if event.kind in ("zoned", "floating") else event for event in found]
+    found = [agreed(event) for event in found]
     blocks = [written(*row) for row in zip(found, range(len(found)), orders, owns, strict=False)]
     head = "".join(DEFINED[zone] for zone in sorted({event.zone for event in found}))
     data = sheet(*blocks, head=head)
