@@ -12,9 +12,10 @@ from handrail.services.kb.importing import embed_missing, missing_vectors
 from handrail.services.kb.meaning import Meaning
 from handrail.services.kb.port import Filter
 from handrail.services.kb.record import make_record
-from handrail.services.kb.writing import Tally, put_records, remove_records
+from handrail.services.kb.writing import Tally, put_records, put_vectors, remove_records, space_id
 
 pytest.importorskip("numpy")
+from handrail.services.kb.vectors import VectorIndex, packed
 
 RECORDS = [
     {"id": "person:doctor", "text": "the doctor helps patients"},
@@ -129,6 +130,43 @@ def test_damaged_vectors_are_left_out(open_base, ids, embedder):
     kb.database.write_now(lambda db: db.execute("UPDATE vector SET data = x'00' WHERE piece = 1"))
     assert ids(kb, "physician") == []
     assert ids(kb, "automobile") == ["doc:car"]
+
+
+def test_the_closest_piece_of_each_record_is_the_one_that_is_shown(open_base):
+    """Against the plain way: 150 records with one to six vectors each, in no order, some of them equal."""
+    numpy = pytest.importorskip("numpy")
+    numbers = numpy.random.default_rng(3)
+    kb = open_base(*({"id": f"doc:n{number}", "text": "word " * 180 * (1 + number % 6)} for number in range(150)))
+    owners = kb.database.read_now(lambda db: dict(db.execute("SELECT id, record FROM piece").fetchall()))
+    made = numbers.standard_normal((len(owners), 8)).round(1).astype("f4")
+    made[5::7] = made[4::7][: len(made[5::7])]
+    made /= numpy.linalg.norm(made, axis=1, keepdims=True)
+    vectors = dict(zip(owners, made.astype("f2").astype("f4"), strict=True))
+    shuffled = numbers.permutation(list(owners)).tolist()
+    space = kb.database.write_now(lambda db: space_id(db, "eight", 8))
+    for some in (shuffled[:300], shuffled[300:]):
+        kb.database.write_now(
+            lambda db, some=some: put_vectors(db, space, [(one, packed(vectors[one])) for one in some])
+        )
+    query = vectors[shuffled[0]]
+    index = VectorIndex("eight", 8)
+
+    def look(db):
+        index.follow(db)
+        return index.search(db, query, [1], Filter())
+
+    hits = kb.database.read_now(look)
+    theirs: dict[int, list[tuple[float, int]]] = {}
+    for piece in shuffled:
+        theirs.setdefault(owners[piece], []).append((float(vectors[piece] @ query), piece))
+    close = {key: (max(rows)[0] + sum(row[0] for row in rows) / len(rows)) / 2 for key, rows in theirs.items()}
+    assert list(hits.scores) == sorted(close, key=lambda key: (-hits.scores.get(key, -2), key))[:100]
+    assert hits.scores == pytest.approx({key: close[key] for key in hits.scores}, abs=1e-5)
+    assert min(hits.scores.values()) >= sorted(close.values())[-101] - 1e-5
+    for key, piece in hits.pieces.items():
+        best = max(row[0] for row in theirs[key])
+        assert {row[1]: row[0] for row in theirs[key]}[piece] == pytest.approx(best, abs=1e-5)
+        assert hits.cosines[key] == pytest.approx(best, abs=1e-5)
 
 
 def test_what_was_deleted_takes_nobodys_place(open_base, ids, embedder):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.services.kb.pieces import MAX_SNIPPET, PIECE_CHARS, PIECE_WORDS, lead_of, pieces_of, snippet_of
-from handrail.services.kb.words import MAX_TERMS, plain_words, prepared, query_terms
+from handrail.services.kb.words import MAX_TERMS, _any_words, plain_words, prepared, query_terms
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,13 @@ def test_no_query_holds_syntax(query):
     assert len(terms) <= MAX_TERMS
     for term in terms:
         assert re.fullmatch(r'"[^"\0*]+"', term)
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=200))
+def test_plain_english_is_split_as_every_script_is(text):
+    with_accent = _any_words(f"{text.lower()} ł")
+    assert query_terms(text) == query_terms(f" {text} \u200b")
+    assert plain_words(text) == set(with_accent) - {"ł"}
 
 
 def test_scripts_without_spaces_are_given_some():

@@ -86,18 +86,24 @@ class VectorIndex:
         top = (
             np.flatnonzero(allowed) if allowed.sum() <= CANDIDATES else np.argpartition(-close, CANDIDATES)[:CANDIDATES]
         )
-        chosen = sorted((int(slot) for slot in top), key=lambda slot: (-close[slot], rows.key[slot]))
+        top = top[np.lexsort((rows.key[top], -close[top]))]
+        keys = rows.key[top].tolist()
         return VectorHits(
-            {int(rows.key[slot]): float(close[slot]) for slot in chosen},
-            {int(rows.key[slot]): float(best[slot]) for slot in chosen},
-            {int(rows.key[slot]): self._best_piece(rows, cosines, slot, best[slot]) for slot in chosen},
+            dict(zip(keys, close[top].tolist(), strict=True)),
+            dict(zip(keys, best[top].tolist(), strict=True)),
+            dict(zip(keys, self._best_pieces(rows, owner, cosines, top), strict=True)),
         )
 
     @staticmethod
-    def _best_piece(rows: _Rows, cosines: Floats, slot: int, best: float) -> int:
-        mine = rows.rows_of[slot]
-        found = next((row for row in mine if row < len(cosines) and cosines[row] == best), mine[0])
-        return int(rows.piece[found])
+    def _best_pieces(rows: _Rows, owner: NDArray[np.int32], cosines: Floats, slots: NDArray[np.intp]) -> list[int]:
+        """Of each of these records the closest piece; the first of equals."""
+        wanted = np.zeros(rows.records, dtype=np.bool_)
+        wanted[slots] = True
+        theirs = np.flatnonzero(wanted[owner])
+        theirs = theirs[np.argsort(-cosines[theirs], kind="stable")]
+        known, first = np.unique(owner[theirs], return_index=True)
+        pieces: list[int] = rows.piece[theirs[first[np.searchsorted(known, slots)]]].tolist()
+        return pieces
 
     @staticmethod
     def _allowed(db: Connection, rows: _Rows, records: int, scopes: Sequence[int], wanted: Filter) -> NDArray[np.bool_]:
@@ -118,7 +124,9 @@ class VectorIndex:
             self._dropped = seq
 
     def _add(self, db: sqlite3.Connection) -> None:
-        newest = int(db.execute("SELECT coalesce(max(id), 0) FROM vector").fetchone()[0])
+        newest, count = db.execute("SELECT coalesce(max(id), 0), count(*) FROM vector").fetchone()
+        if not len(self):
+            self._rows.make_room(count)
         while True:
             found = db.execute(
                 """SELECT v.id, v.piece, v.data, p.record, r.scope FROM vector v JOIN space s ON s.id = v.space
@@ -134,7 +142,11 @@ class VectorIndex:
 
 
 class _Rows:
-    """Vectors by row, records by slot. It only grows; what is gone is marked dead and forgotten when it is made anew."""
+    """Vectors by row, records by slot. It only grows; what is gone is marked dead and forgotten when it is made anew.
+
+    All of it is arrays, and dicts of plain numbers: a list for each record would be walked by every full garbage collection,
+    which holds up the whole process.
+    """
 
     def __init__(self, dimensions: int) -> None:
         self._dimensions = dimensions
@@ -147,25 +159,27 @@ class _Rows:
         self.count = 0
         self.records = 0
         self.dead = 0
-        self.rows_of: list[list[int]] = []
         self._slot: dict[int, int] = {}
         self._row: dict[int, int] = {}
 
     def add(self, found: Sequence[Sequence[Any]]) -> None:
         good = [row for row in found if len(row[2]) == 2 * self._dimensions]
-        self._make_room(len(good))
+        self.make_room(len(good))
+        first, slots = self.records, []
+        new: list[tuple[int, int]] = []
         for row, (_, piece, _, record, scope) in enumerate(good, self.count):
             slot = self._slot.get(record)
             if slot is None:
-                slot = self._slot[record] = self.records
-                self.key[slot], self.scope[slot], self.alive[slot] = record, scope, True
-                self.rows_of.append([])
-                self.records += 1
-            self.owner[row], self.piece[row] = slot, piece
-            self.rows_of[slot].append(row)
+                slot = self._slot[record] = first + len(new)
+                new.append((record, scope))
+            slots.append(slot)
             self._row[piece] = row
+        mine, theirs = slice(first, first + len(new)), slice(self.count, self.count + len(good))
+        self.key[mine], self.scope[mine], self.alive[mine] = [one[0] for one in new], [one[1] for one in new], True
+        self.owner[theirs], self.piece[theirs] = slots, [row[1] for row in good]
         raw = np.frombuffer(b"".join(row[2] for row in good), dtype="<f2")
-        self.matrix[self.count : self.count + len(good)] = raw.reshape(len(good), self._dimensions)
+        self.matrix[theirs] = raw.reshape(len(good), self._dimensions)
+        self.records += len(new)
         self.count += len(good)  # last: a search in another thread sees only rows that are whole
 
     def drop(self, piece: int) -> None:
@@ -174,7 +188,8 @@ class _Rows:
             self.alive[self.owner[row]] = False
             self.dead += 1
 
-    def _make_room(self, more: int) -> None:
+    def make_room(self, more: int) -> None:
+        """So that nothing needs to move while this many rows are added."""
         needed = self.count + more
         if needed > len(self.matrix):
             capacity = max(_LEAST_CAPACITY, needed, len(self.matrix) + len(self.matrix) // 2)

@@ -19,6 +19,8 @@ _COMMON = """a about an and any are as at be been but by can could did do does f
 its me my of on or our please shall should so some than that the their them then there these they this those to was we were
 what when where which who whom whose why will with would you your"""
 _STOP = frozenset(_COMMON.split())
+_PLAIN_WORD = re.compile(r"[a-z0-9]+")
+"""Where all is ASCII these are the letters and digits, and nothing else needs to be asked of a character."""
 
 
 def prepared(text: str) -> str:
@@ -32,11 +34,16 @@ def prepared(text: str) -> str:
 def query_terms(query: str) -> list[str]:
     """The distinct terms of a query, each a quoted full-text string; common English words only if there are no others."""
     plain = unicodedata.normalize("NFKC", query.encode("utf-8", "replace").decode()).lower()
+    words = _PLAIN_WORD.findall(plain) if plain.isascii() else _any_words(plain)
+    chosen = [word for word in words if word not in _STOP] or words
+    return [f'"{word}"' for word in dict.fromkeys(chosen)][:MAX_TERMS]
+
+
+def _any_words(plain: str) -> list[str]:
     words: list[str] = []
     for word in "".join(char if _counts(char) else " " for char in plain).split():
         words += _parts(word)
-    chosen = [word for word in words if word not in _STOP] or words
-    return [f'"{word}"' for word in dict.fromkeys(chosen)][:MAX_TERMS]
+    return words
 
 
 def name_terms(name: str) -> list[str]:
@@ -61,6 +68,8 @@ def _parts(word: str) -> list[str]:
 def plain_words(text: str) -> set[str]:
     """The words of a name, without case and accents: "Ana Kovač" and "ANA KOVAC" have the same."""
     bare = unicodedata.normalize("NFKD", text).casefold()
+    if bare.isascii():
+        return set(_PLAIN_WORD.findall(bare))
     return set(
         "".join(
             char if unicodedata.category(char)[0] in "LN" else "" if _is_mark(char) else " " for char in bare
