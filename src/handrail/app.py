@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
 import os.path
 import time
@@ -17,7 +18,7 @@ from handrail.agents.guides import Guides
 from handrail.authoring.modules import look_in
 from handrail.build.compiler import BuildPlan
 from handrail.contract.definition import Mode, ToolDefinition
-from handrail.contract.errors import ConfigError, UsageError
+from handrail.contract.errors import ConfigError, HandrailError, UsageError
 from handrail.contract.model import Model
 from handrail.contract.ports import AuditPort, Clock, MetricsPort
 from handrail.contract.store import Store
@@ -32,6 +33,8 @@ from handrail.runtime.policy import Policy
 from handrail.runtime.session import Session
 from handrail.settings import Settings
 from handrail.stores import open_store
+
+_LOG = logging.getLogger("handrail")
 
 
 class SystemClock:
@@ -107,6 +110,16 @@ class Runtime(RuntimeCore):
         """A new session, pinned to the registry as it is now. What the host says of every session wins over `attributes`."""
         known = {**(attributes or {}), **self._attributes}
         return await super().open_session(mode=mode, user=user, tenant=tenant, attributes=known, policy=policy)
+
+    async def open_services(self) -> None:
+        """Load what services hold in memory, such as a model, so that no first call waits for it. A service that cannot be
+        opened says so here, and to each call."""
+        for service in self._owned:
+            if hasattr(service, "open"):
+                try:
+                    await service.open()
+                except HandrailError as error:
+                    _LOG.warning("%s", error)
 
     async def close(self) -> None:
         """Let running writes finish, write what is pending, and close the store and the services that were opened for this."""

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,6 +71,24 @@ def test_a_first_start_shows_a_key_once_and_the_server_can_be_talked_to(project)
             found = httpx.get(f"{again['url']}/api/tools", headers={"Authorization": f"Bearer {secret}"})
             assert [tool["id"] for tool in found.json()["tools"]] == ["format_datetime", "rank_results"]
         process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+
+
+def test_the_knowledge_base_is_opened_at_the_start_and_one_that_cannot_be_stops_nobody(project):
+    (project / "handrail.toml").write_text('[tools]\nreference = ["kb_search", "format_datetime"]\n')
+    (project / "kb.db").write_bytes(b"not a database, but long enough to look like one " * 100)
+    with serving(project) as (told, process):
+        said = []
+        too_long = threading.Timer(60, process.kill)
+        too_long.start()
+        while not said or "kb.db" not in said[-1]:  # nobody searches: it is said without that
+            said.append(process.stderr.readline().decode())
+            assert said[-1], said
+        too_long.cancel()
+        assert "Traceback" not in "".join(said)
+        found = httpx.get(f"{told['url']}/api/tools", headers={"Authorization": f"Bearer {told['key']}"})
+        assert len(found.json()["tools"]) == 2
+        process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
 
 

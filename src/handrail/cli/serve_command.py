@@ -7,13 +7,14 @@ needs a key that was made before, and `hosts` in [server] must name it; docs/dep
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 
-from handrail.app import open_runtime
+from handrail.app import Runtime, open_runtime
 from handrail.cli.output import authors_speak_aside
 from handrail.cli.project import current_settings, fresh_registry, with_reference_tools
 from handrail.contract.errors import UsageError
@@ -88,9 +89,12 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
         raise
     address = _address(limits.host, socket.getsockname()[1])
 
+    settling: list[asyncio.Task[None]] = []
+
     def ready() -> None:
         # Only now: a start that comes to nothing must not leave a key that nobody was shown.
         _tell(address, make_key(), registry, options.json)
+        settling.append(asyncio.get_running_loop().create_task(_settle(runtime)))
 
     try:
         await make_server(made.app, limits, made.talks.drain, ready).serve(sockets=[socket])
@@ -98,8 +102,19 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
         return 1  # the application could not start; why was logged
     finally:
         socket.close()
+        for task in settling:
+            task.cancel()
+        await asyncio.gather(*settling, return_exceptions=True)
         await agent.model.close()
     return 0
+
+
+async def _settle(runtime: Runtime) -> None:
+    """Load what services need; then let the garbage collector leave alone what stays as long as the process: walking through
+    all of it would hold every conversation for tens of milliseconds, now and then."""
+    await runtime.open_services()
+    gc.collect()
+    gc.freeze()
 
 
 def _tell(address: str, secret: str | None, registry: Registry, as_json: bool) -> None:
