@@ -26,6 +26,24 @@ def test_the_same_import_again_is_no_work(base, handrail):
     assert handrail("kb", "import", "a.jsonl").out == "0 added, 0 changed, 2 unchanged, 0 skipped.\n"
 
 
+def test_a_base_that_began_with_an_import_takes_the_starter_pages_when_asked(base, handrail):
+    assert handrail("kb", "search", "What is Handrail?").out == "Nothing was found.\n"
+    nothing = handrail("kb", "import")
+    assert (nothing.code, nothing.err) == (
+        2, "handrail kb: Name the files or folders to import; --starter takes in Handrail's own pages.\n",
+    )  # fmt: skip
+    first = json.loads(handrail("kb", "import", "a.jsonl", "--starter", "--json").out)
+    assert first["added"] > 10
+    assert (first["changed"], first["unchanged"], first["skipped"]) == (0, 2, 0)
+    assert "doc:handrail_overview" in handrail("kb", "search", "What is Handrail?").out
+    again = json.loads(handrail("kb", "import", "--starter", "--json").out)
+    assert (again["added"], again["changed"], again["unchanged"]) == (0, 0, first["added"])
+
+    assert handrail("kb", "delete", "--source", "handrail", "--yes").code == 0
+    assert handrail("kb", "search", "What is Handrail?").out == "Nothing was found.\n"
+    assert json.loads(handrail("kb", "import", "--starter", "--json").out)["added"] == first["added"]
+
+
 def test_search_get_and_stats_print_for_people_and_programs(base, handrail):
     assert handrail("kb", "search", "onboarding").out.startswith(
         "1.00  person:ana_kovac  Ana Kovač\n      Runs onboarding."

@@ -68,7 +68,10 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def _configure_import(parser: ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", metavar="FILE|FOLDER", help="what to take in")
+    parser.add_argument("paths", nargs="*", metavar="FILE|FOLDER", help="what to take in")
+    parser.add_argument(
+        "--starter", action="store_true", help="Handrail's own pages, too: for a base that began without them"
+    )
     parser.add_argument("--strict", action="store_true", help="change nothing if a single record is bad")
     parser.add_argument("--namespace", help="the namespace of records that name none (default: studio)")
     parser.add_argument("--owner", help="the owner of records that name none; for the namespace personal")
@@ -110,9 +113,12 @@ def _must_exist(settings: Settings) -> None:
 def _import(kb: KnowledgeBase, options: Namespace) -> int:
     from handrail.services.kb.files import find_sources
     from handrail.services.kb.importing import import_sources
+    from handrail.services.kb.starter import replant
 
+    if not options.paths and not options.starter:
+        raise UsageError("Name the files or folders to import; --starter takes in Handrail's own pages.")
     sources, passed = find_sources(Path(path) for path in options.paths)
-    if not sources:
+    if options.paths and not sources:
         raise UsageError("There is nothing to import: the folders hold no Markdown pages.")
     names = ("namespace", "owner", "tenant", "source")
     defaults = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
@@ -126,6 +132,8 @@ def _import(kb: KnowledgeBase, options: Namespace) -> int:
         on_problem=_complainer(),
     )
     vectors, trouble = 0, ""
+    if options.starter and not outcome.refused:
+        kb.database.write_now(lambda db: replant(db, outcome.tally))
     if not outcome.refused:
         try:
             vectors = _make_vectors(kb)

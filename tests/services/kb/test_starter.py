@@ -44,7 +44,7 @@ async def test_they_are_kept_current(open_base):
     await kb.open()
     kb.database.write_now(lambda db: db.execute("UPDATE fact SET value = 'old' WHERE name = 'starter'"))
     kb.database.write_now(
-        lambda db: db.execute("UPDATE record SET text = 'old' WHERE id = 'doc:handrail_flow_the_call'")
+        lambda db: db.execute("UPDATE record SET text = 'old', hash = 'old' WHERE id = 'doc:handrail_flow_the_call'")
     )
     again = open_base(with_starter=True)
     found = await again.get(["doc:handrail_flow_the_call"], user=None, tenant="")

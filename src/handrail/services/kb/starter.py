@@ -1,8 +1,8 @@
 """The knowledge that a new base begins with: Handrail's own pages, so that a first question has a cited answer.
 
 An installed package carries the pages in `handrail/starter`; in a checkout they are where they are written. Each section
-becomes a record. They are put into a base that is new and empty, kept current while they are there, and once deleted they
-stay away.
+becomes a record. They are put into a base that is new and empty, or where somebody asks for them, kept current while they are
+there, and once deleted they stay away.
 """
 
 from __future__ import annotations
@@ -38,16 +38,25 @@ def plant(db: sqlite3.Connection) -> None:
     """Put the starter records into a new base, or bring those that are there up to date."""
     if is_settled(db):
         return
-    planted = get_fact(db, _FACT)
+    if get_fact(db, _FACT) is None or _planted(db):
+        replant(db, Tally())
+    else:
+        set_fact(db, _FACT, _version(starter_records()))  # they were deleted, and stay away
+
+
+def replant(db: sqlite3.Connection, tally: Tally) -> None:
+    """Put the starter records in as they are now, whatever was there or was deleted before."""
     records = starter_records()
-    version = _version(records)
+    kept = {record.id for record in records}
+    remove_records(db, [key for key, name in _planted(db) if name not in kept])
+    put_records(db, records, tally)
+    set_fact(db, _FACT, _version(records))
+
+
+def _planted(db: sqlite3.Connection) -> list[tuple[int, str]]:
     # Those of no tenant: what an operator gave to a tenant is the operator's.
-    ours = "SELECT r.key FROM record r JOIN scope s ON s.id = r.scope WHERE r.source = ? AND s.tenant = ''"
-    old = [row[0] for row in db.execute(ours, (SOURCE,))]
-    if planted is None or old:
-        remove_records(db, old)
-        put_records(db, records, Tally())
-    set_fact(db, _FACT, version)
+    sql = "SELECT r.key, r.id FROM record r JOIN scope s ON s.id = r.scope WHERE r.source = ? AND s.tenant = ''"
+    return db.execute(sql, (SOURCE,)).fetchall()
 
 
 def _version(records: Sequence[Record]) -> str:
