@@ -66,17 +66,17 @@ def _escape(char: str) -> str:
 
 
 def show_stats(numbers: Mapping[str, Any]) -> None:
-    print(f"records      {numbers['records']}, in {numbers['pieces']} pieces, {numbers['bytes'] / _MEGABYTE:.1f} MB")
+    pieces = "1 piece" if numbers["pieces"] == 1 else f"{numbers['pieces']} pieces"
+    print(f"records      {numbers['records']}, in {pieces}, {numbers['bytes'] / _MEGABYTE:.1f} MB")
     for name in ("namespaces", "types", "sources", "vectors"):
         shown = ", ".join(f"{plain(key) or '-'} {count}" for key, count in numbers[name].items())
         print(f"{name:<12} {shown or 'none'}")
     if numbers["embeddings"] is None:
         print("search       by keywords alone; `handrail models install` adds embeddings")
     elif numbers["withoutVectors"]:
-        missing = numbers["withoutVectors"]
-        print(
-            f"search       by keywords and {numbers['embeddings']}; {missing} pieces lack vectors: `handrail kb embed`"
-        )
+        count = numbers["withoutVectors"]
+        missing = "1 piece lacks a vector" if count == 1 else f"{count} pieces lack vectors"
+        print(f"search       by keywords and {numbers['embeddings']}; {missing}: `handrail kb embed`")
     else:
         print(f"search       by keywords and {numbers['embeddings']}")
 

@@ -180,6 +180,19 @@ def test_what_was_deleted_takes_nobodys_place(open_base, ids, embedder):
     assert ids(kb, "physician", limit=1) == ["person:last"]
 
 
+async def test_a_model_without_vectors_to_compare_is_told_of_once(open_base, embedder, caplog):
+    kb = open_base(embedder=embedder)
+    await kb.search("physician", user=None, tenant="")
+    assert caplog.text == ""  # nothing is there, so nothing is missing
+    put = [make_record(record) for record in RECORDS]
+    kb.database.write_now(lambda db: put_records(db, put, Tally()))
+    for _ in range(3):
+        assert await kb.search("physician", user=None, tenant="") == []
+    assert caplog.text.count("`handrail kb embed`") == 1
+    embed_missing(kb.database, embedder)
+    assert [one.record.id for one in await kb.search("physician", user=None, tenant="")] == ["person:doctor"]
+
+
 async def test_a_model_that_cannot_be_loaded_means_keywords_and_is_said_once(open_base, caplog):
     kb = open_base(*RECORDS)
 

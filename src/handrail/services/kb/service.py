@@ -55,6 +55,7 @@ class KnowledgeBase:
         self._index: VectorIndex | None = None
         self._lock = threading.Lock()
         self._opened = False
+        self._said = False
 
     # For handlers
 
@@ -188,13 +189,23 @@ class KnowledgeBase:
             # The file knows how long its vectors are: a server need not be asked for that.
             space = db.execute("SELECT dimensions FROM space WHERE name = ?", (embedder.name,)).fetchone()
             if space is None:
+                self._say_that_vectors_are_missing(db)
                 return None
             from handrail.services.kb.vectors import VectorIndex  # noqa: PLC0415 - numpy only with embeddings
 
             with self._lock:
                 self._index = self._index or VectorIndex(embedder.name, int(space[0]))
         self._index.follow(db)
+        if not len(self._index):
+            self._say_that_vectors_are_missing(db)
         return self._index
+
+    def _say_that_vectors_are_missing(self, db: Connection) -> None:
+        if not self._said and db.execute("SELECT 1 FROM piece LIMIT 1").fetchone():
+            self._said = True
+            _LOG.warning(
+                "The knowledge base has no vectors, so it works on keywords alone; `handrail kb embed` makes them."
+            )
 
     def _searching(
         self, query: str, user: str | None, tenant: str, namespaces: Sequence[str], wanted: Filter, limit: int
