@@ -125,9 +125,12 @@ async def test_without_embeddings_it_says_so_once(open_base, caplog):
     assert caplog.text.count("keywords alone") == 1
 
 
-def test_damaged_vectors_are_left_out(open_base, ids, embedder):
+@pytest.mark.parametrize(
+    "damaged", [b"\0", b"\xff\x7f" * 2048, b"\0\x7c" * 2048], ids=["short", "no number", "endless"]
+)
+def test_damaged_vectors_are_left_out(open_base, ids, embedder, damaged):
     kb = open_base(*RECORDS, embedder=embedder)
-    kb.database.write_now(lambda db: db.execute("UPDATE vector SET data = x'00' WHERE piece = 1"))
+    kb.database.write_now(lambda db: db.execute("UPDATE vector SET data = ? WHERE piece = 1", (damaged,)))
     assert ids(kb, "physician") == []
     assert ids(kb, "automobile") == ["doc:car"]
 

@@ -178,7 +178,9 @@ class _Rows:
         self.key[mine], self.scope[mine], self.alive[mine] = [one[0] for one in new], [one[1] for one in new], True
         self.owner[theirs], self.piece[theirs] = slots, [row[1] for row in good]
         raw = np.frombuffer(b"".join(row[2] for row in good), dtype="<f2")
-        self.matrix[theirs] = raw.reshape(len(good), self._dimensions)
+        vectors = raw.reshape(len(good), self._dimensions).astype(np.float32)
+        vectors[~np.isfinite(vectors).all(axis=1)] = 0  # a damaged one is close to nothing, and spoils no other
+        self.matrix[theirs] = vectors
         self.records += len(new)
         self.count += len(good)  # last: a search in another thread sees only rows that are whole
 
