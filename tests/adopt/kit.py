@@ -13,11 +13,6 @@ from handrail.testing import ToolKit, open_tools
 _NUMBERS = itertools.count()
 
 
-def absent(package: str) -> str:
-    """Why a test of a framework did not run."""
-    return f"NOT TESTED: {package} is not installed; `pip install {package}` to test adoption with the real package"
-
-
 @contextmanager
 def adopted(folder: Path, source: str) -> Iterator[ToolKit]:
     """The tools of a module with this source."""

@@ -4,12 +4,10 @@ import asyncio
 import json
 
 import pytest
-from tests.adopt.kit import SHOP, absent, adopted
+from tests.adopt.kit import SHOP, adopted
 
 from handrail.adopt import from_langchain, to_langchain
 from handrail.contract.errors import DefinitionError, ErrorType, UsageError
-
-pytest.importorskip("langchain_core", reason=absent("langchain-core"))
 
 TAKEN = """
     from typing import Annotated

@@ -3,13 +3,11 @@
 import json
 
 import pytest
-from tests.adopt.kit import SHOP, absent, adopted
+from tests.adopt.kit import SHOP, adopted
 
 from handrail.adopt import from_openai_agents, to_openai_agents
 from handrail.authoring.decorator import definition_of
 from handrail.contract.errors import DefinitionError, ErrorType
-
-pytest.importorskip("agents", reason=absent("openai-agents"))
 
 TAKEN = """
     from agents import FunctionTool, RunContextWrapper, function_tool

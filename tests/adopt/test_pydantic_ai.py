@@ -1,13 +1,11 @@
 """Pydantic AI, with the real package: its tools governed, and governed tools in a run of its agent."""
 
 import pytest
-from tests.adopt.kit import SHOP, absent, adopted
+from tests.adopt.kit import SHOP, adopted
 
 from handrail.adopt import from_pydantic_ai, to_pydantic_ai
 from handrail.authoring.decorator import definition_of
 from handrail.contract.errors import DefinitionError, ErrorType
-
-pytest.importorskip("pydantic_ai", reason=absent("pydantic-ai-slim"))
 
 TAKEN = """
     from typing import Annotated
