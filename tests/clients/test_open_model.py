@@ -1,8 +1,10 @@
 """The name of a model chooses its client; what is missing for it is said in one sentence."""
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,12 @@ import pytest
 from handrail.app import model_provider
 from handrail.app import open_model as open_from_settings
 from handrail.cli import main
-from handrail.clients import open_model, whats_missing
+from handrail.clients import CLIENTS, open_model, whats_missing
 from handrail.contract.errors import ConfigError
 from handrail.contract.providers import PROVIDERS
 from handrail.settings import Settings, load_settings
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -70,6 +74,46 @@ def test_a_missing_extra_says_what_to_install(monkeypatch):
     assert said == 'The model "anthropic:x" needs the extra "anthropic"; run `pip install "handrail[anthropic]"`.'
 
 
+@pytest.mark.parametrize(
+    ("spec", "found", "said"),
+    [
+        ("openai:x", "1.99.9", "openai 3.49 or later, and 1.99.9 is installed"),
+        ("openai-responses:x", "3.48.12", "openai 3.49 or later, and 3.48.12 is installed"),
+        ("anthropic:x", "0.80.0", "anthropic 2.8 or later, and 0.80.0 is installed"),
+        ("gemini:x", "4.0.0rc1", "google-genai 3.1 or later but before 4, and 4.0.0rc1 is installed"),
+        ("gemini:x", "2.9", "google-genai 3.1 or later but before 4, and 2.9 is installed"),
+        ("ollama:x", "2.3", "httpx2 2.16 or later, and 2.3 is installed"),
+    ],
+)
+def test_an_sdk_of_another_version_is_named(monkeypatch, spec, found, said):
+    monkeypatch.setattr("handrail.clients.version", lambda name: found)
+    environment = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k", "GEMINI_API_KEY": "k"}
+    extra = "openai" if spec.startswith("openai") else spec.partition(":")[0]
+    wanted = f'The model "{spec}" needs {said}; run `pip install "handrail[{extra}]"`.'
+    assert whats_missing(spec, environment=environment) == wanted
+
+
+@pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
+def test_the_versions_that_are_asked_for_are_those_of_the_extra(client):
+    page = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    first, beyond = client.versions
+    wanted = f">={first}" + (f",<{beyond}" if beyond else "")
+    for extra in (client.extra, "dev"):
+        lines = page["project"]["optional-dependencies"][extra]
+        assert wanted in [
+            re.sub(r"^[a-z0-9-]+(\[\w+\])?", "", line) for line in lines if line.startswith(client.distribution)
+        ]
+
+
+@pytest.mark.parametrize("gone", ["_build_request", "_async_request"])
+def test_a_google_sdk_without_the_parts_that_are_reached_is_one_sentence(monkeypatch, gone):
+    from google.genai._api_client import BaseApiClient
+
+    monkeypatch.delattr(BaseApiClient, gone)
+    with pytest.raises(ConfigError, match=f'has no "{gone}", which the client needs; install 3.x'):
+        open_model("gemini:x", environment={"GEMINI_API_KEY": "k"})
+
+
 async def test_a_server_on_this_machine_needs_no_key():
     for base_url in ("http://127.0.0.1:8000/v1", "http://localhost:8000/v1", "http://[::1]:8000/v1"):
         assert whats_missing("openai:x", environment={}, base_url=base_url) is None
@@ -99,21 +143,39 @@ def test_no_sdk_is_imported_before_its_model_is_opened():
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
+    for client in CLIENTS.values():
+        for name in (*client.keys, client.address):
+            monkeypatch.delenv(name, raising=False)
     (tmp_path / "handrail.toml").write_text('[agent]\nmodel = "openai:gpt-x"\n', "utf-8")
     return tmp_path
 
 
-@pytest.mark.parametrize("key", ["", "k"], ids=["no key", "key"])
-def test_the_doctor_says_what_is_missing_for_the_model(project, monkeypatch, capsys, key):
-    if key:
-        monkeypatch.setenv("OPENAI_API_KEY", key)
+def diagnosis(capsys):
+    """What the doctor says of the model."""
     main(["doctor", "--json"])
     (check,) = [check for check in json.loads(capsys.readouterr().out) if check["name"] == "model"]
+    return check["ok"], check["message"]
 
-    assert check["ok"] is bool(key)
-    assert ("OPENAI_API_KEY" in check["message"]) is not bool(key)
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_the_doctor_says_what_is_missing_for_the_model(project, monkeypatch, capsys, kind):
+    client = CLIENTS[kind]
+    (project / "handrail.toml").write_text(f'[agent]\nmodel = "{kind}:m"\n', "utf-8")
+    without = f'The model "{kind}:m" needs a key; set {client.keys[0]} in the environment.'
+    assert diagnosis(capsys) == ((False, without) if client.needs_key else (True, f'"{kind}:m" can be asked'))
+
+    monkeypatch.setenv(client.keys[0], "k")
+    assert diagnosis(capsys) == (True, f'"{kind}:m" can be asked')
+
+    monkeypatch.setenv(client.address, "http://example.com")
+    ok, said = diagnosis(capsys)
+    assert not ok
+    assert "over an open line" in said
+
+    monkeypatch.setattr("handrail.clients.find_spec", lambda name: None)
+    ok, said = diagnosis(capsys)
+    assert not ok
+    assert f'pip install "handrail[{client.extra}]"' in said
 
 
 def test_the_tools_format_of_a_model_is_known_without_a_key(project):
@@ -122,7 +184,7 @@ def test_the_tools_format_of_a_model_is_known_without_a_key(project):
 
 
 def test_the_example_in_the_documentation_runs():
-    page = (Path(__file__).resolve().parents[2] / "docs" / "providers.md").read_text("utf-8")
+    page = (ROOT / "docs" / "providers.md").read_text("utf-8")
     blocks = [block.split("```")[0] for block in page.split("```python\n")[1:]]
     (program,) = [block for block in blocks if "handrail.testing.servers" in block]
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)

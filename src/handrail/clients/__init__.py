@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,6 +31,10 @@ class Client:
     """Whose schema format its tools have."""
     opener: str
     package: str
+    distribution: str
+    """The package's name where it is installed from."""
+    versions: tuple[str, str | None]
+    """The first version that will do, and the first that will not any more, as the extra has it."""
     extra: str
     keys: tuple[str, ...]
     """The environment's variables that may hold the key, the first that is set counts."""
@@ -39,6 +45,8 @@ class Client:
 
 _OPENAI: dict[str, Any] = {
     "package": "openai",
+    "distribution": "openai",
+    "versions": ("3.49", None),
     "extra": "openai",
     "keys": ("OPENAI_API_KEY",),
     "address": "OPENAI_BASE_URL",
@@ -51,6 +59,8 @@ CLIENTS: Mapping[str, Client] = {
         provider="anthropic",
         opener="anthropic.open_messages",
         package="anthropic",
+        distribution="anthropic",
+        versions=("2.8", None),
         extra="anthropic",
         keys=("ANTHROPIC_API_KEY",),
         address="ANTHROPIC_BASE_URL",
@@ -59,6 +69,8 @@ CLIENTS: Mapping[str, Client] = {
         provider="gemini",
         opener="gemini.open_generate",
         package="google.genai",
+        distribution="google-genai",
+        versions=("3.1", "4"),
         extra="gemini",
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         address="GOOGLE_GEMINI_BASE_URL",
@@ -67,6 +79,8 @@ CLIENTS: Mapping[str, Client] = {
         provider="ollama",
         opener="ollama.open_ollama",
         package="httpx2",
+        distribution="httpx2",
+        versions=("2.16", None),
         extra="ollama",
         keys=("OLLAMA_API_KEY",),
         address="OLLAMA_HOST",
@@ -122,6 +136,9 @@ def _parse(spec: str) -> tuple[Client, str]:
 def _missing(spec: str, client: Client, address: str, key: str) -> str | None:
     if not _is_installed(client.package):
         return f'The model "{spec}" needs the extra "{client.extra}"; run `pip install "handrail[{client.extra}]"`.'
+    unfit = _unfit(client)
+    if unfit is not None:
+        return f'The model "{spec}" needs {unfit}; run `pip install "handrail[{client.extra}]"`.'
     if address:
         parts = _split(address)
         if parts is None:
@@ -158,6 +175,24 @@ def _is_installed(package: str) -> bool:
         return find_spec(package) is not None
     except ModuleNotFoundError:  # the package above it is not there
         return False
+
+
+def _unfit(client: Client) -> str | None:
+    """Which version of the SDK is needed and which is there, if that is another; a later SDK has other parts."""
+    try:
+        found = version(client.distribution)
+    except PackageNotFoundError:  # not installed as a package: there is no saying which one it is
+        return None
+    first, beyond = client.versions
+    if _numbers(found) >= _numbers(first) and (beyond is None or _numbers(found) < _numbers(beyond)):
+        return None
+    wanted = f"{client.distribution} {first} or later" + (f" but before {beyond}" if beyond else "")
+    return f"{wanted}, and {found} is installed"
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """The leading numbers of a version: what comes after them (rc1, .dev2) does not matter here."""
+    return tuple(int(number) for number in re.findall(r"(?:^|(?<=\d)\.)(\d+)", text))
 
 
 def _key(client: Client, environment: Mapping[str, str]) -> str:

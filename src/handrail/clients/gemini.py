@@ -12,7 +12,11 @@ from google.genai.errors import APIError
 from google.genai.types import HttpOptions, HttpRetryOptions
 
 from handrail.clients.streaming import ClientLimits, Failure, RawAnswer, StreamingModel, failure_of
+from handrail.contract.errors import ConfigError
 from handrail.providers.gemini import transport
+
+_INNER = ("_build_request", "_async_request")
+"""What is used of the SDK's inside, where nothing promises that it stays. The extra keeps the SDK below its next major one."""
 
 
 def open_generate(name: str, *, api_key: str, base_url: str | None, limits: ClientLimits) -> StreamingModel:
@@ -20,6 +24,12 @@ def open_generate(name: str, *, api_key: str, base_url: str | None, limits: Clie
     http = httpx2.AsyncClient(timeout=timeout)
     options = HttpOptions(base_url=base_url, httpx_async_client=http, retry_options=HttpRetryOptions(attempts=1))
     client = Client(vertexai=False, api_key=api_key, http_options=options)
+    missing = [name for name in _INNER if not callable(getattr(getattr(client, "_api_client", None), name, None))]
+    if missing:
+        raise ConfigError(
+            f'This version of google-genai has no "{missing[0]}", which the client needs; install 3.x '
+            'with `pip install "handrail[gemini]"`.'
+        )
     return StreamingModel(name, transport, _Wire(client, http, name), limits, key_name="GEMINI_API_KEY")
 
 
