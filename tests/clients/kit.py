@@ -19,6 +19,7 @@ from handrail.testing.servers import (
 
 SERVERS = {
     "openai": OpenAIChatServer,
+    "openai without padding": lambda script: OpenAIChatServer(script, obfuscation=False),
     "openai-responses": OpenAIResponsesServer,
     "anthropic": AnthropicServer,
     "gemini": GeminiServer,
@@ -54,18 +55,19 @@ class Desk:
         self.conversation = Conversation()
         self.events = []
 
-    async def say(self, text):
+    async def say(self, text, message_id=None):
         """One turn; what the user was told."""
-        told = [event async for event in self.agent.run(self.session, self.conversation, text)]
+        turn = self.agent.run(self.session, self.conversation, text, message_id=message_id)
+        told = [event async for event in turn]
         self.events += told
         assert told[-1].type == "done"
         return told[-1].data["text"]
 
 
 @asynccontextmanager
-async def desk(registry, server, kind, *, idle=30.0):
+async def desk(registry, server, kind, *, idle=30.0, total=60.0):
     """The agent, talking to this server."""
-    limits = ClientLimits(idle_seconds=idle, total_seconds=60.0, first_wait=0.0)
+    limits = ClientLimits(idle_seconds=idle, total_seconds=total, first_wait=0.0)
     model = open_model(spec(kind), environment=server.environment, base_url=server.base_url, limits=limits)
     try:
         async with Runtime(registry, store="memory:", clock=Hasty()) as runtime:

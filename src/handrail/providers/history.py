@@ -58,8 +58,9 @@ def kept_turn(provider: str, model: str, content: Any) -> dict[str, Any]:
 
 
 def entries(messages: Sequence[Message], provider: str, model: str, *, ids: bool) -> Iterator[Entry]:
-    """The messages in order. With `ids`, the provider's calls must have one: those of other providers get one if need be."""
-    place, number = 0, 0
+    """The messages in order. With `ids`, each call must have one, which no other has: some get one if need be."""
+    ledger = _Ids(provider, needed=ids)
+    place = 0
     while place < len(messages):
         message = messages[place]
         place += 1
@@ -74,33 +75,62 @@ def entries(messages: Sequence[Message], provider: str, model: str, *, ids: bool
             while place < len(messages) and isinstance(found := messages[place], ToolMessage):
                 answers.append(found)
                 place += 1
-            results, left = _paired(message, answers, provider, number, ids)
-            number += len(message.calls)
-            yield Answered(message.text, _own_raw(message, provider, model), results)
+            results, left, changed = _paired(message, answers, ledger)
+            raw = None if changed else _own_raw(message, provider, model)
+            if results or message.text or not changed:
+                yield Answered(message.text, raw, results)
             yield from (Said(_orphan(answer)) for answer in left)
 
 
 def _paired(
-    message: AssistantMessage, answers: Sequence[ToolMessage], provider: str, number: int, ids: bool
-) -> tuple[tuple[Result, ...], list[ToolMessage]]:
+    message: AssistantMessage, answers: Sequence[ToolMessage], ledger: _Ids
+) -> tuple[tuple[Result, ...], list[ToolMessage], bool]:
+    """The calls with their envelopes, the envelopes of none, and whether the calls are not those that the model made."""
     left = list(answers)
     results: list[Result] = []
-    for offset, call in enumerate(message.calls):
+    changed = False
+    for call in message.calls:
         answer = next((one for one in left if one.call_id == call.call_id and one.name == call.name), None)
         if answer is not None:
             left.remove(answer)
-        envelope = answer.envelope if answer is not None else _unanswered()
-        results.append(Result(call, _wire_id(call, provider, number + offset, ids), envelope))
-    return tuple(results), left
+        wire_id, is_new = ledger.give(call)
+        changed = changed or not is_new or (call.provider == ledger.provider and wire_id != call.call_id)
+        if is_new:
+            results.append(Result(call, wire_id, answer.envelope if answer is not None else _unanswered()))
+    return tuple(results), left, changed
 
 
-def _wire_id(call: Call, provider: str, number: int, ids: bool) -> str | None:
-    """The provider's own id, verbatim. Only a call that another provider made gets one that this one accepts."""
-    if call.provider in (provider, None):
-        return call.call_id
-    if call.call_id is not None and _ID.fullmatch(call.call_id):
-        return call.call_id
-    return f"earlier_{number}" if ids else None
+class _Ids:
+    """The ids that calls go out under: the provider's own, verbatim, unless it would refuse the history for one."""
+
+    def __init__(self, provider: str, *, needed: bool) -> None:
+        self.provider = provider
+        self._needed = needed
+        self._number = -1
+        self._given: dict[str, Call] = {}
+
+    def give(self, call: Call) -> tuple[str | None, bool]:
+        """The call's id, and whether it is new: False for one that was told twice, which an earlier turn has answered.
+
+        Only a call that another provider made, or one that shares its id with another call, gets an id that is not its own.
+        """
+        self._number += 1
+        own = call.provider in (self.provider, None)
+        if not self._needed:
+            return (call.call_id if own or _is_id(call.call_id) else None), True
+        made = call.call_id if own or _is_id(call.call_id) else f"earlier_{self._number}"
+        if made is None:
+            return None, True
+        if self._given.get(made) == call:
+            return made, False
+        while made in self._given:
+            made = f"earlier_{self._number}" if made == call.call_id else f"{made}_"
+        self._given[made] = call
+        return made, True
+
+
+def _is_id(found: str | None) -> bool:
+    return found is not None and _ID.fullmatch(found) is not None
 
 
 def _own_raw(message: AssistantMessage, provider: str, model: str) -> Any:

@@ -75,6 +75,23 @@ class Reader(Protocol):
         ...
 
 
+class Doubles:
+    """Knows an event that was sent twice in a row by a mark that no two events share, where the provider has one."""
+
+    def __init__(self, counters: StreamCounters) -> None:
+        self._counters = counters
+        self._last: bytes | None = None
+
+    def again(self, event: bytes, *, marked: bool) -> bool:
+        """Whether this is the event before once more, counted. Three of a kind are two and one: pairs are what is doubled."""
+        if marked and event == self._last:
+            self._counters.duplicates += 1
+            self._last = None
+            return True
+        self._last = event
+        return False
+
+
 class Lines:
     """Lines as they come; one beyond all measure is dropped and counted."""
 

@@ -99,6 +99,39 @@ def test_calls_without_ids_of_another_provider_get_ids_where_they_must_have_one(
     assert SERVERS[name]([]).envelopes(made) == [OK, BAD]
 
 
+@pytest.mark.parametrize("name", ["openai-chat", "openai-responses", "anthropic"])
+def test_a_turn_that_came_twice_stands_in_the_history_once(name):
+    """A cache in between may give the same answer again, with the same ids; a provider refuses those for good."""
+    turn = own_turn(name, "one", "two")
+    answers = [ToolMessage(one.call_id, one.name, OK) for one in turn.calls]
+    once = [UserMessage("Go."), turn, *answers]
+    silent = AssistantMessage("", turn.calls, turn.raw)
+    made = body(name, [*once, silent, *answers, UserMessage("On.")])
+
+    assert made == body(name, [*once, UserMessage("On.")])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_id_that_a_server_used_again_names_one_call_only(name):
+    turns = [AssistantMessage("", (Call("one", {"q": n}, "call_0", name),)) for n in range(3)]
+    answers = [ToolMessage("call_0", "one", {**OK, "data": {"x": n}}) for n in range(3)]
+    made = body(name, [UserMessage("Go."), *(one for pair in zip(turns, answers, strict=True) for one in pair)])
+
+    assert problem(name, made) is None
+    sent = json.dumps(made).replace("\\", "").replace(" ", "")
+    assert all(sent.count(f'"x":{n}') == 1 for n in range(3)), "every result is told"
+
+
+def test_calls_of_two_providers_that_share_an_id_are_two():
+    turns = [AssistantMessage("", (Call("one", {"q": 1}, "call_0", maker),)) for maker in ("ollama", "openai-chat")]
+    answers = [ToolMessage("call_0", "one", OK), ToolMessage("call_0", "one", BAD)]
+    made = body("anthropic", [UserMessage("Go."), turns[0], answers[0], turns[1], answers[1]])
+
+    assert problem("anthropic", made) is None
+    blocks = [block for message in made["messages"] for block in message["content"] if isinstance(block, dict)]
+    assert [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"] == ["call_0", "earlier_1"]
+
+
 def test_another_models_raw_turn_is_not_sent():
     turn = own_turn("gemini", "one")
     other = {**turn.raw, "model": "another"}

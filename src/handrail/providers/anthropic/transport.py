@@ -16,6 +16,7 @@ from handrail.contract.model import ModelEvent, ModelRequest, TextDelta, Usage
 from handrail.providers.history import GOING_ON, Answered, Result, Said, entries, kept_turn
 from handrail.providers.streams import (
     MOST_CALLS,
+    Doubles,
     Reason,
     Slot,
     StreamCounters,
@@ -149,6 +150,8 @@ class Reader:
         self._reason: str | None = None
         self._input = self._output = 0
         self._done = False
+        self._doubles = Doubles(counters)
+        self._doubling = False
 
     @property
     def finished(self) -> bool:
@@ -159,6 +162,11 @@ class Reader:
         if told is None:
             return
         kind = told.get("type")
+        # A message starts once; where its start comes twice, events do, and only then the same one in a row is one.
+        start = kind == "message_start"
+        if self._doubles.again(event, marked=start or self._doubling):
+            self._doubling = True
+            return
         if kind == "content_block_delta":
             yield from self._delta(told)
         elif kind == "content_block_start":

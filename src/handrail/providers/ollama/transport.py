@@ -7,6 +7,7 @@ calls but to offer no tools. A late envelope is told in a user's message inside 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from handrail.contract.model import ModelEvent, ModelRequest, TextDelta, Usage
 from handrail.providers.history import Answered, Result, Said, entries, kept_turn
 from handrail.providers.streams import (
     MOST_CALLS,
+    Doubles,
     Reason,
     Slot,
     StreamCounters,
@@ -38,6 +40,7 @@ from handrail.providers.streams import (
 PROVIDER = "ollama"
 WHO = "Ollama"
 ID_SCOPE: IdScope = "session"
+_EXACT_TIME = re.compile(r"\.\d{6,}")
 
 
 def body(request: ModelRequest, *, model: str) -> dict[str, Any]:
@@ -77,6 +80,11 @@ def _tool_call(result: Result) -> dict[str, Any]:
     return {**({} if result.wire_id is None else {"id": result.wire_id}), "function": function}
 
 
+def _is_timed(line: dict[str, Any]) -> bool:
+    """Whether the line says to the microsecond when it was made: no two lines of an answer are made at once."""
+    return _EXACT_TIME.search(text_in(line.get("created_at"))) is not None
+
+
 class Reader:
     """One answer, streamed or whole: each line has the same form."""
 
@@ -87,6 +95,7 @@ class Reader:
         self._thinking: list[str] = []
         self._slots: list[Slot] = []
         self._last: dict[str, Any] | None = None
+        self._doubles = Doubles(counters)
 
     @property
     def finished(self) -> bool:
@@ -96,7 +105,7 @@ class Reader:
         if not event.strip():
             return
         line = read_object(event, self._counters)
-        if line is None or self._last is not None:
+        if line is None or self._last is not None or self._doubles.again(event, marked=_is_timed(line)):
             return
         if line.get("error") is not None:
             raise failed(WHO, line["error"], retryable=True)

@@ -15,6 +15,7 @@ from handrail.contract.model import ModelEvent, ModelRequest, TextDelta, Usage
 from handrail.providers.history import Answered, Said, entries, kept_turn
 from handrail.providers.streams import (
     MOST_CALLS,
+    Doubles,
     Reason,
     Slot,
     StreamCounters,
@@ -38,6 +39,8 @@ from handrail.providers.streams import (
 PROVIDER = "openai-chat"
 WHO = "OpenAI"
 ID_SCOPE: IdScope = "session"
+_SHORTEST_PADDING = 6
+"""Two chunks with the same padding of so many random characters are one."""
 _REASONS: dict[str, Reason] = {"length": "length", "content_filter": "refusal"}
 
 
@@ -82,6 +85,11 @@ def _tool_call(call_id: str | None, name: str, args: Any) -> dict[str, Any]:
     return {**({} if call_id is None else {"id": call_id}), "type": "function", "function": function}
 
 
+def _is_padded(chunk: dict[str, Any]) -> bool:
+    """Whether the chunk carries OpenAI's random padding, which makes each of them different."""
+    return len(text_in(chunk.get("obfuscation"))) >= _SHORTEST_PADDING
+
+
 class Reader:
     """One answer, streamed or whole."""
 
@@ -95,6 +103,7 @@ class Reader:
         self._refused = False
         self._usage: Usage | None = None
         self._done = False
+        self._doubles = Doubles(counters)
 
     @property
     def finished(self) -> bool:
@@ -105,7 +114,7 @@ class Reader:
             self._done = True
             return
         chunk = read_object(event, self._counters)
-        if chunk is None:
+        if chunk is None or self._doubles.again(event, marked=_is_padded(chunk)):
             return
         if chunk.get("error") is not None:
             raise failed(WHO, chunk["error"], retryable=True)

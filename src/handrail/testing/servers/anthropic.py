@@ -30,6 +30,7 @@ class AnthropicServer(ProviderServer):
         if not messages or messages[0]["role"] != "user":
             return "the first message must be the user's"
         waiting: list[str] = []
+        seen: set[str] = set()
         for message in messages:
             blocks = _blocks(message)
             results = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
@@ -46,6 +47,9 @@ class AnthropicServer(ProviderServer):
             if own and not any(block["type"] == "thinking" and block.get("signature") for block in blocks):
                 return "the thinking before a call is missing"
             waiting = [block["id"] for block in calls]
+            if seen & set(waiting) or len(set(waiting)) < len(waiting):
+                return "`tool_use` ids must be unique"
+            seen |= set(waiting)
         wrong = [tool for tool in body.get("tools", ()) if not tool.get("name") or "input_schema" not in tool]
         return "a tool has no name or no schema" if wrong else ("a call is not answered" if waiting else None)
 

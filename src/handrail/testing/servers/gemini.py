@@ -1,4 +1,6 @@
-"""A local server that speaks Gemini's `streamGenerateContent`. With `ids=False` calls have no ids, as the service may do."""
+"""A local server that speaks Gemini's `streamGenerateContent`. With `ids=False` calls have no ids and chunks no usage, as the
+service may do.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,13 @@ class GeminiServer(ProviderServer):
 
     def new_id(self, number: int) -> str | None:
         return f"fc-{number}" if self._ids else None
+
+    def encode(self, payload: Any, number: int) -> bytes:
+        """Each chunk tells what was used until then, as the service does."""
+        if self._ids and isinstance(payload, dict) and "candidates" in payload and "usageMetadata" not in payload:
+            usage = {"promptTokenCount": 10, "candidatesTokenCount": number + 1, "totalTokenCount": number + 11}
+            payload = {**payload, "usageMetadata": usage}
+        return super().encode(payload, number)
 
     def problem(self, request: Received) -> str | None:
         body = request.body

@@ -1,4 +1,4 @@
-"""A local server that speaks Ollama's chat. With `ids=False` calls have no ids, as with older servers."""
+"""A local server that speaks Ollama's chat. `ids=False`: no ids of calls and no exact times, as with old servers."""
 
 from __future__ import annotations
 
@@ -19,6 +19,14 @@ class OllamaServer(ProviderServer):
     def __init__(self, script: Sequence[Reply], *, api_key: str = "test-key", ids: bool = True) -> None:
         super().__init__(script, api_key=api_key)
         self._ids = ids
+
+    def encode(self, payload: Any, number: int) -> bytes:
+        if isinstance(payload, dict) and "created_at" in payload:
+            when = (
+                f"2026-09-21T10:00:{len(self.requests) % 60:02d}.{number:09d}Z" if self._ids else "2026-09-21T10:00:00Z"
+            )
+            payload = {**payload, "created_at": when}
+        return super().encode(payload, number)
 
     def new_id(self, number: int) -> str | None:
         return f"call_{number:08d}" if self._ids else None

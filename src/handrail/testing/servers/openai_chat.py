@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from typing import Any
 
 import orjson
@@ -14,12 +15,24 @@ _REASONS = {"length": "length", "refusal": "content_filter"}
 
 
 class OpenAIChatServer(ProviderServer):
+    """With `obfuscation=False` chunks lack the padding that OpenAI gives each of them, as with other servers of this format."""
+
     provider = "openai-chat"
     key_variable = "OPENAI_API_KEY"
+
+    def __init__(self, script: Sequence[Reply], *, api_key: str = "test-key", obfuscation: bool = True) -> None:
+        super().__init__(script, api_key=api_key)
+        self._obfuscation = obfuscation
 
     @property
     def base_url(self) -> str:
         return f"{super().base_url}/v1"
+
+    def encode(self, payload: Any, number: int) -> bytes:
+        if self._obfuscation and isinstance(payload, dict) and "choices" in payload:
+            padding = sha256(f"{len(self.requests)} {number}".encode()).hexdigest()[:12]
+            payload = {**payload, "obfuscation": padding}
+        return super().encode(payload, number)
 
     def problem(self, request: Received) -> str | None:
         body = request.body
@@ -54,6 +67,8 @@ class OpenAIChatServer(ProviderServer):
         yield from self._end("tool_calls" if calls else _REASONS.get(reply.reason, "stop"), reply)
 
     def truncated(self, reply: Reply, calls: Sequence[NumberedCall]) -> Iterator[Frame]:
+        for piece in pieces(reply.text) if reply.text else ():
+            yield Frame(self._chunk({"content": piece}))
         for index, one in enumerate(calls):
             text = orjson.dumps(one.args).decode()
             yield from self._call(index, one, text[: len(text) // 2] if one is calls[-1] else text)

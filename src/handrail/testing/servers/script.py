@@ -7,19 +7,47 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 Fault = Literal[
-    "busy", "drop", "duplicate", "error", "flood", "huge", "nonsense", "reissue", "reorder", "stall", "truncate"
+    "busy",
+    "down",
+    "drop",
+    "duplicate",
+    "echo",
+    "empty",
+    "error",
+    "flood",
+    "garble",
+    "huge",
+    "misfit",
+    "nonsense",
+    "page",
+    "reissue",
+    "reorder",
+    "reset",
+    "stall",
+    "trickle",
+    "truncate",
 ]
-"""How a server misbehaves the first time that it plays a reply:
+"""How a server misbehaves the first time that it plays a reply, or every time (`lasting`).
 
-`busy` refuses with status 429, `error` says in mid-stream that it failed. `drop` cuts the connection in the middle of a call;
-`reissue` when the calls are out but not the end, and makes them again under new ids when asked again. `stall` stops in the
-middle and says nothing more. `truncate` cuts arguments off where the format allows it. After these the reply is played again,
-properly, when the model is asked the next time. `duplicate` sends every event twice, `reorder` mixes the pieces of calls
-as far as the protocol allows, `nonsense` sends what is no event between the events, `flood` makes two thousand more calls in
-the message, `huge` sends ten megabytes of arguments along.
+Instead of an answer: `busy` refuses with status 429, `down` with 503 and a page; `reset` hangs up without a word; `page` sends
+a page with status 200, as a proxy may; `empty` an answer without events. In the middle of a call: `drop` cuts the connection,
+`stall` says nothing more, `trickle` only that it is still there, `error` that it failed; `truncate` cuts the arguments off,
+where the format allows it. `reissue` cuts the connection when the calls are out but not the end, and makes them again under new
+ids when asked again. `huge` sends ten megabytes of arguments along. After these the reply is played again, properly, when the
+model is asked the next time. `echo` is played again as it was, with its ids, as by a cache in between.
+
+Besides the reply: `duplicate` sends every event twice, `reorder` mixes the pieces of calls as far as the protocol allows,
+`nonsense` sends what is no event between the events, `garble` bytes that are no text, `misfit` makes calls that are none (no
+name, a list or a number as arguments, too deep), `flood` two thousand more calls in the message.
 """
 FAULTS: tuple[Fault, ...] = get_args(Fault)
-PLAYED_AGAIN = frozenset({"busy", "drop", "error", "huge", "reissue", "stall", "truncate"})
+PLAYED_AGAIN = frozenset(
+    {
+        "busy", "down", "drop", "echo", "empty", "error", "huge", "page", "reissue", "reset", "stall", "trickle",
+        "truncate",
+    }
+)  # fmt: skip
+INSTEAD_OF_AN_ANSWER = frozenset({"busy", "down", "page", "reset"})
 FLOOD = 2_000
 HUGE = 10_000_000
 
@@ -36,12 +64,16 @@ def call(tool: str, /, **args: Any) -> ScriptedCall:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the model answers: text, then calls. `insist`: it makes the calls again as long as their envelopes are not ok."""
+    """What the model answers: text, then calls.
+
+    `insist`: it makes the calls again as long as their envelopes are not ok. `lasting`: it misbehaves whenever it is asked.
+    """
 
     text: str = ""
     calls: Sequence[ScriptedCall] = ()
     fault: Fault | None = None
     insist: bool = False
+    lasting: bool = False
     reason: Literal["stop", "length", "refusal"] = "stop"
     usage: tuple[int, int] = (10, 5)
 

@@ -10,7 +10,20 @@ from typing import Any, ClassVar, Self
 
 import orjson
 
-from handrail.testing.servers.script import FLOOD, HUGE, PLAYED_AGAIN, Frame, NumberedCall, Reply, ScriptedCall
+from handrail.testing.servers.script import (
+    FLOOD,
+    HUGE,
+    INSTEAD_OF_AN_ANSWER,
+    PLAYED_AGAIN,
+    Frame,
+    NumberedCall,
+    Reply,
+    ScriptedCall,
+)
+
+_PAGE = b"<!doctype html>\n<html><body><h1>One moment, please</h1>\n<p>data: this is no event</p></body></html>\n"
+_GARBLED = b'{"\xff\xfe\x80": "\xc3\x28 \x00 \xed\xa0\x80"}'
+_DEEP = 200
 
 _NONSENSE = (
     b"this is no JSON {",
@@ -48,6 +61,7 @@ class ProviderServer(ABC):
         self._script = list(script)
         self._place = 0
         self._faulted: set[int] = set()
+        self._echo: list[bytes] | None = None
         self._numbers = 0
         self._server: asyncio.Server | None = None
         self.connections: set[asyncio.StreamWriter] = set()
@@ -109,6 +123,12 @@ class ProviderServer(ABC):
         await self._server.wait_closed()
         await asyncio.gather(*self._serving, return_exceptions=True)
 
+    def say_next(self, *script: Reply) -> None:
+        """Leave the rest of the script, and play this when the model is asked the next time."""
+        self._script[self._place :] = script
+        self._faulted.discard(self._place)
+        self._echo = None
+
     async def quiet(self) -> None:
         """Wait until no request is being answered."""
         while self._serving:
@@ -140,13 +160,21 @@ class ProviderServer(ABC):
             self.problems.append(problem)
             return await self._refuse(writer, 400, problem)
         reply = self._script[self._place]
-        fault = reply.fault if self._place not in self._faulted else None
+        fault = reply.fault if reply.lasting or self._place not in self._faulted else None
         self._faulted.add(self._place)
         if fault not in PLAYED_AGAIN and not reply.insist:
             self._place += 1
-        if fault == "busy":
-            return await self._refuse(writer, 429, "too many requests", "retry-after: 0\r\n")
+        if fault in INSTEAD_OF_AN_ANSWER:
+            return await self._something_else(writer, fault)
         return await self._play(reply, fault, reader, writer)
+
+    async def _something_else(self, writer: asyncio.StreamWriter, fault: str) -> None:
+        if fault == "reset":
+            writer.transport.abort()
+        elif fault == "busy":
+            await self._refuse(writer, 429, "too many requests", "retry-after: 0\r\n")
+        else:
+            await self._write(writer, 503 if fault == "down" else 200, "text/html", _PAGE)
 
     def _refused_for(self, request: Received) -> str | None:
         try:
@@ -169,7 +197,10 @@ class ProviderServer(ABC):
 
     async def _refuse(self, writer: asyncio.StreamWriter, status: int, message: str, more: str = "") -> None:
         body = orjson.dumps({"error": {"message": message, "type": "refused", "code": status}})
-        head = f"HTTP/1.1 {status} Refused\r\ncontent-type: application/json\r\nconnection: close\r\n{more}"
+        await self._write(writer, status, "application/json", body, more)
+
+    async def _write(self, writer: asyncio.StreamWriter, status: int, kind: str, body: bytes, more: str = "") -> None:
+        head = f"HTTP/1.1 {status} Said\r\ncontent-type: {kind}\r\nconnection: close\r\n{more}"
         writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         await writer.drain()
 
@@ -184,7 +215,11 @@ class ProviderServer(ABC):
             await writer.drain()
         if fault == "stall":
             await reader.read()  # until the client has had enough
-        if fault in ("drop", "reissue", "stall"):
+        while fault == "trickle" and not reader.at_eof():
+            writer.write(b"2\r\n\r\n\r\n" if self.lines else b"d\r\n: still here\n\r\n")
+            await writer.drain()
+            await asyncio.sleep(0.02)
+        if fault in ("drop", "reissue", "stall", "trickle"):
             await asyncio.sleep(0.01)  # so that what was written is not thrown away with the connection
             writer.transport.abort()
             return
@@ -193,6 +228,9 @@ class ProviderServer(ABC):
 
     # ---------------------------------------------------------------------------------------------- misbehaving
     def _sent(self, reply: Reply, fault: str | None) -> list[bytes]:
+        if fault is None and self._echo is not None:
+            sent, self._echo = self._echo, None
+            return sent
         reply = _swollen(reply, fault)
         calls = [self._number(one) for one in reply.calls]
         frames = list(self.truncated(reply, calls) if fault == "truncate" else self.frames(reply, calls))
@@ -201,7 +239,11 @@ class ProviderServer(ABC):
         sent = [self.encode(frame.payload, number) for number, frame in enumerate(frames)]
         end = next((place for place, frame in enumerate(frames) if frame.end), len(frames))
         last = max((place for place, frame in enumerate(frames) if frame.part is not None), default=end - 1)
-        if fault in ("drop", "stall"):
+        if fault == "empty":
+            return []
+        if fault == "echo":
+            self._echo = sent
+        if fault in ("drop", "stall", "trickle"):
             return sent[:last]
         if fault == "reissue":
             return sent[:end]
@@ -209,6 +251,9 @@ class ProviderServer(ABC):
             return [*sent[:last], self.encode(self.failure(), last)]
         if fault == "duplicate":
             return [data for data in sent for _ in range(2)]
+        if fault == "garble":
+            garbage = self.encode(_GARBLED, 0)
+            return [garbage, *(piece for data in sent[:end] for piece in (data, garbage)), *sent[end:]]
         if fault == "nonsense":
             garbage = b"".join(self.encode(one, 0) for one in _NONSENSE) + (b"" if self.lines else b"nonsense\n\n")
             return [garbage, *(piece for data in sent[:end] for piece in (data, garbage)), *sent[end:]]
@@ -219,9 +264,23 @@ class ProviderServer(ABC):
         return NumberedCall(self._numbers, self.new_id(self._numbers), scripted.name, scripted.args)
 
 
+def _deep() -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for _ in range(_DEEP):
+        made = {"q": made}
+    return made
+
+
+def _misfits(name: str) -> list[ScriptedCall]:
+    return [ScriptedCall("", {"q": 1}), *(ScriptedCall(name, args) for args in (["q"], 7, _deep()))]
+
+
 def _swollen(reply: Reply, fault: str | None) -> Reply:
     if fault == "flood":
         return replace(reply, calls=[*reply.calls, *(ScriptedCall(f"flood_{n}", {"n": n}) for n in range(FLOOD))])
+    if fault == "misfit":
+        odd = [call for one in reply.calls[:1] for call in _misfits(one.name)]
+        return replace(reply, calls=[*odd, *reply.calls])
     if fault == "huge":
         padded = [ScriptedCall(one.name, {**one.args, "padding": "x" * HUGE}) for one in reply.calls]
         return replace(reply, calls=padded)
