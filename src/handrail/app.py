@@ -134,7 +134,7 @@ class Runtime(RuntimeCore):
 
 def _as_meant(definition: ToolDefinition, provider: str, args: Any) -> Any:
     """What a provider's form of the arguments means; nothing is undone for a name that is none of the providers'."""
-    from handrail.providers import as_meant  # noqa: PLC0415  # only strict tools need it
+    from handrail.providers import as_meant  # noqa: PLC0415  # few tools need it
 
     try:
         return as_meant(definition, provider, args)

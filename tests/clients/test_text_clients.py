@@ -4,16 +4,24 @@ import asyncio
 
 import pytest
 from tests.clients.kit import LOOK, PAY, SERVERS, build, desk, spec
+from tests.runtime.kit import Tools, utility
 
 from handrail.agents import Conversation
 from handrail.app import build_plan, open_agent, open_model, open_registry, open_runtime
 from handrail.build.compiler import build as build_tools
 from handrail.build.writer import stamp_for, write
-from handrail.clients import ClientLimits
+from handrail.clients import ClientLimits, provider_of
 from handrail.clients import open_model as open_client
 from handrail.contract.model import Finished, ModelError, ModelRequest, TextDelta, UserMessage
 from handrail.settings import load_settings
-from handrail.testing.servers import AnthropicServer, GeminiServer, OpenAIChatServer, OpenAIResponsesServer, Reply
+from handrail.testing.servers import (
+    AnthropicServer,
+    GeminiServer,
+    OpenAIChatServer,
+    OpenAIResponsesServer,
+    Reply,
+    ScriptedCall,
+)
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +54,41 @@ async def test_a_call_goes_all_the_way_and_its_result_is_accepted(tools, kind):
         assert envelopes[0]["data"]["paid"] == "rent"
         assert {"toolId", "registryVersion", "duration"} <= envelopes[0]["meta"].keys(), "the full envelope goes back"
         assert here.agent.model.counters.malformed_events == 0
+
+
+ECHO = """
+async def execute(args, ctx):
+    return {"ok": True, "data": {"args": args}}
+"""
+
+
+@pytest.mark.parametrize("kind", ["openai", "openai-responses", "anthropic", "gemini", "ollama"])
+async def test_arguments_whose_names_a_provider_refuses_arrive_under_their_own(kind, tmp_path):
+    """The local servers refuse such names as the providers do; the model uses those that it was offered."""
+    odd = ["Content-Type", "größe", "2nd place"]
+    inner = {"type": "object", "properties": {name: {"type": "string"} for name in odd}, "additionalProperties": False}
+    parameters = {**inner, "properties": {**inner["properties"], "more": {"type": "array", "items": inner}}}
+    kit = Tools(tmp_path)
+    kit.write({"send": (utility(parameters=parameters), ECHO)})
+    registry = kit.build()
+    names = dict(zip(odd, offered_names(registry, provider_of(spec(kind))), strict=True))
+    told = {name: own for own, name in names.items()}
+
+    script = [Reply("", [ScriptedCall("send", {**told, "more": [told]})]), Reply("Sent.")]
+    async with SERVERS[kind](script) as server, desk(registry, server, kind) as here:
+        assert await here.say("Send it.") == "Sent."
+        (envelope,) = server.envelopes(server.requests[1].body)
+
+    own = {name: name for name in odd}
+    assert envelope["data"]["args"] == {**own, "more": [own]}
+    assert server.problems == []
+
+
+def offered_names(registry, provider):
+    (sent,) = registry.provider_schemas(provider)
+    sent = sent.get("function", sent)
+    schema = next(sent[key] for key in ("parametersJsonSchema", "parameters", "input_schema") if key in sent)
+    return [name for name in schema["properties"] if name != "more"]
 
 
 @pytest.mark.parametrize("kind", SERVERS)

@@ -91,7 +91,8 @@ def test_references_and_recursion_stay_where_they_may():
 
 def test_what_an_object_may_hold_is_said_with_names_that_gemini_takes():
     parameters = an_object(**{"x-y": TEXT, "ok": TEXT})
-    assert losses(parameters) == [("properties", "/properties/x-y", False)]
+    assert losses(parameters) == [("properties", "/properties/x-y", True)]
+    assert set(adapt(a_definition(parameters), "gemini").schema["parametersJsonSchema"]["properties"]) == {"x_y", "ok"}
     unlisted = {**an_object(a=TEXT), "required": ["a", "b"]}
     assert losses(unlisted) == [("required", "", False)]
     assert adapt(a_definition(unlisted), "gemini").schema["parametersJsonSchema"]["required"] == ["a"]

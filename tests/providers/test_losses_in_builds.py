@@ -46,6 +46,17 @@ def test_what_models_are_told_in_words_is_listed_and_no_warning(tmp_path: Path):
     assert list(result.losses) == sorted(result.losses)
 
 
+def test_the_command_names_what_is_sent_under_another_name(tmp_path: Path, monkeypatch, capsys):
+    kit = Tools(tmp_path)
+    kit.write({"put": (reading(parameters=an_object(**{"Content-Type": TEXT, "a/b": TEXT})), NOTHING)})
+    monkeypatch.chdir(tmp_path)
+    assert main(["build", "--strict"]) == 0
+    assert capsys.readouterr().out.endswith(
+        ' Sent under another name, and renamed back in calls: "put.Content-Type" (gemini, gemini-live); '
+        '"put.a/b" (anthropic, gemini, gemini-live).\n'
+    )
+
+
 def test_the_command_names_them_in_a_sentence_and_lists_them_as_json(tmp_path: Path, monkeypatch, capsys):
     kit = Tools(tmp_path)
     kit.write({"count": (reading(parameters=an_object(n=HIGH)), NOTHING)})

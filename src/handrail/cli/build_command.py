@@ -17,6 +17,7 @@ from handrail.cli.output import authors_speak_aside, print_json, progress_for
 from handrail.cli.project import current_settings
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.errors import HandrailError, UsageError
+from handrail.providers.adapted import RENAMED
 from handrail.registry.artifact import read_artifact
 from handrail.registry.registry import environment_from
 
@@ -127,7 +128,8 @@ def _print_text(result: BuildResult, broken: list[str], options: Namespace, writ
     elif stale:
         sys.stderr.write(f"{name} is stale or missing; run `handrail build`.\n")
     elif written:
-        print(f"Built {_count(len(result.entries), 'tool')} into {name}, version {result.version}.{_in_words(result)}")
+        more = f"{_in_words(result)}{_renamed(result)}"
+        print(f"Built {_count(len(result.entries), 'tool')} into {name}, version {result.version}.{more}")
     else:
         print(f"{name} is current, version {result.version}.")
 
@@ -139,10 +141,21 @@ def _in_words(result: BuildResult) -> str:
     """
     found: dict[str, set[str]] = {}
     for loss in result.losses:
-        if loss.minor and loss.keyword != "additionalProperties":
+        if loss.minor and loss.keyword not in ("additionalProperties", RENAMED):
             found.setdefault(loss.provider, set()).add(loss.keyword)
     told = "; ".join(f"{provider} ({', '.join(sorted(keywords))})" for provider, keywords in sorted(found.items()))
     return f" Put in words, for want of a keyword: {told}." if told else ""
+
+
+def _renamed(result: BuildResult) -> str:
+    """The parameters whose names a provider refuses, as a sentence."""
+    found: dict[str, list[str]] = {}
+    for loss in result.losses:
+        if loss.minor and loss.keyword == RENAMED:
+            name = loss.place.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+            found.setdefault(f"{loss.tool}.{name}", []).append(loss.provider)
+    told = "; ".join(f'"{name}" ({", ".join(providers)})' for name, providers in sorted(found.items()))
+    return f" Sent under another name, and renamed back in calls: {told}." if told else ""
 
 
 def _watch(plan: BuildPlan, options: Namespace) -> int:

@@ -1,6 +1,8 @@
-"""The names of the providers' formats: what callers, settings and artifacts may call them, in one place."""
+"""The names of the providers' formats, what callers may call them, and which names of ours all of them take; in one place."""
 
 from __future__ import annotations
+
+import re
 
 PROVIDERS = (
     "openai-chat",
@@ -18,6 +20,9 @@ ALIASES = {
     "geminiNative": "gemini",
 }
 """Names from before there was more than one format per vendor."""
+
+PORTABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
+"""A name that every provider takes, of a tool and of a parameter. Tools are always called so; parameters may not be."""
 
 
 def without_alias(provider: str) -> str:

@@ -32,8 +32,9 @@ def adapt(definition: ToolDefinition, provider: str) -> Adapted:
 def as_meant(definition: ToolDefinition, provider: str, args: Any) -> Any:
     """A model's arguments (text or an object, not yet validated) without what only the provider's form asked for.
 
-    Where a strict mode has no optional arguments a model must send null for what it leaves out; that null goes. `args`
-    are not changed, and come back as they are where there is nothing to undo, or they are no JSON.
+    Where a strict mode has no optional arguments a model must send null for what it leaves out; that null goes. An argument
+    whose name the provider refuses comes under another one, and gets its own. `args` are not changed, and come back as they
+    are where there is nothing to undo, or they are no JSON.
     """
     module = import_module(ADAPTERS[canonical_name(provider)])
     return module.as_meant(definition, args) if hasattr(module, "as_meant") else args

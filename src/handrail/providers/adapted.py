@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+RENAMED = "properties"
+"""The keyword of a loss that is only a name which the provider refuses; `pointer` is the property's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loss:

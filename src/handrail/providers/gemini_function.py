@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.frozen import thaw
+from handrail.providers import names
 from handrail.providers.adapted import Adapted, Loss
 from handrail.providers.flatten import Flat, Part
 from handrail.providers.gemini_schema import GeminiReduction, SchemaReduction
+from handrail.providers.names import renaming
 from handrail.providers.once import Once
 from handrail.providers.root import PlainRoot
 from handrail.schema.subschemas import Json, Path
@@ -23,8 +25,14 @@ def declaration(definition: ToolDefinition) -> Adapted:
     return Adapted(thaw(made.schema), made.losses)
 
 
+def as_meant(definition: ToolDefinition, args: Json) -> Json:
+    """The arguments under the tool's own names, where some of them are sent under others."""
+    return _renaming(definition).undone(args)
+
+
 def _declare(definition: ToolDefinition) -> Adapted:
-    root = PlainRoot(definition.parameters)
+    renamed = _renaming(definition)
+    root = PlainRoot(renamed.parameters)
     declared = {"name": definition.tool_id, "description": root.with_words(definition.description)}
     if definition.parameters.keys() <= {"type", "properties", "additionalProperties"} and _takes_nothing(definition):
         return Adapted(declared)
@@ -34,11 +42,12 @@ def _declare(definition: ToolDefinition) -> Adapted:
         own = SchemaReduction(root)
         own_schema, own_losses = own.parameters(), own.losses()
         if _weight(own_losses) < _weight(losses):
-            return Adapted({**declared, "parameters": own_schema}, own_losses)
-    return Adapted({**declared, "parametersJsonSchema": schema}, losses)
+            return Adapted({**declared, "parameters": own_schema}, renamed.losses(own_losses))
+    return Adapted({**declared, "parametersJsonSchema": schema}, renamed.losses(losses))
 
 
 _declaration = Once(_declare)
+_renaming = Once(lambda definition: renaming(definition.parameters, names.GEMINI))
 
 
 def _takes_nothing(definition: ToolDefinition) -> bool:

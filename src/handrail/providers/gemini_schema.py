@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from handrail.contract.frozen import thaw
@@ -11,7 +10,6 @@ from handrail.providers.reduced import TOLD, TYPE_OF, Reduction
 from handrail.providers.words import as_json
 from handrail.schema.subschemas import Json, Path
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 _ABOUT = ("title", "default")
 """Kept keywords that stand beside alternatives, not in each of them."""
@@ -22,10 +20,6 @@ class GeminiReduction(Reduction):
 
     def object(self, flat: Flat) -> dict[str, Json]:
         written = super().object(flat)
-        for name, parts in (flat.properties or {}).items():
-            if not _NAME.fullmatch(name):
-                done = "kept, though Gemini takes names of letters, digits and underscores only, at most 64 characters"
-                self.lose("properties", parts[0].path, done, minor=False)
         required = written.pop("required", [])
         if unlisted := [name for name in required if name not in written.get("properties", {})]:
             self.lose("required", flat.path, f'left out for "{unlisted[0]}", which is not described', minor=False)

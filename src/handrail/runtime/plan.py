@@ -13,6 +13,7 @@ import orjson
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION
 from handrail.contract.errors import RegistryError
+from handrail.contract.providers import PORTABLE_NAME
 from handrail.contract.store import Effects
 from handrail.registry.snapshot import LoadedTool, Snapshot
 from handrail.runtime.attempt import Attempt, Gate, Refusal
@@ -21,6 +22,7 @@ from handrail.runtime.gates import availability, budget, clamp, loop, mode, rate
 from handrail.runtime.outcome import MAX_RESULT_BYTES
 from handrail.runtime.policy import Policy
 from handrail.schema.condition import Condition, compile_condition
+from handrail.schema.subschemas import walk
 
 Meaning = Callable[[ToolDefinition, str, Any], Any]
 """What a provider's form of the arguments means: a strict mode makes a model write null for what it leaves out."""
@@ -93,7 +95,7 @@ class ToolPlan:
         self.redact = redactors(definition.parameters, policy.redact)
         self.validator = tool.validator
         # Looked at by every call, so they stand one step away instead of two.
-        self.meaning = partial(meaning, definition) if definition.strict and meaning is not None else None
+        self.meaning = partial(meaning, definition) if meaning is not None and _differs(definition) else None
         self.version = definition.version
         named = {"toolId": self.tool_id, "toolVersion": self.version, "category": definition.category}
         self.stamp = orjson.dumps(named)[1:-1]
@@ -116,6 +118,16 @@ class ToolPlan:
         self.is_plain = not self.clamps and _is_plain(definition.parameters)
         """Plain arguments that fit the schema stay plain when defaults are filled in."""
         self.may_ask = self.always_confirm or self.confirm_when is not None or definition.writes
+
+
+def _differs(definition: ToolDefinition) -> bool:
+    """Whether some provider's form of the arguments is another than ours: strict, or under other names."""
+    return definition.strict or any(
+        not PORTABLE_NAME.fullmatch(name)
+        for _, schema in walk(definition.parameters)
+        if isinstance(schema, dict)
+        for name in schema.get("properties", ())
+    )
 
 
 def _is_plain(schema: Mapping[str, Any]) -> bool:

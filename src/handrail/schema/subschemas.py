@@ -188,11 +188,12 @@ def schemas_at(root: Mapping[str, Json], path: Iterable[str | int]) -> Iterator[
     here = in_place([root], refs)
     yield here
     for token in path:
-        here = in_place((below for schema in here for below in _descend(schema, token)), refs)
+        here = in_place((below for schema in here for below in descend(schema, token)), refs)
         yield here
 
 
-def _descend(schema: Mapping[str, Json], token: str | int) -> Iterator[Json]:
+def descend(schema: Mapping[str, Json], token: str | int) -> Iterator[Json]:
+    """The subschemas that may apply to the member `token` of a value that `schema` applies to."""
     others: tuple[str, ...] = ("items", "contains", "unevaluatedItems")
     if isinstance(token, str):
         properties = schema.get("properties", {})

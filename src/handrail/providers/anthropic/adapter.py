@@ -9,26 +9,39 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from handrail.contract.definition import ToolDefinition
+from handrail.providers import names
 from handrail.providers.adapted import Adapted
+from handrail.providers.names import renaming
+from handrail.providers.once import Once
 from handrail.providers.request_limits import MAX_STRICT_OPTIONAL, MAX_STRICT_UNIONS, optional_and_unions
 from handrail.providers.root import PlainRoot
 from handrail.providers.strict import Dialect, Strict, attempt, every_schema
 from handrail.schema.subschemas import Json
 
+_renaming = Once(lambda definition: renaming(definition.parameters, names.ANTHROPIC))
 _MAX_DESCRIPTION = 10_000
 """Long before any limit that is known; it keeps a huge schema in words away from the tool's own description."""
 
 
 def adapt(definition: ToolDefinition) -> Adapted:
     """The tool as an entry of `tools`, and what it could not say."""
-    root = PlainRoot(definition.parameters)
+    renamed = _renaming(definition)
+    root = PlainRoot(renamed.parameters)
     made = attempt(root, _DIALECT) if definition.strict else Strict(None, ())
     parameters = made.schema if made.schema is not None else root.parameters()
     description, beside = root.described(definition.description, _MAX_DESCRIPTION)
     if beside:
         parameters["description"] = root.with_words(parameters.get("description", ""))
     schema = {"name": definition.tool_id, "description": description, "input_schema": parameters}
-    return Adapted({**schema, "strict": True} if made.schema is not None else schema, (*root.losses(), *made.losses))
+    return Adapted(
+        {**schema, "strict": True} if made.schema is not None else schema,
+        renamed.losses((*root.losses(), *made.losses)),
+    )
+
+
+def as_meant(definition: ToolDefinition, args: Json) -> Json:
+    """The arguments under the tool's own names, where some of them are sent under others."""
+    return _renaming(definition).undone(args)
 
 
 def exceeded(schema: Mapping[str, Json]) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from handrail.contract.definition import ToolDefinition
 from handrail.providers.adapted import Adapted
-from handrail.providers.gemini_function import declaration
+from handrail.providers.gemini_function import as_meant, declaration
+
+__all__ = ["adapt", "as_meant"]
 
 
 def adapt(definition: ToolDefinition) -> Adapted:

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from handrail.testing.servers.script import Frame, NumberedCall, Reply
-from handrail.testing.servers.server import ProviderServer, Received, json_or_text, pieces
+from handrail.testing.servers.server import ProviderServer, Received, json_or_text, pieces, refused_name
 
 _REASONS = {"length": "max_tokens", "refusal": "refusal"}
 
@@ -51,7 +51,12 @@ class AnthropicServer(ProviderServer):
                 return "`tool_use` ids must be unique"
             seen |= set(waiting)
         wrong = [tool for tool in body.get("tools", ()) if not tool.get("name") or "input_schema" not in tool]
-        return "a tool has no name or no schema" if wrong else ("a call is not answered" if waiting else None)
+        if wrong or waiting:
+            return "a tool has no name or no schema" if wrong else "a call is not answered"
+        blocks = [block for message in messages for block in _blocks(message) if block["type"] == "tool_use"]
+        named = [one["name"] for one in (*body.get("tools", ()), *blocks)]
+        arguments = [name for tool in body.get("tools", ()) for name in tool["input_schema"].get("properties", ())]
+        return refused_name(named, "[A-Za-z0-9_-]{1,64}") or refused_name(arguments, "[A-Za-z0-9_.-]{1,64}")
 
     def encode(self, payload: Any, number: int) -> bytes:
         if isinstance(payload, dict):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from handrail.testing.servers.script import Frame, NumberedCall, Reply
-from handrail.testing.servers.server import ProviderServer, Received, pieces
+from handrail.testing.servers.server import ProviderServer, Received, pieces, refused_name
 
 _REASONS = {"length": "MAX_TOKENS", "refusal": "SAFETY"}
 SIGNATURE = "b3BhcXVlLXNpZ25hdHVyZS1fLys/"
@@ -53,7 +53,10 @@ class GeminiServer(ProviderServer):
         if waiting:
             return "a call is not answered"
         declared = [one for tool in body.get("tools", ()) for one in tool["functionDeclarations"]]
-        return "a function has no name" if any(not one.get("name") for one in declared) else None
+        schemas = [one.get("parametersJsonSchema") or one.get("parameters") or {} for one in declared]
+        arguments = [name for schema in schemas for name in schema.get("properties", ())]
+        functions = refused_name((one.get("name") for one in declared), "[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
+        return functions or refused_name(arguments, "[A-Za-z_][A-Za-z0-9_]{0,63}")
 
     def frames(self, reply: Reply, calls: Sequence[NumberedCall]) -> Iterator[Frame]:
         yield Frame(_chunk([{"text": "Thinking.", "thought": True}]))

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from handrail.testing.servers.script import Frame, NumberedCall, Reply
-from handrail.testing.servers.server import ProviderServer, Received, json_or_text, pieces
+from handrail.testing.servers.server import ProviderServer, Received, json_or_text, pieces, refused_name
 
 _REASONS = {"length": "length", "refusal": "content_filter"}
 
@@ -55,8 +55,9 @@ class OpenAIChatServer(ProviderServer):
                 open_ids.append(one["id"])
         if open_ids:
             return f"tool_call_ids did not have response messages: {open_ids}"
-        wrong = [tool for tool in body.get("tools", ()) if not tool.get("function", {}).get("name")]
-        return "a tool has no name" if wrong else None
+        named = [one["function"] for one in body.get("tools", ())]
+        named += [one["function"] for message in body["messages"] for one in message.get("tool_calls", ())]
+        return refused_name((one.get("name") for one in named), "[A-Za-z0-9_-]{1,64}")
 
     def frames(self, reply: Reply, calls: Sequence[NumberedCall]) -> Iterator[Frame]:
         yield Frame(self._chunk({"role": "assistant", "content": None}))

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from handrail.testing.servers.script import Frame, NumberedCall, Reply
-from handrail.testing.servers.server import ProviderServer, Received, json_or_text, pieces
+from handrail.testing.servers.server import ProviderServer, Received, json_or_text, pieces, refused_name
 
 _INCOMPLETE = {"length": "max_output_tokens", "refusal": "content_filter"}
 
@@ -37,7 +37,10 @@ class OpenAIResponsesServer(ProviderServer):
             if item.get("type") == "reasoning" and after.get("type") not in ("function_call", "message", "reasoning"):
                 return "a reasoning item stands without the item that it led to"
         wrong = [tool for tool in body.get("tools", ()) if not tool.get("name") or "parameters" not in tool]
-        return "a tool is not as this API wants it" if wrong else None
+        if wrong:
+            return "a tool is not as this API wants it"
+        named = [*body.get("tools", ()), *(item for item in items if item.get("type") == "function_call")]
+        return refused_name((one["name"] for one in named), "[A-Za-z0-9_-]{1,64}")
 
     def encode(self, payload: Any, number: int) -> bytes:
         if isinstance(payload, dict) and "type" in payload:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -315,6 +316,12 @@ async def _read(reader: asyncio.StreamReader) -> Received | None:
     except orjson.JSONDecodeError:
         found = None
     return Received(first.split(" ")[1], headers, found)
+
+
+def refused_name(names: Iterable[object], pattern: str) -> str | None:
+    """The first of the names that the pattern does not take, in a sentence."""
+    wrong = [name for name in names if not isinstance(name, str) or not re.fullmatch(pattern, name, re.ASCII)]
+    return f"the name {wrong[0]!r} does not match {pattern}" if wrong else None
 
 
 def halves(text: str) -> tuple[str, str]:
