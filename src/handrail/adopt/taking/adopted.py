@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from handrail.adopt.taking.results import success
-from handrail.adopt.taking.schema import closed_schema
+from handrail.adopt.taking.schema import closed_schema, refused
 from handrail.authoring.decorator import tool
 from handrail.authoring.signature import CONTEXT
 
@@ -45,7 +45,7 @@ def adopt(foreign: Foreign, policy: Mapping[str, Any]) -> Handler:
     effects = fields.setdefault("side_effects", "writes")
     fields.setdefault("category", "action" if effects == "writes" else "utility")
     fields.setdefault("requires_confirmation", asks_a_person(policy, foreign.wants_approval))
-    fields.setdefault("tool_id", _tool_id(foreign.name))
+    fields["tool_id"] = fields.get("tool_id") or _tool_id(foreign.name)
     if not fields.get("description"):
         fields["description"] = _shortened(" ".join(foreign.description.split()), MOST_DESCRIPTION)
     fields.setdefault("guide", _guide(foreign.description))
@@ -97,7 +97,12 @@ def _settle_in(handler: Any, name: str) -> None:
 
 
 def _tool_id(name: str) -> str:
-    return re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")[:64]
+    """The name as a tool's id, which every provider takes; two that become the same are one of the build's findings."""
+    plain = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+    if not plain:
+        message = f'Nothing of its name "{name[:80]}" can stand in a toolId.'
+        raise refused("This tool", message, "Give `tool_id=` with letters, digits and underscores.", pointer="/toolId")
+    return f"_{plain}"[:64] if plain[0].isdigit() else plain[:64]
 
 
 def _guide(description: str) -> str:
