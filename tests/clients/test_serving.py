@@ -4,17 +4,71 @@ import asyncio
 import json
 import os
 import sys
+from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
 from tests.clients.kit import PAY, SERVERS, spec
 from tests.runtime.kit import PAID, Tools, writing
 
+from handrail.app import open_agent, open_registry, open_runtime
+from handrail.clients import CLIENTS
+from handrail.server.assembly import assemble, open_conversations
+from handrail.server.keys import Key, KeyRing, hash_of
+from handrail.server.options import Options
+from handrail.settings import load_settings
 from handrail.testing.servers import Reply
+
+KINDS = ("openai", "openai-responses", "anthropic", "gemini", "ollama")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_one_line_of_the_settings_chooses_who_answers(kind, tmp_path, monkeypatch):
+    """The server with all of its parts but the process and the socket; nothing else in the project differs."""
+    tools = Tools(tmp_path)
+    tools.write({"pay": (writing(), PAID)})
+    tools.build()
+    client = CLIENTS[kind]
+    async with SERVERS[kind]([Reply("", [PAY]), Reply("The rent is paid.")]) as provider:
+        monkeypatch.setenv(client.address, provider.base_url)
+        for name, value in provider.environment.items():
+            monkeypatch.setenv(name, value)
+        project = f'[agent]\nmodel = "{spec(kind)}"\n\n[store]\nurl = "memory:"\n'
+        (tmp_path / "handrail.toml").write_text(project, "utf-8")
+        async with served_here(tmp_path) as http:
+            answer = await asked(http)
+
+    assert answer["choices"][0]["message"]["content"] == "The rent is paid."
+    assert tools.started() == [{"q": "rent"}]
+    assert provider.problems == []
+    assert len(provider.requests) == 2
+
+
+@asynccontextmanager
+async def served_here(folder):
+    """A client of the server that this project's settings make."""
+    settings = load_settings(folder, {})
+    runtime = open_runtime(settings, open_registry(settings))
+    agent = open_agent(settings, runtime, listen=False)
+    secret = "hr_a_key_of_this_test_0001"
+    made = assemble(
+        runtime,
+        agent,
+        keys=KeyRing((Key(name="ana", hash=hash_of(secret), role="user", user="ana"),)),
+        options=Options.from_settings(settings),
+        conversations=open_conversations(settings),
+    )
+    headers = {"authorization": f"Bearer {secret}"}
+    transport = httpx2.ASGITransport(made.app)
+    async with (
+        made.app.router.lifespan_context(made.app),
+        httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers, timeout=60) as http,
+    ):
+        yield http
 
 
 @pytest.mark.long  # a process with an SDK in it
-@pytest.mark.parametrize("kind", ["openai", "openai-responses", "anthropic", "gemini", "ollama"])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_the_server_answers_with_the_model_that_the_settings_name(kind, tmp_path):
     tools = Tools(tmp_path)
     tools.write({"pay": (writing(), PAID)})
@@ -32,7 +86,9 @@ async def test_the_server_answers_with_the_model_that_the_settings_name(kind, tm
             async with asyncio.timeout(60):
                 told = json.loads(await served.stdout.readline() or b"{}")
                 assert told, (await served.stderr.read()).decode()
-                answer = await asked(told)
+                headers = {"authorization": f"Bearer {told['key']}"}
+                async with httpx2.AsyncClient(timeout=60, base_url=told["url"], headers=headers) as http:
+                    answer = await asked(http)
         finally:
             if served.returncode is None:
                 served.terminate()
@@ -43,10 +99,8 @@ async def test_the_server_answers_with_the_model_that_the_settings_name(kind, tm
     assert provider.problems == []
 
 
-async def asked(told):
+async def asked(http):
     body = {"model": "handrail", "messages": [{"role": "user", "content": "Pay the rent."}]}
-    headers = {"authorization": f"Bearer {told['key']}"}
-    async with httpx2.AsyncClient(timeout=60) as client:
-        response = await client.post(f"{told['url']}/v1/chat/completions", json=body, headers=headers)
+    response = await http.post("/v1/chat/completions", json=body)
     assert response.status_code == 200, response.text
     return response.json()

@@ -6,14 +6,9 @@ import pytest
 from tests.clients.kit import LOOK, PAY, SERVERS, build, desk, spec
 from tests.runtime.kit import Tools, utility
 
-from handrail.agents import Conversation
-from handrail.app import build_plan, open_agent, open_model, open_registry, open_runtime
-from handrail.build.compiler import build as build_tools
-from handrail.build.writer import stamp_for, write
 from handrail.clients import ClientLimits, provider_of
 from handrail.clients import open_model as open_client
 from handrail.contract.model import Finished, ModelError, ModelRequest, TextDelta, UserMessage
-from handrail.settings import load_settings
 from handrail.testing.servers import (
     AnthropicServer,
     GeminiServer,
@@ -103,28 +98,6 @@ async def test_a_refusal_of_the_pipeline_is_told_to_the_model(tools, kind):
         envelopes = server.envelopes(server.requests[1].body)
         assert [one["error"]["type"] for one in envelopes] == ["VALIDATION", "NOT_FOUND"]
         assert kept.started() == []
-
-
-@pytest.mark.parametrize("kind", ["openai", "openai-responses", "anthropic", "gemini", "ollama"])
-async def test_the_provider_is_one_line_of_the_settings(tools, kind, tmp_path, monkeypatch):
-    kept, _ = tools
-    async with SERVERS[kind]([Reply("", [PAY]), Reply("Paid.")]) as server:
-        for name, value in server.environment.items():
-            monkeypatch.setenv(name, value)
-        lines = f'[agent]\nmodel = "{spec(kind)}"\nbase_url = "{server.base_url}"\n[store]\nurl = "memory:"\n'
-        (tmp_path / "handrail.toml").write_text(f'[tools]\ndirectory = "{kept.folder}"\n{lines}', "utf-8")
-        settings = load_settings(tmp_path, {})
-        result = build_tools(build_plan(settings))
-        write(result, stamp_for(result, {}))
-        model = open_model(settings)
-        async with open_runtime(settings, open_registry(settings)) as runtime:
-            agent = open_agent(settings, runtime, model)
-            session = await runtime.open_session(user="u1")
-            told = [event async for event in agent.run(session, Conversation(), "Pay the rent.")]
-        await model.close()
-
-    assert told[-1].data["text"] == "Paid."
-    assert kept.started() == [{"q": "rent"}]
 
 
 @pytest.mark.parametrize("kind", SERVERS)
