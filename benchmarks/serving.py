@@ -27,7 +27,7 @@ from handrail.server.assembly import assemble
 from handrail.server.conversations import Conversations
 from handrail.server.keys import KeyRing, given_key
 from handrail.server.options import Options
-from handrail.server.running import bound, make_server
+from handrail.server.running import bound, make_server, calm_the_collector
 from handrail.testing import open_tools
 
 _CLIENTS = 500
@@ -116,7 +116,12 @@ async def _serve(folder: Path, thinking: float) -> None:
         )
         socket = bound(options)
         port = socket.getsockname()[1]
-        await make_server(made.app, options, made.talks.drain, lambda: print(port, flush=True)).serve(sockets=[socket])
+
+        def ready() -> None:
+            calm_the_collector()  # as `handrail serve` does
+            print(port, flush=True)
+
+        await make_server(made.app, options, made.talks.drain, ready).serve(sockets=[socket])
 
 
 # ---------------------------------------------------------------------------------------------------------- the clients

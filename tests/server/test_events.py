@@ -160,6 +160,44 @@ async def test_after_a_restart_the_end_of_a_turn_is_told_to_whoever_missed_it_an
             assert (await saw.until("done"))[0].data["messageId"] == "m2"
 
 
+async def test_the_end_of_a_turn_has_the_number_that_is_stored_whatever_is_told_meanwhile(tmp_path, monkeypatch):
+    url = f"sqlite:////{tmp_path}/store.db"
+    async with at_server(tmp_path, store=url) as desk:
+        ana = await desk.open()
+        talk, finish = desk.talks._talks[ana.id], desk.talks.conversations.finish
+
+        async def finish_while_something_happens(*args):
+            talk.session.events_queue.emit("message", {"type": "image", "url": "/images/x.png"})
+            for _ in range(20):
+                await asyncio.sleep(0)
+            await finish(*args)
+
+        monkeypatch.setattr(desk.talks.conversations, "finish", finish_while_something_happens)
+        async with ana.listening() as stream:
+            await ana.post("one", "m1")
+            told = await stream.until("message")
+        stored = await desk.talks.conversations.load(ana.id)
+        assert [event.type for event in told[-2:]] == ["done", "message"]
+        assert stored.turns[0].last_event == told[-2].id
+        assert [event.id for event in told] == list(range(told[0].id, told[-1].id + 1))
+
+
+async def test_two_ends_at_once_get_numbers_of_their_own():
+    log = EventLog(1)
+
+    async def end(name: str) -> int:
+        async with log.next_is_ours() as number:
+            await asyncio.sleep(0)
+            log.tell("progress", {"of": name}, 1)
+            log.add("done", {"of": name})
+            return number
+
+    numbers = await asyncio.gather(end("one"), end("two"))
+    kept = log.after(0)
+    assert [one.number for one in kept if one.type == "done"] == list(numbers)
+    assert [one.type for one in kept] == ["done", "progress", "done", "progress"]
+
+
 async def test_a_turn_that_was_cut_off_again_and_again_is_given_up(tmp_path):
     url = f"sqlite:////{tmp_path}/store.db"
     async with at_server(tmp_path, store=url, options=Options(shutdown_seconds=1)) as desk:

@@ -62,7 +62,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
     from handrail.server.assembly import assemble, open_conversations, open_keys
     from handrail.server.keys import given_key
     from handrail.server.options import Options
-    from handrail.server.running import bound, make_server
+    from handrail.server.running import bound, make_server, calm_the_collector
 
     limits = Options.from_settings(settings)
     if options.host is not None:
@@ -92,6 +92,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
     settling: list[asyncio.Task[None]] = []
 
     def ready() -> None:
+        calm_the_collector()
         # Only now: a start that comes to nothing must not leave a key that nobody was shown.
         _tell(address, make_key(), registry, options.json)
         settling.append(asyncio.get_running_loop().create_task(_settle(runtime)))

@@ -100,7 +100,8 @@ class Housekeeper:
         claims = list(core.writing.claims.items())
         if claims:
             for lost in await core.store.renew(claims, core.policy.lease_ms):
-                core.log.warning("The claim %s is no longer ours", lost)
+                if lost in core.writing.claims:  # else it has settled meanwhile
+                    core.log.warning("The claim %s is no longer ours", lost)
 
     async def _flush(self) -> None:
         # In a thread: hashing and writing a busy quarter of a second takes milliseconds that calls should not wait for.

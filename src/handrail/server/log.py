@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +36,7 @@ class Kept:
 class EventLog:
     """What happened in a session lately. `before` is the last number that is known from an earlier process."""
 
-    __slots__ = ("_before", "_bytes", "_kept", "_readers", "_start", "last")
+    __slots__ = ("_before", "_bytes", "_ending", "_held", "_kept", "_readers", "_start", "last")
 
     def __init__(self, connection: int, before: int = 0) -> None:
         self._start = connection * SPAN
@@ -43,11 +44,33 @@ class EventLog:
         self._kept: deque[Kept] = deque()
         self._bytes = 0
         self._readers: set[Reader] = set()
+        self._ending = asyncio.Lock()
+        self._held: list[tuple[str, Mapping[str, Any], int]] | None = None
         self.last = self._start
 
     @property
     def readers(self) -> int:
         return len(self._readers)
+
+    @asynccontextmanager
+    async def next_is_ours(self) -> AsyncIterator[int]:
+        """The number that the next event will have. What others tell meanwhile waits until after the block, so that the number
+        may be written down before the event is told."""
+        async with self._ending:
+            held = self._held = []
+            try:
+                yield self.last + 1
+            finally:
+                self._held = None
+                for type, data, turn in held:
+                    self.add(type, data, turn=turn)
+
+    def tell(self, type: str, data: Mapping[str, Any], turn: int) -> None:
+        """Append an event, or let it wait for one that has been given its number."""
+        if self._held is not None:
+            self._held.append((type, data, turn))
+        else:
+            self.add(type, data, turn=turn)
 
     def add(self, type: str, data: Mapping[str, Any], *, turn: int = 0, seen_by: int = 0) -> Kept:
         """Append an event and wake whoever waits for it."""
@@ -108,9 +131,14 @@ class Reader:
         self.farewell = why
         self.wake.set()
 
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to read, or the reading is over: `batch` does not wait."""
+        return self._at != self._log.last or self.farewell is not None
+
     async def batch(self, seconds: float) -> list[Kept] | None:
         """What came since; an empty list if nothing did for so many seconds, None when the reading is over."""
-        if self._at == self._log.last and self.farewell is None:
+        if not self.has_news:
             try:
                 async with asyncio.timeout(seconds):
                     await self.wake.wait()

@@ -82,20 +82,24 @@ async def frames(reader: Reader, options: Options, *, until_turn: int | None = N
     """The frames of a log for one client; up to the end of one turn, where one is named."""
     loop = asyncio.get_running_loop()
     ends = loop.time() + options.stream_seconds
-    yield b": handrail\nretry: 1000\n\n"
+    begin = b": handrail\nretry: 1000\n\n"
     try:
+        if not reader.has_news:  # else what is there goes out with it
+            yield begin
+            begin = b""
         while True:
             events = await reader.batch(min(options.heartbeat_seconds, max(0.01, ends - loop.time())))
             if events is None:
-                yield notice(reader.farewell or "reconnect", {})
+                yield begin + notice(reader.farewell or "reconnect", {})
                 return
             wanted = [one for one in events if until_turn is None or one.turn in (0, until_turn)]
             finished = next((index for index, one in enumerate(wanted) if _ends(one.type, until_turn)), None)
             if finished is not None:
-                yield b"".join(one.data for one in wanted[: finished + 1])
+                yield begin + b"".join(one.data for one in wanted[: finished + 1])
                 return
-            if wanted:
-                yield b"".join(one.data for one in wanted)
+            if wanted or begin:
+                yield begin + b"".join(one.data for one in wanted)
+                begin = b""
             elif not events:
                 yield HEARTBEAT
             if loop.time() >= ends:

@@ -110,7 +110,11 @@ class Talk:
 
     def tell(self, type: str, data: Mapping[str, Any], turn: int) -> None:
         """Append an event to the log. Every event says which turn it belongs to."""
-        self.log.add(type, {"turn": turn, **data}, turn=turn)
+        self.log.tell(type, {"turn": turn, **data}, turn)
+
+    def tell_end(self, data: Mapping[str, Any], turn: int) -> None:
+        """The end of a turn, under the number that was kept for it."""
+        self.log.add("done", {"turn": turn, **data}, turn=turn)
 
     def next_position(self) -> int:
         return max((turn.position for turn in self.turns.values()), default=0) + 1

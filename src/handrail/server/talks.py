@@ -346,11 +346,11 @@ class Talks:
         run.gather()
         done = run.done or {"text": turn.answer.get("text", ""), "citations": [], "reason": turn.state}
         run.note("done", done)
-        turn.last_event = talk.log.last + 1
-        await self._store(talk, turn)
-        if talk.current is run:
-            talk.current = None
-        talk.tell("done", {**done, "state": turn.state, "messageId": turn.message_id}, turn.number)
+        async with talk.log.next_is_ours() as turn.last_event:
+            await self._store(talk, turn)
+            if talk.current is run:
+                talk.current = None
+            talk.tell_end({**done, "state": turn.state, "messageId": turn.message_id}, turn.number)
 
     async def _store(self, talk: Talk, turn: StoredTurn) -> None:
         conversation = talk.conversation
@@ -412,9 +412,9 @@ class Talks:
     async def _finish_late(self, talk: Talk, run: Run) -> None:
         done = run.done or {"text": run.turn.answer.get("text", ""), "citations": []}
         run.note("done", done)
-        run.turn.last_event = talk.log.last + 1
-        await self._store(talk, run.turn)
-        talk.tell("done", {**done, "late": True, "messageId": run.turn.message_id}, run.turn.number)
+        async with talk.log.next_is_ours() as run.turn.last_event:
+            await self._store(talk, run.turn)
+            talk.tell_end({**done, "late": True, "messageId": run.turn.message_id}, run.turn.number)
 
     # Memory
 
