@@ -27,7 +27,7 @@ from handrail.server.assembly import assemble
 from handrail.server.conversations import Conversations
 from handrail.server.keys import KeyRing, given_key
 from handrail.server.options import Options
-from handrail.server.running import bound, make_server, calm_the_collector
+from handrail.server.running import bound, calm_the_collector, make_server
 from handrail.testing import open_tools
 
 _CLIENTS = 500

@@ -166,12 +166,12 @@ def build_plan(settings: Settings, directory: str | None = None, output: str | N
     )
 
 
-def open_registry(settings: Settings, artifact: str | None = None) -> Registry:
-    """The registry of a project, locked."""
+def open_registry(settings: Settings, artifact: str | None = None, *, refuse_one: bool = False) -> Registry:
+    """The registry of a project, locked; `refuse_one` as in `Registry.load`."""
     if settings.tools_modules:
         look_in(settings.project)
     validators = cast(Literal["eager", "lazy"], settings.registry_validators)
-    registry = Registry.load(artifact or settings.artifact_path, validators=validators)
+    registry = Registry.load(artifact or settings.artifact_path, validators=validators, refuse_one=refuse_one)
     registry.lock()
     return registry
 

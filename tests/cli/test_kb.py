@@ -123,7 +123,7 @@ def test_deleting_many_is_asked_for(base, handrail):
     assert missing.code == 2
     assert "nothing was deleted" in missing.err
     assert json.loads(handrail("kb", "delete", "doc:plan", "--json").out) == {"deleted": 1}
-    assert handrail("kb", "delete", "--source", "a.jsonl", "--yes").out == "1 records deleted.\n"
+    assert handrail("kb", "delete", "--source", "a.jsonl", "--yes").out == "1 record deleted.\n"
 
 
 def test_a_new_project_answers_about_handrail(project, handrail, monkeypatch):
@@ -224,15 +224,15 @@ def test_an_id_in_several_namespaces_is_deleted_where_it_is_meant(same, handrail
     assert said.code == 2
     assert "several namespaces (studio, public)" in said.err
     assert len(same()) == 4
-    assert handrail("kb", "delete", "doc:same", "--namespace", "public").out == "1 records deleted.\n"
+    assert handrail("kb", "delete", "doc:same", "--namespace", "public").out == "1 record deleted.\n"
     assert same() == {"everybody's", "u1's", "acme's"}
     assert handrail("kb", "delete", "doc:same", "--namespace", "personal").code == 2
     assert "personal of u1" in handrail("kb", "delete", "doc:same", "--user", "u1").err
-    assert handrail("kb", "delete", "doc:same").out == "1 records deleted.\n"
+    assert handrail("kb", "delete", "doc:same").out == "1 record deleted.\n"
     assert same() == {"u1's", "acme's"}
-    assert handrail("kb", "delete", "doc:same", "--user", "u1").out == "1 records deleted.\n"
+    assert handrail("kb", "delete", "doc:same", "--user", "u1").out == "1 record deleted.\n"
     assert handrail("kb", "delete", "doc:same").code == 2
-    assert handrail("kb", "delete", "doc:same", "--tenant", "acme").out == "1 records deleted.\n"
+    assert handrail("kb", "delete", "doc:same", "--tenant", "acme").out == "1 record deleted.\n"
     assert same() == set()
 
 
@@ -244,7 +244,7 @@ def test_yes_deletes_all_that_one_reads_and_no_other_tenants(same, handrail):
 def test_a_source_is_deleted_for_one_tenant_with_every_owner(same, handrail):
     assert handrail("kb", "delete", "--source", "same.jsonl", "--yes").out == "3 records deleted.\n"
     assert same() == {"acme's"}
-    assert handrail("kb", "delete", "--source", "same.jsonl", "--tenant", "acme", "--yes").out == "1 records deleted.\n"
+    assert handrail("kb", "delete", "--source", "same.jsonl", "--tenant", "acme", "--yes").out == "1 record deleted.\n"
 
 
 def test_get_shows_every_record_of_an_id(same, handrail):

@@ -64,6 +64,7 @@ class Desk:
     def __init__(self, made: Assembled, tools: Tools, model: PlayModel, client: httpx.AsyncClient, url: str) -> None:
         self.made = made
         self.talks = made.talks
+        self.keys = made.app.state.parts.keys
         self.runtime = made.talks.runtime
         self.tools = tools
         self.model = model

@@ -1,13 +1,20 @@
 """Keys: made once, kept as hashes in a file that nobody else can read, found by their secret alone."""
 
+import asyncio
 import json
 import stat
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 
+import openai
 import pytest
+from tests.server.kit import KEYS, OPERATOR, USER, at_server, bearer
 
 from handrail.contract.errors import ConfigError, UsageError
+from handrail.server import keyfile
 from handrail.server.assembly import open_keys
-from handrail.server.keys import Key, KeyRing, add_key, given_key, hash_of, load_keys, new_secret
+from handrail.server.keyfile import add_key, follow, load_keys, revoke_key
+from handrail.server.keys import Key, KeyRing, given_key, hash_of, new_secret
 from handrail.server.options import Options
 from handrail.server.rates import Buckets
 from handrail.settings import Settings
@@ -115,3 +122,112 @@ def test_the_memory_of_buckets_is_bounded():
     for number in range(20_000):
         buckets.take(str(number))
     assert len(buckets._kept) <= 10_000
+
+
+def test_a_key_can_be_made_under_a_name_that_is_free_and_revoked_by_it(tmp_path):
+    path = tmp_path / "keys.json"
+    _, secret = add_key(path, name="laptop", role="user", user="ana", replace=False)
+    with pytest.raises(UsageError, match='There is a key "laptop"'):
+        add_key(path, name="laptop", role="operator", replace=False)
+    assert KeyRing(load_keys(path)).find(secret) is not None
+    assert revoke_key(path, "laptop").user == "ana"
+    assert revoke_key(path, "laptop") is None
+    assert load_keys(path) == []
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_keys_that_are_made_at_the_same_time_are_all_kept(tmp_path):
+    path = tmp_path / "keys.json"
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda number: add_key(path, name=f"k{number}", role="user")[1], range(24)))
+    ring = KeyRing(load_keys(path))
+    assert all(ring.find(secret) is not None for secret in made)
+
+
+def test_what_was_opened_with_a_key_ends_with_it_or_with_its_rights():
+    given = given_key("a-key-that-somebody-brings")
+    ana, bob, eve = (Key(name=name, hash=name[0] * 64, user=name) for name in ("ana", "bob", "eve"))
+    ring = KeyRing([ana, bob, eve], given)
+    ended: list[str] = []
+    ring.using(ana, lambda: ended.append("ana 1"))
+    ring.using(ana, lambda: ended.append("ana 2"))
+    ring.using(given, lambda: ended.append("given"))
+    ring.using(bob, lambda: ended.append("bob"))
+    closed = ring.using(eve, lambda: ended.append("eve"))
+    closed()
+    more = Key(name="bob", hash=bob.hash, user="bob", role="operator")
+    assert {key.name for key in ring.replace([more])} == {"ana", "bob", "eve"}
+    assert sorted(ended) == ["ana 1", "ana 2", "bob"]
+    assert ring.find("a-key-that-somebody-brings") == given
+
+
+@asynccontextmanager
+async def with_a_file_of_keys(tmp_path, monkeypatch):
+    """A server whose keys are those of a file, which it follows."""
+    path = tmp_path / "keys.json"
+    keyfile._write(path, list(KEYS))
+    monkeypatch.setattr(keyfile, "LOOK_SECONDS", 0.01)
+    async with at_server(tmp_path) as desk:
+        following = asyncio.create_task(follow(path, desk.keys))
+        try:
+            yield desk, path
+        finally:
+            following.cancel()
+
+
+async def status_of(desk, secret, until):
+    """What the server says to a key, once it says what it should."""
+    async with asyncio.timeout(20):
+        while (answer := await desk.client.get("/api/tools", headers=bearer(secret))).status_code != until:
+            await asyncio.sleep(0.01)
+        return answer.status_code
+
+
+async def test_a_running_server_takes_new_keys_in_and_ends_the_streams_of_a_revoked_one(tmp_path, monkeypatch):
+    async with with_a_file_of_keys(tmp_path, monkeypatch) as (desk, path):
+        _, secret = add_key(path, name="phone", role="user", user="ana")
+        assert await status_of(desk, secret, 200) == 200
+        ana, other = await desk.open(secret), await desk.open(OPERATOR)
+        running = asyncio.create_task(ana.say("slow 2000 end"))
+        async with ana.listening() as stream, other.listening() as kept:
+            revoke_key(path, "phone")
+            told = await stream.until("closed")
+            assert "revoked" in told[-1].data["reason"]
+            assert await stream.next() is None
+            assert (await running)[-1].type == "closed"
+            assert await status_of(desk, secret, 401) == 401
+            assert desk.made.app.state.parts.streams[hash_of(secret)] == 0
+            await other.post("hello")
+            assert (await kept.until("done"))[-1].data["state"] == "done"
+        # The turn belongs to the session, and another key of its user goes on with that.
+        ana.key = USER
+        answer = await desk.client.post(f"/api/sessions/{ana.id}/cancel", headers=ana.headers)
+        assert answer.json() == {"cancelled": True}
+
+
+async def test_an_openai_client_whose_key_is_revoked_gets_an_error(tmp_path, monkeypatch):
+    async with with_a_file_of_keys(tmp_path, monkeypatch) as (desk, path):
+        client = openai.AsyncOpenAI(base_url=f"{desk.url}/v1", api_key=USER, max_retries=0)
+        asked = [{"role": "user", "content": "slow 2000 end"}]
+        stream = await client.chat.completions.create(model="handrail", messages=asked, stream=True)
+        await anext(stream)
+        revoke_key(path, "ana")
+        with pytest.raises(openai.APIError, match="revoked"):
+            _ = [chunk async for chunk in stream]
+        await client.close()
+
+
+async def test_a_file_that_became_unusable_changes_nothing_until_it_is_mended(tmp_path, monkeypatch, caplog):
+    async with with_a_file_of_keys(tmp_path, monkeypatch) as (desk, path):
+        path.chmod(0o644)
+        async with asyncio.timeout(20):
+            while "chmod 600" not in caplog.text:
+                await asyncio.sleep(0.01)
+        assert await status_of(desk, USER, 200) == 200
+        revoke_from = json.loads(path.read_text())
+        revoke_from["keys"] = [key for key in revoke_from["keys"] if key["name"] != "ana"]
+        path.write_text(json.dumps(revoke_from))
+        path.chmod(0o600)
+        assert await status_of(desk, USER, 401) == 401
+        path.unlink()
+        assert await status_of(desk, OPERATOR, 401) == 401

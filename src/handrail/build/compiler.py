@@ -99,12 +99,7 @@ class BuildResult:
 def build(plan: BuildPlan, progress: Progress | None = None) -> BuildResult:
     """Read and judge every tool; compile them if there is no error."""
     sources, findings = _collect(plan)
-    by_id: dict[str, list[ToolSource]] = {}
-    for source in sources:
-        tool_id = (source.raw or {}).get("toolId")
-        if isinstance(tool_id, str):
-            by_id.setdefault(tool_id, []).append(source)
-    catalogue = Catalogue(tuple(sources), by_id, plan.voice_turn_ms, provider_names())
+    catalogue = _catalogue(plan, sources)
     for done, source in enumerate(sources, 1):
         findings += _lint(source, catalogue)
         if progress is not None:
@@ -112,6 +107,29 @@ def build(plan: BuildPlan, progress: Progress | None = None) -> BuildResult:
     ordered = tuple(sorted(findings, key=lambda found: (found.severity, found.file, found.place, found.rule)))
     result = BuildResult(plan=plan, findings=ordered)
     return result if result.errors else _compile(result, sources, catalogue)
+
+
+def compile_unjudged(plan: BuildPlan) -> BuildResult | None:
+    """What a build would make of the tools as they are, without judging them; None if it would refuse to.
+
+    For comparison with an artifact alone: one that is the same was judged when it was written. Judging takes most of the time.
+    """
+    sources, findings = _collect(plan)
+    if findings or any(source.definition is None or source.guide is None for source in sources):
+        return None
+    try:
+        return _compile(BuildResult(plan=plan, findings=()), sources, _catalogue(plan, sources))
+    except Exception:  # noqa: BLE001  # no rule has looked at these tools; what is wrong is the build's to say
+        return None
+
+
+def _catalogue(plan: BuildPlan, sources: list[ToolSource]) -> Catalogue:
+    by_id: dict[str, list[ToolSource]] = {}
+    for source in sources:
+        tool_id = (source.raw or {}).get("toolId")
+        if isinstance(tool_id, str):
+            by_id.setdefault(tool_id, []).append(source)
+    return Catalogue(tuple(sources), by_id, plan.voice_turn_ms, provider_names())
 
 
 def _collect(plan: BuildPlan) -> tuple[list[ToolSource], list[Finding]]:

@@ -24,6 +24,7 @@ COMMANDS = {
     "chat": "talk to the tools on this terminal",
     "prompt": "what a model is told before a conversation",
     "serve": "the server: agent, confirmations, console, operator's view",
+    "keys": "who may use the server: make, list and revoke keys",
     "tools": "switch tools off and on",
     "calendar": "import, export and look at calendars",
     "kb": "import, search and export the knowledge base",

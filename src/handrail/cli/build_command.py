@@ -13,7 +13,7 @@ from handrail.build.compiler import BuildPlan, BuildResult, build
 from handrail.build.diff import diff_registries, unbumped
 from handrail.build.watch import changes
 from handrail.build.writer import is_current, stamp_for, write
-from handrail.cli.output import authors_speak_aside, print_json, progress_for
+from handrail.cli.output import authors_speak_aside, count, print_json, progress_for
 from handrail.cli.project import current_settings
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.errors import HandrailError, UsageError
@@ -118,18 +118,18 @@ def _print_text(result: BuildResult, broken: list[str], options: Namespace, writ
         sys.stderr.write(f"breaking without a new major version: {line}\n")
     name = os.path.relpath(result.plan.artifact)
     if result.errors:
-        sys.stderr.write(f"{_count(len(result.errors), 'problem')}; nothing was written.\n")
+        sys.stderr.write(f"{count(len(result.errors), 'problem')}; nothing was written.\n")
     elif broken:
-        sys.stderr.write(f"{_count(len(broken), 'breaking change')}; nothing was written.\n")
+        sys.stderr.write(f"{count(len(broken), 'breaking change')}; nothing was written.\n")
     elif options.strict and result.warnings:
         sys.stderr.write(
-            f"{_count(len(result.warnings), 'warning')}, which --strict does not let pass; nothing was written.\n"
+            f"{count(len(result.warnings), 'warning')}, which --strict does not let pass; nothing was written.\n"
         )
     elif stale:
         sys.stderr.write(f"{name} is stale or missing; run `handrail build`.\n")
     elif written:
         more = f"{_in_words(result)}{_renamed(result)}"
-        print(f"Built {_count(len(result.entries), 'tool')} into {name}, version {result.version}.{more}")
+        print(f"Built {count(len(result.entries), 'tool')} into {name}, version {result.version}.{more}")
     else:
         print(f"{name} is current, version {result.version}.")
 
@@ -169,7 +169,3 @@ def _watch(plan: BuildPlan, options: Namespace) -> int:
     except KeyboardInterrupt:
         return 0
     return 0
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from handrail.app import open_calendar
-from handrail.cli.output import print_json, progress_for
+from handrail.cli.output import count, print_json, progress_for
 from handrail.cli.project import current_settings
 from handrail.contract.errors import UsageError
 from handrail.runtime.preview import escaped
@@ -131,10 +131,10 @@ def _report(report: Report | None, readings: list[Reading]) -> dict[str, Any]:
 
 def _sentence(report: Report | None, problems: int) -> str:
     if report is None:
-        return f"Nothing was imported: {problems} events cannot be used."
+        return f"Nothing was imported: {count(problems, 'event')} could not be used."
     left = f", {problems} left out" if problems else ""
     other = f", {report.ignored} parts that are no events" if report.ignored else ""
-    return f"{report.added} events added, {report.updated} updated, {report.unchanged} unchanged{left}{other}."
+    return f"{count(report.added, 'event')} added, {report.updated} updated, {report.unchanged} unchanged{left}{other}."
 
 
 async def _export(calendar: EmbeddedCalendar, library: CalendarLibrary, options: Namespace) -> int:
@@ -169,7 +169,7 @@ async def _list(calendar: EmbeddedCalendar, library: CalendarLibrary, options: N
     else:
         width = max(map(len, counts))
         for name, number in counts.items():
-            print(f"{name:<{width}}  {number} events")
+            print(f"{name:<{width}}  {count(number, 'event')}")
     return 0
 
 

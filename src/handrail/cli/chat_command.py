@@ -41,6 +41,8 @@ def run(options: Namespace) -> int:
         raise UsageError(f"--user must be text; {options.user!r} is not.")
     settings = with_reference_tools(current_settings())
     registry = fresh_registry(settings, options.registry)
+    for sentence in registry.refused.values():
+        sys.stderr.write(f"handrail chat: {sentence}\n")
     screen: Screen = JsonScreen(sys.stdout) if options.json else PlainScreen(sys.stdout)
     lines = Lines(None if options.message is None else [options.message])
     with authors_speak_aside():

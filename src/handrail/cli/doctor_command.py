@@ -16,7 +16,7 @@ from handrail.app import build_plan, model_missing, open_registry, store_url
 from handrail.build.compiler import build
 from handrail.build.scaffold import SCHEMA_COPY, editor_schema
 from handrail.build.writer import is_current
-from handrail.cli.output import authors_speak_aside, print_json
+from handrail.cli.output import authors_speak_aside, count, print_json
 from handrail.cli.project import current_settings, with_reference_tools
 from handrail.contract.errors import HandrailError
 from handrail.registry.registry import environment_from
@@ -126,11 +126,12 @@ def _project_checks(settings: Settings) -> Iterator[Check]:
         yield Check("tools", False, str(error))
         return
     problems = len(result.errors)
-    kind = "reference tools, used where there are none of your own," if bare else "tools"
+    made = count(len(result.entries), "reference tool" if bare else "tool")
+    bare_words = "; they are used where there are none of your own" if bare else ""
     yield Check(
         "tools",
         not problems,
-        f"{problems} problems; `handrail build` names them" if problems else f"{len(result.entries)} {kind} are right",
+        f"{count(problems, 'problem')}; `handrail build` says what" if problems else f"{made} checked{bare_words}",
     )
     if problems or bare:  # without a project `serve` and `chat` build the reference tools themselves
         return

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from handrail.app import open_kb
 from handrail.cli.kb_output import show_evidence, show_record, show_stats
-from handrail.cli.output import print_json, progress_for
+from handrail.cli.output import count, print_json, progress_for
 from handrail.cli.project import current_settings
 from handrail.contract.errors import HandrailError, UsageError
 from handrail.settings import Settings
@@ -176,7 +176,7 @@ def _report(outcome: Outcome, vectors: int, options: Namespace) -> int:
             }
         )
     elif outcome.refused:
-        sys.stderr.write(f"Nothing was imported: {outcome.skipped} records are bad, and --strict wants none.\n")
+        sys.stderr.write(f"Nothing was imported: {count(outcome.skipped, 'bad record')}, and --strict wants none.\n")
     else:
         made = f"; {vectors} vectors made" if vectors else ""
         print(
@@ -275,7 +275,7 @@ def _export(kb: KnowledgeBase, options: Namespace) -> int:
         lambda db: write_lines(all_records(db, options.namespace, options.source), options.output)
     )
     if options.output:
-        print(f'{written} records written to "{options.output}".')
+        print(count(written, "record") + f' written to "{options.output}".')
     return 0
 
 
@@ -288,12 +288,12 @@ def _delete(kb: KnowledgeBase, options: Namespace) -> int:
     if options.ids:
         rows = _chosen(rows, options)
     elif rows and not _agreed(len(rows), options):
-        raise UsageError(f"{len(rows)} records would be deleted; say --yes to do it.")
+        raise UsageError(f"{count(len(rows), 'record')} would be deleted; say --yes to do it.")
     removed = kb.database.write_now(lambda db: remove_records(db, [row[0] for row in rows]))
     if options.json:
         print_json({"deleted": removed})
     else:
-        print(f"{removed} records deleted.")
+        print(f"{count(removed, 'record')} deleted.")
     return 0
 
 
@@ -326,8 +326,8 @@ def _chosen(rows: list[Any], options: Namespace) -> list[Any]:
     return chosen
 
 
-def _agreed(count: int, options: Namespace) -> bool:
+def _agreed(number: int, options: Namespace) -> bool:
     if options.yes or options.json or not sys.stdin.isatty():
         return bool(options.yes)
-    sys.stderr.write(f"Delete {count} records? [y/N] ")
+    sys.stderr.write(f"Delete {count(number, 'record')}? [y/N] ")
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -23,6 +23,11 @@ def print_json(value: Any) -> None:
     sys.stdout.write(text + "\n")
 
 
+def count(number: int, noun: str) -> str:
+    """`1 tool`, `2 tools`."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
 def authors_speak_aside() -> AbstractContextManager[object]:
     """While tools and their modules run, what they print goes to standard error: standard output is for our answer."""
     return redirect_stdout(sys.stderr)

@@ -25,19 +25,24 @@ def with_reference_tools(settings: Settings) -> Settings:
 
 
 def fresh_registry(settings: Settings, artifact: str | None = None) -> Registry:
-    """The registry that is named, as it is; or the project's, which in development is built first if it is not current."""
+    """The registry that is named, as it is; or the project's, which in development is built first if it is not current.
+
+    In production a tool whose handler changed since the build is left out; the registry's `refused` names it.
+    """
     from handrail.app import build_plan, open_registry
     from handrail.cli.output import authors_speak_aside, progress_for
     from handrail.registry.registry import environment_from
 
     if artifact is None and environment_from(os.environ.get("HANDRAIL_ENV")) == "development":
-        from handrail.build.compiler import build
+        from handrail.build.compiler import build, compile_unjudged
         from handrail.build.writer import is_current, stamp_for, write
 
+        plan = build_plan(settings)
         with authors_speak_aside():
-            result = build(build_plan(settings), progress_for("building"))
-        if result.errors:
+            same = compile_unjudged(plan)
+            result = None if same is not None and is_current(same) else build(plan, progress_for("building"))
+        if result is not None and result.errors:
             raise BuildError("The tools do not build:\n" + "\n".join(str(finding) for finding in result.errors))
-        if not is_current(result):
+        if result is not None:
             write(result, stamp_for(result, os.environ))
-    return open_registry(settings, artifact)
+    return open_registry(settings, artifact, refuse_one=True)

@@ -15,7 +15,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 
 from handrail.app import Runtime, open_runtime
-from handrail.cli.output import authors_speak_aside
+from handrail.cli.output import authors_speak_aside, count
 from handrail.cli.project import current_settings, fresh_registry, with_reference_tools
 from handrail.contract.errors import UsageError
 from handrail.registry import Registry
@@ -53,16 +53,19 @@ def run(options: Namespace) -> int:
         logging.getLogger("handrail").setLevel(options.log_level.upper())
     settings = with_reference_tools(current_settings())
     registry = fresh_registry(settings, options.registry)
+    for sentence in registry.refused.values():
+        sys.stderr.write(f"handrail serve: {sentence} The other tools are served.\n")
     with authors_speak_aside():
         return asyncio.run(_serve(settings, registry, options))
 
 
 async def _serve(settings: Settings, registry: Registry, options: Namespace) -> int:
     from handrail.app import open_agent
-    from handrail.server.assembly import assemble, open_conversations, open_keys
+    from handrail.server.assembly import assemble, keys_path, open_conversations, open_keys
+    from handrail.server.keyfile import follow
     from handrail.server.keys import given_key
     from handrail.server.options import Options
-    from handrail.server.running import bound, make_server, calm_the_collector
+    from handrail.server.running import bound, calm_the_collector, make_server
 
     limits = Options.from_settings(settings)
     if options.host is not None:
@@ -97,11 +100,13 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
         _tell(address, make_key(), registry, options.json)
         settling.append(asyncio.get_running_loop().create_task(_settle(runtime)))
 
+    following = asyncio.create_task(follow(keys_path(settings), ring))
     try:
         await make_server(made.app, limits, made.talks.drain, ready).serve(sockets=[socket])
     except SystemExit:
         return 1  # the application could not start; why was logged
     finally:
+        following.cancel()
         socket.close()
         for task in settling:
             task.cancel()
@@ -126,10 +131,10 @@ def _tell(address: str, secret: str | None, registry: Registry, as_json: bool) -
         import orjson
 
         facts = {"url": address, "console": console, "key": secret, "pid": os.getpid()}
-        more = {"registryVersion": registry.version, "tools": len(registry)}
+        more = {"registryVersion": registry.version, "tools": len(registry), "refused": sorted(registry.refused)}
         out.write(orjson.dumps({**facts, **more}).decode() + "\n")
     else:
-        out.write(f"Handrail serves {len(registry)} tools, version {registry.version}.\nConsole: {console}\n")
+        out.write(f"Handrail serves {count(len(registry), 'tool')}, version {registry.version}.\nConsole: {console}\n")
         if secret:
             out.write("This key is shown once; only its hash is kept.\n")
         else:

@@ -11,7 +11,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from handrail.app import open_kb, open_registry, open_runtime
-from handrail.cli.output import print_json
+from handrail.cli.output import count, print_json
 from handrail.cli.project import current_settings
 from handrail.contract.errors import UsageError
 from handrail.settings import Settings
@@ -46,7 +46,7 @@ def run(options: Namespace) -> int:
         if name != "callsLeft":
             print(f"{name:<14} {number}")
     if counts["callsLeft"]:
-        print(f"{counts['callsLeft']} calls whose outcome is open were left; settle them with `handrail ledger`.")
+        print(f"Left: {count(counts['callsLeft'], 'call')} with an open outcome; settle with `handrail ledger`.")
     return 0
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from handrail.contract.definition import Mode
-from handrail.contract.errors import ArtifactError, NotLocked, RegistryError
+from handrail.contract.errors import ArtifactError, HandlerChanged, NotLocked, RegistryError
 from handrail.registry.artifact import read_artifact
 from handrail.registry.handlers import verified_code
 from handrail.registry.snapshot import LoadedTool, Snapshot
@@ -34,6 +35,8 @@ class Registry:
         self._validators = validators
         self._compiler = compiler
         self._locked = False
+        self.refused: Mapping[str, str] = {}
+        """Tools that were left out because their handler changed since the build → what is told of them."""
 
     @classmethod
     def load(
@@ -43,16 +46,21 @@ class Registry:
         validators: Literal["eager", "lazy"] = "lazy",
         environment: Environment | None = None,
         compiler: SchemaCompiler = JSONSCHEMA_RS,
+        refuse_one: bool = False,
     ) -> Registry:
         """Read the artifact, check its seal and every handler's hash.
 
         `validators="eager"` compiles every schema now instead of at a tool's first call. `environment` is
-        `HANDRAIL_ENV` unless given.
+        `HANDRAIL_ENV` unless given. A handler that changed since the build is an error, unless `refuse_one` says that in
+        production its tool is left out and named in `refused`, so that the others are served.
         """
         where = Path(path).absolute()  # a process may change its folder before it reloads
         setting = environment or environment_from(os.environ.get("HANDRAIL_ENV"))  # noqa: TID251  # its documented default
-        generation = _read(where, setting, validators, compiler)
-        return cls(where, generation, environment=setting, validators=validators, compiler=compiler)
+        refused: dict[str, str] | None = {} if refuse_one and setting == "production" else None
+        generation = _read(where, setting, validators, compiler, refused)
+        made = cls(where, generation, environment=setting, validators=validators, compiler=compiler)
+        made.refused = refused or {}
+        return made
 
     def lock(self) -> None:
         """From now on nothing changes but by `reload` in development, and snapshots can be taken."""
@@ -124,7 +132,14 @@ def environment_from(value: str | None) -> Environment:
     raise RegistryError(f'HANDRAIL_ENV is "{value}"; it must be "development" or "production".')
 
 
-def _read(path: Path, environment: Environment, validators: str, compiler: SchemaCompiler) -> Snapshot:
+def _read(
+    path: Path,
+    environment: Environment,
+    validators: str,
+    compiler: SchemaCompiler,
+    refused: dict[str, str] | None = None,
+) -> Snapshot:
+    """One generation. A changed handler is an error, or noted in `refused` where that is given and others are left."""
     # Loading makes many objects and no garbage; collecting in between would make large catalogues cost more per tool.
     collecting = gc.isenabled()
     gc.disable()
@@ -132,10 +147,16 @@ def _read(path: Path, environment: Environment, validators: str, compiler: Schem
         artifact = read_artifact(path)
         production = environment == "production"
         root = str(artifact.tools_root)
-        tools = {
-            entry["toolId"]: LoadedTool(entry, verified_code(entry, root, production=production), compiler)
-            for entry in artifact.entries
-        }
+        tools = {}
+        for entry in artifact.entries:
+            try:
+                code = verified_code(entry, root, production=production)
+            except HandlerChanged as error:
+                if refused is None or len(refused) + 1 == len(artifact.entries):
+                    raise
+                refused[entry["toolId"]] = str(error)
+                continue
+            tools[entry["toolId"]] = LoadedTool(entry, code, compiler)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         # Sealed, and still not what a build writes.
         raise ArtifactError(f'"{path.name}" has a tool that cannot be read ({error}); run `handrail build`.') from None

@@ -14,7 +14,8 @@ from handrail.contract.errors import UsageError
 from handrail.server.application import create
 from handrail.server.conversations import Conversations
 from handrail.server.forgetting import forget_user
-from handrail.server.keys import Key, KeyRing, add_key, check_name, load_keys
+from handrail.server.keyfile import add_key, load_keys
+from handrail.server.keys import Key, KeyRing, check_name
 from handrail.server.options import Options
 from handrail.server.parts import Parts
 from handrail.server.routes.files import console_files
@@ -51,7 +52,13 @@ def assemble(
         return await forget_user(runtime, conversations, tenant, user, talks=talks)
 
     parts = Parts(
-        talks=talks, options=options, model_name=model_name, audit=audit, console=console_files(), forget=forget
+        talks=talks,
+        options=options,
+        keys=keys,
+        model_name=model_name,
+        audit=audit,
+        console=console_files(),
+        forget=forget,
     )
     return Assembled(create(parts, keys), talks, options)
 
@@ -60,6 +67,10 @@ def open_conversations(settings: Settings) -> Conversations:
     """Beside the store; in memory if the store is."""
     kept = store_url(settings).startswith("memory:")
     return Conversations(None if kept else settings.project / settings.server_conversations)
+
+
+def keys_path(settings: Settings) -> Path:
+    return settings.project / settings.server_keys_file
 
 
 def is_loopback(host: str) -> bool:
@@ -74,13 +85,13 @@ def open_keys(
     A server on the loopback makes a key at its first start. One that others can reach must have been given one. The new key's
     secret is to be shown once; None if there is no new key. A start that comes to nothing leaves no key that nobody was shown.
     """
-    path = settings.project / settings.server_keys_file
+    path = keys_path(settings)
     kept = load_keys(path)
     first = not kept and given is None and is_loopback(options.host)
     name = FIRST_KEY if new is None and first else new
     if name is not None:
         check_name(name)
-    ring = KeyRing([*kept, *([given] if given is not None else [])])
+    ring = KeyRing(kept, given)
 
     def make() -> str | None:
         if name is None:

@@ -62,8 +62,8 @@ class EventLog:
                 yield self.last + 1
             finally:
                 self._held = None
-                for type, data, turn in held:
-                    self.add(type, data, turn=turn)
+                for name, data, turn in held:
+                    self.add(name, data, turn=turn)
 
     def tell(self, type: str, data: Mapping[str, Any], turn: int) -> None:
         """Append an event, or let it wait for one that has been given its number."""

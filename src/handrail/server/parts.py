@@ -15,10 +15,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from handrail.app import Runtime
-from handrail.server.keys import Key
+from handrail.server.keys import Key, KeyRing
 from handrail.server.options import Options
 from handrail.server.problems import Problem
 from handrail.server.resent import Resent
+from handrail.server.streams import Place
 from handrail.server.talk import Talk
 from handrail.server.talks import Talks
 
@@ -31,6 +32,7 @@ class Parts:
 
     talks: Talks
     options: Options
+    keys: KeyRing
     model_name: str
     audit: Path | None
     """The folder of the audit log; None if it is kept in memory."""
@@ -56,20 +58,22 @@ class Parts:
         if talk.id in self.trying:
             raise Problem(409, "A tool is being tried in this session; wait for it.", retry_after=1)
 
-    def take_stream(self, key: Key) -> Callable[[], None]:
-        """Count a stream that opens; call what is given back when it closes."""
+    def take_stream(self, key: Key) -> Place:
+        """A place for a stream that opens: it is given back when the stream closes, which it does if the key is revoked."""
         if self.talks.draining:
             raise Problem(503, "The server is about to restart; connect again in a moment.", retry_after=2)
         if self.streams[key.hash] >= self.options.max_streams:
             raise Problem(429, f"This key has {self.options.max_streams} streams open; close one.", retry_after=5)
         self.streams[key.hash] += 1
+        place = Place(lambda: self._give_back(key, unused))
+        unused = self.keys.using(key, place.revoke)
+        return place
 
-        def give_back() -> None:
-            self.streams[key.hash] -= 1
-            if self.streams[key.hash] <= 0:
-                del self.streams[key.hash]
-
-        return give_back
+    def _give_back(self, key: Key, unused: Callable[[], None]) -> None:
+        unused()
+        self.streams[key.hash] -= 1
+        if self.streams[key.hash] <= 0:
+            del self.streams[key.hash]
 
 
 def parts_of(request: Request) -> Parts:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
@@ -21,6 +22,36 @@ STREAM_HEADERS = {
 }
 
 
+_REVOKED = notice("closed", {"reason": "The key of this stream was revoked."})
+
+
+class Place:
+    """One of the places that a key has for streams. `revoke` ends the stream that has it."""
+
+    __slots__ = ("_give_back", "_stream", "revoked")
+
+    def __init__(self, give_back: Callable[[], None]) -> None:
+        self._give_back: Callable[[], None] | None = give_back
+        self._stream: asyncio.Task[Any] | None = None
+        self.revoked = False
+
+    def taken_by(self, stream: asyncio.Task[Any]) -> None:
+        self._stream = stream
+        if self.revoked:
+            stream.cancel()
+
+    def revoke(self) -> None:
+        self.revoked = True
+        if self._stream is not None:
+            self._stream.cancel()
+
+    def give_back(self) -> None:
+        """Once; further times change nothing."""
+        give_back, self._give_back, self._stream = self._give_back, None, None
+        if give_back is not None:
+            give_back()
+
+
 class EventStream:
     """A response whose body is made of chunks that come in time. `source` ends when the client goes away."""
 
@@ -28,15 +59,19 @@ class EventStream:
         self,
         source: AsyncIterator[bytes],
         *,
+        place: Place,
         headers: Mapping[str, str] | None = None,
         on_end: Sequence[Callable[[], None]] = (),
+        revoked: bytes = _REVOKED,
     ) -> None:
         self._source = source
+        self._place = place
         self._headers = [
             (name.lower().encode("latin-1"), value.encode("latin-1"))
             for name, value in {**STREAM_HEADERS, **(headers or {})}.items()
         ]
         self._on_end = on_end
+        self._revoked = revoked
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "HEAD":
@@ -56,6 +91,7 @@ class EventStream:
             sending.cancel()
 
         watching = asyncio.get_running_loop().create_task(watch())
+        self._place.taken_by(sending)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self._headers})
             async for chunk in self._source:
@@ -63,8 +99,13 @@ class EventStream:
             watching.cancel()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except asyncio.CancelledError:
-            if not gone:
+            if gone:
+                return
+            if not self._place.revoked:
                 raise
+            sending.uncancel()
+            watching.cancel()
+            await send({"type": "http.response.body", "body": self._revoked, "more_body": False})
         finally:
             watching.cancel()
             await self._end()
@@ -76,6 +117,7 @@ class EventStream:
         # Not left to the source alone: one that was never begun does not end either.
         for call in self._on_end:
             call()
+        self._place.give_back()
 
 
 async def frames(reader: Reader, options: Options, *, until_turn: int | None = None) -> AsyncIterator[bytes]:

@@ -50,21 +50,22 @@ async def complete(request: Request) -> Response | ASGIApp:
     talk = await _talk(request, parts, body, history)
     parts.check_not_trying(talk)
     streamed = body.get("stream") is True
-    ends = (parts.take_stream(key_of(request)),) if streamed else ()
+    place = parts.take_stream(key_of(request)) if streamed else None
     try:
         run = await parts.talks.say(talk, message_id, text)
     except BaseException:
-        for end in ends:
-            end()
+        if place is not None:
+            place.give_back()
         raise
     # From the turn's beginning: the same request may have come before, and its turn may be under way.
     reader = talk.log.reader(run.which, stays=True)
     headers = {"X-Handrail-Session": talk.id, "X-Handrail-Session-Token": talk.session.token}
-    if streamed:
+    if place is not None:
         options = body.get("stream_options")
         with_usage = isinstance(options, dict) and options.get("include_usage") is True
         chunks = _chunks(parts, talk, run, reader, with_usage=with_usage, cancels=not named)
-        return EventStream(chunks, headers=headers, on_end=(reader.close, *ends))
+        revoked = b"data: %b\n\n" % to_line(Problem(401, "The key was revoked.").body())
+        return EventStream(chunks, place=place, headers=headers, on_end=(reader.close,), revoked=revoked)
     if not await _finished(request, parts, talk, run, reader, cancels=not named):
         return Response(status_code=499)
     return answer(_completion(parts, talk, run), headers=headers)

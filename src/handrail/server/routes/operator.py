@@ -39,8 +39,8 @@ async def audit(request: Request) -> Response:
 @operators_only
 async def audit_stream(request: Request) -> ASGIApp:
     parts = parts_of(request)
-    give_back = parts.take_stream(key_of(request))
-    return EventStream(auditing.follow(parts.runtime, parts.audit, parts.options), on_end=(give_back,))
+    place = parts.take_stream(key_of(request))
+    return EventStream(auditing.follow(parts.runtime, parts.audit, parts.options), place=place)
 
 
 @operators_only

@@ -96,16 +96,17 @@ async def post_message(request: Request) -> Response | ASGIApp:
     if "text/event-stream" not in request.headers.get("accept", ""):
         run = await parts.talks.say(talk, message_id, text)
         return answer({"turn": run.turn.number, "messageId": message_id, "lastEventId": run.which}, 202)
-    give_back = parts.take_stream(key_of(request))
+    place = parts.take_stream(key_of(request))
     try:
         run = await parts.talks.say(talk, message_id, text)
     except BaseException:
-        give_back()
+        place.give_back()
         raise
     if not run.fresh:
-        return EventStream(_told_again(run), on_end=(give_back,))
+        return EventStream(_told_again(run), place=place)
     reader = talk.log.reader(run.which)
-    return EventStream(frames(reader, parts.options, until_turn=run.turn.number), on_end=(reader.close, give_back))
+    told = frames(reader, parts.options, until_turn=run.turn.number)
+    return EventStream(told, place=place, on_end=(reader.close,))
 
 
 async def _told_again(run: Run) -> AsyncIterator[bytes]:
@@ -117,9 +118,9 @@ async def _told_again(run: Run) -> AsyncIterator[bytes]:
 async def listen(request: Request) -> ASGIApp:
     parts, talk = parts_of(request), await talk_of(request)
     after = last_event_id(request)
-    give_back = parts.take_stream(key_of(request))
+    place = parts.take_stream(key_of(request))
     reader = talk.log.reader(after)
-    return EventStream(frames(reader, parts.options), on_end=(reader.close, give_back))
+    return EventStream(frames(reader, parts.options), place=place, on_end=(reader.close,))
 
 
 async def cancel(request: Request) -> Response:

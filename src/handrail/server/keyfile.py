@@ -1,0 +1,157 @@
+"""The file of keys: JSON with the rights 0600, written whole or not at all, and followed by a server that runs.
+
+Commands change it (`handrail keys`), one at a time. A running server looks at it twice a second: a new key is accepted, and what
+was opened with a revoked one is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+from handrail.contract.errors import ConfigError, UsageError
+from handrail.server.keys import ROLES, Key, KeyRing, Role, check_name, hash_of, new_secret
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover  # a system without it has one command at a time, or the last one wins
+    fcntl = None  # type: ignore[assignment]
+
+_log = logging.getLogger("handrail.server")
+LOOK_SECONDS = 0.5
+_MOST_KEYS = 10_000
+_MOST_BYTES = 16 * 1024 * 1024
+
+
+def load_keys(path: Path) -> list[Key]:
+    """The keys of a file, none if there is no file; `ConfigError` if it cannot be used or others may read it."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            raw = file.read(_MOST_BYTES)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ConfigError(f'The file of keys "{path.name}" cannot be read ({error.strerror}).') from None
+    if os.name == "posix" and mode & 0o077:
+        raise ConfigError(f'The file of keys "{path.name}" can be read by others; run `chmod 600` on it.')
+    try:
+        entries = json.loads(raw)["keys"]
+        return [_key(entry) for entry in entries[:_MOST_KEYS]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ConfigError(
+            f'The file of keys "{path.name}" cannot be understood; it has {{"keys": [{{"name", "hash", "role", "user"}}]}}.'
+        ) from None
+
+
+def add_key(
+    path: Path, *, name: str, role: Role, user: str | None = None, created: str = "", replace: bool = True
+) -> tuple[Key, str]:
+    """Make a key and keep its hash in the file; the key and its secret, which nobody can be shown again.
+
+    A key of the same name is replaced, or `UsageError` without `replace`.
+    """
+    check_name(name)
+    secret = new_secret()
+    key = Key(name=name, hash=hash_of(secret), role=role, user=user, created=created)
+    with _alone(path):
+        known = load_keys(path)
+        kept = [one for one in known if one.name != name]
+        if not replace and len(kept) < len(known):
+            raise UsageError(f'There is a key "{name}"; choose another name, or replace it with --replace.')
+        if len(kept) >= _MOST_KEYS:
+            raise UsageError(f"There are {_MOST_KEYS} keys, which is as many as there may be; revoke some.")
+        _write(path, [*kept, key])
+    return key, secret
+
+
+def revoke_key(path: Path, name: str) -> Key | None:
+    """Take a key out of the file; the key, None if there is none of that name."""
+    with _alone(path):
+        known = load_keys(path)
+        gone = next((one for one in known if one.name == name), None)
+        if gone is not None:
+            _write(path, [one for one in known if one.name != name])
+    return gone
+
+
+async def follow(path: Path, ring: KeyRing) -> None:
+    """Take changes of the file into the ring, for as long as the server runs. A file that cannot be used changes nothing."""
+    seen: object = None
+    told = ""
+    while True:
+        # Read here and not in a thread: between reading and accepting, nothing else may change the ring.
+        now = _state(path)
+        if now != seen:
+            try:
+                gone = ring.replace(load_keys(path))
+                told = ""
+                for key in gone:
+                    _log.info('The key "%s" was revoked', key.name)
+            except ConfigError as error:
+                if str(error) != told:
+                    _log.error("%s The keys stay as they were.", error)
+                told = str(error)
+            seen = now
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def _state(path: Path) -> object:
+    try:
+        found = path.stat()
+    except OSError as error:
+        return error.errno
+    # A file that was replaced has another number, one that was written into another time, one with other rights too.
+    return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+
+
+def _key(entry: Any) -> Key:
+    name, hashed, role, user = entry["name"], entry["hash"], entry.get("role", "user"), entry.get("user")
+    created = entry.get("created", "")
+    good = isinstance(name, str) and isinstance(hashed, str) and len(hashed) == 64 and role in ROLES
+    if not good or not (user is None or isinstance(user, str)) or not isinstance(created, str):
+        raise ValueError(name)
+    return Key(name=name, hash=hashed, role=cast(Role, role), user=user, created=created)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """No other command changes the file meanwhile. The folder is what is locked: the file itself is replaced."""
+    try:
+        folder = os.open(path.parent, os.O_RDONLY)
+    except OSError as error:
+        raise ConfigError(f'The file of keys "{path.name}" cannot be written ({error.strerror}).') from None
+    try:
+        if fcntl is not None:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _write(path: Path, keys: list[Key]) -> None:
+    """Whole or not at all, and never readable by others, not even for a moment."""
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".keys-")
+    except OSError as error:
+        raise ConfigError(f'The file of keys "{path.name}" cannot be written ({error.strerror}).') from None
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump({"keys": [asdict(key) for key in keys]}, file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        raise ConfigError(f'The file of keys "{path.name}" cannot be written ({error.strerror}).') from None
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
