@@ -1,5 +1,7 @@
 """`handrail chat`: plain lines when piped, JSON for programs, a terminal that asks, and Ctrl-C."""
 
+import asyncio
+import io
 import json
 import os
 import pty
@@ -9,8 +11,13 @@ import subprocess
 import sys
 import time
 from threading import Timer
+from types import SimpleNamespace
 
 import pytest
+
+from handrail.cli.chat_lines import Lines
+from handrail.cli.chat_screen import PlainScreen
+from handrail.cli.chat_talk import Talk
 
 CANCEL = "cancel order A-1001, status cancelled"
 SLOW = """
@@ -204,6 +211,32 @@ def test_ctrl_c_cancels_the_turn_and_then_leaves(built):
         here.until("you> ")
         here.type("\x03")
         assert here.end() in (0, 1)
+
+
+async def test_ctrl_c_once_more_while_a_turn_ends_leaves_after_it_also_when_more_lines_wait():
+    out = io.StringIO()
+    agent = SimpleNamespace(policy=SimpleNamespace(time_zone="UTC"))
+    talk = Talk(None, agent, None, PlainScreen(out), Lines(["one", "two"]))
+
+    async def turn() -> bool:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await ending.wait()
+        return True
+
+    ending = asyncio.Event()
+    talk._turn = asyncio.ensure_future(turn())
+    await asyncio.sleep(0)
+    talk._interrupted()
+    await asyncio.sleep(0)
+    assert not talk._leaving.is_set()
+    talk._interrupted()
+    assert "leaving when the call that runs has ended" in out.getvalue()
+    assert not talk._turn.done(), "the second Ctrl-C does not break the end of the turn"
+    ending.set()
+    await asyncio.wait([talk._turn])
+    assert await talk._next("you> ") is None
 
 
 def test_text_of_others_cannot_steer_the_terminal(built, handrail):

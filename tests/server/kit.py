@@ -236,7 +236,7 @@ async def at_server(folder: Path, **more: Any) -> AsyncIterator[Desk]:
     socket = bound(options)
     url = f"http://127.0.0.1:{socket.getsockname()[1]}"
     ready = asyncio.Event()
-    server = make_server(made.app, options, made.talks.drain, ready.set)
+    server = make_server(made.app, options, made.talks.drain, ready.set, made.talks.hurried.set)
     running = asyncio.create_task(server.serve(sockets=[socket]))
     await asyncio.wait({running, asyncio.create_task(ready.wait())}, return_when=asyncio.FIRST_COMPLETED)
     limits = httpx.Limits(max_connections=1_000, max_keepalive_connections=100)

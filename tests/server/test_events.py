@@ -1,15 +1,17 @@
 """Event streams: resumed by number, told when something is no longer kept, ended in order; and the log behind them."""
 
 import asyncio
+import signal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.server.kit import Told, at_server, text_of
+from tests.server.kit import Told, at_server, put_together, text_of
 
 from handrail.server import log as logs
 from handrail.server.log import SPAN, EventLog
 from handrail.server.options import Options
+from handrail.server.running import bound, make_server
 from handrail.server.wire import frame
 
 
@@ -142,6 +144,35 @@ async def test_a_turn_that_was_not_over_when_the_server_stopped_is_answered_afte
         async with ana.listening(after=events[-1].id) as stream:
             await ana.post("next", "m2")
             assert (await stream.until("done"))[0].data["turn"] == seen[0].data["turn"] + 1
+
+
+async def test_who_asks_a_second_time_does_not_wait_for_turns_and_none_is_lost(tmp_path, caplog):
+    url = f"sqlite:////{tmp_path}/store.db"
+    async with at_server(tmp_path, store=url, options=Options(shutdown_seconds=600)) as desk:
+        ana = await desk.open()
+        async with ana.listening() as stream:
+            await ana.post("slow 3000 end", "m1")
+            await stream.until("text")
+            desk.server._stop(signal.SIGINT, None)
+            await stream.until("reconnect")
+            assert "Ctrl-C once more does not wait" in caplog.text
+            desk.server._stop(signal.SIGINT, None)
+        async with asyncio.timeout(60):
+            await desk.running
+    async with at_server(tmp_path, store=url, options=Options(shutdown_seconds=1)) as desk:
+        ana.desk = desk
+        assert (await ana.show())["answering"] == "m1"
+
+
+async def test_a_server_that_is_asked_to_stop_while_it_starts_does_not_say_that_it_is_ready(tmp_path):
+    made, _, _ = put_together(tmp_path)
+    told: list[str] = []
+    socket = bound(made.options)
+    server = make_server(made.app, made.options, made.talks.drain, lambda: told.append("ready"))
+    server._stop(signal.SIGINT, None)
+    await server.serve(sockets=[socket])
+    assert told == []
+    assert made.talks.draining
 
 
 async def test_after_a_restart_the_end_of_a_turn_is_told_to_whoever_missed_it_and_to_nobody_else(tmp_path):

@@ -8,8 +8,10 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import NoReturn
 
@@ -104,7 +106,8 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _run(name: str, words: list[str]) -> int:
-    command = import_module(f"handrail.cli.{name}_command")
+    with _interruptible():
+        command = import_module(f"handrail.cli.{name}_command")
     parser = Parser(
         prog=f"handrail {name}",
         description=command.__doc__,
@@ -131,6 +134,20 @@ def _run(name: str, words: list[str]) -> int:
         where = f' "{error.filename}"' if error.filename else ""
         sys.stderr.write(f"handrail {name}: the system refused{where}: {error.strerror or error}\n")
         return 1
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """While modules are imported, Ctrl-C just ends the process: an exception could be lost inside the import machinery."""
+    try:
+        before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    except ValueError:  # not the main thread, which alone is interrupted
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _help() -> str:

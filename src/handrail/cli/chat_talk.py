@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from contextlib import aclosing, suppress
@@ -65,11 +66,16 @@ class Talk:
         return 0 if well else 1
 
     def _interrupted(self) -> None:
-        """Ctrl-C: the turn that runs is cancelled; without one it is time to leave."""
-        if self._turn is not None and not self._turn.done():
-            self._turn.cancel()
-        else:
-            self._leaving.set()
+        """Ctrl-C: the turn that runs is cancelled; without one, or once more while it ends, it is time to leave."""
+        running = self._turn if self._turn is not None and not self._turn.done() else None
+        if running is not None and not running.cancelling():
+            running.cancel()
+            return
+        if self._leaving.is_set():
+            os._exit(130)  # a third time: as if killed. What was written down stays, and nothing runs twice
+        self._leaving.set()
+        if running is not None:
+            self._screen.note("(leaving when the call that runs has ended; Ctrl-C once more does not wait)")
 
     async def _next(self, question: str) -> str | None:
         """The next line; None if there is none, or the person leaves."""
@@ -79,7 +85,7 @@ class Talk:
         leaving = asyncio.ensure_future(self._leaving.wait())
         done, _ = await asyncio.wait({line, leaving}, return_when=asyncio.FIRST_COMPLETED)
         leaving.cancel()
-        if line not in done:
+        if line not in done or self._leaving.is_set():
             line.cancel()
             self._screen.note("")
             return None

@@ -102,7 +102,9 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
 
     following = asyncio.create_task(follow(keys_path(settings), ring))
     try:
-        await make_server(made.app, limits, made.talks.drain, ready).serve(sockets=[socket])
+        await asyncio.sleep(0)  # a Ctrl-C that came while things were opened counts here, where nothing is half done
+        server = make_server(made.app, limits, made.talks.drain, ready, made.talks.hurried.set)
+        await server.serve(sockets=[socket])
     except SystemExit:
         return 1  # the application could not start; why was logged
     finally:

@@ -19,7 +19,8 @@ from handrail.server.keys import Key, KeyRing, check_name
 from handrail.server.options import Options
 from handrail.server.parts import Parts
 from handrail.server.routes.files import console_files
-from handrail.server.talks import Agent, Talks
+from handrail.server.talks import Talks
+from handrail.server.telling import Agent
 from handrail.settings import Settings
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")

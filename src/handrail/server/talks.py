@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakValueDictionary
 
 from handrail.agents import Conversation
@@ -23,12 +23,12 @@ from handrail.contract.errors import HandrailError, UsageError
 from handrail.contract.model import Message
 from handrail.contract.store import StoreUnavailable
 from handrail.runtime.events import Event
-from handrail.runtime.session import Session
 from handrail.server.conversations import MOST_TURNS, Conversations, StoredConversation, StoredTurn
 from handrail.server.keys import Key
 from handrail.server.options import Options
 from handrail.server.problems import Problem
 from handrail.server.talk import Run, Talk
+from handrail.server.telling import Agent, Telling
 
 _log = logging.getLogger("handrail.server")
 MOST_ATTEMPTS = 3
@@ -39,31 +39,6 @@ _SWEEP_SECONDS = 30.0
 _PRUNE_SECONDS = 3_600.0
 
 
-class Told(Protocol):
-    """One event of an agent."""
-
-    @property
-    def type(self) -> str: ...
-    @property
-    def data(self) -> Mapping[str, Any]: ...
-
-
-class Telling(Protocol):
-    """Events of an agent that can be broken off."""
-
-    def __aiter__(self) -> AsyncIterator[Told]: ...
-    async def aclose(self) -> None: ...
-
-
-class Agent(Protocol):
-    """What the server needs of a text agent; `handrail.agents.TextAgent` is one, made with `listen=False`: the talks listen."""
-
-    def run(
-        self, session: Session, conversation: Conversation, text: str, *, message_id: str | None = None
-    ) -> Telling: ...
-    def late(self, session: Session, conversation: Conversation, event: Event) -> Telling: ...
-
-
 class Talks:
     """See the module's docstring."""
 
@@ -72,6 +47,8 @@ class Talks:
         self.conversations = conversations
         self.options = options
         self.draining = False
+        self.hurried = asyncio.Event()
+        """Whoever asked the server to stop asked once more: turns are not waited for."""
         self._agent = agent
         self._talks: dict[str, Talk] = {}
         self._loading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -94,7 +71,7 @@ class Talks:
             talk.log.end("reconnect")
         running = self._running()
         if running:
-            await asyncio.wait(running, timeout=self.options.shutdown_seconds)
+            await self._wait(running)
         for talk in self._talks.values():
             if talk.current is not None:
                 talk.current.cut = True
@@ -102,6 +79,19 @@ class Talks:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+
+    async def _wait(self, running: Sequence[asyncio.Task[None]]) -> None:
+        """Until these turns have ended, for as long as a stop may take, and not once somebody is in a hurry."""
+        _log.warning(
+            "Stopping when %s ended, in at most %d s; Ctrl-C once more does not wait.",
+            "a turn that runs has" if len(running) == 1 else f"{len(running)} turns that run have",
+            self.options.shutdown_seconds,
+        )
+        ended = asyncio.ensure_future(asyncio.wait(running))
+        hurry = asyncio.ensure_future(self.hurried.wait())
+        await asyncio.wait({ended, hurry}, timeout=self.options.shutdown_seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in (ended, hurry):
+            task.cancel()
 
     async def close(self) -> None:
         """Let go of everything; the runtime lets writing calls finish."""

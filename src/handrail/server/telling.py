@@ -1,0 +1,35 @@
+"""What the server needs of an agent: events that are told one after the other, and can be broken off."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol
+
+from handrail.agents import Conversation
+from handrail.runtime.events import Event
+from handrail.runtime.session import Session
+
+
+class Told(Protocol):
+    """One event of an agent."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def data(self) -> Mapping[str, Any]: ...
+
+
+class Telling(Protocol):
+    """Events of an agent that can be broken off."""
+
+    def __aiter__(self) -> AsyncIterator[Told]: ...
+    async def aclose(self) -> None: ...
+
+
+class Agent(Protocol):
+    """What the server needs of a text agent; `handrail.agents.TextAgent` is one, made with `listen=False`: the talks listen."""
+
+    def run(
+        self, session: Session, conversation: Conversation, text: str, *, message_id: str | None = None
+    ) -> Telling: ...
+    def late(self, session: Session, conversation: Conversation, event: Event) -> Telling: ...
