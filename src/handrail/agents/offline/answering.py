@@ -20,6 +20,20 @@ _MOST_SHOWN = 8
 _FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.M | re.S)
 _LINK = re.compile(r"!?\[([^\]\n]*)\]\([^)\n]*\)")
 _KEY = re.compile(r"(?<![0-9a-z])[0-9a-f]{16,}\b", re.IGNORECASE)
+_PERSON = re.compile(
+    r"(?<!^)\b[A-ZÀ-ÖØ-Þ][a-zà-ÿ]+\s+[A-ZÀ-ÖØ-Þ]|@|\b(?:he|she|they|we|team|people|person|author|group|company|users?|"
+    r"operators?|members?|customers?|staff|everybody|nobody|anyone|everyone)\b"
+)
+_AMOUNT = re.compile(
+    r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|once|twice|dozen|hundred|thousand|million|"
+    r"all|none|no|never|each|every|first|second|third|fourth|fifth|sixth|half)\b",
+    re.I,
+)
+_FORM = frozenset(
+    map(stem, ("many", "much", "long", "often", "may", "might", "must", "happen", "happens", "work", "without"))
+)
+"""Words of a question that are about the form of its answer, and seldom in it."""
+_BEFORE = re.compile(r"\s\([^()]*\)$")
 _SENTENCE = re.compile(r"(?<=[.!?])[\"'”)\]]*\s+(?=[\"'“(\[]?[A-ZÀ-ÖØ-Þ0-9`])")
 
 
@@ -65,24 +79,56 @@ def _web(url: object) -> str:
 
 
 def answer_from(question: str, records: Sequence[Record], *, spoken_aloud: bool = False) -> str:
-    """The best sentences with their sources; where none answers, what was found, and that it may not."""
+    """The best sentences with their sources; where none answers, what was found, and that it may not.
+
+    What stands in brackets at the end of the question is what it points back to: it says what the question is about, and what
+    is asked are the other words.
+    """
     sentences = [sentence for place, record in enumerate(records) for sentence in _sentences(place, record)]
-    wanted = telling(question)
+    wanted = telling(question) - _FORM or telling(question)
     if not sentences or not wanted:
         return _only_found(records, spoken_aloud)
-    weights = _weights(wanted, sentences, records)
+    asked = _BEFORE.sub("", question)
+    weights = _weights(wanted, telling(asked), sentences)
     scored = sorted(
-        ((_score(s, question, wanted, weights, records), s) for s in sentences),
+        ((_score(s, asked, wanted, weights, records), s) for s in sentences),
         key=lambda p: (-p[0], p[1].record, p[1].place),
     )
-    best = scored[0][0]
-    chosen = [sentence for score, sentence in scored[:4] if score >= max(0.5 * best, 0.01)]
+    best, first = scored[0]
+    chosen = [sentence for score, sentence in scored[:4] if _belongs(sentence, first, score, best, wanted, weights)]
     chosen = _within(_distinct(chosen), 300 if spoken_aloud else 700)
     covered = set().union(*(s.words | _title_words(records[s.record]) for s in chosen)) & wanted
     share = sum(weights[word] for word in covered) / sum(weights.values())
-    if best <= 0 or share < 0.5:
+    if best <= 0 or share < 0.55 or not _could_answer(chosen, asked):
         return _only_found(records, spoken_aloud)
     return _composed(chosen, records, spoken_aloud)
+
+
+def _belongs(
+    sentence: Sentence,
+    first: Sentence,
+    score: float,
+    best: float,
+    wanted: frozenset[str],
+    weights: Mapping[str, float],
+) -> bool:
+    """Whether a sentence is worth being quoted beside the best one. Next to it, it goes on; elsewhere it has to answer
+    nearly as well, by words of its own."""
+    if sentence is first:
+        return True
+    if sentence.record == first.record and abs(sentence.place - first.place) <= 1:
+        return score >= max(0.5 * best, 0.01)
+    own = sum(weights[word] for word in wanted & sentence.words)
+    return score >= max(0.7 * best, 0.01) and own >= 0.6 * sum(weights[word] for word in wanted & first.words)
+
+
+def _could_answer(chosen: Sequence[Sentence], question: str) -> bool:
+    """Some questions ask for a kind of thing: without one, what was found is beside the point, whatever its words."""
+    if re.match(r"\W*who\b(?!\s+(?:can|may|could|should|must|is\s+allowed)\b)", question, re.I):
+        return any(_PERSON.search(sentence.text) for sentence in chosen)
+    if re.search(r"\bhow\s+(?:many|much|long|old)\b", question, re.I):
+        return any(_AMOUNT.search(sentence.text) for sentence in chosen)
+    return True
 
 
 def telling(text: str) -> frozenset[str]:
@@ -102,14 +148,16 @@ def _sentences(place: int, record: Record) -> Iterable[Sentence]:
         plain = re.sub(r"[`*]{1,3}(?=\S)|(?<=\S)[`*]{1,3}", "", re.sub(r"^\s*(?:[-*+>]|\d+[.)])\s+", "", block))
         for part in _SENTENCE.split(" ".join(plain.split())):
             part = part.strip()
-            if 15 <= len(part) <= 600 and part.count("|") < 2:
+            # What ends in a colon announces something that is not quoted with it; a remark in brackets is one to a sentence.
+            if 15 <= len(part) <= 600 and part.count("|") < 2 and part[-1] != ":" and part[0] not in "(…":
                 yield Sentence(place, number, one_line(part, 600), frozenset(map(stem, split_words(part))))
                 number += 1
 
 
-def _weights(wanted: frozenset[str], sentences: Sequence[Sentence], records: Sequence[Record]) -> dict[str, float]:
+def _weights(wanted: frozenset[str], asked: frozenset[str], sentences: Sequence[Sentence]) -> dict[str, float]:
     total = len(sentences)
-    return {word: log(1 + total / (0.5 + sum(word in s.words for s in sentences))) for word in wanted}
+    rare = {word: log(1 + total / (0.5 + sum(word in s.words for s in sentences))) for word in wanted}
+    return {word: weight if word in asked else 0.35 * weight for word, weight in rare.items()}
 
 
 def _score(
