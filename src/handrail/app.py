@@ -324,8 +324,16 @@ def time_zone_of(settings: Settings, environment: Mapping[str, str]) -> str:
         return settings.agent_time_zone
     local = Path("/etc/localtime")
     linked = str(local.resolve()).partition("zoneinfo/")[2] if local.is_symlink() else ""
-    candidates = (environment.get("TZ", "").lstrip(":"), linked)
+    candidates = (environment.get("TZ", "").lstrip(":"), linked, _named_in(Path("/etc/timezone")))
     return next((name for name in candidates if name and _is_zone(name)), "UTC")
+
+
+def _named_in(path: Path) -> str:
+    """The zone that a system writes down by name, where its local time is a copy and no link."""
+    try:
+        return path.read_text("utf-8")[:100].strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def _is_zone(name: str) -> bool:

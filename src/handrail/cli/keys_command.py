@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +57,7 @@ def _add(path: Path, options: Namespace) -> int:
     role: Role = "operator" if options.operator else "user"
     # As `serve` gives its first key a user, so that an operator who talks is somebody.
     user = options.user if options.user is not None else (options.name if options.operator else None)
-    today = datetime.now(UTC).date().isoformat()  # for people who look at the list
-    key, secret = add_key(path, name=options.name, role=role, user=user, created=today, replace=options.replace)
+    key, secret = add_key(path, name=options.name, role=role, user=user, replace=options.replace)
     if options.json:
         print_json({**_shown(key), "key": secret})
         return 0

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -52,16 +53,15 @@ def load_keys(path: Path) -> list[Key]:
         ) from None
 
 
-def add_key(
-    path: Path, *, name: str, role: Role, user: str | None = None, created: str = "", replace: bool = True
-) -> tuple[Key, str]:
+def add_key(path: Path, *, name: str, role: Role, user: str | None = None, replace: bool = True) -> tuple[Key, str]:
     """Make a key and keep its hash in the file; the key and its secret, which nobody can be shown again.
 
     A key of the same name is replaced, or `UsageError` without `replace`.
     """
     check_name(name)
     secret = new_secret()
-    key = Key(name=name, hash=hash_of(secret), role=role, user=user, created=created)
+    today = datetime.now(UTC).date().isoformat()  # for people who look at the list
+    key = Key(name=name, hash=hash_of(secret), role=role, user=user, created=today)
     with _alone(path):
         known = load_keys(path)
         kept = [one for one in known if one.name != name]
