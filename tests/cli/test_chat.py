@@ -267,8 +267,9 @@ def test_tools_are_built_before_they_are_used(built, handrail):
         (("--user", "\udcff", "hi"), "--user must be text"),
         (("--user", " ", "hi"), "--user must be text"),
         (("x" * 40_000,), "at most 32,000 characters"),
+        ((" ",), "The message is blank"),
     ],
-    ids=["user", "blank user", "huge"],
+    ids=["user", "blank user", "huge", "blank"],
 )
 def test_what_cannot_be_said_is_a_sentence(built, handrail, words, message):
     said = handrail("chat", *words)

@@ -151,6 +151,19 @@ def test_what_a_session_starts_with_is_logged_when_it_is_asked_for(project, leve
         )
 
 
+@pytest.mark.parametrize("name", ["handrail.db", "conversations.db"])
+def test_a_file_that_cannot_be_used_is_told_in_a_sentence(project, monkeypatch, capsys, name):
+    monkeypatch.chdir(project)
+    (project / name).write_bytes(b"This is no database at all.")
+    (project / name).chmod(0o600)
+    assert main(["serve", "--port", "0"]) in (1, 2)
+    said = capsys.readouterr().err
+    assert f'"{name}"' in said
+    assert "Traceback" not in said
+    assert not (project / "server-keys.json").exists()
+    assert (project / name).read_bytes() == b"This is no database at all."
+
+
 def test_a_port_that_is_taken_is_told(project, monkeypatch, capsys):
     import socket
 

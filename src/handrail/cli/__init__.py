@@ -10,6 +10,7 @@ import io
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -139,11 +140,11 @@ def _run(name: str, words: list[str]) -> int:
 @contextmanager
 def _interruptible() -> Iterator[None]:
     """While modules are imported, Ctrl-C just ends the process: an exception could be lost inside the import machinery."""
-    try:
-        before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    except ValueError:  # not the main thread, which alone is interrupted
-        yield
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield  # somebody else has decided what an interrupt does, or this thread is never interrupted
         return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         yield
     finally:

@@ -39,6 +39,8 @@ def run(options: Namespace) -> int:
     # Bytes that are no text arrive as halves of surrogates.
     if user is not None and not (user.strip() and user.isprintable()):
         raise UsageError(f"--user must be text; {options.user!r} is not.")
+    if options.message is not None and not options.message.strip():
+        raise UsageError("The message is blank; say something, or leave it out and type.")
     settings = with_reference_tools(current_settings())
     registry = fresh_registry(settings, options.registry)
     for sentence in registry.refused.values():

@@ -7,19 +7,22 @@ needs a key that was made before, and `hosts` in [server] must name it; docs/dep
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from handrail.app import Runtime, open_runtime
+from handrail.app import open_runtime
 from handrail.cli.output import authors_speak_aside, count
 from handrail.cli.project import current_settings, fresh_registry, with_reference_tools
 from handrail.contract.errors import UsageError
 from handrail.registry import Registry
 from handrail.settings import Settings
+
+if TYPE_CHECKING:
+    from handrail.server.talks import Talks
 
 EXAMPLES = """examples:
   handrail serve
@@ -94,15 +97,18 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
 
     settling: list[asyncio.Task[None]] = []
 
-    def ready() -> None:
+    async def settle() -> None:
+        await runtime.open_services()
         calm_the_collector()
+
+    def ready() -> None:
         # Only now: a start that comes to nothing must not leave a key that nobody was shown.
         _tell(address, make_key(), registry, options.json)
-        settling.append(asyncio.get_running_loop().create_task(_settle(runtime)))
+        settling.append(asyncio.get_running_loop().create_task(settle()))
 
     following = asyncio.create_task(follow(keys_path(settings), ring))
     try:
-        await asyncio.sleep(0)  # a Ctrl-C that came while things were opened counts here, where nothing is half done
+        await _open(made.talks)
         server = make_server(made.app, limits, made.talks.drain, ready, made.talks.hurried.set)
         await server.serve(sockets=[socket])
     except SystemExit:
@@ -117,12 +123,14 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
     return 0
 
 
-async def _settle(runtime: Runtime) -> None:
-    """Load what services need; then let the garbage collector leave alone what stays as long as the process: walking through
-    all of it would hold every conversation for tens of milliseconds, now and then."""
-    await runtime.open_services()
-    gc.collect()
-    gc.freeze()
+async def _open(talks: Talks) -> None:
+    """Open the files before there is a server, so that one that cannot be used is told in a sentence."""
+    try:
+        await talks.start()
+        await asyncio.sleep(0)  # a Ctrl-C that came while things were opened counts here, where nothing is half done
+    except BaseException:
+        await talks.close()
+        raise
 
 
 def _tell(address: str, secret: str | None, registry: Registry, as_json: bool) -> None:

@@ -60,9 +60,11 @@ class Talks:
     # Opening and closing the server
 
     async def start(self) -> None:
+        """Open what is needed; once more changes nothing."""
         await self.conversations.open()
         await self.runtime.open()
-        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+        if self._sweeper is None:
+            self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
     async def drain(self) -> None:
         """The server is asked to stop: clients are told to connect again, and running turns may end."""
