@@ -92,3 +92,9 @@ def test_no_request_that_the_document_allows_or_forbids_is_a_server_error(runnin
         case.validate_response(response, checks=CHECKS, headers=headers)
 
     holds()
+
+
+def test_a_user_s_name_with_a_line_break_is_an_answer_that_the_document_has(running):
+    headers = {**bearer(OPERATOR), "Connection": "close"}
+    answer = running.http.delete(f"{running.url}/api/users/a%0Ab", headers=headers, timeout=20)
+    assert str(answer.status_code) in OPERATIONS["DELETE /api/users/{user}"].definition.raw["responses"]

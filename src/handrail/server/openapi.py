@@ -323,7 +323,7 @@ def _operator_paths() -> dict[str, Any]:
                 "Delete what is kept of a user",
                 {200: ("How much it was", _json(forgotten))},
                 parameters=(_path("user"), _query("tenant", _TEXT, "Of this tenant.")),
-                problems=(400, 503),
+                problems=(400, 404, 503),  # 404: no user's name has a line break
             )
         },
         "/metrics": {"get": _operation("Metrics, for Prometheus or as JSON", {200: ("Metrics", text_or_json)})},
