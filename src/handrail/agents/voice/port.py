@@ -1,0 +1,209 @@
+"""Between a voice conversation and its host: what the host is told, what it says in return, and what is left to settings.
+
+The host owns the user's client. It gives what the client sends to a `Talking`, and is told everything through its `Listener`:
+control events by name with data that is JSON, sound as PCM. A conversation outlives clients, so a listener is one object for
+all of them, and decides for itself what it keeps for a client that is away.
+
+| told | data |
+| --- | --- |
+| `ready` | `sessionId`, `turn`, `model`, `provider`, `offline`, `resumed`, `audio` (`input` and `output`, each with `rate`) |
+| `state` | `state`: `listening`, `hearing`, `thinking`, `working`, `speaking` or `reconnecting` |
+| `turn` | `turn`, `inputId` |
+| `transcript` | `who` (`user`, `model`), `item`, `turn`, `text` (the new piece), `whole`, `final` |
+| `audio_end` | `item`, `ms`: the item's sound is complete, and so long |
+| `flush` | `item`: what is not played of it, and of all before it, is thrown away |
+| `tool_started`, `tool_finished`, `tool_refused`, `progress`, `message`, `confirmation`, `confirmation_closed` | as in text |
+| `question` | `id`, `state` (`reading`, `asking`, `missed`, `screen`, `approved`, `declined`, `expired`), `misses` |
+| `speak` | `id`, `item`, `text`, `kind` (`answer`, `filler`, `preview`, `notice`): for the client's own voice, or to be read |
+| `cue` | `kind` (`slow`, `reconnected`), `toolId` |
+| `turn_done` | `turn`, `inputId`, `input`, `text`, `citations`, `interrupted`, `latency` in ms (see `Latency`) |
+| `link` | `state` (`up`, `lost`), `number`: the provider's side |
+| `error` | `code`, `message` |
+| `ended` | `reason`, `closingMessage`, `textResponse`, `resumable`, `message`; the last one |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+from handrail.contract.errors import HandrailError
+from handrail.runtime.events import Event
+from handrail.runtime.session import Session
+
+SpeechState: TypeAlias = Literal["started", "ended"]
+RecogniserName: TypeAlias = Literal["provider", "local"]
+
+
+class VoiceError(HandrailError):
+    """A voice conversation cannot begin, or cannot take this. `code` is short and stable, for a program."""
+
+    def __init__(self, message: str, *, code: str = "refused", retryable: bool = False) -> None:
+        super().__init__(message)
+        self.code = code
+        self.retryable = retryable
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """A piece of the voice that the user hears: PCM, 16 bit, little-endian, mono; `offset_ms` from the item's beginning."""
+
+    item: int
+    offset_ms: int
+    pcm: bytes
+    rate: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """What the user's client can do beside showing text."""
+
+    sound: bool = True
+    """It sends the user's audio and plays ours."""
+    recognises: bool = False
+    """It turns the user's speech into words itself."""
+    speaks: bool = False
+    """It speaks words itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoicePolicy:
+    """The settings of the voice agent. Seconds, unless a name says otherwise."""
+
+    model: str = ""
+    """Such as "gemini-live:…" or "openai-realtime:…"; empty: the text model, heard and spoken by the client."""
+    base_url: str = ""
+    voice: str = ""
+    language: str = "en"
+    recogniser: RecogniserName = "provider"
+    """Who hears the answer to a spoken confirmation: the provider's transcription alone, or a local recogniser beside it."""
+    filler: tuple[str, ...] = ("One moment, please.", "I am still looking.", "Just a second.")
+    """What is said when a tool takes longer than its budget."""
+    idle_seconds: float = 300.0
+    """Nobody speaks, nothing runs: the conversation ends."""
+    grace_seconds: float = 30.0
+    """So long a conversation waits for its client to come back; the host sees to it."""
+    farewell_seconds: float = 20.0
+    """So long a farewell may take to be spoken and played before the conversation ends without it."""
+    playback_seconds: float = 5.0
+    """So much longer than the sound itself the client may take to report that it was played."""
+    connect_seconds: float = 15.0
+    """For the first connection to the provider."""
+    settle_seconds: float = 10.0
+    """So long an ending conversation waits for writing calls that run; they go on afterwards in any case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a conversation ended. After `closed` it may begin again; after all others the session is in text mode."""
+
+    reason: str
+    """`user_requested` or what the tool said,  `idle`, `blocked`, `session_ended`, `provider_lost`, `closed`, `fault`."""
+    closing_message: str | None = None
+    text_response: str | None = None
+    resumable: bool = False
+    message: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `ended` tells it."""
+        return {
+            "reason": self.reason,
+            "closingMessage": self.closing_message,
+            "textResponse": self.text_response,
+            "resumable": self.resumable,
+            "message": self.message,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """Where the time of a turn went, in milliseconds; None where nothing of the kind happened."""
+
+    hearing: int | None = None
+    """From the end of the user's speech until it was committed, or its words were known."""
+    model: int | None = None
+    """Until the model's first output, without the time of its tools."""
+    tools: int | None = None
+    speaking: int | None = None
+    """From the first output to the end of the answer."""
+
+    def to_dict(self) -> dict[str, int | None]:
+        return {
+            "hearingMs": self.hearing,
+            "modelMs": self.model,
+            "toolsMs": self.tools,
+            "speakingMs": self.speaking,
+        }
+
+
+class Listener(Protocol):
+    """The host's ear. Never awaited and never raising: it queues what it is given."""
+
+    def tell(self, type: str, data: Mapping[str, Any]) -> None: ...
+
+    def play(self, sound: Sound) -> None: ...
+
+
+class Talking(Protocol):
+    """A spoken conversation, as its host uses it. `VoiceAgent.begin` gives one."""
+
+    session: Session
+    """The session as it is now: each connection of the model makes a new object for it."""
+    ending: asyncio.Future[Ending]
+    """Done when the conversation is over; `ended` was told before."""
+
+    @property
+    def is_over(self) -> bool: ...
+
+    @property
+    def input_rates(self) -> tuple[int, ...]:
+        """The rates that `hear` takes, the best first; none if the model does not hear."""
+        ...
+
+    @property
+    def output_rate(self) -> int:
+        """The rate of every `Sound`; 0 if the model does not speak."""
+        ...
+
+    def hear(self, pcm: bytes, rate: int) -> bool:
+        """The user's audio. False: older audio was dropped, or it is not taken now. Never waits, never raises."""
+        ...
+
+    async def say(self, text: str, *, id: str, spoken: bool = False) -> None:
+        """Words that the user typed, or that the client recognised. The same id again is the same input."""
+        ...
+
+    def speech(self, state: SpeechState) -> None:
+        """The client's own detection of the user's voice."""
+        ...
+
+    def played(self, item: int, ms: int, done: bool = False) -> None:
+        """So much of the item the client has played."""
+        ...
+
+    def spoken(self, id: str, completed: bool) -> None:
+        """The client's voice has spoken a `speak`, or was cut off in it."""
+        ...
+
+    async def interrupt(self) -> None:
+        """The user pressed stop."""
+        ...
+
+    def take(self, event: Event) -> bool:
+        """What the session tells. True: it is an envelope that the conversation delivers to the model itself."""
+        ...
+
+    def adapt(self, abilities: Abilities) -> None:
+        """Another client has taken over, with abilities of its own."""
+        ...
+
+    async def end(self, reason: str = "user_requested") -> None:
+        """The user leaves voice: the session goes back to text mode."""
+        ...
+
+    async def close(self) -> None:
+        """Let go. The session stays in voice mode, and a conversation can begin in it again."""
+        ...
