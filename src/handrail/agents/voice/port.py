@@ -6,10 +6,9 @@ all of them, and decides for itself what it keeps for a client that is away.
 
 | told | data |
 | --- | --- |
-| `ready` | `sessionId`, `turn`, `model`, `provider`, `offline`, `resumed`, `audio` (`input` and `output`, each with `rate`) |
 | `state` | `state`: `listening`, `hearing`, `thinking`, `working`, `speaking` or `reconnecting` |
 | `turn` | `turn`, `inputId` |
-| `transcript` | `who` (`user`, `model`), `item`, `turn`, `text` (the new piece), `whole`, `final` |
+| `transcript` | `who` (`user`, `model`), `item`, `inputId`, `text` (the new piece), `whole`, `final` |
 | `audio_end` | `item`, `ms`: the item's sound is complete, and so long |
 | `flush` | `item`: what is not played of it, and of all before it, is thrown away |
 | `tool_started`, `tool_finished`, `tool_refused`, `progress`, `message`, `confirmation`, `confirmation_closed` | as in text |
@@ -20,6 +19,9 @@ all of them, and decides for itself what it keeps for a client that is away.
 | `link` | `state` (`up`, `lost`), `number`: the provider's side |
 | `error` | `code`, `message` |
 | `ended` | `reason`, `closingMessage`, `textResponse`, `resumable`, `message`; the last one |
+
+`turn_done` may be told again for the same turn, with all of its text, when the model goes on in it: a late result was told to
+it. The words of the user may become known after `turn_done`; the last `transcript` with this `inputId` has them.
 """
 
 from __future__ import annotations
@@ -128,7 +130,7 @@ class Latency:
     """Until the model's first output, without the time of its tools."""
     tools: int | None = None
     speaking: int | None = None
-    """From the first output to the end of the answer."""
+    """The length of the sound that was sent."""
 
     def to_dict(self) -> dict[str, int | None]:
         return {
@@ -168,6 +170,10 @@ class Talking(Protocol):
         """The rate of every `Sound`; 0 if the model does not speak."""
         ...
 
+    def facts(self) -> dict[str, Any]:
+        """What the host's `ready` says: `sessionId`, `turn`, `mode`, `model`, `provider`, `offline`, `audio`."""
+        ...
+
     def hear(self, pcm: bytes, rate: int) -> bool:
         """The user's audio. False: older audio was dropped, or it is not taken now. Never waits, never raises."""
         ...
@@ -193,7 +199,8 @@ class Talking(Protocol):
         ...
 
     def take(self, event: Event) -> bool:
-        """What the session tells. True: it is an envelope that the conversation delivers to the model itself."""
+        """What the session tells; the listener is told of it in turn. True: the conversation delivers this envelope to the
+        model, and nobody else may."""
         ...
 
     def adapt(self, abilities: Abilities) -> None:
