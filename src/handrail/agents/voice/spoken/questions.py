@@ -1,0 +1,336 @@
+"""Confirmations by voice: which question is open, whether its preview was heard, and what an utterance does to it.
+
+A state machine without a clock and without I/O: the voice agent tells it what happened and when, and carries out the steps
+that it answers with. Moments are seconds on the agent's one clock. What it never does is approve unless all of this holds:
+the preview was played to its end, nothing of ours was heard since, the speech began after that, the whole utterance is a
+plain yes, the question is the only open one, and its time is not over.
+
+An answer belongs to what was heard last. So whatever of ours sounds after the preview (the model may ask "shall I read you
+the menu?") takes the question back: the preview is read again before an answer counts. Everything that repeats is bounded,
+and ends on the screen, where the request stays open.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from handrail.agents.voice.spoken.grammar import Verdict, question, understood
+from handrail.agents.voice.spoken.reading import was_read
+
+__all__ = ["Approve", "Ask", "Decline", "Expired", "Missed", "Questions", "Read", "Step", "ToScreen", "Why"]
+
+SECONDS = 60.0
+MOST_MISSES = 2
+MOST_READINGS_LOST = 2
+LONGEST_PREVIEW = 500
+"""Characters; what is longer takes most of the minute to read aloud."""
+LEAST_CONFIDENCE = 0.6
+_TAIL_SECONDS = 1.0
+"""How late the end of a reading's sound may be told after the end of the reading itself."""
+
+
+class Why(StrEnum):
+    """Why a question goes to the screen."""
+
+    SCREEN_ONLY = "screen_only"
+    NO_GRAMMAR = "no_grammar"
+    NOT_SPEAKABLE = "not_speakable"
+    NOT_UNDERSTOOD = "not_understood"
+    NOT_HEARD = "not_heard"
+    REVISED = "revised"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Have this read to the person, word for word; then `preview_spoken` or `preview_cut`."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The preview was heard: an answer counts from now on."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Approve:
+    id: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decline:
+    id: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToScreen:
+    """No longer a spoken question; the request stays open on the screen."""
+
+    id: str
+    reason: Why
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """What was said was neither a plain yes nor a plain no, for the `count`th time."""
+
+    id: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    id: str
+
+
+Step: TypeAlias = Read | Ask | Approve | Decline | ToScreen | Missed | Expired
+
+
+@dataclass(slots=True)
+class _Question:
+    id: str
+    token: str
+    tool: str
+    preview: str
+    deadline: float
+    is_reading: bool = True
+    heard_at: float = math.inf
+    """When the preview had been heard to its end; an answer begins after it."""
+    spoiled_at: float = math.inf
+    """When something of ours sounded after that; an answer has ended before it."""
+    misses: int = 0
+    lost: int = 0
+    """Readings that were cut off, misread, or talked over."""
+
+
+class Questions:
+    """The spoken confirmations of one conversation. One is open at a time; others wait for it."""
+
+    def __init__(
+        self, *, language: str = "en", needs_local: bool = False, least_confidence: float = LEAST_CONFIDENCE
+    ) -> None:
+        """`needs_local`: a yes also has to be one for the local recogniser."""
+        self._language = language
+        self._needs_local = needs_local
+        self._least_confidence = least_confidence
+        self._open: _Question | None = None
+        self._waiting: deque[_Question] = deque()
+        self._over: dict[str, float] = {}
+        """Questions that were answered or went to the screen, until their time is over: told again, they stay there."""
+        self._sound_began = -math.inf
+        self._is_sounding = False
+        self._speech: float | None = None
+        self._now = -math.inf
+
+    @property
+    def open_id(self) -> str | None:
+        """The question that is being read or asked."""
+        return self._open.id if self._open else None
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether an answer would count now."""
+        return self._open is not None and not self._open.is_reading and not self._is_sounding
+
+    def wanted(
+        self, request: Mapping[str, Any], token: str, channel: str, now: float, *, seconds: float = SECONDS
+    ) -> list[Step]:
+        """A confirmation is wanted, or told again with a fresh token. `seconds`: how long it is still open."""
+        self._pass(now)
+        asked_id, preview = str(request["id"]), str(request["preview"])
+        known = next((one for one in self._all() if one.id == asked_id), None)
+        if known is not None:
+            known.token = token
+            return []
+        if asked_id in self._over:
+            return []
+        asked = _Question(asked_id, token, str(request.get("tool", "")), preview, now + min(seconds, SECONDS))
+        why = self._unspeakable(preview, channel)
+        if why is not None:
+            self._over[asked_id] = asked.deadline
+            return [ToScreen(asked_id, why)]
+        self._waiting.append(asked)
+        before = self._open
+        if before is not None and before.tool == asked.tool and before.misses:
+            # "Yes, but at eight" was a miss, and this is what the model made of it.
+            return [ToScreen(before.id, Why.REVISED), *self._close(before)]
+        return self._next()
+
+    def preview_spoken(self, id: str, transcript: str | None, ended_at: float) -> list[Step]:
+        """The reading was played to its end. `transcript`: the words of a model that read it; None: our exact words."""
+        self._pass(ended_at)
+        asked = self._reading(id)
+        if asked is None:
+            return []
+        if transcript is not None and not was_read(asked.preview, transcript, language=self._language):
+            return self._read_again(asked)
+        if ended_at >= asked.deadline:
+            return self._expire(asked)
+        asked.is_reading, asked.heard_at, asked.spoiled_at = False, ended_at, math.inf
+        if self._sound_began > ended_at:
+            asked.spoiled_at = self._sound_began
+            if not self._is_sounding:
+                return self._read_again(asked)
+        return [Ask(id)]
+
+    def preview_cut(self, id: str) -> list[Step]:
+        """The reading was interrupted: it was not heard. It is read once more, then the screen has it."""
+        asked = self._reading(id)
+        return [] if asked is None else self._read_again(asked)
+
+    def speech(self, started_at: float, now: float) -> list[Step]:
+        """The person began to speak. Where both are told, the earlier beginning of an utterance counts."""
+        self._speech = started_at
+        return self.tick(now)
+
+    def heard(
+        self,
+        text: str,
+        started_at: float,
+        ended_at: float,
+        confidence: float | None,
+        *,
+        local: Verdict | None = None,
+    ) -> list[Step]:
+        """A final utterance of the person. Only one that lies wholly after everything of ours counts, even as a miss."""
+        if self._speech is not None and self._speech <= ended_at:
+            started_at, self._speech = min(started_at, self._speech), None
+        asked = self._open
+        if asked is None or not (math.isfinite(started_at) and started_at <= ended_at < math.inf):
+            return []
+        self._pass(ended_at)
+        if ended_at >= asked.deadline:
+            return self._expire(asked)
+        if not asked.heard_at < started_at <= ended_at < asked.spoiled_at or not text.strip():
+            return []
+        if self._is_sounding and self._sound_began <= asked.heard_at:
+            return []  # the reading itself has not ended yet
+        match self._verdict(text, confidence, local):
+            case Verdict.YES:
+                return [Approve(asked.id, asked.token), *self._close(asked)]
+            case Verdict.NO:
+                return [Decline(asked.id, asked.token), *self._close(asked)]
+            case Verdict.MISS:
+                return self._miss(asked)
+
+    def our_audio(self, playing: bool, at: float) -> list[Step]:
+        """Something of ours begins or stops to sound at the person's side: the preview, the model's words, a notice."""
+        self._pass(at)
+        asked = self._open
+        if playing:
+            if not self._is_sounding:
+                self._is_sounding, self._sound_began = True, at
+                if asked is not None and at > asked.heard_at:
+                    asked.spoiled_at = min(asked.spoiled_at, at)
+            return []
+        if not self._is_sounding:
+            return []
+        self._is_sounding = False
+        if asked is None or asked.is_reading or at <= asked.heard_at:
+            return []
+        if self._sound_began <= asked.heard_at and at <= asked.heard_at + _TAIL_SECONDS:
+            asked.heard_at = at
+            return []
+        asked.spoiled_at = min(asked.spoiled_at, max(self._sound_began, asked.heard_at))
+        return self._read_again(asked)
+
+    def closed(self, id: str) -> list[Step]:
+        """Answered elsewhere, superseded or gone."""
+        asked = next((one for one in self._all() if one.id == id), None)
+        if asked is None:
+            self._over.pop(id, None)
+            return []
+        return self._close(asked)
+
+    def tick(self, now: float) -> list[Step]:
+        """Time has passed."""
+        self._pass(now)
+        self._over = {one: deadline for one, deadline in self._over.items() if deadline > now}
+        late = [one for one in (*self._waiting, self._open) if one is not None and now >= one.deadline]
+        return [step for one in late for step in self._expire(one)]
+
+    # ------------------------------------------------------------------------------------------------------ inside
+
+    def _pass(self, now: float) -> None:
+        if now > self._now:
+            self._now = now
+
+    def _all(self) -> Iterator[_Question]:
+        if self._open is not None:
+            yield self._open
+        yield from self._waiting
+
+    def _reading(self, id: str) -> _Question | None:
+        asked = self._open
+        return asked if asked is not None and asked.id == id and asked.is_reading else None
+
+    def _unspeakable(self, preview: str, channel: str) -> Why | None:
+        if channel != "any":
+            return Why.SCREEN_ONLY
+        if question(self._language) is None:
+            return Why.NO_GRAMMAR
+        # An escaped character is there to be seen, and cannot be heard.
+        if len(preview) > LONGEST_PREVIEW or not preview.strip() or "\\u{" in preview:
+            return Why.NOT_SPEAKABLE
+        return None
+
+    def _read(self, asked: _Question) -> Read:
+        asked.is_reading = True
+        return Read(asked.id, f"{' '.join(asked.preview.split())} {question(self._language)}")
+
+    def _read_again(self, asked: _Question) -> list[Step]:
+        asked.lost += 1
+        if asked.lost >= MOST_READINGS_LOST:
+            return [ToScreen(asked.id, Why.NOT_HEARD), *self._close(asked)]
+        return [self._read(asked)]
+
+    def _miss(self, asked: _Question) -> list[Step]:
+        asked.misses += 1
+        missed = Missed(asked.id, asked.misses)
+        if asked.misses >= MOST_MISSES:
+            return [missed, ToScreen(asked.id, Why.NOT_UNDERSTOOD), *self._close(asked)]
+        asked.heard_at = math.inf
+        return [missed] if asked.is_reading else [missed, self._read(asked)]
+
+    def _expire(self, asked: _Question) -> list[Step]:
+        return [Expired(asked.id), *self._close(asked)]
+
+    def _close(self, asked: _Question) -> list[Step]:
+        self._over[asked.id] = asked.deadline
+        if asked is not self._open:
+            self._waiting.remove(asked)
+            return []
+        self._open = None
+        return self._next()
+
+    def _next(self) -> list[Step]:
+        steps: list[Step] = []
+        while self._open is None and self._waiting:
+            asked = self._waiting.popleft()
+            if self._now < asked.deadline:
+                self._open = asked
+                steps.append(self._read(asked))
+            else:
+                steps.append(Expired(asked.id))
+        return steps
+
+    def _verdict(self, text: str, confidence: float | None, local: Verdict | None) -> Verdict:
+        verdict = understood(text, language=self._language)
+        if verdict is not Verdict.YES:
+            return verdict
+        # Written so that a confidence that is no number at all is too low.
+        if confidence is not None and not confidence >= self._least_confidence:
+            return Verdict.MISS
+        if local is not Verdict.YES and (local is not None or self._needs_local):
+            return Verdict.MISS
+        return verdict
