@@ -79,6 +79,8 @@ class LiveConfig:
     transcribe: bool = True
     resumption: bool = True
     """Ask the provider for resumption handles, where it has them."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What a local model may use, as in `ModelRequest.session`: `mode`, `time_zone`, `user`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

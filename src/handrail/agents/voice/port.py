@@ -93,8 +93,6 @@ class VoicePolicy:
     """So much longer than the sound itself the client may take to report that it was played."""
     connect_seconds: float = 15.0
     """For the first connection to the provider."""
-    settle_seconds: float = 10.0
-    """So long an ending conversation waits for writing calls that run; they go on afterwards in any case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

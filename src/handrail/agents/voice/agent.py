@@ -1,0 +1,157 @@
+"""The voice agent: begins spoken conversations in sessions. One per process; it keeps nothing of a conversation itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import datetime
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from handrail.agents.conversation import Conversation
+from handrail.agents.offering import Offering, Picker
+from handrail.agents.policy import AgentPolicy
+from handrail.agents.prompts import Prompt, Prompts
+from handrail.agents.voice.port import Abilities, Listener, VoiceError, VoicePolicy
+from handrail.agents.voice.record import Record
+from handrail.agents.voice.talk import VoiceTalk
+from handrail.contract.errors import HandrailError
+from handrail.contract.live import LiveConfig, LiveConnection, LiveError, LiveModel
+from handrail.contract.model import UserMessage
+from handrail.runtime.core import RuntimeCore
+from handrail.runtime.session import Session
+
+_LOG = logging.getLogger("handrail.agent")
+
+
+class VoiceAgent:
+    """`model` hears and speaks, or is a text model as a `WrittenModel`; `picker` chooses among many tools."""
+
+    def __init__(
+        self,
+        runtime: RuntimeCore,
+        model: LiveModel,
+        *,
+        policy: VoicePolicy | None = None,
+        agent_policy: AgentPolicy | None = None,
+        prompts: Prompts | None = None,
+        picker: Picker | None = None,
+    ) -> None:
+        self.runtime = runtime
+        self.model = model
+        self.policy = policy or VoicePolicy()
+        self.agent_policy = agent_policy or AgentPolicy()
+        self.offering = Offering(
+            prompts or Prompts.load(guide_tokens=self.agent_policy.guide_tokens), self.agent_policy, picker
+        )
+
+    async def begin(
+        self,
+        session: Session,
+        conversation: Conversation,
+        listener: Listener,
+        *,
+        abilities: Abilities | None = None,
+    ) -> VoiceTalk:
+        """The session speaks from here on; `VoiceError` with a sentence if it cannot, and then nothing has changed.
+
+        `VoiceTalk.session` takes the place of `session`, which is stale afterwards.
+        """
+        _check(session)
+        await self._take(conversation)
+        before = session.mode
+        try:
+            await session.set_mode("voice")
+            connection = await self._connect(session, Record(conversation))
+            try:
+                spoken = await self.runtime.resume_session(session.id, token=session.token)
+            except BaseException:
+                await connection.close()
+                raise
+        except BaseException as error:
+            conversation.lock.release()
+            if session.is_active and not session.is_stale:
+                await session.set_mode(before)
+            if isinstance(error, HandrailError) and not isinstance(error, VoiceError):
+                raise VoiceError(str(error), code="refused", retryable=True) from error
+            raise
+        spoken.voice_open = True
+        talk = VoiceTalk(self, spoken, Record(conversation), listener, connection, abilities or Abilities())
+        talk.start()
+        return talk
+
+    async def _take(self, conversation: Conversation) -> None:
+        """Nobody else writes into the conversation while it is spoken; an answer that is being written may end first."""
+        try:
+            async with asyncio.timeout(self.policy.connect_seconds):
+                await conversation.lock.acquire()
+        except TimeoutError:
+            message = "The session is still answering a message; wait for the answer, or cancel it."
+            raise VoiceError(message, code="busy", retryable=True) from None
+
+    async def _connect(self, session: Session, record: Record) -> LiveConnection:
+        prompt, time_zone = await self._prompt(session, record.conversation)
+        facts = {"mode": session.mode, "user": session.user or "", "time_zone": time_zone}
+        slow = session.limits.turn_ms
+        config = LiveConfig(
+            system=prompt.text,
+            tools=prompt.declarations,
+            background=frozenset(
+                tool.tool_id
+                for tool in session.snapshot.in_mode("voice")
+                if slow is not None and tool.definition.latency_budget_ms > slow
+            ),
+            history=tuple(record.history(self.agent_policy.history_tokens)),
+            voice=self.policy.voice or None,
+            language=self.policy.language or None,
+            facts=facts,
+        )
+        try:
+            async with asyncio.timeout(self.policy.connect_seconds):
+                return await self.model.connect(config)
+        except TimeoutError:
+            message = f"The voice model did not answer within {self.policy.connect_seconds:g} seconds."
+            raise VoiceError(message, code="provider", retryable=True) from None
+        except LiveError as error:
+            raise VoiceError(str(error), code="provider", retryable=error.retryable) from None
+
+    async def _prompt(self, session: Session, conversation: Conversation) -> tuple[Prompt, str]:
+        """Tools cannot be changed later, so they are picked by what was said, and by what is waiting to be answered."""
+        asked = [message.text for message in conversation.messages[-12:] if isinstance(message, UserMessage)]
+        query = " ".join([*asked[-3:], session.state.get("pendingMessage") or ""]).strip()
+        provider = self.model.provider
+        choice = await self.offering.choose(session, provider, query, conversation.offered)
+        zone, name = self._zone(conversation)
+        now = datetime.fromtimestamp(self.runtime.clock.time(), zone)
+        prompt = self.offering.prompt(session, provider, choice, now, name)
+        self._count(session, prompt)
+        return prompt, name
+
+    def _zone(self, conversation: Conversation) -> tuple[ZoneInfo, str]:
+        for name in (conversation.time_zone, self.agent_policy.time_zone):
+            try:
+                return ZoneInfo(name), name
+            except (ZoneInfoNotFoundError, ValueError, OSError):
+                continue
+        return ZoneInfo("UTC"), "UTC"
+
+    def _count(self, session: Session, prompt: Prompt) -> None:
+        tell = getattr(self.runtime.metrics, "context", None)
+        if tell is not None:
+            tell(prompt.prompt_tokens, prompt.declaration_tokens)
+        _LOG.info(
+            "Voice in session %s starts with %d tokens of prompt and %d of declarations (%d tools)",
+            session.id,
+            prompt.prompt_tokens,
+            prompt.declaration_tokens,
+            len(prompt.declarations),
+        )
+
+
+def _check(session: Session) -> None:
+    if not session.is_active:
+        raise VoiceError("The session has ended; open a new one.", code="session_ended")
+    if session.is_stale:
+        raise VoiceError("The session goes on in another connection.", code="stale", retryable=True)
+    left = session.blocked_for()
+    if left > 0:
+        raise VoiceError(f"This conversation is paused for another {left:.0f} seconds.", code="blocked")

@@ -1,0 +1,215 @@
+"""Calls of the model, beside its voice: carried to the pipeline at once, answered when they have ended, whatever came between.
+
+Each message's calls are a batch with a task of its own. The user's interruption stops what reads; what writes and has started is
+finished, and the model is told without being made to speak of it. A connection that is lost in between changes nothing here: the
+answer waits for the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from handrail.agents import events
+from handrail.agents.citations import citations_in
+from handrail.agents.voice.again import Again, First, outcome_of
+from handrail.agents.voice.turns import VoiceTurn
+from handrail.contract.call import Call
+from handrail.contract.errors import ErrorType
+from handrail.contract.live import Answer, LiveError
+from handrail.contract.model import ToolMessage
+from handrail.runtime.session import Session
+
+if TYPE_CHECKING:
+    from handrail.agents.voice.talk import VoiceTalk
+
+_LOG = logging.getLogger("handrail.agent")
+
+
+class Batch:
+    """The calls of one message."""
+
+    __slots__ = ("calls", "connection", "interrupted", "number", "timers", "turn", "waiting")
+
+    def __init__(
+        self, calls: Sequence[Call], waiting: Sequence[ToolMessage], turn: VoiceTurn | None, connection: int
+    ) -> None:
+        self.calls = tuple(calls)
+        self.waiting = tuple(waiting)
+        """What stands in the conversation in the place of the envelopes."""
+        self.turn = turn
+        self.connection = connection
+        self.number = turn.rounds if turn is not None else 1
+        self.interrupted = False
+        self.timers: list[asyncio.TimerHandle] = []
+
+
+class Calls:
+    """The calls of one conversation."""
+
+    def __init__(self, talk: VoiceTalk) -> None:
+        self._talk = talk
+        self.again = Again()
+        self.running: dict[Batch, asyncio.Task[None] | None] = {}
+        self._busy_since = 0.0
+
+    def made(self, calls: Sequence[Call]) -> None:
+        """The model asks for calls. They start in their order, after the turn and the connection that they belong to."""
+        talk = self._talk
+        item = talk.speaking.end_item()
+        turn = talk.turns.current
+        if turn is not None:
+            turn.rounds += 1
+        message, waiting = talk.record.call(item.text if item is not None else "", calls)
+        if item is not None:
+            item.message = message
+        batch = Batch(calls, waiting, turn, talk.link_number)
+        if not self.running:
+            self._busy_since = asyncio.get_running_loop().time()
+        self.running[batch] = None
+        talk.order.put(lambda: self._start(batch))
+
+    def interrupt(self) -> bool:
+        """The user interrupted; whether anything runs that could hear of it."""
+        for batch in self.running:
+            batch.interrupted = True
+        self.again.interrupted()
+        return bool(self.running)
+
+    async def _start(self, batch: Batch) -> None:
+        talk = self._talk
+        task = asyncio.get_running_loop().create_task(self._run(batch, talk.session))
+        self.running[batch] = task
+        talk.keep(task)
+
+    async def _run(self, batch: Batch, session: Session) -> None:
+        try:
+            if batch.interrupted:
+                envelopes = [_cancelled(call) for call in batch.calls]
+                firsts: list[First | None] = [None] * len(batch.calls)
+            else:
+                envelopes, firsts = await self._answered(batch, session)
+        except Exception as error:  # noqa: BLE001  # the model always gets an answer
+            _LOG.error("The calls of a voice turn failed", exc_info=error)
+            envelopes, firsts = [_failed(call) for call in batch.calls], [None] * len(batch.calls)
+        finally:
+            self._settle(batch)
+        answers = [Answer(call, envelope) for call, envelope in zip(batch.calls, envelopes, strict=True)]
+        self._write_down(batch, answers)
+        await self._deliver(batch, answers, firsts)
+        for answer in answers if not self._talk.is_over else ():
+            event = events.ended(session, answer.call, answer.envelope, batch.number)
+            self._talk.tell(event.type, event.data)
+        self._talk.calls_ended()
+
+    async def _answered(self, batch: Batch, session: Session) -> tuple[list[dict[str, Any]], list[First | None]]:
+        """Every call's envelope: from the pipeline, or from a call that it repeats without knowing."""
+        talk = self._talk
+        turn = session.turn.number if session.turn is not None else 0
+        repeats = [self.again.known(session, call, turn) for call in batch.calls]
+        firsts = [
+            None if repeated is not None else self.again.made(session, call, turn, batch.connection)
+            for call, repeated in zip(batch.calls, repeats, strict=True)
+        ]
+        for call in batch.calls:
+            event = events.started(session, call, batch.number)
+            talk.tell(event.type, event.data)
+            self._watch(batch, session, call)
+        fresh = [call for call, repeated in zip(batch.calls, repeats, strict=True) if repeated is None]
+        running = session.call_many(fresh)
+        waiting = [
+            outcome_of(repeated, call, session.limits.wait_seconds)
+            for call, repeated in zip(batch.calls, repeats, strict=True)
+            if repeated is not None
+        ]
+        made, *told = await asyncio.gather(running, *waiting)
+        fresh_answers = iter(answer.to_dict() for answer in made)
+        told_answers = iter(told)
+        envelopes = [dict(next(fresh_answers if repeated is None else told_answers)) for repeated in repeats]
+        for call, repeated in zip(batch.calls, repeats, strict=True):
+            if repeated is not None:
+                self._audit(session, call, repeated)
+        for first, envelope in zip(firsts, envelopes, strict=True):
+            if first is not None:
+                self.again.settled(first, envelope)
+        return envelopes, firsts
+
+    def _audit(self, session: Session, call: Call, first: First) -> None:
+        runtime = self._talk.runtime
+        fields = {"callId": call.call_id, "toolId": call.name, "duplicateOf": first.call.call_id}
+        runtime.audit.emit("replay", {**runtime.who(session), **fields, "reason": "outcome not known to the model"})
+
+    def _settle(self, batch: Batch) -> None:
+        self.running.pop(batch, None)
+        for timer in batch.timers:
+            timer.cancel()
+        if not self.running and batch.turn is not None:
+            batch.turn.tools_seconds += asyncio.get_running_loop().time() - self._busy_since
+
+    def _write_down(self, batch: Batch, answers: Sequence[Answer]) -> None:
+        for waiting, answer in zip(batch.waiting, answers, strict=True):
+            self._talk.record.answer(waiting, answer.envelope)
+            if batch.turn is not None:
+                for cited in citations_in(answer.envelope.get("data")):
+                    batch.turn.evidence.setdefault(cited["id"], {**cited, "toolId": answer.call.name})
+
+    async def _deliver(self, batch: Batch, answers: Sequence[Answer], firsts: Sequence[First | None]) -> None:
+        """To the model; if there is none any more, to whoever goes on with the session."""
+        talk = self._talk
+        if not talk.is_over:
+            try:
+                scheduling = "silent" if batch.interrupted else "when_idle"
+                await talk.connection.send_envelopes(answers, scheduling=scheduling)  # type: ignore[arg-type]
+            except LiveError:
+                pass
+            else:
+                turn = talk.session.turn.number if talk.session.turn is not None else 0
+                for first in firsts:
+                    if first is not None:
+                        self.again.told(first, turn)
+                return
+        for answer in answers:
+            # The conversation has the envelope in its place already, so that only the card is to be settled.
+            told = {"callId": answer.call.call_id, "toolId": answer.call.name, "envelope": answer.envelope}
+            facts = {"confirmationId": None, "silent": True, "known": True}
+            talk.session.events_queue.emit("envelope", {**told, **facts})
+
+    # ------------------------------------------------------------------------------------------- slow ones
+
+    def _watch(self, batch: Batch, session: Session, call: Call) -> None:
+        plan = session.plans.find(call.name) if isinstance(call.name, str) else None
+        if plan is None:
+            return
+        budget = plan.latency_budget_ms
+        if plan.retrieval:
+            budget = min(budget, session.limits.retrieval_ms)
+        loop = asyncio.get_running_loop()
+        batch.timers.append(loop.call_later(budget / 1000, self._slow, batch, call))
+
+    def _slow(self, batch: Batch, call: Call) -> None:
+        talk = self._talk
+        if batch.interrupted or talk.is_over:
+            return
+        talk.tell("cue", {"kind": "slow", "toolId": call.name})
+        turn = batch.turn
+        filler = talk.policy.filler
+        if turn is None or turn.filled or not filler or talk.is_voiced or not talk.abilities.speaks:
+            return
+        turn.filled = True
+        talk.speaking.aside(filler[turn.number % len(filler)])
+
+
+def _cancelled(call: Call) -> dict[str, Any]:
+    message = "The call was cancelled before it started, because the user interrupted."
+    return _refused(call, ErrorType.CANCELLED, message, doubtful=False)
+
+
+def _failed(call: Call) -> dict[str, Any]:
+    return _refused(call, ErrorType.INTERNAL, "The call broke down; look before you call it again.", doubtful=True)
+
+
+def _refused(call: Call, kind: ErrorType, message: str, *, doubtful: bool) -> dict[str, Any]:
+    error = {"type": kind.value, "message": message, "retryable": not doubtful, "partialSideEffects": doubtful}
+    return {"ok": False, "error": error, "intents": [], "meta": {"toolId": call.name}}

@@ -1,0 +1,128 @@
+"""What the user says: utterances, from the provider's or the client's detection of speech and the words that were made of it.
+
+Providers differ. One tells when speech starts and ends, and its words come afterwards, sometimes after the answer. Another tells
+words only, and that an input is committed when the model reacts to it. Either way an utterance gets its words, and a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from handrail.agents.voice.turns import VoiceTurn
+from handrail.contract.live import InputTranscript
+
+if TYPE_CHECKING:
+    from handrail.agents.voice.talk import VoiceTalk
+
+_MOST_WORDS = 16_000
+
+
+class Heard:
+    """One utterance."""
+
+    __slots__ = ("ended_at", "final", "input_id", "item", "started_at", "text", "turn")
+
+    def __init__(self, item: int, input_id: str, started_at: float) -> None:
+        self.item = item
+        self.input_id = input_id
+        self.started_at = started_at
+        self.ended_at: float | None = None
+        self.text = ""
+        self.final = False
+        self.turn: VoiceTurn | None = None
+
+
+class Hearing:
+    """The user's side of one conversation."""
+
+    def __init__(self, talk: VoiceTalk) -> None:
+        self._talk = talk
+        self._now: Heard | None = None
+        """What is being said, or was and is not committed."""
+        self._last: Heard | None = None
+        """What was committed last; its words may still come."""
+        self._reports_speech = False
+        self.is_speaking = False
+        self._client_ended: float | None = None
+
+    def started(self) -> None:
+        """The user begins to speak."""
+        self._reports_speech = True
+        self.is_speaking = True
+        self._client_ended = None
+        if self._now is None:
+            self._now = self._new()
+
+    def client_ended(self) -> None:
+        """The client's own detection says that the user stopped; words follow, or the provider hears it too."""
+        self.is_speaking = False
+        self._client_ended = asyncio.get_running_loop().time()
+
+    def committed(self) -> None:
+        """The provider takes the user's speech to be complete: a turn begins with it."""
+        self.is_speaking = False
+        heard = self._now or self._new()
+        self._now, self._last = None, heard
+        now = asyncio.get_running_loop().time()
+        heard.ended_at = now
+        heard.turn = self._talk.turns.begin(heard.input_id, heard.text, spoke_until=self._take_end(now))
+        if heard.text and not self._reports_speech:
+            self._complete(heard)
+
+    def words(self, event: InputTranscript) -> None:
+        heard = self._owner()
+        if not heard.final:
+            whole = event.whole if event.final and self._reports_speech else heard.text + event.text
+            heard.text = whole[:_MOST_WORDS]
+        self._tell(heard, event.text, event.final)
+        if heard.turn is not None and heard.text.strip():
+            self._talk.turns.heard(heard.turn, heard.text)
+        if event.final and self._reports_speech and not heard.final:
+            heard.final = True
+            self._talk.understood(heard)
+
+    def said(self, text: str, input_id: str, *, spoken: bool) -> VoiceTurn:
+        """Words that the client recognised, or the user typed: complete at once."""
+        now = asyncio.get_running_loop().time()
+        heard = self._now if spoken and self._now is not None else self._new()
+        self._now, self._last = None, heard
+        self.is_speaking = False
+        heard.input_id, heard.text, heard.final = input_id, text, True
+        ended = self._take_end(now) if spoken else None
+        heard.ended_at = ended or now
+        heard.turn = self._talk.turns.begin(input_id, text, spoke_until=ended)
+        self._tell(heard, text, final=True)
+        if spoken:
+            self._talk.understood(heard)
+        return heard.turn
+
+    def _owner(self) -> Heard:
+        """The utterance that words belong to."""
+        last = self._last
+        if self._now is None and last is not None and last.turn is not None:
+            if self._reports_speech and not last.final:
+                return last
+            # Without reports, words during the answer are late ones of what it answers.
+            if not self._reports_speech and not last.turn.done and last.turn is self._talk.turns.current:
+                return last
+        if self._now is None:
+            self._now = self._new()
+        if not self._reports_speech:
+            self.is_speaking = True
+        return self._now
+
+    def _complete(self, heard: Heard) -> None:
+        heard.final = True
+        self._tell(heard, "", final=True)
+        self._talk.understood(heard)
+
+    def _take_end(self, now: float) -> float:
+        ended, self._client_ended = self._client_ended, None
+        return ended if ended is not None else now
+
+    def _new(self) -> Heard:
+        return Heard(self._talk.next_item(), self._talk.turns.next_input_id(), asyncio.get_running_loop().time())
+
+    def _tell(self, heard: Heard, piece: str, final: bool) -> None:
+        self._talk.tell_transcript("user", heard.item, heard.input_id, piece, heard.text, final)

@@ -1,0 +1,216 @@
+"""Items: what one side says in one go, numbered; and how much of ours the user has heard, as far as the client says.
+
+An item of the model ends where the model calls, ends its turn, or is cut off. What the client has not reported in time is
+taken to be played, so that nothing waits for a client for ever; whoever must know that it was heard asks for `reported`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from handrail.agents.voice.turns import VoiceTurn
+    from handrail.contract.model import AssistantMessage
+
+Purpose = Literal["answer", "preview", "farewell"]
+_CLOSE_MS = 40
+"""A client that has reported this little less than all has played it all: positions are rounded to its buffers."""
+_MOST_KEPT = 50
+
+
+class Item:
+    """Something that the model says, or the host in its place."""
+
+    __slots__ = (
+        "began",
+        "complete",
+        "cut",
+        "failed",
+        "given",
+        "message",
+        "number",
+        "over",
+        "pieces",
+        "played_ms",
+        "purpose",
+        "reported",
+        "sent_bytes",
+        "sent_ms",
+        "speaks",
+        "turn",
+        "unspoken",
+    )
+
+    def __init__(self, number: int, turn: VoiceTurn | None, began: float) -> None:
+        self.number = number
+        self.turn = turn
+        """None: nobody knows yet to which turn it belongs."""
+        self.began = began
+        self.purpose: Purpose = "answer"
+        self.pieces: list[str] = []
+        self.unspoken = ""
+        """Words that wait for the end of their sentence before the client's voice gets them."""
+        self.speaks: dict[str, str] = {}
+        """What the client's voice was given and has not reported yet."""
+        self.given = 0
+        """How many pieces the client's voice was given."""
+        self.sent_bytes = 0
+        self.sent_ms = 0
+        self.played_ms = 0
+        self.complete = False
+        """Nothing more will come."""
+        self.over = False
+        """Played to its end, or taken to be, or cut off."""
+        self.reported = False
+        """The client itself said that it was played to its end."""
+        self.cut = False
+        self.failed = False
+        """The client's voice broke off in it."""
+        self.message: AssistantMessage | None = None
+        """As it stands in the conversation."""
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    def heard_text(self) -> str:
+        """The words that the user has heard, as far as that can be told from the sound that was played."""
+        text = self.text
+        if not self.sent_ms or self.played_ms >= self.sent_ms:
+            return text if self.sent_ms or not self.speaks else _without_last(text, self.speaks)
+        words = text[: len(text) * self.played_ms // self.sent_ms]
+        if len(words) < len(text) and not text[len(words) : len(words) + 1].isspace():
+            words = words.rpartition(" ")[0]
+        return words.rstrip()
+
+
+def _without_last(text: str, waiting: dict[str, str]) -> str:
+    """What stands before the first sentence that the client's voice has not finished."""
+    first = next(iter(waiting.values()))
+    place = text.find(first)
+    return text[:place].rstrip() if place >= 0 else text
+
+
+class Playback:
+    """What of our items is still to be heard. `over` is told of each that is over, `playing` when it begins or ends."""
+
+    def __init__(self, patience: float, over: Callable[[Item], None], playing: Callable[[bool], None]) -> None:
+        self._patience = patience
+        self._over = over
+        self._playing = playing
+        self._items: dict[int, Item] = {}
+        self._ends_at = -inf
+        """When the sound that was sent will have been played at its own pace."""
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self.is_playing = False
+
+    def add(self, item: Item) -> None:
+        self._items[item.number] = item
+        for number in list(self._items)[:-_MOST_KEPT]:
+            del self._items[number]
+
+    def get(self, number: int) -> Item | None:
+        return self._items.get(number)
+
+    def of(self, purpose: Purpose) -> list[Item]:
+        return [item for item in self._items.values() if item.purpose == purpose]
+
+    @property
+    def latest(self) -> Item | None:
+        """The item that was given to the client last and that it may still be playing."""
+        return next((item for item in reversed(self._items.values()) if not item.over and _has_sound(item)), None)
+
+    def sent(self, item: Item, milliseconds: float) -> None:
+        """Sound of this length was given to the client."""
+        now = asyncio.get_running_loop().time()
+        self._ends_at = max(now, self._ends_at) + milliseconds / 1000
+        if not self.is_playing:
+            self.is_playing = True
+            self._playing(True)
+
+    def given(self, item: Item, id: str, text: str) -> None:
+        """Words were given to the client's own voice. Nobody knows how long it takes; about fifteen characters a second."""
+        item.speaks[id] = text
+        item.given += 1
+        self.sent(item, 1000 * len(text) / 15)
+
+    def completed(self, item: Item) -> None:
+        """No more of the item will come: it is over when it was played."""
+        item.complete = True
+        if item.over:
+            return
+        if not _has_sound(item):
+            self._end(item)
+            return
+        if self._is_played(item):
+            item.reported = not item.failed
+            self._end(item)
+            return
+        loop = asyncio.get_running_loop()
+        left = max(0.0, self._ends_at - loop.time())
+        self._timers[item.number] = loop.call_later(left + self._patience, self._end, item)
+
+    def played(self, number: int, ms: int, done: bool) -> None:
+        """The client reports. What it says of items before this one follows from it."""
+        item = self._items.get(number)
+        if item is None or item.over or not item.sent_ms:
+            return
+        item.played_ms = max(item.played_ms, min(ms, item.sent_ms))
+        for earlier in [one for one in self._items.values() if one.number < number and one.sent_ms and not one.over]:
+            earlier.played_ms = earlier.sent_ms
+            if earlier.complete:
+                earlier.reported = True
+                self._end(earlier)
+        if item.complete and (done or self._is_played(item)):
+            item.played_ms = item.sent_ms
+            item.reported = True
+            self._end(item)
+
+    def spoken(self, id: str, completed: bool) -> None:
+        """The client's voice reports. What it could not finish was not heard to its end."""
+        item = next((one for one in self._items.values() if id in one.speaks), None)
+        if item is None or item.over:
+            return
+        del item.speaks[id]
+        item.failed = item.failed or not completed
+        if item.complete and not item.speaks:
+            item.reported = not item.failed
+            self._end(item)
+
+    def cut(self) -> list[Item]:
+        """Throw away what is not played; the items that were cut by it."""
+        lost = [item for item in self._items.values() if not item.over and _has_sound(item)]
+        for item in lost:
+            item.cut = True
+            self._end(item)
+        self._ends_at = -inf
+        return lost
+
+    def close(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _is_played(self, item: Item) -> bool:
+        if item.sent_ms:
+            return item.played_ms >= item.sent_ms - _CLOSE_MS
+        return not item.speaks
+
+    def _end(self, item: Item) -> None:
+        timer = self._timers.pop(item.number, None)
+        if timer is not None:
+            timer.cancel()
+        if item.over:
+            return
+        item.over = True
+        if self.is_playing and self.latest is None:
+            self.is_playing = False
+            self._playing(False)
+        self._over(item)
+
+
+def _has_sound(item: Item) -> bool:
+    return bool(item.sent_ms or item.given)

@@ -1,0 +1,73 @@
+"""What the session tells beside the answers to calls: results that came late, requests for a person, progress, messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from handrail.agents import events
+from handrail.agents.host_words import late_words
+from handrail.agents.voice.words import blocked_words
+from handrail.contract.live import LiveError
+from handrail.contract.model import ToolMessage
+from handrail.runtime.events import Event
+
+if TYPE_CHECKING:
+    from handrail.agents.voice.talk import VoiceTalk
+
+
+class Late:
+    """Passes on what the session tells in one conversation."""
+
+    def __init__(self, talk: VoiceTalk) -> None:
+        self._talk = talk
+
+    def take(self, event: Event) -> bool:
+        talk, data = self._talk, event.data
+        match event.type:
+            case "envelope":
+                self._envelope(data)
+                return True
+            case "confirmation" | "message":
+                talk.tell(event.type, data)
+            case "progress":
+                talk.tell(event.type, data)
+                if talk.abilities.speaks and not talk.is_voiced:
+                    talk.speaking.aside(str(data.get("text", "")))
+            case "intent":
+                talk.calls_ended()
+            case _:
+                pass
+        return False
+
+    def _envelope(self, told: Mapping[str, Any]) -> None:
+        """A call that the model was answered about already has come to its end: the user sees it, the model is told once."""
+        talk = self._talk
+        confirmation = told.get("confirmationId")
+        if confirmation is not None:
+            if not talk.record.conversation.tell(confirmation):
+                return
+            closed = events.closed(told)
+            talk.tell(closed.type, closed.data)
+        card = events.ended_late(told)
+        talk.tell(card.type, card.data)
+        if not told.get("known"):
+            words = late_words(told)
+            talk.record.note(words)
+            talk.order.put(lambda: self._tell_model(words, bool(told.get("silent"))))
+        talk.calls_ended()
+
+    async def _tell_model(self, words: str, silent: bool) -> None:
+        with suppress(LiveError):  # the conversation has it; whoever goes on with it is told
+            await self._talk.connection.tell(words, scheduling="silent" if silent else "when_idle")
+
+    def parting_words(self) -> str:
+        """What a user who was blocked is told: in the words of the tool that did it, if it has some."""
+        for message in reversed(self._talk.record.conversation.current_turn()):
+            if isinstance(message, ToolMessage) and message.envelope.get("ok"):
+                data = message.envelope.get("data")
+                words = data.get("farewellMessage") if isinstance(data, Mapping) else None
+                if isinstance(words, str) and words:
+                    return words
+        return blocked_words()

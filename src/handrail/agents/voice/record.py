@@ -1,0 +1,93 @@
+"""What a spoken conversation leaves in the `Conversation`: so that the text chat, and the next model, know all of it.
+
+A call stands there from the moment it is made, with words in the place of its envelope that say that none has come; the envelope
+takes their place. So a call is never without an answer, whatever ends the conversation in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from handrail.agents.conversation import Conversation, lost
+from handrail.contract.call import Call
+from handrail.contract.live import Utterance
+from handrail.contract.model import AssistantMessage, HostMessage, Message, ToolMessage, UserMessage
+
+UNHEARD = "(The person spoke; their words are not known.)"
+
+
+class Record:
+    """Writes into one conversation."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self.conversation = conversation
+
+    def history(self, tokens: int) -> list[Utterance]:
+        """What was said before, for a model that begins to listen."""
+        said: list[Utterance] = []
+        for message in self.conversation.within(tokens):
+            if isinstance(message, UserMessage) and message.text.strip():
+                said.append(Utterance("user", message.text))
+            elif isinstance(message, AssistantMessage) and message.text.strip():
+                said.append(Utterance("model", message.text))
+        return said
+
+    def begin(self, input_id: str, text: str) -> None:
+        """The user's input begins a turn; words that are not known yet come later."""
+        self.conversation.begin(text or UNHEARD, input_id)
+
+    def heard(self, input_id: str, text: str) -> None:
+        """The words of an input are known now."""
+        conversation = self.conversation
+        place = conversation.inputs.get(input_id)
+        if place is not None and text.strip():
+            conversation.messages[place] = UserMessage(text)
+
+    def say(self, text: str) -> AssistantMessage | None:
+        """Something that the user was told."""
+        if not text.strip():
+            return None
+        message = AssistantMessage(text)
+        self.conversation.add(message)
+        return message
+
+    def cut(self, message: AssistantMessage, heard: str) -> AssistantMessage | None:
+        """The user heard only so much of it."""
+        if not heard.strip():
+            if not message.calls:
+                self._replace(message, None)
+                return None
+            kept = AssistantMessage("", message.calls)
+        else:
+            kept = AssistantMessage(f"{heard} …", message.calls)
+        self._replace(message, kept)
+        return kept
+
+    def call(self, text: str, calls: Sequence[Call]) -> tuple[AssistantMessage, list[ToolMessage]]:
+        """Calls that the model makes, after these words; what stands in for their envelopes."""
+        made = AssistantMessage(text, tuple(calls))
+        waiting = [lost(call) for call in calls]
+        self.conversation.add(made, *waiting)
+        return made, waiting
+
+    def answer(self, waiting: ToolMessage, envelope: Mapping[str, Any]) -> None:
+        """The envelope of a call, whenever it comes."""
+        self._replace(waiting, ToolMessage(waiting.call_id, waiting.name, envelope))
+
+    def note(self, text: str) -> None:
+        """Something that the host has told the model."""
+        self.conversation.add(HostMessage(text))
+
+    def _replace(self, old: Message, new: Message | None) -> None:
+        messages = self.conversation.messages
+        for place in range(len(messages) - 1, -1, -1):
+            if messages[place] is not old:
+                continue
+            if new is not None:
+                messages[place] = new
+                return
+            del messages[place]
+            inputs = self.conversation.inputs
+            self.conversation.inputs = {name: at - (at > place) for name, at in inputs.items()}
+            return

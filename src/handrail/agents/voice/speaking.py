@@ -1,0 +1,170 @@
+"""What the user hears: the model's sound as it comes, or its words for the client's own voice, and the host's words.
+
+One item is open at a time. Silence that a tool asked for is kept here: suppressed sound is not sent, suppressed words are not
+told, and both are written down all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Literal
+
+from handrail.agents.voice.items import Item, Playback, Purpose
+from handrail.agents.voice.port import Sound
+from handrail.contract.live import AudioOut, OutputTranscript
+
+if TYPE_CHECKING:
+    from handrail.agents.voice.talk import VoiceTalk
+
+Kind = Literal["answer", "filler", "preview", "notice"]
+_SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’)]*\s+")
+_MOST_UNSPOKEN = 400
+_MOST_CHARACTERS = 100_000
+
+
+class Speaking:
+    """Our side of one conversation."""
+
+    def __init__(self, talk: VoiceTalk, playback: Playback) -> None:
+        self._talk = talk
+        self.playback = playback
+        self.item: Item | None = None
+        """What the model says at the moment."""
+        self._unclaimed: list[Item] = []
+        self._next_purpose: Purpose = "answer"
+        self._spoken = 0
+        self.muted = False
+        """The user stopped this answer: what still comes of it is not for them."""
+        self.frames = 0
+
+    # ------------------------------------------------------------------------------------------- from the model
+
+    def sound(self, event: AudioOut) -> None:
+        if self.muted:
+            return
+        item = self._open()
+        talk = self._talk
+        turn = item.turn
+        length = len(event.pcm) * 500 / event.rate
+        if turn is not None:
+            turn.sound_ms += round(length)
+        if not talk.abilities.sound or talk.session.state.get("shouldSuppressAudio"):
+            return
+        offset = item.sent_ms
+        item.sent_bytes += len(event.pcm)
+        item.sent_ms = item.sent_bytes * 500 // event.rate
+        self.frames += 1
+        self.playback.sent(item, length)
+        talk.listener.play(Sound(item.number, offset, event.pcm, event.rate))
+
+    def words(self, event: OutputTranscript) -> None:
+        if self.muted or not event.text:
+            return
+        item = self._open()
+        if sum(map(len, item.pieces)) < _MOST_CHARACTERS:
+            item.pieces.append(event.text)
+        turn = item.turn
+        self._talk.tell_transcript(
+            "model", item.number, turn.input_id if turn else None, event.text, item.text, final=False
+        )
+        if not self._talk.is_voiced:
+            item.unspoken += event.text
+            self._speak_sentences(item)
+
+    def end_item(self) -> Item | None:
+        """The model called, ended its turn, or was cut off: the item is complete."""
+        item, self.item = self.item, None
+        if item is None:
+            return None
+        if item.unspoken.strip():
+            self._speak(item, item.unspoken.strip(), _kind(item.purpose))
+        item.unspoken = ""
+        text = item.text
+        if text:
+            turn = item.turn
+            self._talk.tell_transcript("model", item.number, turn.input_id if turn else None, "", text, final=True)
+        if item.sent_ms:
+            self._talk.tell("audio_end", {"item": item.number, "ms": item.sent_ms})
+        self.playback.completed(item)
+        return item
+
+    def unclaimed(self) -> list[Item]:
+        """Items of no turn; they are given away here."""
+        taken, self._unclaimed = [item for item in self._unclaimed if item.turn is None], []
+        return taken
+
+    def _open(self) -> Item:
+        if self.item is not None:
+            return self.item
+        talk = self._talk
+        item = self.item = Item(talk.next_item(), None, asyncio.get_running_loop().time())
+        item.purpose, self._next_purpose = self._next_purpose, "answer"
+        self.playback.add(item)
+        talk.turns.output(item)
+        if item.turn is None:
+            self._unclaimed.append(item)
+        talk.opened(item)
+        return item
+
+    # ------------------------------------------------------------------------------------------- from the host
+
+    def expect(self, purpose: Purpose) -> None:
+        """The model was asked to say something: what it says next is that."""
+        self._next_purpose = purpose
+
+    def say(self, text: str, kind: Kind, purpose: Purpose = "answer") -> Item:
+        """Words of the host, for the client's own voice, as an item of their own."""
+        item = Item(self._talk.next_item(), self._talk.turns.current, asyncio.get_running_loop().time())
+        item.purpose = purpose
+        item.pieces.append(text)
+        self.playback.add(item)
+        self._speak(item, text, kind)
+        self.playback.completed(item)
+        return item
+
+    def aside(self, text: str) -> None:
+        """A filler: nobody waits for its end, and it is no part of the answer."""
+        self._spoken += 1
+        self._talk.tell("speak", {"id": f"s{self._spoken}", "item": 0, "text": text, "kind": "filler"})
+
+    def _speak_sentences(self, item: Item) -> None:
+        *whole, rest = _SENTENCE.split(item.unspoken)
+        if not whole and len(rest) > _MOST_UNSPOKEN:
+            head, _, rest = rest.rpartition(" ")
+            whole = [head or rest]
+            rest = rest if head else ""
+        item.unspoken = rest
+        if whole:
+            self._speak(item, " ".join(part.strip() for part in whole), _kind(item.purpose))
+
+    def _speak(self, item: Item, text: str, kind: Kind) -> None:
+        talk = self._talk
+        if talk.session.state.get("shouldSuppressAudio"):
+            return
+        self._spoken += 1
+        name = f"s{self._spoken}"
+        if talk.abilities.speaks:
+            self.playback.given(item, name, text)
+        talk.tell("speak", {"id": name, "item": item.number, "text": text, "kind": kind})
+
+    # ------------------------------------------------------------------------------------------- cut off
+
+    def cut(self) -> Item | None:
+        """Stop at once: the client throws away what it has not played. The item that was being heard, if there was one."""
+        last = self.playback.latest
+        open_item = self.item
+        heard = last or open_item
+        if heard is None:
+            return None
+        self.playback.cut()
+        if open_item is not None:
+            open_item.cut = True
+            open_item.unspoken = ""
+        self._talk.tell("flush", {"item": heard.number})
+        self._talk.end_item()
+        return heard
+
+
+def _kind(purpose: Purpose) -> Kind:
+    return "preview" if purpose == "preview" else "answer"

@@ -1,0 +1,495 @@
+"""One spoken conversation: what the model tells, what the user's client sends, and what the session says, brought together.
+
+Sound passes through without waiting for anything. What must be stored or carried out in its order stands in `order`; calls run in
+tasks of their own. The parts: `hearing` (the user), `speaking` (us), `turns`, `calls`, `farewell`; `record` writes it all down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from handrail.agents.text import checked_input
+from handrail.agents.voice.calls import Calls
+from handrail.agents.voice.ending import End
+from handrail.agents.voice.farewell import Farewell, Leave
+from handrail.agents.voice.hearing import Heard, Hearing
+from handrail.agents.voice.items import Item, Playback, Purpose
+from handrail.agents.voice.late import Late
+from handrail.agents.voice.order import Order
+from handrail.agents.voice.port import Abilities, Ending, Listener, SpeechState, VoiceError
+from handrail.agents.voice.record import Record
+from handrail.agents.voice.speaking import Speaking
+from handrail.agents.voice.turns import Turns
+from handrail.agents.voice.watch import Watch
+from handrail.agents.voice.words import idle_words, lost_words
+from handrail.contract.errors import UsageError
+from handrail.contract.live import (
+    AudioOut,
+    CallsCancelled,
+    CallsMade,
+    Closed,
+    Complaint,
+    Connected,
+    Disconnected,
+    InputTranscript,
+    Interrupted,
+    LiveConnection,
+    LiveError,
+    LiveEvent,
+    OutputTranscript,
+    TurnEnded,
+    UserSpeechEnded,
+    UserSpeechStarted,
+)
+from handrail.contract.store import StoreUnavailable
+from handrail.runtime.events import Event
+from handrail.runtime.session import Session
+
+if TYPE_CHECKING:
+    from handrail.agents.voice.agent import VoiceAgent
+
+_LOG = logging.getLogger("handrail.agent")
+_RESUME_TRIES = 5
+
+
+class VoiceTalk:
+    """Made by `VoiceAgent.begin`; a `Talking`."""
+
+    def __init__(
+        self,
+        agent: VoiceAgent,
+        session: Session,
+        record: Record,
+        listener: Listener,
+        connection: LiveConnection,
+        abilities: Abilities,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.runtime = agent.runtime
+        self.policy = agent.policy
+        self.model = agent.model
+        self.session = session
+        self.record = record
+        self.listener = listener
+        self.connection = connection
+        self.abilities = abilities
+        self.ending: asyncio.Future[Ending] = loop.create_future()
+        self.order = Order(self._step_failed)
+        self.playback = Playback(agent.policy.playback_seconds, self._item_over, self._playing)
+        self.speaking = Speaking(self, self.playback)
+        self.hearing = Hearing(self)
+        self.turns = Turns(self)
+        self.calls = Calls(self)
+        self.farewell = Farewell(self)
+        self.late = Late(self)
+        self.watch = Watch(self, idle=agent.policy.idle_seconds, on_idle=self._idle)
+        self.link_number = 0
+        self.is_generating = False
+        """The model has something to say, or to call, that has not ended yet."""
+        self._cut_by_us = False
+        self._items = 0
+        self._chunks = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._end = End(self)
+        self._reader: asyncio.Task[None] | None = None
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            AudioOut: self._sound,
+            OutputTranscript: self._words,
+            InputTranscript: self._user_words,
+            CallsMade: self._calls_made,
+            CallsCancelled: lambda _: self._calls_cancelled(),
+            Interrupted: lambda _: self._interrupted(),
+            TurnEnded: self._turn_ended,
+            UserSpeechStarted: lambda _: self._user_starts(),
+            UserSpeechEnded: lambda _: self._user_ended(),
+            Connected: self._connected,
+            Disconnected: self._disconnected,
+            Complaint: self._complaint,
+            Closed: self._closed,
+        }
+
+    def start(self) -> None:
+        """Begin to listen to the model, and answer first what was asked for before."""
+        self._reader = asyncio.get_running_loop().create_task(self._read())
+        pending = self.session.state.get("pendingMessage")
+        if pending:
+            self._send_words(pending, self.turns.next_input_id(), clear_pending=True)
+        self.watch.start()
+
+    # ------------------------------------------------------------------------------------------- facts
+
+    @property
+    def is_over(self) -> bool:
+        return self._end.has_begun
+
+    @property
+    def is_voiced(self) -> bool:
+        """The model's own voice is heard; otherwise its words go to the client's voice."""
+        return bool(self.model.output_rate) and self.abilities.sound
+
+    @property
+    def input_rates(self) -> tuple[int, ...]:
+        return self.model.input_rates
+
+    @property
+    def output_rate(self) -> int:
+        return self.model.output_rate
+
+    def facts(self) -> dict[str, Any]:
+        rates = self.input_rates
+        return {
+            "sessionId": self.session.id,
+            "turn": self.session.turn.number if self.session.turn is not None else 0,
+            "mode": self.session.mode,
+            "model": self.model.name,
+            "provider": self.model.provider,
+            "offline": not self.model.output_rate,
+            "audio": {"input": {"rate": rates[0] if rates else 0}, "output": {"rate": self.output_rate}},
+        }
+
+    # ------------------------------------------------------------------------------------------- from the client
+
+    def hear(self, pcm: bytes, rate: int) -> bool:
+        if self.is_over:
+            return False
+        self._chunks += 1
+        try:
+            return self.connection.send_audio(pcm, rate)
+        except LiveError:
+            return False
+
+    async def say(self, text: str, *, id: str, spoken: bool = False) -> None:
+        """`VoiceError` if these are no words, or this is over. The same id again changes nothing."""
+        if self.is_over:
+            raise VoiceError("The voice conversation is over.", code="ended")
+        try:
+            checked_input(text)
+        except UsageError as error:
+            raise VoiceError(str(error), code="bad_text") from None
+        if id in self.record.conversation.inputs:
+            return
+        if self.is_generating or self.playback.latest is not None:
+            self._cut_in(stop_model=True)
+        self._send_words(text, id, spoken=spoken)
+
+    def speech(self, state: SpeechState) -> None:
+        if self.is_over:
+            return
+        if state == "started":
+            self._user_starts()
+        else:
+            self.hearing.client_ended()
+        self.watch.moved()
+
+    def played(self, item: int, ms: int, done: bool = False) -> None:
+        self.playback.played(item, ms, done)
+
+    def spoken(self, id: str, completed: bool) -> None:
+        self.playback.spoken(id, completed)
+
+    async def interrupt(self) -> None:
+        if not self.is_over:
+            self._cut_in(stop_model=True)
+
+    def adapt(self, abilities: Abilities) -> None:
+        self.abilities = abilities
+
+    def take(self, event: Event) -> bool:
+        return not self.is_over and self.late.take(event)
+
+    async def end(self, reason: str = "user_requested") -> None:
+        self.finish(reason)
+        await asyncio.shield(self.ending)
+
+    async def close(self) -> None:
+        self._end.begin(Ending(reason="closed", resumable=True), to_text=False)
+        await asyncio.shield(self.ending)
+
+    def _send_words(self, text: str, input_id: str, *, spoken: bool = False, clear_pending: bool = False) -> None:
+        self.hearing.said(text, input_id, spoken=spoken)
+        self.is_generating = True
+
+        async def send() -> None:
+            self.speaking.muted = False  # not before: until here the answer before it may still come
+            await self.connection.send_text(text)
+            if clear_pending:
+                self.session.state.set("pendingMessage", None)
+                await self.runtime.save(self.session)
+
+        self.order.put(send)
+        self.watch.moved()
+
+    # ------------------------------------------------------------------------------------------- from the model
+
+    async def _read(self) -> None:
+        try:
+            async for event in self.connection.events():
+                self._take_event(event)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the user is told that it is over
+            self._fault(error)
+
+    def _take_event(self, event: LiveEvent) -> None:
+        handler = self._handlers.get(type(event))
+        if handler is not None and not self.is_over:
+            handler(event)
+            if type(event) is not AudioOut:
+                self.watch.moved()
+
+    def _sound(self, event: AudioOut) -> None:
+        self._react()
+        self.watch.touch()
+        self.speaking.sound(event)
+
+    def _words(self, event: OutputTranscript) -> None:
+        self._react()
+        self.speaking.words(event)
+
+    def _react(self) -> None:
+        if not self.is_generating:
+            self.is_generating = True
+            self.watch.moved()
+        self.calls.again.reacted()
+
+    def _user_words(self, event: InputTranscript) -> None:
+        self.hearing.words(event)
+
+    def _calls_made(self, event: CallsMade) -> None:
+        self.is_generating = True
+        self.calls.again.reacted()
+        self.calls.made(event.calls)
+
+    def _calls_cancelled(self) -> None:
+        self._interrupt_calls()
+
+    def _user_starts(self) -> None:
+        self.hearing.started()
+        if self.is_generating or self.playback.latest is not None or self.calls.running:
+            self._cut_in(stop_model=not self.input_rates)
+
+    def _user_ended(self) -> None:
+        self.speaking.muted = False
+        self.hearing.committed()
+        self.is_generating = True
+
+    def _interrupted(self) -> None:
+        """The provider has stopped the model: because the user spoke, or because we wanted it."""
+        self.speaking.cut()
+        if not self._cut_by_us:
+            self._interrupt_calls()
+            self._note_interruption()
+
+    def _turn_ended(self, event: TurnEnded) -> None:
+        turn = self.turns.current
+        interrupted = event.reason == "interrupted"
+        if interrupted and turn is not None and not turn.has_output and not self._cut_by_us:
+            return  # it is the end of an answer to an earlier input; this one's is still to come
+        cut_by_us, self._cut_by_us = self._cut_by_us and interrupted, False
+        self.speaking.muted = False
+        self.end_item()
+        if cut_by_us:
+            return
+        self.is_generating = False
+        if event.reason == "failed":
+            self.tell("error", {"code": "model_failed", "message": event.detail or "The model could not answer."})
+        if not interrupted:
+            self.calls.again.answered()
+        if self.calls.running and not interrupted:
+            self.is_generating = True  # it goes on when they are answered
+        elif interrupted:
+            self.turns.finish(interrupted=True)
+        else:
+            self.turns.ended()
+        self.settle()
+
+    def _connected(self, event: Connected) -> None:
+        self.link_number = event.number
+        self.watch.link(up=True)
+        self.tell("link", {"state": "up", "number": event.number})
+        if event.number > 1:
+            turn = self.turns.current.number if self.turns.current is not None else 0
+            self.calls.again.connected(event.number, turn, event.restored_calls)
+            self.order.put(lambda: self._resume(event.restored_calls))
+            self.tell("cue", {"kind": "reconnected", "toolId": None})
+
+    def _disconnected(self, event: Disconnected) -> None:
+        _LOG.info("The live connection of session %s is gone: %s", self.session.id, event.reason)
+        self.end_item()
+        self.watch.link(up=False)
+        self.tell("link", {"state": "lost", "number": self.link_number})
+
+    def _complaint(self, event: Complaint) -> None:
+        _LOG.warning("The live provider complains (%s): %s", event.code, event.message)
+
+    def _closed(self, event: Closed) -> None:
+        _LOG.warning("The live session of %s is %s: %s", self.session.id, event.reason, event.message)
+        self._end.begin(
+            Ending(reason="provider_lost", resumable=True, message=event.message or lost_words()), to_text=True
+        )
+
+    async def _resume(self, restored: tuple[str, ...]) -> None:
+        """The session goes on under the next connection number. No call of the new connection may start before."""
+        delay = 0.25
+        for attempt in range(1, _RESUME_TRIES + 1):
+            try:
+                session = await self.runtime.resume_session(
+                    self.session.id, token=self.session.token, restored_calls=restored
+                )
+            except StoreUnavailable:
+                if attempt == _RESUME_TRIES:
+                    raise
+                await asyncio.sleep(delay)
+                delay *= 2
+            except UsageError as error:
+                self.finish("session_ended", str(error))
+                return
+            else:
+                session.voice_open = True
+                self.session = session
+                return
+
+    # ------------------------------------------------------------------------------------------- interruptions
+
+    def _cut_in(self, *, stop_model: bool) -> None:
+        """The user speaks, types or presses stop while the model speaks or calls run."""
+        heard = self.speaking.cut()
+        if heard is not None and heard.sent_ms:
+            played = heard.played_ms
+            self.order.put(lambda: self.connection.truncate(played))
+        if stop_model and self.is_generating:
+            self.speaking.muted = True
+            self.order.put(self.connection.interrupt)
+        self._interrupt_calls()
+        if heard is not None or self.is_generating:
+            self._note_interruption()
+        turn = self.turns.current
+        if turn is not None and not turn.done and (stop_model or turn.has_output):
+            self.turns.finish(interrupted=True)
+            self.is_generating = False
+        elif stop_model:
+            self.is_generating = False
+        self.settle()
+
+    def _interrupt_calls(self) -> None:
+        if self.calls.interrupt():
+            self.order.put(self._tell_interruption)
+
+    async def _tell_interruption(self) -> None:
+        await self.session.interrupt()
+
+    def _note_interruption(self) -> None:
+        if self.session.is_active:
+            self.session.state.set("interruptionSent", True)
+
+    def _item_over(self, item: Item) -> None:
+        if item.cut and item.message is not None:
+            item.message = self.record.cut(item.message, item.heard_text())
+        self.farewell.consider()
+        self.watch.moved()
+
+    def _playing(self, playing: bool) -> None:
+        self.watch.moved()
+
+    # ------------------------------------------------------------------------------------------- for the parts
+
+    def next_item(self) -> int:
+        self._items += 1
+        return self._items
+
+    def opened(self, item: Item) -> None:
+        if item.turn is not None and self.session.is_active:
+            self.session.state.set("interruptionSent", False)
+        self.watch.moved()
+
+    def end_item(self) -> None:
+        """What the model was saying is complete: it goes into the conversation."""
+        item = self.speaking.end_item()
+        if item is not None:
+            self.write_down(item)
+
+    def write_down(self, item: Item) -> None:
+        if item.message is not None:
+            return
+        text = item.heard_text() if item.cut else item.text
+        item.message = self.record.say(f"{text} …" if item.cut and text else text)
+
+    def understood(self, heard: Heard) -> None:
+        """The words of an utterance are complete."""
+
+    def calls_ended(self) -> None:
+        """A batch of calls was answered."""
+        if self.is_over:
+            return
+        self.watch.moved()
+        session = self.session
+        if not session.is_active:
+            self.finish("session_ended")
+        elif session.blocked_for() > 0:
+            self.farewell.want(Leave(reason="blocked", closing=self.late.parting_words()))
+        else:
+            self.farewell.consider()
+
+    def settle(self) -> None:
+        """The model has nothing to say at the moment."""
+        self.farewell.consider()
+        self.watch.moved()
+
+    def ask_model(self, words: str, purpose: Purpose) -> None:
+        """Have the model say something now. Whatever it says is interrupted by it."""
+        self.speaking.expect(purpose)
+        self._cut_by_us = self.is_generating
+        self.is_generating = True
+        self.order.put(lambda: self.connection.tell(words, scheduling="interrupt"))
+
+    def quiet_for(self) -> float:
+        return self.watch.quiet_for()
+
+    def tell(self, type: str, data: Mapping[str, Any]) -> None:
+        self.listener.tell(type, data)
+
+    def tell_transcript(
+        self, who: Literal["user", "model"], item: int, input_id: str | None, piece: str, whole: str, final: bool
+    ) -> None:
+        if self.session.state.get("shouldSuppressTranscript"):
+            return
+        named = {"who": who, "item": item, "inputId": input_id}
+        self.tell("transcript", {**named, "text": piece, "whole": whole, "final": final})
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ------------------------------------------------------------------------------------------- the end
+
+    def finish(self, reason: str, message: str = "", *, closing: str | None = None, text: str | None = None) -> None:
+        """End the conversation; the session goes back to text."""
+        ending = Ending(reason=reason, closing_message=closing, text_response=text, message=message)
+        self._end.begin(ending, to_text=True)
+
+    def _idle(self) -> None:
+        self.farewell.want(Leave(reason="idle", closing=idle_words()))
+
+    def _step_failed(self, error: BaseException) -> None:
+        if not self.is_over and not isinstance(error, LiveError):  # the end of the live session is told by itself
+            self._fault(error)
+
+    def _fault(self, error: BaseException) -> None:
+        _LOG.error("The voice conversation of session %s ends by a fault", self.session.id, exc_info=error)
+        message = "The voice conversation failed in the server. You can go on in writing, or start voice again."
+        self._end.begin(Ending(reason="fault", resumable=True, message=message), to_text=True)
+
+    async def let_go(self) -> None:
+        """Everything that listens or waits is stopped; calls that run go on, and settle by themselves."""
+        self.watch.close()
+        self.farewell.close()
+        self.playback.close()
+        await self.connection.close()
+        await self.order.close()
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+        if self.session.is_active:
+            self.session.state.set("userAudioChunkCount", self._chunks)
+            self.session.state.set("audioChunkCounter", self.speaking.frames)

@@ -1,0 +1,188 @@
+"""The turns of a spoken conversation: begun when the user's input is committed, numbered by the runtime, told when done.
+
+A turn is known here at once and stored in its order; its calls wait for that. What the model says between turns belongs to the
+turn that is begun next if it is still being said then, else to the last one, which is told as done once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from handrail.agents.citations import cited_by
+from handrail.agents.voice.items import Item
+from handrail.agents.voice.port import Latency
+
+if TYPE_CHECKING:
+    from handrail.agents.voice.talk import VoiceTalk
+
+_MOST_ITEMS = 200
+
+
+class VoiceTurn:
+    """One turn, and where its time went."""
+
+    __slots__ = (
+        "answered_at",
+        "committed_at",
+        "done",
+        "evidence",
+        "filled",
+        "input_id",
+        "interrupted",
+        "items",
+        "number",
+        "reported",
+        "rounds",
+        "sound_ms",
+        "spoke_until",
+        "tools_seconds",
+        "words",
+        "words_at",
+    )
+
+    def __init__(self, input_id: str, words: str, committed_at: float, spoke_until: float | None) -> None:
+        self.input_id = input_id
+        self.words = words
+        self.number = 0
+        """As the runtime counts; 0 until it is stored."""
+        self.spoke_until = spoke_until
+        """When the user stopped speaking; None if they typed."""
+        self.committed_at = committed_at
+        self.words_at: float | None = committed_at if words else None
+        self.answered_at: float | None = None
+        """When the model's first words or sound came."""
+        self.tools_seconds = 0.0
+        self.sound_ms = 0
+        self.rounds = 0
+        self.items: list[Item] = []
+        self.evidence: dict[str, dict[str, Any]] = {}
+        self.filled = False
+        """A filler was spoken in it."""
+        self.reported = 0
+        """So many items had been said when it was told as done."""
+        self.done = False
+        self.interrupted = False
+
+    @property
+    def has_output(self) -> bool:
+        return bool(self.items or self.rounds)
+
+    @property
+    def text(self) -> str:
+        said = [item.heard_text() if item.cut else item.text for item in self.items]
+        return "\n\n".join(text.strip() for text in said if text.strip())
+
+    def note_answer(self, now: float) -> None:
+        if self.answered_at is None:
+            self.answered_at = now
+
+    def latency(self) -> Latency:
+        hearing = model = None
+        if self.spoke_until is not None:
+            known = self.words_at if self.words_at is not None else self.committed_at
+            # Words that come after the answer has begun kept nobody waiting.
+            known = min(known, self.answered_at) if self.answered_at is not None else known
+            hearing = _ms(max(0.0, max(known, self.committed_at) - self.spoke_until))
+        if self.answered_at is not None:
+            model = _ms(max(0.0, self.answered_at - self.committed_at - self.tools_seconds))
+        tools = _ms(self.tools_seconds) if self.rounds else None
+        return Latency(hearing=hearing, model=model, tools=tools, speaking=self.sound_ms or None)
+
+
+class Turns:
+    """Begins and ends them."""
+
+    def __init__(self, talk: VoiceTalk) -> None:
+        self._talk = talk
+        self._inputs = 0
+        self.current: VoiceTurn | None = None
+
+    def next_input_id(self) -> str:
+        """An id for an input that has none of its own: unique in the session, because connections are numbered."""
+        self._inputs += 1
+        return f"voice:{self._talk.session.connection}.{self._inputs}"
+
+    def begin(self, input_id: str, words: str = "", *, spoke_until: float | None = None) -> VoiceTurn:
+        """The user's input was committed."""
+        talk = self._talk
+        if self.current is not None and not self.current.done:
+            self.finish(interrupted=True)
+        turn = self.current = VoiceTurn(input_id, words, asyncio.get_running_loop().time(), spoke_until)
+        open_item = talk.speaking.item
+        if open_item is not None and open_item.turn is None:
+            self._claim(open_item, turn)
+        talk.record.begin(input_id, words)
+        talk.order.put(lambda: self._store(turn))
+        return turn
+
+    async def _store(self, turn: VoiceTurn) -> None:
+        talk = self._talk
+        session = talk.session
+        turn.number = await session.begin_turn(turn.input_id)
+        if session.is_stale:
+            talk.finish("taken_over", "The conversation goes on in another connection.")
+            return
+        talk.tell("turn", {"turn": turn.number, "inputId": turn.input_id})
+
+    def heard(self, turn: VoiceTurn, words: str) -> None:
+        """The words of a turn are known, or more of them."""
+        turn.words = words
+        turn.words_at = turn.words_at or asyncio.get_running_loop().time()
+        self._talk.record.heard(turn.input_id, words)
+
+    def output(self, item: Item) -> None:
+        """The model says something: in the turn that waits for it, or in none that is known yet."""
+        turn = self.current
+        if item.turn is None and turn is not None and not turn.done:
+            self._claim(item, turn)
+        if item.turn is not None:
+            item.turn.note_answer(asyncio.get_running_loop().time())
+
+    def ended(self) -> None:
+        """The model has said all that it has to say: words of no turn go to the last one, which is done, or done again."""
+        turn = self.current
+        if turn is None:
+            return
+        for item in self._talk.speaking.unclaimed():
+            self._claim(item, turn)
+        self.finish(interrupted=False)
+
+    def finish(self, *, interrupted: bool) -> None:
+        turn, talk = self.current, self._talk
+        if turn is None:
+            return
+        if turn.done and len(turn.items) == turn.reported:
+            return
+        turn.done, turn.reported = True, len(turn.items)
+        turn.interrupted = turn.interrupted or interrupted
+        talk.order.put(lambda: self._end(turn))
+
+    async def _end(self, turn: VoiceTurn) -> None:
+        talk = self._talk
+        if self.current is turn:
+            await talk.session.end_turn()
+        text = turn.text
+        talk.tell(
+            "turn_done",
+            {
+                "turn": turn.number,
+                "inputId": turn.input_id,
+                "input": turn.words,
+                "text": text,
+                "citations": cited_by(text, turn.evidence.values()),
+                "interrupted": turn.interrupted,
+                "latency": turn.latency().to_dict(),
+            },
+        )
+
+    @staticmethod
+    def _claim(item: Item, turn: VoiceTurn) -> None:
+        item.turn = turn
+        if len(turn.items) < _MOST_ITEMS:
+            turn.items.append(item)
+        turn.note_answer(item.began)
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

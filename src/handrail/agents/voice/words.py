@@ -1,0 +1,35 @@
+"""What the host says in voice: to the model about what it should say, and to the user where no model says it."""
+
+from __future__ import annotations
+
+import re
+
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+
+
+def say_exactly(text: str) -> str:
+    """Ask a model that speaks for these words."""
+    return f"Note of the host: say the following to the person now, word for word and nothing else, and call no tool: {text}"
+
+
+def idle_words() -> str:
+    return "I have not heard anything for a while, so I will end the call here. You can go on in writing at any time."
+
+
+def blocked_words() -> str:
+    return "This conversation is paused for now. Goodbye."
+
+
+def lost_words() -> str:
+    return "The voice connection was lost. You can go on in writing, or start voice again."
+
+
+def is_said(wanted: str, said: str) -> bool:
+    """Whether these words were said in this order, whatever stands between the words of a transcript."""
+    needle, words = _words(wanted), _words(said)
+    size = len(needle)
+    return any(words[start : start + size] == needle for start in range(len(words) - size + 1))
+
+
+def _words(text: str) -> list[str]:
+    return [word.replace("’", "'") for word in _WORD.findall(text.casefold())]

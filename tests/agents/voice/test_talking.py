@@ -1,0 +1,52 @@
+"""Voice conversations on the real SDKs and the local live servers: sound in, calls, sound out, and what is left of it."""
+
+import pytest
+from tests.agents.voice.kit import Scene, voice
+from tests.clients.live.kit import PROVIDERS
+
+from handrail.contract.model import AssistantMessage, ToolMessage, UserMessage
+from handrail.testing.servers.live import Ask, Say, Turn, call
+
+BOOK = call("book_table", guest="Ana")
+FIND = call("find_table", place="window")
+both = pytest.mark.parametrize("provider", PROVIDERS)
+
+
+@both
+async def test_speech_becomes_a_call_whose_result_is_heard(provider: str) -> None:
+    turns = [Turn([Ask(BOOK), Say("Your table is booked.")], hears="A table for Ana")]
+    async with voice(provider, turns) as scene:
+        await scene.speak()
+        await scene.client.until("turn_done")
+
+        assert scene.desk.starts == [("book_table", {"guest": "Ana"})]
+        assert scene.server.complaints == []
+        ((name, envelope),) = scene.server.outcomes
+        assert (name, envelope["ok"]) == ("book_table", True)
+        (done,) = scene.client.of("turn_done")
+        assert (done["text"], done["input"], done["interrupted"]) == ("Your table is booked.", "A table for Ana", False)
+        (ended,) = scene.client.of("audio_end")
+        assert sum(len(sound.pcm) for sound in scene.client.sounds) == ended["ms"] * 48 > 0
+        assert [card["ok"] for card in scene.client.of("tool_finished")] == [True]
+        assert scene.client.words("user") == ["A table for Ana"]
+        assert scene.client.words("model") == ["Your table is booked."]
+        assert done["latency"]["speakingMs"] == ended["ms"]
+
+
+def _said(scene: Scene) -> list[str]:
+    return [type(message).__name__ for message in scene.conversation.messages]
+
+
+@both
+async def test_the_conversation_keeps_what_was_said_and_called(provider: str) -> None:
+    turns = [Turn([Say("Let me look."), Ask(FIND), Say("One is free.")], hears="Is there a table?")]
+    async with voice(provider, turns) as scene:
+        await scene.speak()
+        await scene.client.until("turn_done")
+        user, made, answer, said = scene.conversation.messages
+        assert user == UserMessage("Is there a table?")
+        assert isinstance(made, AssistantMessage)
+        assert (made.text, made.calls[0].name) == ("Let me look.", "find_table")
+        assert isinstance(answer, ToolMessage)
+        assert answer.envelope["data"]["for"] == "window"
+        assert said == AssistantMessage("One is free.")
