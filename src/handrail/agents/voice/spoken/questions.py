@@ -247,10 +247,7 @@ class Questions:
     def closed(self, id: str) -> list[Step]:
         """Answered elsewhere, superseded or gone."""
         asked = next((one for one in self._all() if one.id == id), None)
-        if asked is None:
-            self._over.pop(id, None)
-            return []
-        return self._close(asked)
+        return [] if asked is None else self._close(asked)
 
     def tick(self, now: float) -> list[Step]:
         """Time has passed."""

@@ -49,6 +49,8 @@ _PIECES = re.compile(
     | (?P<hour>\b(?P<hr_h>\d{{1,2}})\ ?(?P<hr_half>[ap])\.?m\b\.?)
     | (?P<money>(?P<coin>[€$£])\ ?(?P<whole>\d[\d,]*)(?:\.(?P<cents>\d\d)\b)?)
     | (?P<spent>\b(?P<spent_whole>\d[\d,]*)(?:\.(?P<spent_cents>\d\d))?\ ?(?P<spent_coin>[€$£]))
+    | (?P<minus>(?<![\w.,])[-−](?=\d))
+    | (?P<range>(?<=\d)\ ?[-–]\ ?(?=\d))
     | (?P<phone>\+\d[\d\ ()-]{{5,}}\d|\b\d{{7,}}\b|\b0\d+\b)
     | (?P<decimal>\b(?P<dec_whole>\d+)\.(?P<dec_part>\d+)\b)
     | (?P<number>\b(?P<digits>\d{{1,3}}(?:,\d{{3}})+|\d+)(?:st|nd|rd|th)?\b)
@@ -73,13 +75,13 @@ _SAID = {
 
 def was_read(preview: str, transcript: str, *, language: str = "en") -> bool:
     """Whether what was said is the preview, read out as it stands."""
-    if len(preview) > _LONGEST or len(transcript) > 2 * _LONGEST:
+    said = _tokens(transcript) if len(transcript) <= 2 * _LONGEST else []
+    if not said or len(preview) > _LONGEST:
         return False
     english = language.lower().startswith("en")
     spoken = list(_units(_folded(preview))) if english else []
     verbatim: list[Unit] = [frozenset({(token,)}) for token in _tokens(preview)]
     asked = _AFTER if english else frozenset(_tokens(question(language) or ""))
-    said = _tokens(transcript)
     ends = set[int]()
     for units in (verbatim, spoken):
         if units:
@@ -143,6 +145,7 @@ def _folded(text: str) -> str:
 
 def _tokens(text: str) -> list[str]:
     text = re.sub(r"\b([ap])\.\s?m\b\.?", r"\1m", _folded(text))
+    text = re.sub(r"(?<![\w.,])[-−](?=\d)", " minus ", text)
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text).replace("o'clock", "oclock")
     text = re.sub(r"(?<=\d)\.(?=\d)", " point ", text).replace("'", "")
     return [_SAID.get(token, token) for token in _TOKENS.findall(text)]
@@ -178,6 +181,10 @@ def _english(found: re.Match[str]) -> Iterator[Unit]:
             yield _money(got["coin"], got["whole"], got["cents"])
         case "spent":
             yield _money(got["spent_coin"], got["spent_whole"], got["spent_cents"])
+        case "minus":
+            yield frozenset({("minus",), ("negative",)})
+        case "range":
+            yield frozenset({(), ("to",), ("through",), ("dash",)})
         case "phone":
             if found[0].startswith("+"):
                 yield frozenset({("plus",), ()})
@@ -194,7 +201,23 @@ def _english(found: re.Match[str]) -> Iterator[Unit]:
             yield _one(found[0])
 
 
-_KINDS = ("iso", "utc", "dm", "md", "clock", "hour", "money", "spent", "phone", "decimal", "number", "word", "mark")
+_KINDS = (
+    "iso",
+    "utc",
+    "dm",
+    "md",
+    "clock",
+    "hour",
+    "money",
+    "spent",
+    "minus",
+    "range",
+    "phone",
+    "decimal",
+    "number",
+    "word",
+    "mark",
+)
 
 
 def _one(piece: str) -> Unit:
