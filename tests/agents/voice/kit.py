@@ -24,7 +24,8 @@ from handrail.agents.voice.talk import VoiceTalk
 from handrail.contract.live import LiveLimits, LiveModel
 from handrail.registry import Registry
 from handrail.runtime.events import Event
-from handrail.testing.servers.live import Turn, silence, speech
+from handrail.testing.servers.live import Say, Turn, silence, speech
+from handrail.testing.servers.live.script import Step
 
 HANDLER = """
 async def execute(args, ctx):
@@ -127,6 +128,12 @@ def registry() -> Registry:
     return made
 
 
+def obedient(note: str) -> Sequence[Step]:
+    """A model that says what the host asks it to say, word for word."""
+    _, asked, words = note.partition("word for word and nothing else, and call no tool: ")
+    return [Say(words)] if asked else []
+
+
 class Desk:
     """What handlers do: every start and every end is noted, and a test may hold them back."""
 
@@ -159,11 +166,15 @@ class Desk:
     def of(self, tool: str) -> int:
         return sum(name == tool for name, _ in self.starts)
 
-    async def until(self, holds: Callable[["Desk"], bool], seconds: float = 60.0) -> None:
+    async def until(self, holds: Callable[["Desk"], bool], seconds: float = 15.0) -> None:
         async with asyncio.timeout(seconds):
             while not holds(self):
                 self._moved.clear()
                 await self._moved.wait()
+
+
+def new_runtime(desk: Desk | None = None, store: str = "memory:") -> Runtime:
+    return Runtime(registry(), store=store, capabilities={"desk": desk or Desk()})
 
 
 class Client:
@@ -192,7 +203,7 @@ class Client:
         self.sounds.append(sound)
         self._moved.set()
 
-    async def until(self, wanted: "str | Callable[[Client], Any]", count: int = 1, seconds: float = 60.0) -> None:
+    async def until(self, wanted: "str | Callable[[Client], Any]", count: int = 1, seconds: float = 15.0) -> None:
         """Wait until it was told this (so often), or until this holds."""
 
         def told(client: Client) -> bool:
@@ -296,7 +307,7 @@ async def on_model(
 ) -> AsyncIterator[Scene]:
     desk, client, conversation = Desk(), client or Client(), Conversation(time_zone="Europe/Berlin")
     untaken: list[Event] = []
-    runtime = Runtime(registry(), store=store, capabilities={"desk": desk})
+    runtime = new_runtime(desk, store)
     async with runtime:
         session = await runtime.open_session(mode="text", user="ana")
         if prepare is not None:

@@ -71,6 +71,11 @@ class Calls:
         self.running[batch] = None
         talk.order.put(lambda: self._start(batch))
 
+    @property
+    def awaited(self) -> bool:
+        """Whether the model waits for an answer before it goes on."""
+        return any(not batch.interrupted for batch in self.running)
+
     def interrupt(self) -> bool:
         """The user interrupted; whether anything runs that could hear of it."""
         for batch in self.running:

@@ -60,25 +60,18 @@ class Farewell:
         if leave is None or talk.is_over:
             return
         self._arm()
-        if talk.calls.running or (talk.is_generating and not self._is_own_business(leave)):
+        if talk.calls.awaited or talk.is_generating:
+            return  # it may be saying it
+        if leave.closing and not self._asked and not self._is_said(leave.closing):
+            self._asked = True
+            self._ask(leave.closing)
             return
-        if leave.closing and not self._is_said(leave.closing):
-            if not self._asked:
-                self._asked = True
-                self._ask(leave.closing)
-                return
-            if talk.is_generating:
-                return
         if talk.playback.latest is None:
             talk.finish(leave.reason, closing=leave.closing, text=leave.text)
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-
-    def _is_own_business(self, leave: Leave) -> bool:
-        """The host's own farewell interrupts; a tool's waits for what the model has to say."""
-        return leave is self._own and not self._asked
 
     def _ask(self, closing: str) -> None:
         talk = self._talk

@@ -72,6 +72,8 @@ class Hearing:
 
     def words(self, event: InputTranscript) -> None:
         heard = self._owner()
+        if heard.turn is None and not heard.text:
+            self._talk.user_speaks()
         if not heard.final:
             whole = event.whole if event.final and self._reports_speech else heard.text + event.text
             heard.text = whole[:_MOST_WORDS]

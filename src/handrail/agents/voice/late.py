@@ -35,7 +35,7 @@ class Late:
                 talk.tell(event.type, data)
                 if talk.abilities.speaks and not talk.is_voiced:
                     talk.speaking.aside(str(data.get("text", "")))
-            case "intent":
+            case "intent" if not talk.calls.running:  # otherwise its call is still to be answered
                 talk.calls_ended()
             case _:
                 pass

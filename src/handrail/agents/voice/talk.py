@@ -269,7 +269,14 @@ class VoiceTalk:
         if self.is_generating or self.playback.latest is not None or self.calls.running:
             self._cut_in(stop_model=not self.input_rates)
 
+    def user_speaks(self) -> None:
+        """Words of the user came: where nobody reports the start of speech, that is the sign to stop an older answer."""
+        playing = self.playback.latest
+        if playing is not None and playing.turn is not None:
+            self._cut_in(stop_model=False)
+
     def _user_ended(self) -> None:
+        self.user_speaks()
         self.speaking.muted = False
         self.hearing.committed()
         self.is_generating = True
@@ -296,9 +303,7 @@ class VoiceTalk:
             self.tell("error", {"code": "model_failed", "message": event.detail or "The model could not answer."})
         if not interrupted:
             self.calls.again.answered()
-        if self.calls.running and not interrupted:
-            self.is_generating = True  # it goes on when they are answered
-        elif interrupted:
+        if interrupted:
             self.turns.finish(interrupted=True)
         else:
             self.turns.ended()

@@ -387,6 +387,7 @@ class GeminiLiveTransport:
 
     def user_text(self, text: str) -> list[Message]:
         self._said.add(Utterance("user", text), owed=True)
+        self._is_muted = False  # what comes now answers this
         return [messages.realtime_text(text)]
 
     def host_text(self, text: str, scheduling: Scheduling) -> list[Message]:

@@ -108,6 +108,7 @@ class OpenAIRealtimeTransport:
 
     def _forget_connection(self) -> None:
         self._active: str | None = None
+        self._cancelled: str | None = None
         self._open: dict[str, Call] = {}
         self._ids: dict[str, Call] = {}
         self._collected: dict[str, list[Call]] = {}
@@ -211,7 +212,7 @@ class OpenAIRealtimeTransport:
         if name in self._finished:
             self.counters.duplicate_events += 1
             return []
-        self._active = name
+        self._active, self._cancelled = name, None
         if self._asking is None:  # begun by the provider, after the user spoke: it knows what was sent before
             self._wants_response = False
         else:
@@ -450,13 +451,20 @@ class OpenAIRealtimeTransport:
             return []
         self._wants_response = True
         if self._active is not None:
-            return [self._stamped(messages.cancel(self._active or None))] if scheduling == "interrupt" else []
+            return self._cancel() if scheduling == "interrupt" else []
         return self.replies()
 
     def interrupt(self) -> list[Message]:
         if self._active is None:
             return []
         self._is_muted = True
+        return self._cancel()
+
+    def _cancel(self) -> list[Message]:
+        """Once for a response: the provider complains of a second time, because none is active any more."""
+        if self._cancelled == self._active:
+            return []
+        self._cancelled = self._active
         return [self._stamped(messages.cancel(self._active or None))]
 
     def truncate(self, played_ms: int) -> list[Message]:

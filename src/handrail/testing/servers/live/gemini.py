@@ -127,7 +127,7 @@ class GeminiTalk(Talk):
 
     async def _realtime(self, body: dict[str, Any]) -> None:
         if "text" in body:
-            await self._user_input(None)
+            await self._text(str(body["text"]))
         sound = body.get("audio")
         if not sound:
             return
@@ -138,6 +138,14 @@ class GeminiTalk(Talk):
                 await self._barge_in()
             else:
                 await self._user_input("")
+
+    async def _text(self, text: str) -> None:
+        """The user's words, which stop an answer as speech does, or a note of the host, which waits for its end."""
+        if "Note of the host" not in text:
+            await self._barge_in()
+            await self._user_input(None)
+        elif not self.is_playing and self.server.progress.current is None and self.server.reacts(text):
+            self.play()
 
     async def _content(self, body: dict[str, Any]) -> None:
         """Turns that are told. Complete ones are answered: by what the script says next."""
@@ -159,6 +167,8 @@ class GeminiTalk(Talk):
             self.play()
         elif complete and "Note of the host" not in said:
             await self._user_input(None)
+        elif complete and self.server.reacts(said):
+            self.play()
         elif complete:
             await self.end_turn()
 

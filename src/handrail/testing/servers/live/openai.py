@@ -182,16 +182,22 @@ class RealtimeTalk(Talk):
             elif self.asked - self.outputs:
                 await self._complain(message, "outputs_missing", "A call of the response before has no output.")
                 return
-        elif step is None and self._last_is_user():
+        elif step is None and self._last_message("user"):
             progress.next_turn()
+        elif step is None and (note := self._last_message("system")):
+            self.server.reacts(note)
         self.play()
 
     def _answered_names(self) -> set[str]:
         return {self.calls[one] for one in self.outputs}
 
-    def _last_is_user(self) -> bool:
+    def _last_message(self, role: str) -> str:
+        """The text of the last item, if it is a message of this role."""
         items = [one["item"] for one in self.received if one.get("type") == "conversation.item.create"]
-        return bool(items) and items[-1].get("type") == "message" and items[-1].get("role") == "user"
+        last = items[-1] if items else {}
+        if last.get("type") != "message" or last.get("role") != role:
+            return ""
+        return "".join(part.get("text", "") for part in last.get("content", ()))
 
     # ------------------------------------------------------------------------------------------- to the client
 

@@ -89,7 +89,7 @@ class Turn:
 class Progress:
     """Where in the script a server is. It goes on across connections: the model behind them is the same."""
 
-    turns: Sequence[Turn]
+    turns: list[Turn]
     turn: int = -1
     step: int = 0
     faulted: set[tuple[int, int]] = field(default_factory=set)
@@ -98,6 +98,11 @@ class Progress:
         """The user said something: on to the next turn, if there is one."""
         self.turn, self.step = min(self.turn + 1, len(self.turns)), 0
         return self.turns[self.turn] if self.turn < len(self.turns) else None
+
+    def insert_turn(self, steps: Sequence[Step]) -> None:
+        """Play these steps next, before the script goes on."""
+        self.turn, self.step = self.turn + 1, 0
+        self.turns.insert(self.turn, Turn(steps))
 
     @property
     def current(self) -> Step | None:

@@ -6,7 +6,7 @@ import asyncio
 import http
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any, Self
@@ -138,7 +138,9 @@ class LiveServer(ABC):
     """A provider on loopback. `complaints` are sentences about what the client did against the protocol."""
 
     def __init__(self, turns: Sequence[Turn] = (), *, api_key: str = "local-key") -> None:
-        self.progress = Progress(turns)
+        self.progress = Progress(list(turns))
+        self.on_note: Callable[[str], Sequence[Step]] = lambda text: ()
+        """What the model says or does when the host tells it something between the turns; nothing, if nothing is set."""
         self.api_key = api_key
         self.complaints: list[str] = []
         self.outcomes: list[Outcome] = []
@@ -181,6 +183,13 @@ class LiveServer(ABC):
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
+
+    def reacts(self, note: str) -> bool:
+        """Whether the model has something to say to this note of the host; it is the next turn then."""
+        steps = self.on_note(note)
+        if steps:
+            self.progress.insert_turn(steps)
+        return bool(steps)
 
     def cut_all(self) -> None:
         """Cut every connection, as when the line breaks."""

@@ -1,0 +1,160 @@
+"""The provider's line breaks: in mid-call, before the answer, at a go-away. Nothing is lost, and nothing is done twice."""
+
+import asyncio
+from http import HTTPStatus
+
+import pytest
+from tests.agents.voice.kit import voice
+from tests.clients.live.kit import PROVIDERS
+
+from handrail.contract.model import ToolMessage
+from handrail.testing.servers.live import Ask, Depart, Drop, Say, Turn, call
+
+BOOK = call("book_table", guest="Ana")
+FIND = call("find_table", place="window")
+both = pytest.mark.parametrize("provider", PROVIDERS)
+
+
+@both
+async def test_a_call_outlives_its_connection_and_its_result_reaches_the_model_on_the_next(provider: str) -> None:
+    turns = [Turn([Ask(BOOK, fault="drop"), Say("It is booked.")], hears="A table")]
+    async with voice(provider, turns) as scene:
+        scene.desk.may_finish.clear()
+        await scene.speak()
+        await scene.client.until("link", 3)
+        scene.desk.may_finish.set()
+        await scene.client.until(lambda client: "It is booked." in client.answers)
+
+        assert [one["state"] for one in scene.client.of("link")] == ["up", "lost", "up"]
+        assert scene.desk.of("book_table") == 1
+        assert "reconnecting" in scene.client.states
+        assert scene.client.of("cue") == [{"kind": "reconnected", "toolId": None}]
+        assert scene.talk.session.connection == 3
+        assert scene.server.complaints == []
+        assert [one["ok"] for one in scene.client.of("tool_finished")] == [True]
+
+
+@both
+async def test_an_answer_that_was_cut_off_on_its_way_is_told_again(provider: str) -> None:
+    turns = [Turn([Ask(BOOK, fault="drop_answer"), Say("It is booked.")], hears="Hello")]
+    async with voice(provider, turns) as scene:
+        await scene.speak()
+        await scene.client.until(lambda client: "It is booked." in client.answers)
+        assert scene.desk.of("book_table") == 1
+        assert scene.server.complaints == []
+
+
+@both
+async def test_a_call_issued_again_under_a_new_id_in_its_turn_meets_its_first_execution(provider: str) -> None:
+    turns = [Turn([Ask(BOOK, fault="reissue"), Say("It is booked.")], hears="Hello")]
+    async with voice(provider, turns) as scene:
+        await scene.speak()
+        await scene.client.until(lambda client: "It is booked." in client.answers)
+        await scene.client.until("tool_finished", 2)
+        assert scene.desk.of("book_table") == 1
+        envelopes = [one.envelope for one in scene.conversation.messages if isinstance(one, ToolMessage)]
+        assert [envelope["data"]["receipt"] for envelope in envelopes] == [1, 1]
+        assert "replayed" in envelopes[1]["meta"]
+
+
+@both
+async def test_a_call_issued_again_in_a_later_turn_meets_the_first_while_its_outcome_is_not_known(
+    provider: str,
+) -> None:
+    turns = [
+        Turn([Ask(BOOK, fault="drop")], hears="A table for Ana"),
+        Turn([Ask(BOOK), Say("It is booked.")], hears="Are you there?"),
+    ]
+    async with voice(provider, turns) as scene:
+        scene.desk.may_finish.clear()
+        await scene.speak()
+        await scene.client.until("link", 3)
+        await scene.speak()
+        await scene.client.until("tool_started", 2)
+        scene.desk.may_finish.set()
+        await scene.client.until(lambda client: "It is booked." in client.answers)
+
+        assert scene.desk.of("book_table") == 1
+        turns_told = [one["turn"] for one in scene.client.of("turn")]
+        assert len(set(turns_told)) == 2
+        envelopes = [one.envelope for one in scene.conversation.messages if isinstance(one, ToolMessage)]
+        assert [envelope["data"]["receipt"] for envelope in envelopes] == [1, 1]
+        assert envelopes[1]["meta"]["replayed"] is True
+        assert envelopes[1]["meta"]["duplicateOf"] == "fc-1" or provider == "openai-realtime"
+
+
+@both
+async def test_a_call_made_again_by_a_model_that_knows_the_first_outcome_runs(provider: str) -> None:
+    turns = [
+        Turn([Ask(BOOK), Say("It is booked.")], hears="A table for Ana"),
+        Turn([Ask(BOOK), Say("Another one is booked.")], hears="Another one"),
+    ]
+    async with voice(provider, turns) as scene:
+        await scene.speak()
+        await scene.client.until("turn_done")
+        await scene.speak()
+        await scene.client.until("turn_done", 2)
+        assert scene.desk.of("book_table") == 2
+
+
+@both
+async def test_a_call_taken_back_by_an_interruption_and_made_again_does_not_write_twice(provider: str) -> None:
+    turns = [
+        Turn([Ask(BOOK), Say("It is booked.")], hears="Hello"),
+        Turn([Ask(BOOK), Say("Booked now.")], hears="Book it"),
+    ]
+    async with voice(provider, turns) as scene:
+        scene.desk.may_finish.clear()
+        await scene.speak()
+        await scene.desk.until(lambda desk: desk.of("book_table") == 1)
+        await scene.speak()
+        await scene.client.until("tool_started", 2)
+        scene.desk.may_finish.set()
+        await scene.client.until(lambda client: "Booked now." in client.answers)
+        assert scene.desk.of("book_table") == 1
+
+
+@both
+async def test_a_line_that_breaks_in_mid_answer_comes_back_and_the_model_goes_on(provider: str) -> None:
+    turns = [Turn([Say("One."), Drop(), Say("And one more.")], hears="Count"), Turn([Say("Two.")], hears="And?")]
+    async with voice(provider, turns) as scene:
+        await scene.speak()
+        await scene.client.until("turn_done")
+        assert scene.client.answers == ["One.\n\nAnd one more."]
+        await scene.speak()
+        await scene.client.until(lambda client: "Two." in client.answers)
+        assert scene.talk.session.connection == 3
+        assert [one["turn"] for one in scene.client.of("turn")] == [1, 2]
+
+
+async def test_a_go_away_is_followed_at_a_quiet_moment_and_the_session_resumed() -> None:
+    turns = [
+        Turn([Say("One."), Depart(20), Ask(BOOK), Say("Booked.")], hears="Hello"),
+        Turn([Say("Two.")], hears="And?"),
+    ]
+    async with voice("gemini-live", turns) as scene:
+        scene.desk.may_finish.clear()
+        await scene.speak()
+        await scene.desk.until(lambda desk: desk.of("book_table") == 1)
+        assert scene.client.of("link") == [{"state": "up", "number": 1}]
+        scene.desk.may_finish.set()
+        await scene.client.until("turn_done")
+        await scene.client.until("link", 3)
+        await scene.speak()
+        await scene.client.until(lambda client: "Two." in client.answers)
+        assert scene.server.setups[1]["sessionResumption"]["handle"]
+        assert scene.desk.of("book_table") == 1
+
+
+@both
+async def test_a_provider_that_cannot_be_had_again_ends_voice_and_the_session_goes_on_in_text(provider: str) -> None:
+    async with voice(provider, [Turn([Say("One.")], hears="Hello")]) as scene:
+        await scene.client.until("link")
+        scene.server.refuse_with = HTTPStatus.FORBIDDEN
+        scene.server.cut_all()
+        async with asyncio.timeout(15):
+            ending = await asyncio.shield(scene.talk.ending)
+        assert (ending.reason, ending.resumable) == ("provider_lost", True)
+        assert scene.client.told[-1][0] == "ended"
+        assert scene.talk.session.mode == "text"
+        assert scene.talk.hear(b"\0\0", 24_000) is False
