@@ -20,6 +20,7 @@ from handrail import Runtime, Session
 from handrail.agents.conversation import Conversation
 from handrail.agents.voice.agent import VoiceAgent
 from handrail.agents.voice.port import Abilities, Sound, VoicePolicy
+from handrail.agents.voice.spoken import Recogniser
 from handrail.agents.voice.talk import VoiceTalk
 from handrail.contract.live import LiveLimits, LiveModel
 from handrail.registry import Registry
@@ -216,7 +217,9 @@ class Client:
                     self._moved.clear()
                     await self._moved.wait()
         except TimeoutError:
-            raise AssertionError(f"It did not come to {wanted}; told was: {self.told[-40:]}") from None
+            raise AssertionError(
+                f"It did not come to {wanted}; told was: {[str(one)[:200] for one in self.told[-25:]]}"
+            ) from None
 
     def of(self, type: str) -> list[dict[str, Any]]:
         return [data for name, data in self.told if name == type]
@@ -282,13 +285,16 @@ async def voice(
     limits: LiveLimits = LIMITS,
     client: Client | None = None,
     prepare: Callable[[Session, Conversation], None] | None = None,
+    recogniser: Recogniser | None = None,
     **server: Any,
 ) -> AsyncIterator[Scene]:
     """A voice conversation whose model is the local server's script."""
     async with new_server(provider, turns, **server) as running:
         model = new_model(provider, running, limits=limits)
         try:
-            async with on_model(model, policy=policy, abilities=abilities, client=client, prepare=prepare) as scene:
+            async with on_model(
+                model, policy=policy, abilities=abilities, client=client, prepare=prepare, recogniser=recogniser
+            ) as scene:
                 scene.server = running
                 yield scene
         finally:
@@ -303,6 +309,7 @@ async def on_model(
     abilities: Abilities | None = None,
     client: Client | None = None,
     prepare: Callable[[Session, Conversation], None] | None = None,
+    recogniser: Recogniser | None = None,
     store: str = "memory:",
 ) -> AsyncIterator[Scene]:
     desk, client, conversation = Desk(), client or Client(), Conversation(time_zone="Europe/Berlin")
@@ -312,7 +319,7 @@ async def on_model(
         session = await runtime.open_session(mode="text", user="ana")
         if prepare is not None:
             prepare(session, conversation)
-        agent = VoiceAgent(runtime, model, policy=policy or VoicePolicy())
+        agent = VoiceAgent(runtime, model, policy=policy or VoicePolicy(), recogniser=recogniser)
         talk = client.talk = await agent.begin(session, conversation, client, abilities=abilities or Abilities())
 
         async def listen() -> None:

@@ -13,6 +13,7 @@ from handrail.agents.policy import AgentPolicy
 from handrail.agents.prompts import Prompt, Prompts
 from handrail.agents.voice.port import Abilities, Listener, VoiceError, VoicePolicy
 from handrail.agents.voice.record import Record
+from handrail.agents.voice.spoken import Recogniser
 from handrail.agents.voice.talk import VoiceTalk
 from handrail.contract.errors import HandrailError
 from handrail.contract.live import LiveConfig, LiveConnection, LiveError, LiveModel
@@ -24,7 +25,10 @@ _LOG = logging.getLogger("handrail.agent")
 
 
 class VoiceAgent:
-    """`model` hears and speaks, or is a text model as a `WrittenModel`; `picker` chooses among many tools."""
+    """`model` hears and speaks, or is a text model as a `WrittenModel`; `picker` chooses among many tools.
+
+    With a `recogniser`, a spoken yes counts only if it hears one too.
+    """
 
     def __init__(
         self,
@@ -35,10 +39,12 @@ class VoiceAgent:
         agent_policy: AgentPolicy | None = None,
         prompts: Prompts | None = None,
         picker: Picker | None = None,
+        recogniser: Recogniser | None = None,
     ) -> None:
         self.runtime = runtime
         self.model = model
         self.policy = policy or VoicePolicy()
+        self.recogniser = recogniser
         self.agent_policy = agent_policy or AgentPolicy()
         self.offering = Offering(
             prompts or Prompts.load(guide_tokens=self.agent_policy.guide_tokens), self.agent_policy, picker

@@ -21,13 +21,15 @@ _MOST_WORDS = 16_000
 class Heard:
     """One utterance."""
 
-    __slots__ = ("ended_at", "final", "input_id", "item", "started_at", "text", "turn")
+    __slots__ = ("ended_at", "final", "input_id", "item", "started_at", "text", "turn", "words_at")
 
-    def __init__(self, item: int, input_id: str, started_at: float) -> None:
+    def __init__(self, item: int, input_id: str, started_at: float | None) -> None:
         self.item = item
         self.input_id = input_id
         self.started_at = started_at
+        """None: nobody noticed the beginning, only the words."""
         self.ended_at: float | None = None
+        self.words_at: float | None = None
         self.text = ""
         self.final = False
         self.turn: VoiceTurn | None = None
@@ -52,7 +54,8 @@ class Hearing:
         self.is_speaking = True
         self._client_ended = None
         if self._now is None:
-            self._now = self._new()
+            self._now = self._new(asyncio.get_running_loop().time())
+        self._talk.asking.speech_started()
 
     def client_ended(self) -> None:
         """The client's own detection says that the user stopped; words follow, or the provider hears it too."""
@@ -65,13 +68,15 @@ class Hearing:
         heard = self._now or self._new()
         self._now, self._last = None, heard
         now = asyncio.get_running_loop().time()
-        heard.ended_at = now
+        # Where only words tell of speech, the last of them ended it; the commit comes with the answer.
+        heard.ended_at = now if self._reports_speech else heard.words_at or now
         heard.turn = self._talk.turns.begin(heard.input_id, heard.text, spoke_until=self._take_end(now))
         if heard.text and not self._reports_speech:
             self._complete(heard)
 
     def words(self, event: InputTranscript) -> None:
         heard = self._owner()
+        heard.words_at = asyncio.get_running_loop().time()
         if heard.turn is None and not heard.text:
             self._talk.user_speaks()
         if not heard.final:
@@ -109,7 +114,8 @@ class Hearing:
             if not self._reports_speech and not last.turn.done and last.turn is self._talk.turns.current:
                 return last
         if self._now is None:
-            self._now = self._new()
+            # Words alone: they were begun before they came, and when, the sound itself may tell.
+            self._now = self._new(None)
         if not self._reports_speech:
             self.is_speaking = True
         return self._now
@@ -123,8 +129,8 @@ class Hearing:
         ended, self._client_ended = self._client_ended, None
         return ended if ended is not None else now
 
-    def _new(self) -> Heard:
-        return Heard(self._talk.next_item(), self._talk.turns.next_input_id(), asyncio.get_running_loop().time())
+    def _new(self, started_at: float | None = None) -> Heard:
+        return Heard(self._talk.next_item(), self._talk.turns.next_input_id(), started_at)
 
     def _tell(self, heard: Heard, piece: str, final: bool) -> None:
         self._talk.tell_transcript("user", heard.item, heard.input_id, piece, heard.text, final)

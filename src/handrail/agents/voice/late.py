@@ -29,7 +29,10 @@ class Late:
             case "envelope":
                 self._envelope(data)
                 return True
-            case "confirmation" | "message":
+            case "confirmation":
+                talk.tell(event.type, data)
+                talk.asking.wanted(data)
+            case "message":
                 talk.tell(event.type, data)
             case "progress":
                 talk.tell(event.type, data)
@@ -48,6 +51,7 @@ class Late:
         if confirmation is not None:
             if not talk.record.conversation.tell(confirmation):
                 return
+            talk.asking.closed(confirmation)
             closed = events.closed(told)
             talk.tell(closed.type, closed.data)
         card = events.ended_late(told)

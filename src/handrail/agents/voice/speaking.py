@@ -124,9 +124,9 @@ class Speaking:
         return item
 
     def aside(self, text: str) -> None:
-        """A filler: nobody waits for its end, and it is no part of the answer."""
-        self._spoken += 1
-        self._talk.tell("speak", {"id": f"s{self._spoken}", "item": 0, "text": text, "kind": "filler"})
+        """A filler: it is heard as all else is, and is no part of the answer."""
+        if text.strip():
+            self.say(text, "filler")
 
     def _speak_sentences(self, item: Item) -> None:
         *whole, rest = _SENTENCE.split(item.unspoken)

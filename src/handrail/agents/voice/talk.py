@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from handrail.agents.text import checked_input
+from handrail.agents.voice.asking import Asking
 from handrail.agents.voice.calls import Calls
 from handrail.agents.voice.ending import End
 from handrail.agents.voice.farewell import Farewell, Leave
@@ -85,6 +86,7 @@ class VoiceTalk:
         self.calls = Calls(self)
         self.farewell = Farewell(self)
         self.late = Late(self)
+        self.asking = Asking(self, agent.recogniser, agent.policy.language)
         self.watch = Watch(self, idle=agent.policy.idle_seconds, on_idle=self._idle)
         self.link_number = 0
         self.is_generating = False
@@ -156,6 +158,8 @@ class VoiceTalk:
         if self.is_over:
             return False
         self._chunks += 1
+        if self.asking.is_open:
+            self.asking.listen(pcm, rate)
         try:
             return self.connection.send_audio(pcm, rate)
         except LiveError:
@@ -391,10 +395,13 @@ class VoiceTalk:
     def _item_over(self, item: Item) -> None:
         if item.cut and item.message is not None:
             item.message = self.record.cut(item.message, item.heard_text())
+        self.asking.item_over(item)
+        self.asking.consider()
         self.farewell.consider()
         self.watch.moved()
 
     def _playing(self, playing: bool) -> None:
+        self.asking.our_audio(playing)
         self.watch.moved()
 
     # ------------------------------------------------------------------------------------------- for the parts
@@ -404,6 +411,7 @@ class VoiceTalk:
         return self._items
 
     def opened(self, item: Item) -> None:
+        self.asking.opened(item)
         if item.turn is not None and self.session.is_active:
             self.session.state.set("interruptionSent", False)
         self.watch.moved()
@@ -422,6 +430,7 @@ class VoiceTalk:
 
     def understood(self, heard: Heard) -> None:
         """The words of an utterance are complete."""
+        self.asking.heard(heard)
 
     def calls_ended(self) -> None:
         """A batch of calls was answered."""
@@ -434,10 +443,12 @@ class VoiceTalk:
         elif session.blocked_for() > 0:
             self.farewell.want(Leave(reason="blocked", closing=self.late.parting_words()))
         else:
+            self.asking.consider()
             self.farewell.consider()
 
     def settle(self) -> None:
         """The model has nothing to say at the moment."""
+        self.asking.consider()
         self.farewell.consider()
         self.watch.moved()
 
@@ -489,6 +500,7 @@ class VoiceTalk:
         """Everything that listens or waits is stopped; calls that run go on, and settle by themselves."""
         self.watch.close()
         self.farewell.close()
+        self.asking.close()
         self.playback.close()
         await self.connection.close()
         await self.order.close()

@@ -1,0 +1,237 @@
+"""Spoken confirmation in a conversation: the preview is read, its end waited for, the answer heard, and carried out.
+
+`spoken.Questions` decides; this tells it what happened and does what it says. A preview is read when nobody speaks, by the model
+(whose transcript must then be the preview) or by the client's own voice, and counts as heard only if the client itself reports
+that it was played to its end. Where speech began is taken from whoever noticed it first, the sound itself among them: a provider
+may tell of an utterance long after it overlapped ours. The model is never asked what the person meant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from handrail.agents.voice.hearing import Heard
+from handrail.agents.voice.items import Item
+from handrail.agents.voice.spoken import (
+    Approve,
+    Ask,
+    Decline,
+    Expired,
+    Missed,
+    Questions,
+    Read,
+    Recogniser,
+    Step,
+    ToScreen,
+    Verdict,
+)
+from handrail.agents.voice.words import say_exactly
+from handrail.contract.errors import HandrailError
+
+if TYPE_CHECKING:
+    from handrail.agents.voice.talk import VoiceTalk
+
+_LOG = logging.getLogger("handrail.agent")
+_LOUD = 500
+"""A peak above this is taken for a voice; what is taken for one by mistake only keeps an answer from counting."""
+_PAUSE_SECONDS = 1.5
+"""Voices that are so far apart are two utterances. Words that come later than that after theirs are rare."""
+_MOST_SECONDS = 15
+_TICK_SLACK = 0.05
+
+
+class Asking:
+    """The spoken questions of one conversation."""
+
+    def __init__(self, talk: VoiceTalk, recogniser: Recogniser | None, language: str) -> None:
+        self._talk = talk
+        self._recogniser = recogniser
+        self._questions = Questions(language=language, needs_local=recogniser is not None)
+        self._next: Read | None = None
+        """What is to be read at the next quiet moment."""
+        self._reading: str | None = None
+        """The question that the model, or the client's voice, was asked to read."""
+        self._item: Item | None = None
+        self._misses: dict[str, int] = {}
+        self._loud_since: float | None = None
+        self._loud_until = 0.0
+        self._sound = bytearray()
+        self._sound_rate = 0
+        self._timers: list[asyncio.TimerHandle] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what is heard may matter to a question."""
+        return self._questions.open_id is not None
+
+    def close(self) -> None:
+        """The conversation is over: what is open stays open on the screen."""
+        for timer in self._timers:
+            timer.cancel()
+        if self._questions.open_id is not None:
+            self._tell(self._questions.open_id, "screen")
+
+    # ------------------------------------------------------------------------------------------- what happens
+
+    def wanted(self, told: Mapping[str, Any]) -> None:
+        """The session asks for a person's word."""
+        talk = self._talk
+        can_be_heard = talk.is_voiced or talk.abilities.speaks
+        left = float(told["expires_at"]) / 1000 - talk.runtime.clock.time()
+        channel = str(told["channel"]) if can_be_heard else "screen"
+        self._do(self._questions.wanted(told, str(told["token"]), channel, _now(), seconds=left))
+        self._timers.append(asyncio.get_running_loop().call_later(max(0.0, left) + _TICK_SLACK, self._tick))
+
+    def closed(self, confirmation_id: str) -> None:
+        """It was answered, here or elsewhere."""
+        self._do(self._questions.closed(confirmation_id))
+
+    def speech_started(self) -> None:
+        self._do(self._questions.speech(_now(), _now()))
+
+    def listen(self, pcm: bytes, rate: int) -> None:
+        """The user's audio while a question is open: where a voice begins in it, and what a second pair of ears gets."""
+        samples = array("h", pcm[: len(pcm) & ~1])
+        if samples and (max(samples) > _LOUD or min(samples) < -_LOUD):
+            now = _now()
+            if self._loud_since is None or now - self._loud_until > _PAUSE_SECONDS:
+                self._loud_since = now
+                self._sound.clear()
+            self._loud_until = now
+        if self._recogniser is not None and self._loud_since is not None:
+            self._sound_rate = rate
+            if len(self._sound) < 2 * rate * _MOST_SECONDS:
+                self._sound += pcm
+
+    def heard(self, heard: Heard) -> None:
+        """The words of an utterance are complete."""
+        loud, self._loud_since = self._loud_since, None
+        sound, self._sound = bytes(self._sound), bytearray()
+        if not self.is_open:
+            return
+        starts = [start for start in (heard.started_at, loud) if start is not None]
+        if not starts or heard.ended_at is None:
+            return  # nobody knows whether it began before our own words had ended
+        if self._recogniser is None:
+            self._do(self._questions.heard(heard.text, min(starts), heard.ended_at, None))
+            return
+        work = self._heard_twice(heard.text, min(starts), heard.ended_at, sound, self._sound_rate)
+        self._talk.keep(asyncio.get_running_loop().create_task(work))
+
+    async def _heard_twice(self, text: str, started: float, ended: float, sound: bytes, rate: int) -> None:
+        local: Verdict | None = None
+        try:
+            assert self._recogniser is not None
+            found = await self._recogniser.recognise(sound, rate) if sound else None
+            local = found.verdict if found is not None else None
+        except Exception as error:  # noqa: BLE001  # what it cannot hear is no yes
+            _LOG.error("The local recogniser failed", exc_info=error)
+        if not self._talk.is_over:
+            self._do(self._questions.heard(text, started, ended, None, local=local))
+
+    def our_audio(self, playing: bool) -> None:
+        self._do(self._questions.our_audio(playing, _now()))
+
+    def opened(self, item: Item) -> None:
+        """The model says something: the reading, if it was asked for one."""
+        if item.purpose == "preview":
+            self._item = item
+
+    def item_over(self, item: Item) -> None:
+        if item is not self._item or self._reading is None:
+            return
+        asked, self._reading, self._item = self._reading, None, None
+        if item.cut or not item.reported:
+            self._do(self._questions.preview_cut(asked))
+        else:
+            said = item.text if self._talk.is_voiced else None
+            self._do(self._questions.preview_spoken(asked, said, _now()))
+
+    def consider(self) -> None:
+        """Something happened after which it may be quiet: read what waits to be read."""
+        talk = self._talk
+        if talk.is_over or talk.is_generating or talk.calls.awaited or talk.playback.latest is not None:
+            return
+        if talk.hearing.is_speaking or talk.farewell.leave is not None:
+            return
+        if self._reading is not None and self._item is None:
+            lost, self._reading = self._reading, None  # the model was asked, and has ended without reading
+            self._do(self._questions.preview_cut(lost))
+            return
+        if self._next is None or self._reading is not None:
+            return
+        read, self._next = self._next, None
+        self._reading, self._item = read.id, None
+        self._tell(read.id, "reading")
+        if talk.is_voiced:
+            talk.ask_model(say_exactly(read.text), "preview")
+            return
+        item = self._item = talk.speaking.say(read.text, "preview", "preview")
+        item.message = talk.record.say(read.text)
+        if item.over:
+            self.item_over(item)
+
+    def _tick(self) -> None:
+        self._do(self._questions.tick(_now()))
+
+    # ------------------------------------------------------------------------------------------- what is done
+
+    def _do(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            match step:
+                case Read():
+                    self._next = step
+                case Ask(id):
+                    self._tell(id, "asking")
+                case Missed(id, count):
+                    self._misses[id] = count
+                    self._tell(id, "missed")
+                case ToScreen(id):
+                    self._drop(id)
+                    self._tell(id, "screen")
+                case Expired(id):
+                    self._drop(id)
+                    self._tell(id, "expired")
+                case Approve(id, token):
+                    self._tell(id, "approved")
+                    self._answer(id, token, approve=True)
+                case Decline(id, token):
+                    self._tell(id, "declined")
+                    self._answer(id, token, approve=False)
+        if steps:
+            self.consider()
+
+    def _drop(self, id: str) -> None:
+        if self._next is not None and self._next.id == id:
+            self._next = None
+        if self._reading == id:
+            self._reading = self._item = None
+
+    def _answer(self, id: str, token: str, *, approve: bool) -> None:
+        self._talk.keep(asyncio.get_running_loop().create_task(self._carry_out(id, token, approve)))
+
+    async def _carry_out(self, id: str, token: str, approve: bool) -> None:
+        """The envelope comes as every late one does, by way of the session. A refusal leaves the request on the screen."""
+        runtime = self._talk.runtime
+        try:
+            if approve:
+                answer = await runtime.approve(id, token=token)
+            else:
+                answer = await runtime.decline(id, token=token)
+        except HandrailError as error:
+            _LOG.error("A spoken answer could not be carried out: %s", error)
+            self._tell(id, "screen")
+            return
+        if approve and answer.error is not None and not self._talk.is_over:
+            _LOG.info("A spoken approval was not carried out: %s", answer.error.message)
+
+    def _tell(self, id: str, state: str) -> None:
+        self._talk.tell("question", {"id": id, "state": state, "misses": self._misses.get(id, 0)})
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

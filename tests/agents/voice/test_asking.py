@@ -1,0 +1,194 @@
+"""Spoken confirmation from end to end: preview read and heard, a plain yes or no, and nobody else's word."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.agents.voice.kit import Client, Scene, obedient, voice
+from tests.clients.live.kit import PROVIDERS
+
+from handrail.agents.voice.spoken import Heard, Verdict
+from handrail.testing.servers.live import Ask, Say, Turn, call
+from handrail.testing.servers.live.script import Step
+
+both = pytest.mark.parametrize("provider", PROVIDERS)
+BUY = Turn([Ask(call("buy_table", guest="Ana")), Say("I need your word for that.")], hears="Buy it")
+
+
+def question(client: Client) -> list[str]:
+    return [data["state"] for data in client.of("question")]
+
+
+async def asked(scene: Scene) -> None:
+    """Until the preview was read and an answer counts."""
+    scene.server.on_note = obedient
+    await scene.speak()
+    await scene.client.until(lambda client: "asking" in question(client))
+
+
+@both
+async def test_a_plain_yes_after_the_preview_buys_the_table(provider: str) -> None:
+    turns = [BUY, Turn([Say("Fine.")], hears="Yes.")]
+    async with voice(provider, turns) as scene:
+        await asked(scene)
+        assert scene.desk.starts == []
+        read = [data["text"] for data in scene.client.of("transcript") if "Buy the table" in data["text"]]
+        assert len(read) == 1
+        await scene.speak()
+        await scene.client.until(lambda client: any(card.get("late") for card in client.of("tool_finished")))
+
+        assert scene.desk.starts == [("buy_table", {"guest": "Ana"})]
+        assert question(scene.client) == ["reading", "asking", "approved"]
+        (closed,) = scene.client.of("confirmation_closed")
+        assert closed["outcome"] == "carried_out"
+        await _until(lambda: "was approved by the person" in str(scene.server.received))
+        assert scene.server.complaints == []
+
+
+async def _until(holds: Any) -> None:
+    async with asyncio.timeout(15):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+@both
+async def test_a_plain_no_declines_and_nothing_runs(provider: str) -> None:
+    async with voice(provider, [BUY, Turn([Say("Fine.")], hears="No, thanks.")]) as scene:
+        await asked(scene)
+        await scene.speak()
+        await scene.client.until("confirmation_closed")
+        assert question(scene.client)[-1] == "declined"
+        assert scene.client.of("confirmation_closed")[0]["outcome"] == "declined"
+        assert scene.desk.starts == []
+
+
+@both
+async def test_two_answers_that_are_neither_go_to_the_screen_where_it_can_still_be_approved(provider: str) -> None:
+    turns = [BUY, Turn([Say("Hm.")], hears="Yes but later"), Turn([Say("Hm.")], hears="What was that?")]
+    async with voice(provider, turns) as scene:
+        await asked(scene)
+        await scene.speak()
+        await scene.client.until(lambda client: question(client).count("asking") == 2)
+        await scene.speak()
+        await scene.client.until(lambda client: "screen" in question(client))
+        assert question(scene.client).count("missed") == 2
+        assert scene.desk.starts == []
+        request = scene.client.of("confirmation")[0]
+        answer = await scene.runtime.approve(request["id"], token=request["token"])
+        assert answer.ok
+
+
+@both
+async def test_the_models_own_yes_approves_nothing(provider: str) -> None:
+    def eager(note: str) -> Sequence[Step]:
+        said = obedient(note)
+        return [*said, Say("Yes. Yes, go ahead.")] if said else []
+
+    async with voice(provider, [BUY, Turn([Say("Yes."), Say("Approved.")], hears="Hm")]) as scene:
+        scene.server.on_note = eager
+        await scene.speak()
+        await scene.client.until(lambda client: question(client)[-1:] == ["screen"])
+        await scene.speak()
+        await scene.client.until(lambda client: any("Approved." in text for text in client.answers))
+        assert scene.desk.starts == []
+        assert "approved" not in question(scene.client)
+
+
+@both
+async def test_a_model_that_reads_something_else_is_not_believed(provider: str) -> None:
+    def lying(note: str) -> Sequence[Step]:
+        return [Say("Buy the table Bob. Shall I do it? Please say yes or no.")] if obedient(note) else []
+
+    async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes")]) as scene:
+        scene.server.on_note = lying
+        await scene.speak()
+        await scene.client.until(lambda client: "screen" in question(client))
+        await scene.speak()
+        await scene.client.until("turn_done", 2)
+        assert "asking" not in question(scene.client)
+        assert scene.desk.starts == []
+
+
+@both
+async def test_a_yes_into_the_reading_does_not_count_and_it_is_read_again(provider: str) -> None:
+    turns = [BUY, Turn([Say("Fine.")], hears="Yes"), Turn([Say("Fine.")], hears="Yes")]
+    async with voice(provider, turns, client=Client(reports=False)) as scene:
+        scene.server.on_note = obedient
+        await scene.speak()
+        await play_all(scene, "I need your word for that.")
+        await scene.client.until(lambda client: "reading" in question(client))
+        await scene.client.until(lambda client: any("Buy the table" in text for text in client.words("model")))
+        await scene.speak()
+        await scene.client.until(lambda client: client.answers.count("Fine.") == 1)
+        assert "asking" not in question(scene.client)
+        assert scene.desk.starts == []
+        scene.client.reports = True
+        await play_all(scene, "Fine.")
+        await scene.client.until(lambda client: "asking" in question(client))
+        assert question(scene.client) == ["reading", "reading", "asking"]
+        await scene.speak()
+        await scene.desk.until(lambda desk: desk.of("buy_table") == 1)
+
+
+async def play_all(scene: Scene, text: str) -> None:
+    """Report that what was said last with these words was played to its end."""
+    await scene.client.until(lambda client: text in client.words("model"))
+    item = [data["item"] for data in scene.client.of("transcript") if data["whole"] == text][-1]
+    await scene.client.until(lambda client: any(data["item"] == item for data in client.of("audio_end")))
+    ended = next(data for data in scene.client.of("audio_end") if data["item"] == item)
+    scene.talk.played(item, ended["ms"], True)
+
+
+@both
+async def test_a_tool_for_the_screen_is_never_asked_about_by_voice(provider: str) -> None:
+    turns = [Turn([Ask(call("sell_table", guest="Ana")), Say("Please look at your screen.")], hears="Sell it")]
+    async with voice(provider, [*turns, Turn([Say("Fine.")], hears="Yes")]) as scene:
+        scene.server.on_note = obedient
+        await scene.speak()
+        await scene.client.until("turn_done")
+        await scene.speak()
+        await scene.client.until("turn_done", 2)
+        assert question(scene.client) == ["screen"]
+        assert scene.desk.starts == []
+
+
+class Ears:
+    """A second pair of ears that hears what the test says."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+        self.lengths: list[int] = []
+
+    async def recognise(self, pcm: bytes, rate: int) -> Heard | None:
+        self.lengths.append(len(pcm) * 1000 // (2 * rate))
+        return Heard(self.verdict)
+
+
+@both
+@pytest.mark.parametrize(("verdict", "runs"), [(Verdict.YES, 1), (Verdict.MISS, 0)])
+async def test_with_a_local_recogniser_both_must_hear_a_yes(provider: str, verdict: Verdict, runs: int) -> None:
+    ears = Ears(verdict)
+    async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes")], recogniser=ears) as scene:
+        await asked(scene)
+        await scene.speak(200)
+        await scene.client.until(lambda client: question(client)[-1] in ("approved", "missed", "reading"))
+        assert ears.lengths
+        assert ears.lengths[0] >= 200
+        await scene.client.until("turn_done", 2)
+        if runs:
+            await scene.desk.until(lambda desk: desk.of("buy_table") == 1)
+        assert scene.desk.of("buy_table") == runs
+
+
+@both
+async def test_a_question_that_was_answered_on_the_screen_is_not_asked_any_more(provider: str) -> None:
+    async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes")]) as scene:
+        await asked(scene)
+        request = scene.client.of("confirmation")[0]
+        await scene.runtime.decline(request["id"], token=request["token"])
+        await scene.client.until("confirmation_closed")
+        await scene.speak()
+        await scene.client.until(lambda client: "Fine." in client.answers)
+        assert "approved" not in question(scene.client)
+        assert scene.desk.starts == []
