@@ -37,7 +37,22 @@ def test_a_plain_yes_is_a_yes_however_it_is_written(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", " ", "Yes?", "yes...", "yes…", "yes,", "yes-", '"yes"', "um, yes", "okay", "sure", "yes " * 5, "yes" * 50],
+    [
+        "",
+        " ",
+        "Yes?",
+        "yes...",
+        "yes…",
+        "yes,",
+        "yes-",
+        '"yes"',
+        "um, yes",
+        "okay",
+        "sure",
+        "yes " * 5,
+        "yes" * 50,
+        "yes" + " " * 100,
+    ],
 )
 def test_what_is_nearly_a_yes_is_a_miss(text: str) -> None:
     assert understood(text) is Verdict.MISS

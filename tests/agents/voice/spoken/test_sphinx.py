@@ -1,0 +1,130 @@
+"""The local recogniser on synthetic speech. It is a second opinion, so the figure that must hold is: no no is heard as a yes."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from handrail.agents.voice.spoken import Verdict
+from handrail.agents.voice.spoken.sphinx import SphinxError, SphinxRecogniser, resampled, verdict_of
+from handrail.testing.servers.live import silence, speech
+
+RATE = 22_050  # what espeak-ng makes
+PLAIN = ("yes", "yeah", "yep", "yes please", "yes yes")
+YES = (*PLAIN, "yup", "yes go ahead", "yes I confirm", "yes that's right", "yes thank you", "okay yes", "yes do it")
+NO = ("no", "nope", "no thanks", "no thank you", "cancel", "don't do it", "no no", "please don't", "never mind", "stop")
+OTHER = (
+    *("maybe", "I guess", "what", "hello", "chess", "guess", "yesterday", "years", "not yet", "yes but later", "okay"),
+    *("tomorrow at eight", "the table by the window", "say that again", "who is this", "say yes or no", "he said yes"),
+)
+VOICES = ("en-us", "en-gb", "en-gb-scotland", "en-us+f2", "en-us+m3", "en-gb+f4", "en-gb-x-rp+m7")
+
+if shutil.which("espeak-ng") is None:
+    if os.environ.get("CI") == "true":
+        pytest.fail("espeak-ng is missing, so the local recogniser cannot be tested", pytrace=False)
+    pytest.skip("espeak-ng is missing: the local recogniser was NOT tested", allow_module_level=True)
+
+
+@cache
+def said(text: str, voice: str) -> bytes:
+    command = ["espeak-ng", "-v", voice, "-s", "160", "--stdout", "--", text]
+    wave = subprocess.run(command, capture_output=True, check=True).stdout
+    pcm = wave[wave.index(b"data") + 8 :]
+    return pcm[: len(pcm) // 2 * 2]
+
+
+@cache
+def recogniser() -> SphinxRecogniser:
+    return SphinxRecogniser()
+
+
+async def counted(texts: tuple[str, ...], voices: tuple[str, ...]) -> Counter[Verdict]:
+    found: Counter[Verdict] = Counter()
+    for voice in voices:
+        for text in texts:
+            heard = await recogniser().recognise(said(text, voice), RATE)
+            assert heard is not None
+            found[heard.verdict] += 1
+    return found
+
+
+async def test_a_plain_yes_is_heard_and_no_no_is_heard_as_one() -> None:
+    assert (await counted(PLAIN, VOICES[:2]))[Verdict.YES] == len(PLAIN) * 2
+    found = await counted(NO, VOICES[:2])
+    assert found[Verdict.YES] == 0
+    assert found[Verdict.NO] >= len(NO)
+
+
+@pytest.mark.long
+async def test_how_well_it_hears() -> None:
+    yes, no, other = [await counted(texts, VOICES) for texts in (YES, NO, OTHER)]
+    print(f"yes: {dict(yes)}, no: {dict(no)}, other: {dict(other)}")
+    assert no[Verdict.YES] == 0
+    assert yes[Verdict.YES] / yes.total() >= 0.75
+    assert other[Verdict.YES] / other.total() <= 0.4
+
+
+@pytest.mark.parametrize("rate", [8_000, 16_000, 24_000, 48_000])
+async def test_the_rate_of_the_sound_does_not_matter(rate: int) -> None:
+    at_16k = resampled(said("yes", "en-us"), RATE)
+    if rate == 16_000:
+        pcm = at_16k.tobytes()
+    else:  # the nearest sample will do for a test
+        pcm = b"".join(
+            at_16k[min(place * 16_000 // rate, len(at_16k) - 1)].to_bytes(2, "little", signed=True)
+            for place in range(len(at_16k) * rate // 16_000)
+        )
+    heard = await recogniser().recognise(pcm, rate)
+    assert heard is not None
+    assert heard.verdict is Verdict.YES
+
+
+@pytest.mark.parametrize(
+    ("pcm", "rate"),
+    [
+        (b"", 16_000),
+        (b"\0", 16_000),
+        (silence(20, 16_000), 16_000),
+        (silence(7_000, 16_000), 16_000),
+        (b"\0" * 9_999, 16_000),
+        (silence(500, 16_000), 0),
+        (silence(500, 16_000), -1),
+        (silence(500, 16_000), 1_000_000),
+    ],
+)
+async def test_what_is_no_utterance_is_not_heard(pcm: bytes, rate: int) -> None:
+    assert await recogniser().recognise(pcm, rate) is None
+
+
+async def test_silence_and_a_tone_are_no_yes() -> None:
+    for pcm in (silence(800, 16_000), speech(800, 16_000)):
+        heard = await recogniser().recognise(pcm, 16_000)
+        assert heard is not None
+        assert heard.verdict is not Verdict.YES
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("yes", Verdict.YES),
+        ("okay yes(2) please", Verdict.YES),
+        ("no thanks", Verdict.NO),
+        ("", Verdict.MISS),
+        ("yes no", Verdict.MISS),
+        ("guess", Verdict.MISS),
+        ("yes but", Verdict.MISS),
+        ("absolutely not", Verdict.MISS),
+    ],
+)
+def test_words_of_both_sides_or_of_neither_are_a_miss(text: str, verdict: Verdict) -> None:
+    assert verdict_of(text) is verdict
+
+
+def test_without_pocketsphinx_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pocketsphinx", None)
+    with pytest.raises(SphinxError, match=r"handrail\[speech\]"):
+        SphinxRecogniser()
