@@ -35,7 +35,7 @@ _BEFORE = _SMALL | _words(
     "read again once more here please confirm check following details what to do have would like your just"
 )
 _AFTER = _SMALL | _words(
-    "please say yes or no do you confirm would like me to go ahead shall should i correct right just if want can answer tell may"
+    "please say do you confirm would like me to go ahead shall should i correct right just if want can answer tell may or"
 )
 _MONTH = "|".join(forms.MONTHS)
 _PIECES = re.compile(
@@ -81,12 +81,23 @@ def was_read(preview: str, transcript: str, *, language: str = "en") -> bool:
     english = language.lower().startswith("en")
     spoken = list(_units(_folded(preview))) if english else []
     verbatim: list[Unit] = [frozenset({(token,)}) for token in _tokens(preview)]
-    asked = _AFTER if english else frozenset(_tokens(question(language) or ""))
+    asked = _AFTER if english else frozenset[str]()
+    either = _tokens(question(language) or "")
     ends = set[int]()
     for units in (verbatim, spoken):
         if units:
             ends |= _matched(units, said, _BEFORE if english else frozenset(), _SMALL if english else frozenset())
-    return any(len(said) - end <= _MOST_AFTER and all(token in asked for token in said[end:]) for end in ends)
+    return any(_is_question(said[end:], either, asked) for end in ends)
+
+
+def _is_question(rest: Sequence[str], either: Sequence[str], asked: frozenset[str]) -> bool:
+    """Whether what follows the preview only asks. A yes in it belongs to "yes or no": no model answers its own question."""
+    if len(rest) > _MOST_AFTER:
+        return False
+    if list(rest) == list(either):
+        return True
+    left = " ".join(rest).replace("yes or no", "or").split()
+    return all(token in asked for token in left)
 
 
 def _matched(units: Sequence[Unit], said: Sequence[str], before: frozenset[str], small: frozenset[str]) -> set[int]:
