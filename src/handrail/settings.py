@@ -108,6 +108,28 @@ class Settings:
     """Guides stand in the prompt of a text session if all of them fit into so many tokens."""
     agent_history_tokens: int = 24_000
     """Older turns are left out of what a model is sent beyond this."""
+    voice_model: str = ""
+    """Who listens and speaks: `gemini-live:…` or `openai-realtime:…`; empty: the model of [agent], with the client's own voice."""
+    voice_base_url: str = ""
+    """Where the live model's provider is reached; empty means where its SDK says."""
+    voice_voice: str = ""
+    """The provider's voice, by its name; empty means the provider's choice."""
+    voice_language: str = "en"
+    """The language of conversations, as `en` or `en-GB`."""
+    voice_recogniser: str = "provider"
+    """Who hears the answer to a spoken confirmation: the provider's transcription, or a local recogniser beside it."""
+    voice_filler: tuple[str, ...] = ("One moment, please.", "I am still looking.", "Just a second.")
+    """What is said when a tool takes longer than its budget."""
+    voice_idle_seconds: int = 300
+    """A conversation in which nobody has spoken for so long ends."""
+    voice_grace_seconds: int = 30
+    """So long a conversation waits for its client to come back."""
+    voice_max_conversations: int = 500
+    voice_max_conversations_per_key: int = 200
+    voice_burst_seconds: int = 10
+    """So much audio a client may send at once; beyond it, twice as fast as it was spoken."""
+    voice_backlog_seconds: int = 30
+    """So much sound waits for a client that does not keep up; then the oldest is dropped."""
     prompts_directory: str = ""
     """A folder with prompts of the project's own; a file that is not there is Handrail's."""
     policy: Policy = field(default_factory=Policy)
@@ -125,7 +147,11 @@ class Settings:
         )
 
 
-_CHOICES = {"registry_validators": ("eager", "lazy"), "kb_embeddings": ("auto", "none", "minilm", "ollama")}
+_CHOICES = {
+    "registry_validators": ("eager", "lazy"),
+    "kb_embeddings": ("auto", "none", "minilm", "ollama"),
+    "voice_recogniser": ("provider", "local"),
+}
 _KEYS = {field.name: field for field in fields(Settings) if field.name not in ("project", "policy", "secrets")}
 _DEFAULTS = {name: field.default for name, field in _KEYS.items()}
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import httpx2 as httpx
@@ -206,13 +207,15 @@ def put_together(
     tools = build_tools(folder / "project")
     model = more.pop("model", None) or PlayModel()
     audit = folder / "audit" if more.pop("audited", False) else None
+    voice, voice_options = more.pop("voice", None), more.pop("voice_options", None)
     runtime = Runtime(tools.build(), store=store, audit=audit, **more)
     agent = TextAgent(runtime, model, listen=False)
     conversations = Conversations(None if store == "memory:" else folder / "conversations.db")
     chosen = options or Options(port=0)
     made = assemble(
-        runtime, agent, keys=KeyRing(keys), options=chosen, conversations=conversations, audit=audit, model_name="play"
-    )
+        runtime, agent, keys=KeyRing(keys), options=chosen, conversations=conversations, audit=audit, model_name="play",
+        voice=voice(runtime, model) if isinstance(voice, FunctionType) else voice, voice_options=voice_options,
+    )  # fmt: skip
     return made, tools, model
 
 

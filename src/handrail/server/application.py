@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from handrail.contract.errors import UsageError
@@ -21,7 +21,7 @@ from handrail.server.keys import KeyRing
 from handrail.server.parts import Endpoint, Parts
 from handrail.server.problems import Problem, refusal
 from handrail.server.rates import Buckets
-from handrail.server.routes import calendar, catalogue, completions, confirmations, files, operator, sessions
+from handrail.server.routes import calendar, catalogue, completions, confirmations, files, operator, sessions, voice
 
 ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/", files.home),
@@ -30,12 +30,14 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/healthz", files.alive),
     ("GET", "/readyz", files.ready),
     ("GET", "/openapi.json", files.openapi),
+    ("GET", "/asyncapi.json", voice.asyncapi),
     ("POST", "/api/sessions", sessions.open_session),
     ("GET", "/api/sessions/{session}", sessions.show_session),
     ("DELETE", "/api/sessions/{session}", sessions.end_session),
     ("POST", "/api/sessions/{session}/messages", sessions.post_message),
     ("GET", "/api/sessions/{session}/events", sessions.listen),
     ("POST", "/api/sessions/{session}/cancel", sessions.cancel),
+    ("POST", "/api/sessions/{session}/voice", voice.give_ticket),
     ("POST", "/api/confirmations/{confirmation}/approve", confirmations.approve),
     ("POST", "/api/confirmations/{confirmation}/decline", confirmations.decline),
     ("GET", "/api/tools", catalogue.list_tools),
@@ -66,10 +68,12 @@ def create(parts: Parts, keys: KeyRing, *, buckets: Buckets | None = None) -> St
         try:
             yield
         finally:
+            if parts.voice is not None:
+                parts.voice.turn_away()
             await parts.talks.close()
 
     app = Starlette(
-        routes=_routes(),
+        routes=[*_routes(), WebSocketRoute("/api/sessions/{session}/voice", voice.Line(parts))],
         middleware=[Middleware(Guard, keys=keys, options=parts.options, buckets=buckets)],
         exception_handlers={Problem: _told, HTTPException: _not_routed},
         lifespan=lifespan,
@@ -79,7 +83,7 @@ def create(parts: Parts, keys: KeyRing, *, buckets: Buckets | None = None) -> St
     return app
 
 
-def _routes() -> list[Route]:
+def _routes() -> list[BaseRoute]:
     """One route for each path, so that a wrong method is told which would be right."""
     by_path: dict[str, dict[str, Endpoint]] = {}
     for method, path, endpoint in ROUTES:

@@ -21,6 +21,9 @@ from handrail.server.parts import Parts
 from handrail.server.routes.files import console_files
 from handrail.server.talks import Talks
 from handrail.server.telling import Agent
+from handrail.server.voice.exchange import Agent as VoiceAgent
+from handrail.server.voice.exchange import Exchange
+from handrail.server.voice.options import VoiceOptions
 from handrail.settings import Settings
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -35,6 +38,7 @@ class Assembled:
     app: Starlette
     talks: Talks
     options: Options
+    voice: Exchange | None = None
 
 
 def assemble(
@@ -46,8 +50,13 @@ def assemble(
     conversations: Conversations,
     audit: Path | None = None,
     model_name: str = "offline",
+    voice: VoiceAgent | None = None,
+    voice_options: VoiceOptions | None = None,
+    voice_offline: bool = True,
 ) -> Assembled:
     talks = Talks(runtime, agent, conversations, options)
+    limits = voice_options or VoiceOptions()
+    exchange = Exchange(talks, voice, keys, limits, offline=voice_offline) if voice is not None else None
 
     async def forget(tenant: str, user: str) -> dict[str, Any]:
         return await forget_user(runtime, conversations, tenant, user, talks=talks)
@@ -60,8 +69,9 @@ def assemble(
         audit=audit,
         console=console_files(),
         forget=forget,
+        voice=exchange,
     )
-    return Assembled(create(parts, keys), talks, options)
+    return Assembled(create(parts, keys), talks, options, exchange)
 
 
 def open_conversations(settings: Settings) -> Conversations:

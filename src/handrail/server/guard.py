@@ -22,7 +22,7 @@ from handrail.server.rates import Buckets
 
 _log = logging.getLogger("handrail.server")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_OPEN = ("/healthz", "/readyz", "/openapi.json", "/favicon.ico", "/")
+_OPEN = ("/healthz", "/readyz", "/openapi.json", "/asyncapi.json", "/favicon.ico", "/")
 _PROBES = ("/healthz", "/readyz")
 _WRONG_KEYS_PER_MINUTE = 60
 _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:@/\s]+))(?::[0-9]{0,5})?")
@@ -58,7 +58,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self._pass_on(scope, receive, send)
             return
         headers = Headers(scope=scope)
         path = str(scope["path"])
@@ -86,6 +86,19 @@ class Guard:
                 raise
             message = "Something went wrong in the server; its log says what."
             await refusal(Problem(500, message))(scope, answering.receive, answering.send)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket carries no key: its first message shows a ticket. Host and origin are checked as everywhere."""
+        if scope["type"] == "websocket":
+            headers = Headers(scope=scope)
+            try:
+                self._check_size(scope)
+                self._check_host(str(scope["path"]), headers)
+                self._check_origin(headers.get("origin"), headers)
+            except Problem as problem:
+                await refusal(problem)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
     def _check_size(self, scope: Scope) -> None:
         size = sum(len(name) + len(value) for name, value in scope["headers"])

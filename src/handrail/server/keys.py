@@ -80,6 +80,10 @@ class KeyRing:
 
         return closed
 
+    def knows(self, key: Key) -> bool:
+        """Whether this key, as it was when somebody came with it, is still accepted."""
+        return self._by_hash.get(key.hash) == key
+
     def find(self, secret: str) -> Key | None:
         """The key with this secret. Looked up by its hash, so the time that it takes says nothing about other keys."""
         if not 0 < len(secret) <= LONGEST:

@@ -83,11 +83,11 @@ _SCHEMAS: dict[str, Schema] = {
         ("role", "text", "turn", "messageId", "state"),
     ),
     "Session": _object(
-        {"sessionId": _TEXT, "mode": {"enum": ["text", "voice"]}, "user": _maybe(_TEXT), "active": _YES, "turn": _WHOLE,
-         "answering": _maybe(_TEXT), "registryVersion": _TEXT, "tools": _list(_TEXT),
+        {"sessionId": _TEXT, "mode": {"enum": ["text", "voice"]}, "user": _maybe(_TEXT), "active": _YES, "voice": _YES,
+         "turn": _WHOLE, "answering": _maybe(_TEXT), "registryVersion": _TEXT, "tools": _list(_TEXT),
          "budget": _object({"retrieval": _USE, "total": _USE}, ("retrieval", "total")),
          "messages": _list(_ref("Message")), "confirmations": _list(_ref("Confirmation")), "lastEventId": _WHOLE},
-        ("sessionId", "mode", "active", "turn", "budget", "messages", "confirmations", "lastEventId"),
+        ("sessionId", "mode", "active", "voice", "turn", "budget", "messages", "confirmations", "lastEventId"),
     ),
     "LedgerRow": _ROW,
 }  # fmt: skip
@@ -146,6 +146,12 @@ def _operation(
     return made
 
 
+_TICKET = _object(
+    {"ticket": _TEXT, "url": _TEXT, "protocol": _TEXT, "expiresIn": _WHOLE, "offline": _YES, "model": _TEXT,
+     "audio": _object({"input": _object({"rates": _list(_WHOLE)}, ("rates",)), "output": _object({"rate": _WHOLE}, ("rate",))},
+                      ("input", "output"))},
+    ("ticket", "url", "protocol", "expiresIn", "offline", "model", "audio"),
+)  # fmt: skip
 _BODY = (400, 408, 413, 415)
 _STREAM = {"text/event-stream": {"schema": _object({"id": _TEXT, "event": _TEXT, "data": _TEXT}, ("data",))}}
 _OF_SESSION = (404, 410, 503)
@@ -204,6 +210,15 @@ def _session_paths() -> dict[str, Any]:
                 {200: ("The events", _STREAM)},
                 parameters=(_SESSION, _SECRET, *_AFTER),
                 problems=(400, *_OF_SESSION),
+            )
+        },
+        "/api/sessions/{session}/voice": {
+            "post": _operation(
+                "A ticket for a WebSocket at this path, which /asyncapi.json describes",
+                {201: ("The ticket: for one use, within half a minute", _json(_TICKET))},
+                parameters=(_SESSION, _SECRET),
+                problems=(*_BODY, *_OF_SESSION),
+                body=_object({}, closed=True),
             )
         },
         "/api/sessions/{session}/cancel": {
@@ -379,6 +394,9 @@ def _file_paths() -> dict[str, Any]:
         },
         "/openapi.json": {
             "get": _operation("This document", {200: ("OpenAPI", _json({"type": "object"}))}, open_to_all=True)
+        },
+        "/asyncapi.json": {
+            "get": _operation("The voice protocol", {200: ("AsyncAPI", _json({"type": "object"}))}, open_to_all=True)
         },
         "/calendar/events/{event}": {
             "get": _operation(

@@ -22,6 +22,7 @@ from handrail.server.resent import Resent
 from handrail.server.streams import Place
 from handrail.server.talk import Talk
 from handrail.server.talks import Talks
+from handrail.server.voice.exchange import Exchange
 
 Endpoint = Callable[[Request], Awaitable[Response | ASGIApp]]
 
@@ -40,6 +41,8 @@ class Parts:
     """Files of the console by path: content, type, tag."""
     forget: Callable[[str, str], Awaitable[dict[str, Any]]] | None = None
     """Deletes what is kept of a user of a tenant."""
+    voice: Exchange | None = None
+    """Voice conversations; None where the server has none."""
     streams: Counter[str] = field(default_factory=Counter)
     """Open streams by key."""
     trying: set[str] = field(default_factory=set)

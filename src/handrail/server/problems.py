@@ -57,3 +57,19 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
 
 def refusal(problem: Problem) -> Response:
     return answer(problem.body(), problem.status, problem.headers())
+
+
+def restarting() -> Problem:
+    return Problem(503, "The server is about to restart; connect again in a moment.", retry_after=2)
+
+
+def no_session() -> Problem:
+    return Problem(404, "There is no such session.")
+
+
+def ended() -> Problem:
+    return Problem(410, "The session has ended; open a new one.")
+
+
+def store_away() -> Problem:
+    return Problem(503, "What is said cannot be stored at the moment; try again later.", retry_after=5)

@@ -24,11 +24,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from handrail.contract.errors import UsageError
 from handrail.server.options import Options
+from handrail.server.voice.protocol import VoiceProtocol
 
 _KEEP_ALIVE_SECONDS = 30
 _BACKLOG = 2_048
 _COLLECT = (700, 10, 100)
 """How many new objects, and collections of the younger kind, make a collection; Python's own are 700, 10, 10."""
+_MOST_FRAME_BYTES = 256 * 1024
+"""A WebSocket frame beyond this is not even read (close code 1009); smaller ones that are too large are told so in words."""
 
 
 class WatchedProtocol(H11Protocol):
@@ -182,7 +185,10 @@ def make_server(
     config = uvicorn.Config(
         app,
         http=protocol,
-        ws="none",
+        ws=VoiceProtocol,
+        ws_max_size=_MOST_FRAME_BYTES,
+        ws_ping_interval=None,
+        ws_per_message_deflate=False,
         loop="asyncio",
         lifespan="on",
         log_config=None,

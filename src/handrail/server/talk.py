@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from handrail.agents import Conversation
+from handrail.runtime.events import Event
 from handrail.runtime.session import Session
 from handrail.server.conversations import StoredTurn
 from handrail.server.log import EventLog
@@ -68,6 +69,15 @@ class Run:
             self.turn.answer["text"] = self.turn.answer.get("text", "") + told
 
 
+class Voice(Protocol):
+    """The voice conversation that is on in a session, as far as its talk has to do with it."""
+
+    def take(self, event: Event) -> bool: ...
+    async def say(self, message_id: str, text: str) -> Run: ...
+    async def interrupt(self) -> bool: ...
+    async def leave(self, why: str) -> None: ...
+
+
 class Talk:
     """See the module's docstring."""
 
@@ -83,6 +93,7 @@ class Talk:
         "passing",
         "session",
         "turns",
+        "voice",
     )
 
     def __init__(self, session: Session, conversation: Conversation, *, passing: bool, before: int = 0) -> None:
@@ -99,6 +110,7 @@ class Talk:
         self.ears: asyncio.Task[None] | None = None
         self.ended = False
         self.last_used = monotonic()
+        self.voice: Voice | None = None
 
     @property
     def id(self) -> str:
@@ -106,7 +118,22 @@ class Talk:
 
     @property
     def is_idle(self) -> bool:
-        return self.current is None and not self.late and not self.log.readers and not self.session.running
+        quiet = self.current is None and self.voice is None and not self.late
+        return quiet and not self.log.readers and not self.session.running
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether another process has the session. A voice conversation takes it up anew here for each of its connections."""
+        newest = self.session.core.sessions.get(self.id)
+        if newest is not None and newest.events_queue is self.session.events_queue:
+            self.session = newest
+        return self.session.is_stale
+
+    async def leave(self, why: str) -> None:
+        """Let go of whoever listens, `reconnect` or `closed`; a voice conversation first, so that the session is ours again."""
+        if self.voice is not None:
+            await self.voice.leave(why)
+        self.log.end(why)
 
     def tell(self, type: str, data: Mapping[str, Any], turn: int) -> None:
         """Append an event to the log. Every event says which turn it belongs to."""
@@ -163,6 +190,13 @@ class Talk:
         card = {"callId": told.get("callId"), "toolId": told.get("toolId"), "type": "tool_finished"}
         for turn in reversed(self.turns.values()):
             if any(one["type"] == "tool_started" and _same(one, card) for one in turn.answer.get("toolCards", ())):
+                return turn
+        return None
+
+    def turn_of_card(self, told: Mapping[str, Any]) -> StoredTurn | None:
+        """The turn that has a card for this call, if the call can be told from others."""
+        for turn in reversed(self.turns.values()) if told.get("callId") is not None else ():
+            if any(_same(one, {**told, "type": ""}) for one in turn.answer.get("toolCards", ())):
                 return turn
         return None
 

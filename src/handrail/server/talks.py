@@ -26,7 +26,7 @@ from handrail.runtime.events import Event
 from handrail.server.conversations import MOST_TURNS, Conversations, StoredConversation, StoredTurn
 from handrail.server.keys import Key
 from handrail.server.options import Options
-from handrail.server.problems import Problem
+from handrail.server.problems import Problem, ended, no_session, restarting, store_away
 from handrail.server.talk import Run, Talk
 from handrail.server.telling import Agent, Telling
 
@@ -69,8 +69,7 @@ class Talks:
     async def drain(self) -> None:
         """The server is asked to stop: clients are told to connect again, and running turns may end."""
         self.draining = True
-        for talk in self._talks.values():
-            talk.log.end("reconnect")
+        await asyncio.gather(*(talk.leave("reconnect") for talk in list(self._talks.values())), return_exceptions=True)
         running = self._running()
         if running:
             await self._wait(running)
@@ -144,27 +143,27 @@ class Talks:
                 )
             )
         except StoreUnavailable:
-            raise _store_away() from None
+            raise store_away() from None
         return self._enter(Talk(session, conversation, passing=passing))
 
     async def find(self, session_id: str, token: str, key: Key) -> Talk:
         """The session of this id, for whoever has its secret; everybody else is told that there is none."""
         talk = self._talks.get(session_id)
-        if talk is None or talk.session.is_stale:
+        if talk is None or talk.is_stale:
             lock = self._loading.setdefault(session_id, asyncio.Lock())
             async with lock:
                 talk = self._talks.get(session_id)
-                if talk is not None and talk.session.is_stale:
+                if talk is not None and talk.is_stale:
                     await self._let_go(talk)
                     talk = None
                 talk = talk or await self._load(session_id, token)
         same = hmac.compare_digest(talk.session.token.encode(), token.encode("utf-8", "surrogatepass"))
         if not same or not may_use(key, talk.session.user):
-            raise _no_session()
+            raise no_session()
         if not talk.ended and not await self.conversations.has(talk.id):
             await self.end(talk, delete=False)  # another process has forgotten its user
         if talk.ended:
-            raise _ended()
+            raise ended()
         talk.last_used = monotonic()
         return talk
 
@@ -174,9 +173,9 @@ class Talks:
             session = await self.runtime.resume_session(session_id, token=token)
             stored = await self.conversations.load(session_id)
         except StoreUnavailable:
-            raise _store_away() from None
+            raise store_away() from None
         except UsageError as error:
-            raise (_ended() if "ended" in str(error) else _no_session()) from None
+            raise (ended() if "ended" in str(error) else no_session()) from None
         if stored is None:
             stored = StoredConversation(
                 session_id=session_id, tenant=session.tenant, user=session.user, passing=False,
@@ -202,9 +201,9 @@ class Talks:
     async def end(self, talk: Talk, *, delete: bool = True) -> None:
         """The user is done: the session ends, and what was said in it is deleted."""
         talk.ended = True
+        await talk.leave("closed")
         await self.cancel(talk)
         await talk.session.close()
-        talk.log.end("closed")
         self._talks.pop(talk.id, None)
         await self._deafen(talk)
         if delete:
@@ -219,6 +218,8 @@ class Talks:
 
     async def say(self, talk: Talk, message_id: str, text: str) -> Run:
         """The user says something. The same message again is the same turn: it is neither begun nor answered twice."""
+        if talk.voice is not None:
+            return await talk.voice.say(message_id, text)
         known = talk.turns.get(message_id)
         if known is not None and known.text != text:
             raise Problem(409, "That message id was used for another text; choose a new one.")
@@ -241,7 +242,7 @@ class Talks:
         """Stop the turn that runs; a writing call that has started is finished all the same."""
         run = talk.current
         if run is None or run.task is None:
-            return False
+            return talk.voice is not None and await talk.voice.interrupt()
         if not run.cancelled and not run.ending:
             run.cancelled = True
             run.task.cancel()
@@ -256,7 +257,7 @@ class Talks:
         except StoreUnavailable:
             talk.current = None
             talk.turns.pop(turn.message_id, None)
-            raise _store_away() from None
+            raise store_away() from None
         run.task = asyncio.get_running_loop().create_task(self._run(talk, run))
         run.task.add_done_callback(lambda _: self._over(talk, run))
         return run
@@ -267,7 +268,7 @@ class Talks:
             talk.current = None
         if not run.started.done():
             if run.cut:
-                run.started.set_exception(_restarting())
+                run.started.set_exception(restarting())
                 run.started.exception()  # there may be nobody who asks for it
             else:
                 run.started.set_result(run.turn.number)
@@ -359,8 +360,10 @@ class Talks:
     async def _listen(self, talk: Talk) -> None:
         async for event in talk.session.events():
             turn = talk.session.turn.number if talk.session.turn is not None else 0
+            taken = talk.voice is not None and talk.voice.take(event)
             if event.type == "envelope":
-                self._begin_late(talk, event)
+                if not taken:
+                    self._begin_late(talk, event)
             elif event.type in ("confirmation", "message", "intent", "progress"):
                 talk.tell(event.type, event.data, turn)
 
@@ -439,8 +442,8 @@ class Talks:
     async def _let_go(self, talk: Talk) -> None:
         """Forget a session here; it lives on in the store, and whoever asks for it next resumes it."""
         self._talks.pop(talk.id, None)
+        await talk.leave("reconnect")
         await self._deafen(talk)
-        talk.log.end("reconnect")
         if self.runtime.sessions.get(talk.id) is talk.session:
             await self.runtime.save(talk.session)
             self.runtime.sessions.pop(talk.id, None)
@@ -453,7 +456,7 @@ class Talks:
 
     def _check_open(self) -> None:
         if self.draining:
-            raise _restarting()
+            raise restarting()
 
 
 def user_for(key: Key, user: str | None) -> str | None:
@@ -474,19 +477,3 @@ def _known(talk: Talk, turn: StoredTurn) -> Run:
     run.fresh = False
     run.started.set_result(turn.number)
     return run
-
-
-def _restarting() -> Problem:
-    return Problem(503, "The server is about to restart; connect again in a moment.", retry_after=2)
-
-
-def _no_session() -> Problem:
-    return Problem(404, "There is no such session.")
-
-
-def _ended() -> Problem:
-    return Problem(410, "The session has ended; open a new one.")
-
-
-def _store_away() -> Problem:
-    return Problem(503, "What is said cannot be stored at the moment; try again later.", retry_after=5)

@@ -46,6 +46,8 @@ async def try_tool(request: Request) -> Response:
     body = await read_object(request, parts.options, ("args", "sessionId"))
     talk = await talk_of(request, id_of(body.get("sessionId"), '"sessionId"'))
     parts.check_not_trying(talk)
+    if talk.voice is not None:
+        raise Problem(409, "A voice conversation is on in this session; end it first.", retry_after=1)
     if talk.current is not None or talk.busy.locked():
         raise Problem(409, "The session is answering a message; wait for it, or cancel it.", retry_after=1)
     parts.trying.add(talk.id)

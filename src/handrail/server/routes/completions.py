@@ -74,7 +74,10 @@ async def complete(request: Request) -> Response | ASGIApp:
 async def _talk(request: Request, parts: Parts, body: Mapping[str, Any], history: Sequence[Message]) -> Talk:
     session = request.headers.get("x-handrail-session")
     if session is not None:
-        return await talk_of(request, session)
+        talk = await talk_of(request, session)
+        if talk.voice is not None:
+            raise Problem(409, "A voice conversation is on in this session; end it first.", retry_after=1)
+        return talk
     key, user = key_of(request), _plain_user(parts, request, text_of(body, "user", most=256))
 
     async def make() -> Talk:

@@ -54,6 +54,7 @@ async def show_session(request: Request) -> Response:
             "mode": session.mode,
             "user": session.user,
             "active": session.is_active,
+            "voice": talk.voice is not None,
             "turn": session.turn.number if session.turn is not None else 0,
             "answering": talk.current.turn.message_id if talk.current is not None else None,
             "registryVersion": session.snapshot.version,

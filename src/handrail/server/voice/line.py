@@ -1,0 +1,247 @@
+"""A line: one voice conversation in a session, and whichever client is on it. It is the conversation's `Listener`.
+
+What is told is numbered and kept for a while, so that a client that drops can come back and miss nothing. While none is there the
+conversation waits, for the time of grace; then the session goes back to text. Sound is not kept: what nobody could hear is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any
+
+from handrail.agents.voice.port import Ending, Sound, Talking
+from handrail.contract.errors import HandrailError
+from handrail.runtime.events import Event
+from handrail.server.keys import Key
+from handrail.server.log import MOST_BYTES, MOST_EVENTS, SPAN
+from handrail.server.problems import Problem, ended, restarting
+from handrail.server.talk import Run, Talk
+from handrail.server.voice.caller import Caller
+from handrail.server.voice.closing import ENDED, FAULT, NO_PROVIDER, RESTART, SESSION_ENDED, TAKEN_OVER, Closing
+from handrail.server.voice.minutes import Minutes
+from handrail.server.voice.options import VoiceOptions
+from handrail.server.wire import to_json
+
+_log = logging.getLogger("handrail.server.voice")
+CLIENT_GONE = "client_gone"
+KEY_REVOKED = "key_revoked"
+_AFTER: Mapping[str, Closing] = {"provider_lost": NO_PROVIDER, "session_ended": SESSION_ENDED, "fault": FAULT}
+_LEAVING: Mapping[str, tuple[Closing, str]] = {
+    "reconnect": (RESTART, "The server is about to restart, or has put this session away; come back in a moment."),
+    "closed": (SESSION_ENDED, "The session has ended."),
+}
+
+
+class Line:
+    """See the module's docstring. `voice` is the conversation, None until it has begun and after its end."""
+
+    def __init__(
+        self, talk: Talk, key: Key, minutes: Minutes, options: VoiceOptions, hung_up: Callable[[], None]
+    ) -> None:
+        self.talk = talk
+        self.key = key
+        self.voice: Talking | None = None
+        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the conversation has begun, or failed to."""
+        self.last = talk.session.connection * SPAN
+        """The number of the last message. They only grow, also over restarts, as those of the event log do."""
+        self.caller: Caller | None = None
+        self._loop = asyncio.get_running_loop()
+        self._minutes = minutes
+        self._options = options
+        self._hung_up = hung_up
+        self._first = self.last + 1
+        self._kept: deque[bytes] = deque()
+        self._bytes = 0
+        self._grace: asyncio.TimerHandle | None = None
+        self._left = False
+        self._work: set[asyncio.Task[None]] = set()
+
+    # What the conversation tells
+
+    def tell(self, type: str, data: Mapping[str, Any]) -> None:
+        self.last += 1
+        told = to_json({"n": self.last, "type": type, **data})
+        self._kept.append(told)
+        self._bytes += len(told)
+        while len(self._kept) > MOST_EVENTS or (self._bytes > MOST_BYTES and len(self._kept) > 1):
+            self._bytes -= len(self._kept.popleft())
+            self._first += 1
+        caller = self.caller
+        if caller is not None:
+            if type == "flush":
+                caller.flush(int(data["item"]))
+            caller.tell(told)
+        try:
+            self._minutes.note(type, data)
+        except Exception:  # noqa: BLE001  # what is shown later must not end what is said now
+            _log.exception("An event of a voice conversation could not be written down")
+
+    def play(self, sound: Sound) -> None:
+        caller = self.caller
+        if caller is not None:
+            caller.play(sound.item, sound.offset_ms, sound.pcm)
+
+    def hear(self, pcm: bytes, rate: int) -> None:
+        if self.voice is not None:
+            self.voice.hear(pcm, rate)
+
+    # Beginning and end
+
+    def opened(self, voice: Talking) -> None:
+        """The conversation has begun."""
+        self.voice = voice
+        self.talk.session = voice.session
+        self.talk.tell("voice", {"on": True}, self._turn())
+        if self.caller is not None and self.caller.is_open:
+            self._greet(self.caller, resumed=False)
+        else:
+            self.caller = None
+            self._wait_for_client()
+        voice.ending.add_done_callback(self._ended)
+        self.begun.set_result(None)
+
+    def failed(self) -> None:
+        """It could not begin."""
+        self._leave()
+        if not self.begun.done():
+            self.begun.set_result(None)
+
+    def _ended(self, ending: asyncio.Future[Ending]) -> None:
+        """The conversation is over by itself: the session goes on in text."""
+        if ending.cancelled() or self._left:
+            return
+        told = Ending(reason="fault") if ending.exception() is not None else ending.result()
+        caller = self.caller
+        self._leave()
+        self._spawn(self._minutes.close(told))
+        self.talk.tell("voice", {"on": False, "reason": told.reason}, self._turn())
+        if caller is not None:
+            caller.close(_AFTER.get(told.reason, ENDED), told.message or "The conversation has ended.")
+
+    def _leave(self) -> None:
+        self._left = True
+        if self.voice is not None:
+            self.talk.session = self.voice.session
+        if self.talk.voice is self:
+            self.talk.voice = None
+        self.voice = None
+        self._stop_waiting()
+        self._hung_up()
+
+    async def leave(self, why: str) -> None:
+        """The server lets go of the session (`reconnect`) or the session ends (`closed`)."""
+        if self._left:
+            return
+        voice, caller, turn = self.voice, self.caller, self._turn()
+        self._leave()
+        if caller is not None:
+            caller.close(*_LEAVING[why])
+        if voice is not None:
+            try:
+                await voice.close()
+            except Exception:  # noqa: BLE001  # the server goes on stopping
+                _log.exception("A voice conversation could not be let go of")
+            self.talk.session = voice.session
+            await self._minutes.close(None)
+        self.talk.tell("voice", {"on": False, "reason": why}, turn)
+        if self._work:
+            await asyncio.wait(self._work)
+
+    def hang_up(self, reason: str) -> None:
+        """End the conversation; the session goes back to text."""
+        if self.voice is not None:
+            self._spawn(self._end(self.voice, reason))
+
+    async def _end(self, voice: Talking, reason: str) -> None:
+        try:
+            await voice.end(reason)
+        except Exception:  # noqa: BLE001  # nobody waits for it who could be told
+            _log.exception("A voice conversation could not be ended")
+
+    # Clients
+
+    def attach(self, caller: Caller, last_event: int | None) -> None:
+        """This client is on the line now; the one before it has been taken over."""
+        before, self.caller = self.caller, caller
+        self._stop_waiting()
+        if before is not None and before is not caller:
+            before.close(TAKEN_OVER, "Another client has taken this conversation over.")
+        voice = self.voice
+        assert voice is not None
+        voice.adapt(caller.abilities)
+        caller.expects(voice.output_rate)
+        resumed = last_event is not None and self._first - 1 <= last_event <= self.last
+        for told in self._after(last_event) if resumed and last_event is not None else ():
+            caller.tell(told)
+        self._greet(caller, resumed=resumed)
+        if not caller.is_open:  # it went away while it was let in
+            self.detach(caller)
+
+    def detach(self, caller: Caller) -> None:
+        """This client is gone; the conversation waits for it, or another, to come back."""
+        if self.caller is caller:
+            self.caller = None
+            if self.voice is not None:
+                self._wait_for_client()
+
+    def _after(self, number: int) -> list[bytes]:
+        return [self._kept[place] for place in range(number + 1 - self._first, len(self._kept))]
+
+    def _greet(self, caller: Caller, *, resumed: bool) -> None:
+        voice = self.voice
+        assert voice is not None
+        rates = {"input": {"rate": caller.rate}, "output": {"rate": voice.output_rate}}
+        caller.ready(self, {**voice.facts(), "audio": rates, "resumed": resumed, "lastEvent": self.last})
+
+    def _wait_for_client(self) -> None:
+        self._stop_waiting()
+        self._grace = self._loop.call_later(self._options.grace_seconds, self.hang_up, CLIENT_GONE)
+
+    def _stop_waiting(self) -> None:
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
+
+    # For the session's talk
+
+    def take(self, event: Event) -> bool:
+        """What the session tells; True: the conversation deals with this envelope."""
+        return self.voice is not None and self.voice.take(event)
+
+    async def say(self, message_id: str, text: str) -> Run:
+        """Words that were typed beside the line: they join the conversation, and are answered in it."""
+        await asyncio.shield(self.begun)
+        if self.voice is None:
+            raise ended() if self.talk.ended else restarting()
+        run = self._minutes.expect(message_id, text)
+        try:
+            await self.voice.say(text, id=message_id)
+        except HandrailError as error:
+            self._minutes.forget(run)
+            raise Problem(409, str(error), retry_after=1) from None
+        await asyncio.shield(run.started)
+        return run
+
+    async def interrupt(self) -> bool:
+        """The stop button of a page that is not on the line."""
+        if self.voice is None or not self._minutes.is_answering:
+            return False
+        await self.voice.interrupt()
+        return True
+
+    def touch(self) -> None:
+        self.talk.last_used = monotonic()
+
+    def _turn(self) -> int:
+        session = self.voice.session if self.voice is not None else self.talk.session
+        return session.turn.number if session.turn is not None else 0
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)

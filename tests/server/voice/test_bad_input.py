@@ -1,0 +1,290 @@
+"""What clients get wrong, and what they do on purpose: a close code and a sentence, nothing run, and the session goes on."""
+
+import asyncio
+import json
+from contextlib import suppress
+
+import pytest
+from tests.server.voice.kit import connected, limits, on_the_line, ticket_for, voice_desk
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import Opcode
+
+from handrail.server.voice.messages import CLIENT, PROTOCOL, SERVER
+
+HELLO = {"type": "hello", "protocol": PROTOCOL, "ticket": "x"}
+
+
+NOT_RIGHT = (
+    "",
+    "hello",
+    "{",
+    "[]",
+    "null",
+    '"hello"',
+    "{}",
+    '{"type": 7}',
+    '{"type": null}',
+    '{"type": "shout"}',
+    '{"type": "interrupt", "type": "end"}',
+    '{"type": "played", "item": NaN, "ms": 1}',
+    '{"type": "played", "item": 1}',
+    '{"type": "played", "item": -1, "ms": 1}',
+    '{"type": "played", "item": 1.5, "ms": 1}',
+    '{"type": "played", "item": "1", "ms": 1}',
+    '{"type": "played", "item": 1, "ms": 99999999999}',
+    '{"type": "played", "item": 9007199254740993, "ms": 1}',
+    '{"type": "speech", "state": "paused"}',
+    '{"type": "spoken", "id": "", "completed": true}',
+    '{"type": "spoken", "id": "a", "completed": "yes"}',
+    '{"type": "text", "id": "m1"}',
+    '{"type": "text", "id": "m 1", "text": "hello"}',
+    '{"type": "text", "id": "m1", "text": ""}',
+    '{"type": "text", "id": "m1", "text": "' + "x" * 8_001 + '"}',
+    '{"type": "text", "id": "m1", "text": "hi", "role": "system"}',
+    '{"type": "text", "id": "m1", "text": "\\ud800"}',
+    '{"type": "interrupt", "why": "because"}',
+    '{"type": "end", "reason": ""}',
+    '{"type": "interrupt", "x": ' + "[" * 50 + "]" * 50 + "}",
+    '{"type": "interrupt", "x": "' + "x" * 70_000 + '"}',
+    json.dumps(HELLO),
+)
+
+
+async def test_a_message_that_is_not_right_is_refused_in_a_sentence(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        for frame in NOT_RIGHT:
+            async with on_the_line(talker) as client:
+                await client.wire.send(frame)
+                sentence = await client.refused(4400)
+                assert sentence.endswith("."), frame
+                assert "x" * 100 not in sentence
+        assert {one[0] for one in desk.agent.talk.given} == {"adapt"}  # nothing but that clients came
+        async with on_the_line(talker) as client:  # and the conversation was there all the time
+            assert len(desk.agent.talks) == 1
+            await client.send("text", id="m9", text="hello")
+            await client.message("turn_done")
+
+
+NOT_FIRST = (
+    '{"type": "text", "id": "m1", "text": "hello"}',
+    '{"type": "interrupt"}',
+    '{"type": "end"}',
+    b"\0\0" * 160,
+    b"",
+    json.dumps({**HELLO, "protocol": "handrail.voice.v2"}),
+    json.dumps({**HELLO, "ticket": ""}),
+    json.dumps({**HELLO, "ticket": "x" * 1_000}),
+    json.dumps({**HELLO, "ticket": 7}),
+    json.dumps({**HELLO, "lastEvent": -1}),
+    json.dumps({**HELLO, "audio": {"rate": 1}}),
+    json.dumps({**HELLO, "audio": {"rate": "16000"}}),
+    json.dumps({**HELLO, "abilities": {"sound": 1}}),
+    json.dumps({**HELLO, "abilities": {"flies": True}}),
+    json.dumps({**HELLO, "key": "hr_"}),
+    json.dumps({"type": "hello"}),
+)
+
+
+async def test_nothing_but_a_right_hello_may_come_first(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        for first in NOT_FIRST:
+            async with connected(desk, talker.id) as client:
+                await client.wire.send(first)
+                await client.refused(4400)
+        assert desk.agent.talks == []
+
+
+async def test_a_client_that_says_nothing_is_closed(tmp_path):
+    async with voice_desk(tmp_path, limits=limits(hello_seconds=0.05)) as desk:
+        talker = await desk.open()
+        async with connected(desk, talker.id) as client:
+            assert "hello" in await client.refused(4408)
+
+
+async def test_text_that_is_not_utf_8_is_refused_without_a_traceback(tmp_path, caplog):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker) as client:
+            await _raw(client, Opcode.TEXT, b'{"type": "\xff\xfe"}')
+            assert "UTF-8" in await client.refused(4400)
+        async with connected(desk, talker.id) as client:
+            await _raw(client, Opcode.TEXT, b"\xff")
+            await client.refused(4400)
+    assert "Traceback" not in caplog.text
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+async def test_a_frame_that_is_no_audio_is_refused(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        for size in (0, 1, 321, 32_770, 200_000):
+            async with on_the_line(talker) as client:
+                await client.wire.send(bytes(size))
+                assert str(size) in await client.refused(4413)
+        assert desk.agent.talk.heard == []
+
+
+async def test_a_message_beyond_all_measure_is_not_even_read(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        for huge in (b"\0" * 300_000, "x" * 300_000):
+            async with on_the_line(talker) as client:
+                await client.wire.send(huge)
+                assert await client.closed() == 1009
+        async with on_the_line(talker) as client:
+            await client.wire.send([b"\0" * 100_000] * 4)  # in pieces
+            assert await client.closed() == 1009
+        assert desk.agent.talk.heard == []
+        assert len(desk.agent.talks) == 1
+
+
+async def test_audio_in_pieces_is_put_together(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker) as client:
+            await client.wire.send([b"\1", b"\2\3", b"\4"])
+            await desk.agent.talk.until(lambda one: one.heard)
+            assert desk.agent.talk.heard == [(b"\1\2\3\4", 16_000)]
+
+
+async def test_audio_without_a_rate_or_at_a_wrong_one_is_refused(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker, rate=44_100, ready=False) as client:
+            assert "16000, 24000" in await client.refused(4400)
+        assert desk.agent.talks == []
+        async with on_the_line(talker, rate=0) as client:
+            await client.wire.send(b"\0\0" * 160)
+            assert "rate" in await client.refused(4400)
+        assert desk.agent.talk.heard == []
+
+
+@pytest.mark.parametrize("size", [2, 640, 32_768])
+async def test_a_flood_of_audio_is_stopped(tmp_path, size):
+    async with voice_desk(tmp_path, limits=limits(burst_seconds=2)) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker) as client:
+            frame = b"\0" * size
+            with suppress(ConnectionClosed):
+                for _ in range(5_000):
+                    await client.wire.send(frame)
+            assert await client.closed() in (4429, 1006)  # who floods may not even read why
+        assert len(desk.agent.talk.heard) < 1_500
+        assert len(desk.agent.talks) == 1
+
+
+async def test_a_flood_of_messages_is_stopped(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker) as client:
+            frames = json.dumps({"type": "played", "item": 1, "ms": 1})
+            for _ in range(400):
+                client.wire.transport.write(_masked(frames.encode()))
+            await client.refused(4429)
+        assert len(desk.agent.talk.given) < 300
+
+
+async def test_audio_as_it_is_spoken_is_no_flood(tmp_path):
+    async with voice_desk(tmp_path, limits=limits(burst_seconds=2)) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker) as client:
+            for _ in range(95):
+                await client.wire.send(b"\0" * 640)
+            await desk.agent.talk.until(lambda one: len(one.heard) == 95)
+            assert client.close_code is None
+
+
+async def test_a_client_that_gives_no_sign_of_life_is_closed_and_may_come_back(tmp_path):
+    async with voice_desk(tmp_path, limits=limits(heartbeat_seconds=0.1)) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker) as client:
+            await client.refused(4408)
+            assert client.of("ping")
+        async with on_the_line(talker) as client:
+            for number in range(6):
+                await client.until(lambda one, wanted=number: len(one.of("ping")) > wanted)
+                await client.send("pong")
+            assert client.close_code is None
+            assert len(desk.agent.talks) == 1
+
+
+async def test_what_is_not_due_before_ready_is_refused_and_early_audio_is_passed_over(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        desk.agent.gate = asyncio.Event()
+        talker = await desk.open()
+        async with on_the_line(talker, ready=False) as client:
+            await desk.agent.begun.wait()
+            await client.wire.send(b"\0\0" * 160)
+            await client.send("text", id="m1", text="hello")
+            assert "ready" in await client.refused(4400)
+            desk.agent.gate.set()
+        async with on_the_line(talker) as client:
+            assert len(desk.agent.talks) == 1
+            assert desk.agent.talk.heard == []
+            assert [one for one in desk.agent.talk.given if one[0] == "say"] == []
+
+
+async def test_a_client_that_leaves_while_the_conversation_begins_leaves_it_waiting(tmp_path):
+    async with voice_desk(tmp_path, limits=limits(grace_seconds=0.05)) as desk:
+        desk.agent.gate = asyncio.Event()
+        talker = await desk.open()
+        async with on_the_line(talker, ready=False) as client:
+            await desk.agent.begun.wait()
+            await client.drop()
+        desk.agent.gate.set()
+        while not desk.agent.talks:
+            await asyncio.sleep(0.01)
+        await desk.agent.talk.until(lambda one: ("end", "client_gone") in one.given)
+
+
+async def test_what_cannot_be_done_now_is_an_error_and_the_conversation_goes_on(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker) as client:
+            await client.send("text", id="m1", text="refuse")
+            assert (await client.message("error"))["code"] == "busy"
+            await client.send("text", id="m2", text="hello")
+            await client.message("turn_done")
+
+
+async def test_a_protocol_error_ends_the_socket_and_not_the_conversation(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker) as client:
+            client.wire.transport.write(b"\xff\xff\xff\xff\xff\xff")
+            assert await client.closed() == 1002
+        async with on_the_line(talker) as client:
+            client.wire.transport.write(b"\x82\x02ab")  # a client's frame that is not masked
+            assert await client.closed() == 1002
+        async with on_the_line(talker):
+            assert len(desk.agent.talks) == 1
+
+
+def test_every_message_has_a_schema_and_a_word_about_it():
+    from handrail.server.voice.messages import ABOUT_CLIENT, ABOUT_SERVER
+
+    assert set(ABOUT_CLIENT) == set(CLIENT)
+    assert set(ABOUT_SERVER) == set(SERVER)
+
+
+async def test_tickets_do_not_pile_up(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        now = 0.0
+        desk.made.voice.tickets._clock = lambda: now
+        for _ in range(5):
+            await ticket_for(talker)
+        now = 31.0
+        await ticket_for(talker)
+        assert len(desk.made.voice.tickets) == 1
+
+
+async def _raw(client, opcode, data):
+    client.wire.transport.write(_masked(data, opcode))
+
+
+def _masked(data: bytes, opcode: Opcode = Opcode.TEXT) -> bytes:
+    assert len(data) < 126
+    return bytes([0x80 | opcode, 0x80 | len(data), 0, 0, 0, 0]) + data

@@ -1,0 +1,227 @@
+"""What happens beside the line: words typed in the text protocol, approvals on the screen, a slow client, the minutes."""
+
+import asyncio
+
+from tests.server.voice.kit import done, limits, on_the_line, voice_desk
+
+PCM = bytes(4_800)
+
+
+async def test_a_slow_client_loses_sound_and_no_message(tmp_path):
+    async with voice_desk(tmp_path, limits=limits(backlog_seconds=1, slow_seconds=60)) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker, receive_buffer=4_096) as client:
+            talk = desk.agent.talk
+            line = desk.talks._talks[talker.id].voice
+            client.stop_reading()
+            for number in range(400):
+                talk.play(number, 0, PCM)
+                talk.listener.tell("audio_end", {"item": number, "ms": 100})
+                await asyncio.sleep(0)
+            caller = line.caller
+            assert caller.dropped > 300
+            client.go_on_reading()
+            await client.until(lambda one: len(one.of("audio_end")) == 400)
+            first = client.numbers[0]
+            assert client.numbers == list(range(first, first + 400))
+            heard = [item for item, _, _ in client.sounds]
+            assert heard == sorted(heard)
+            assert len(heard) == 400 - caller.dropped
+            assert heard[-1] == 399  # the newest is kept
+            assert all(pcm == PCM for _, _, pcm in client.sounds)
+            talk.play(400, 0, PCM)
+            await client.until(lambda one: one.sounds[-1][0] == 400)
+
+
+async def test_a_client_that_does_not_read_at_all_is_closed_and_comes_back_to_everything(tmp_path):
+    async with voice_desk(tmp_path, limits=limits(backlog_seconds=1, slow_seconds=0.2)) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker, receive_buffer=4_096) as client:
+            talk = desk.agent.talk
+            line = desk.talks._talks[talker.id].voice
+            last = client.messages[0]["lastEvent"]
+            client.stop_reading()
+            number = 0
+            while line.caller is not None:
+                number += 1
+                talk.play(number, 0, PCM)
+                if number % 10 == 0:
+                    talk.listener.tell("audio_end", {"item": number, "ms": 100})
+                await asyncio.sleep(0.001)
+            client.go_on_reading()
+            assert await client.closed() in (4408, 1006)
+            last = client.numbers[-1] if client.numbers else last
+        async with on_the_line(talker, last=last) as client:
+            assert client.messages[0]["resumed"] is True
+            await client.until(lambda one: len(one.numbers) == line.last - last)
+            assert client.numbers == list(range(last + 1, line.last + 1))
+
+
+async def test_an_interruption_throws_away_what_waits_for_a_slow_client(tmp_path):
+    async with voice_desk(tmp_path, limits=limits(backlog_seconds=30, slow_seconds=60)) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker, receive_buffer=4_096) as client:
+            talk = desk.agent.talk
+            client.stop_reading()
+            for number in range(300):
+                talk.play(1, number * 100, PCM)
+                await asyncio.sleep(0)
+            talk.listener.tell("flush", {"item": 1})
+            talk.play(2, 0, PCM)
+            client.go_on_reading()
+            await client.until(lambda one: one.sounds and one.sounds[-1][0] == 2)
+            assert len([1 for item, _, _ in client.sounds if item == 1]) < 200
+            await client.message("flush")
+
+
+async def test_typed_words_join_the_conversation(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker) as client:
+            answer = await talker.post("by the way", "t1")
+            assert answer.status_code == 202
+            assert answer.json()["turn"] == 1
+            await client.message("turn_done", inputId="t1")
+            again = await talker.post("by the way", "t1")
+            assert again.json()["turn"] == 1
+            assert (await talker.post("something else", "t1")).status_code == 409
+            told = await talker.say("and streamed", "t2")
+            assert [one.type for one in told] == ["turn", "text", "done"]
+            assert told[-1].data["text"] == "You said and streamed."
+            assert {one.data["turn"] for one in told} == {2}
+            assert (await talker.post("refuse", "t3")).status_code == 409
+            shown = await talker.show()
+            assert [one["text"] for one in shown["messages"] if one["role"] == "user"] == ["by the way", "and streamed"]
+            assert desk.model.asked == []  # the text agent was not asked
+
+
+async def test_other_ways_to_use_the_session_are_refused_while_voice_is_on(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker):
+            tried = await desk.post("/api/tools/look/try", {"args": {}, "sessionId": talker.id}, headers=talker.headers)
+            assert tried.status_code == 409
+            body = {"messages": [{"role": "user", "content": "hi"}]}
+            headers = {**talker.headers, "X-Handrail-Session": talker.id}
+            asked = await desk.client.post("/v1/chat/completions", json=body, headers=headers)
+            assert asked.status_code == 409, asked.text
+
+
+async def test_the_stop_button_of_a_page_interrupts_the_conversation(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker):
+            talk = desk.agent.talk
+            stop = f"/api/sessions/{talker.id}/cancel"
+            assert (await desk.client.post(stop, headers=talker.headers)).json() == {"cancelled": False}
+            talk.listener.tell("turn", {"turn": 1, "inputId": "voice:1"})
+            assert (await desk.client.post(stop, headers=talker.headers)).json() == {"cancelled": True}
+            assert ("interrupt",) in talk.given
+
+
+async def test_a_page_that_listens_hears_of_voice_and_approves_on_the_screen(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        async with talker.listening() as page, on_the_line(talker) as client:
+            assert (await page.until("voice"))[-1].data["on"] is True
+            talk = desk.agent.talk
+            await talk.session.begin_turn("voice:1")
+            held = await talk.session.call("pay", {"q": "ten"}, call_id="call_1")
+            assert held.to_dict()["error"]["type"] == "CONFIRMATION_REQUIRED"
+            asked = (await page.until("confirmation"))[-1].data
+            assert (await client.message("confirmation"))["id"] == asked["id"]
+            envelope = (await talker.decide(asked)).json()
+            assert envelope["ok"] is True
+            await talk.until(lambda one: ("take", "envelope") in one.given)
+            assert len(desk.tools.started()) == 1
+            await client.send("end")
+            assert await client.closed() == 1000
+            told = await page.until("voice")
+            assert told[-1].data["on"] is False
+            assert all(one.type != "text" for one in told)  # the text agent was not told of what voice was told
+            assert desk.model.asked == []
+
+
+async def test_the_minutes_show_what_was_said_and_done(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker) as client:
+            tell = desk.agent.talk.listener.tell
+            tell("turn", {"turn": 1, "inputId": "voice:1"})
+            said = {
+                "who": "user",
+                "item": 1,
+                "inputId": "voice:1",
+                "text": "find it",
+                "whole": "find it",
+                "final": True,
+            }
+            card = {"callId": "c1", "toolId": "look", "args": {"q": "it"}, "round": 1}
+            tell("tool_started", card)
+            tell("tool_finished", {**card, "ok": False, "held": True, "error": None, "meta": {}, "citations": []})
+            tell("turn_done", done(1, "voice:1", "", "Found"))
+            tell("transcript", said)  # the words became known later
+            tell("turn_done", done(1, "voice:1", "find it", "Found it.", interrupted=False))  # and the model went on
+            tell("turn", {"turn": 2, "inputId": "voice:2"})
+            late = {
+                "callId": "c1",
+                "toolId": "look",
+                "ok": True,
+                "late": True,
+                "error": None,
+                "meta": {},
+                "citations": [],
+            }
+            tell("tool_finished", late)
+            tell("turn_done", done(2, "voice:2", "thanks", "You are", interrupted=True))
+            await client.message("turn_done", turn=2)
+            shown = (await talker.show())["messages"]
+        assert [(one["role"], one["text"], one["state"]) for one in shown] == [
+            ("user", "find it", "done"), ("assistant", "Found it.", "done"),
+            ("user", "thanks", "cancelled"), ("assistant", "You are", "cancelled"),
+        ]  # fmt: skip
+        (seen,) = shown[1]["toolCards"]
+        assert (seen["ok"], seen["late"]) == (True, True)
+        assert shown[1]["latency"]["modelMs"] == 2
+        assert shown[3]["toolCards"] == []
+        stored = await desk.talks.conversations.load(talker.id)
+        assert [turn.state for turn in stored.turns] == ["done", "cancelled"]
+        assert stored.turns[0].answer["toolCards"][0]["late"] is True
+
+
+async def test_a_turn_that_a_restart_cuts_off_is_kept_and_not_answered_by_the_text_agent(tmp_path):
+    store = f"sqlite:///{tmp_path}/handrail.db"
+    async with voice_desk(tmp_path, store=store) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker) as client:
+            desk.agent.talk.listener.tell("turn", {"turn": 1, "inputId": "voice:1"})
+            await client.message("turn")
+            desk.server.should_exit = True
+            await client.refused(1001)
+        await desk.running
+    async with voice_desk(tmp_path, store=store) as again:
+        talker.desk = again
+        shown = await talker.show()
+        assert [one["state"] for one in shown["messages"]] == ["cancelled", "cancelled"]
+        assert again.model.asked == []
+
+
+async def test_a_session_in_voice_is_not_put_away(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker):
+            await desk.talks._make_room(0.0)
+            assert talker.id in desk.talks._talks
+            assert (await talker.show())["voice"] is True
+
+
+async def test_a_session_that_another_process_has_taken_up_lets_its_conversation_go(tmp_path):
+    store = f"sqlite:///{tmp_path}/handrail.db"
+    async with voice_desk(tmp_path, store=store) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker) as client:
+            desk.agent.talk.session.is_stale = True
+            shown = await talker.show()
+            await client.refused(1001)
+            assert shown["voice"] is False
+            assert ("close",) in desk.agent.talk.given
