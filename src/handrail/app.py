@@ -10,15 +10,17 @@ import os.path
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from handrail.agents import AgentPolicy, Prompts, TextAgent
 from handrail.agents.guides import Guides
+from handrail.agents.voice.port import VoicePolicy
 from handrail.authoring.modules import look_in
 from handrail.build.compiler import BuildPlan
 from handrail.contract.definition import Mode, ToolDefinition
 from handrail.contract.errors import ConfigError, HandrailError, UsageError
+from handrail.contract.live import LiveModel
 from handrail.contract.model import Model
 from handrail.contract.ports import AuditPort, Clock, MetricsPort
 from handrail.contract.store import Store
@@ -33,6 +35,9 @@ from handrail.runtime.policy import Policy
 from handrail.runtime.session import Session
 from handrail.settings import Settings
 from handrail.stores import open_store
+
+if TYPE_CHECKING:
+    from handrail.agents.voice.agent import VoiceAgent
 
 _LOG = logging.getLogger("handrail")
 
@@ -296,7 +301,19 @@ def open_agent(
     settings: Settings, runtime: RuntimeCore, model: Model | None = None, *, listen: bool = True
 ) -> TextAgent:
     """The text agent of a project; `listen` as in `TextAgent`."""
-    policy = AgentPolicy(
+    return TextAgent(
+        runtime,
+        model or open_model(settings),
+        prompts=open_prompts(settings),
+        policy=agent_policy(settings),
+        picker=pick_tools,
+        listen=listen,
+    )
+
+
+def agent_policy(settings: Settings) -> AgentPolicy:
+    """What `[agent]` says, for either agent."""
+    return AgentPolicy(
         rounds=settings.agent_rounds,
         most_tools=settings.agent_most_tools,
         picked_tools=settings.agent_picked_tools,
@@ -304,13 +321,53 @@ def open_agent(
         history_tokens=settings.agent_history_tokens,
         time_zone=time_zone_of(settings, os.environ),
     )
-    return TextAgent(
+
+
+def open_live_model(settings: Settings, model: Model) -> LiveModel:
+    """The live model that `[voice]` names; without one the text model, which the client hears and speaks for."""
+    if settings.voice_model == "":
+        from handrail.agents.voice.written import WrittenModel  # noqa: PLC0415  # only those who speak need it
+
+        return WrittenModel(model)
+    from handrail.clients import live  # noqa: PLC0415  # brings an SDK with it
+
+    return live.open_live_model(settings.voice_model, environment=os.environ, base_url=settings.voice_base_url)
+
+
+def live_missing(settings: Settings) -> str | None:
+    """What has to be installed or set before there is voice, in a sentence; None if nothing."""
+    if settings.voice_model == "":
+        return None
+    from handrail.clients import live  # noqa: PLC0415  # only those who speak need it
+
+    return live.whats_missing_live(settings.voice_model, environment=os.environ, base_url=settings.voice_base_url)
+
+
+def open_voice(settings: Settings, runtime: RuntimeCore, model: Model, live: LiveModel | None = None) -> VoiceAgent:
+    """The voice agent of a project; `model` is the text agent's, which speaks where the settings name no live one."""
+    from handrail.agents.voice.agent import VoiceAgent  # noqa: PLC0415  # only those who speak need it
+
+    return VoiceAgent(
         runtime,
-        model or open_model(settings),
+        live or open_live_model(settings, model),
+        policy=voice_policy(settings),
+        agent_policy=agent_policy(settings),
         prompts=open_prompts(settings),
-        policy=policy,
         picker=pick_tools,
-        listen=listen,
+    )
+
+
+def voice_policy(settings: Settings) -> VoicePolicy:
+    """What `[voice]` says, for the agent."""
+    return VoicePolicy(
+        model=settings.voice_model,
+        base_url=settings.voice_base_url,
+        voice=settings.voice_voice,
+        language=settings.voice_language,
+        recogniser=cast(Literal["provider", "local"], settings.voice_recogniser),
+        filler=settings.voice_filler,
+        idle_seconds=float(settings.voice_idle_seconds),
+        grace_seconds=float(settings.voice_grace_seconds),
     )
 
 

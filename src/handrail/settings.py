@@ -109,7 +109,7 @@ class Settings:
     agent_history_tokens: int = 24_000
     """Older turns are left out of what a model is sent beyond this."""
     voice_model: str = ""
-    """Who listens and speaks: `gemini-live:…` or `openai-realtime:…`; empty: the model of [agent], with the client's own voice."""
+    """Who listens and speaks: `gemini-live:…`, `openai-realtime:…`; empty: the model of [agent], with the client's own voice."""
     voice_base_url: str = ""
     """Where the live model's provider is reached; empty means where its SDK says."""
     voice_voice: str = ""

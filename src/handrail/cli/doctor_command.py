@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from handrail.app import build_plan, model_missing, open_registry, store_url
+from handrail.app import build_plan, live_missing, model_missing, open_registry, store_url
 from handrail.build.compiler import build
 from handrail.build.scaffold import SCHEMA_COPY, editor_schema
 from handrail.build.writer import is_current
@@ -66,6 +66,9 @@ def _checks() -> Iterator[Check]:
     yield Check("settings", True, f"{FILE} is right" if found else f"no {FILE} here or above; defaults apply")
     missing = model_missing(settings)
     yield Check("model", missing is None, missing or f'"{settings.agent_model}" can be asked')
+    missing = live_missing(settings)
+    spoken = f'"{settings.voice_model}" can be spoken with' if settings.voice_model else "the text model, with the client's own voice"
+    yield Check("voice", missing is None, missing or spoken)
     yield _store(settings)
     yield _folder(settings)
     yield from _project_checks(settings)

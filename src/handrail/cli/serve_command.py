@@ -1,4 +1,4 @@
-"""Serve: the text agent, confirmations, the catalogue, the console and the operator's view over HTTP.
+"""Serve: the text and the voice agent, confirmations, the catalogue, the console and the operator's view over HTTP.
 
 On this machine alone it makes a key at its first start and prints the console's address with it. To be reached from others it
 needs a key that was made before, and `hosts` in [server] must name it; docs/deployment.md has the checklist.
@@ -63,12 +63,13 @@ def run(options: Namespace) -> int:
 
 
 async def _serve(settings: Settings, registry: Registry, options: Namespace) -> int:
-    from handrail.app import open_agent
+    from handrail.app import open_agent, open_voice
     from handrail.server.assembly import assemble, keys_path, open_conversations, open_keys
     from handrail.server.keyfile import follow
     from handrail.server.keys import given_key
     from handrail.server.options import Options
     from handrail.server.running import bound, calm_the_collector, make_server
+    from handrail.server.voice.options import VoiceOptions
 
     limits = Options.from_settings(settings)
     if options.host is not None:
@@ -81,6 +82,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
         ring, make_key = open_keys(settings, limits, given, options.new_key)
         runtime = open_runtime(settings, registry)
         agent = open_agent(settings, runtime, listen=False)
+        voice = open_voice(settings, runtime, agent.model)
         made = assemble(
             runtime,
             agent,
@@ -89,6 +91,8 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
             conversations=open_conversations(settings),
             audit=settings.project / settings.audit_directory,
             model_name=agent.model.name,
+            voice=voice,
+            voice_options=VoiceOptions.from_settings(settings),
         )
     except BaseException:
         socket.close()
@@ -119,6 +123,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
         for task in settling:
             task.cancel()
         await asyncio.gather(*settling, return_exceptions=True)
+        await voice.model.close()
         await agent.model.close()
     return 0
 
