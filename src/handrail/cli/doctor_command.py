@@ -67,7 +67,11 @@ def _checks() -> Iterator[Check]:
     missing = model_missing(settings)
     yield Check("model", missing is None, missing or f'"{settings.agent_model}" can be asked')
     missing = live_missing(settings)
-    spoken = f'"{settings.voice_model}" can be spoken with' if settings.voice_model else "the text model, with the client's own voice"
+    spoken = (
+        f'"{settings.voice_model}" can be spoken with'
+        if settings.voice_model
+        else "the text model, with the client's own voice"
+    )
     yield Check("voice", missing is None, missing or spoken)
     yield _store(settings)
     yield _folder(settings)

@@ -52,11 +52,10 @@ def assemble(
     model_name: str = "offline",
     voice: VoiceAgent | None = None,
     voice_options: VoiceOptions | None = None,
-    voice_offline: bool = True,
 ) -> Assembled:
     talks = Talks(runtime, agent, conversations, options)
     limits = voice_options or VoiceOptions()
-    exchange = Exchange(talks, voice, keys, limits, offline=voice_offline) if voice is not None else None
+    exchange = Exchange(talks, voice, keys, limits) if voice is not None else None
 
     async def forget(tenant: str, user: str) -> dict[str, Any]:
         return await forget_user(runtime, conversations, tenant, user, talks=talks)

@@ -96,7 +96,7 @@ async def test_a_ticket_is_given_to_the_session_and_its_key_alone(tmp_path):
         given = await ticket_for(talker)
         assert given["url"] == path
         assert given["audio"] == {"input": {"rates": [16_000, 24_000]}, "output": {"rate": 24_000}}
-        assert (given["expiresIn"], given["protocol"], given["offline"]) == (30, PROTOCOL, True)
+        assert (given["expiresIn"], given["protocol"], given["offline"]) == (30, PROTOCOL, False)
 
 
 async def test_wrong_tickets_from_one_place_are_slowed_down(tmp_path):
@@ -258,7 +258,7 @@ async def test_the_user_leaves_voice_and_the_chat_goes_on(tmp_path):
         shown = await talker.show()
         assert (shown["mode"], shown["voice"]) == ("text", False)
         assert [(one["role"], one["text"]) for one in shown["messages"]] == [
-            ("user", "hello"), ("assistant", "You said hello."), ("assistant", "We spoke."),
+            ("user", "hello"), ("assistant", "You said hello."), ("assistant", "Goodbye.\n\nWe spoke."),
         ]  # fmt: skip
         told = await talker.say("and in text")
         assert "You said: and in text" in "".join(one.data["text"] for one in told if one.type == "text")

@@ -66,14 +66,13 @@ class Agent(Protocol):
 class Exchange:
     """See the module's docstring."""
 
-    def __init__(self, talks: Talks, agent: Agent, keys: KeyRing, options: VoiceOptions, *, offline: bool) -> None:
+    def __init__(self, talks: Talks, agent: Agent, keys: KeyRing, options: VoiceOptions) -> None:
         self.options = options
         self.tickets = Tickets()
         self.callers: set[Caller] = set()
         self._talks = talks
         self._agent = agent
         self._keys = keys
-        self._offline = offline
         self._lines: dict[str, Line] = {}
         self._by_key: Counter[str] = Counter()
         self._wrong = Buckets(_WRONG_TICKETS_PER_MINUTE)
@@ -91,7 +90,7 @@ class Exchange:
             "url": f"/api/sessions/{talk.id}/voice",
             "protocol": PROTOCOL,
             "expiresIn": SECONDS,
-            "offline": self._offline,
+            "offline": not model.output_rate,
             "model": model.name,
             "audio": {"input": {"rates": list(model.input_rates)}, "output": {"rate": model.output_rate}},
         }

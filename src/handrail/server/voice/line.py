@@ -27,6 +27,7 @@ from handrail.server.voice.options import VoiceOptions
 from handrail.server.wire import to_json
 
 _log = logging.getLogger("handrail.server.voice")
+_START_SECONDS = 20.0
 CLIENT_GONE = "client_gone"
 KEY_REVOKED = "key_revoked"
 _AFTER: Mapping[str, Closing] = {"provider_lost": NO_PROVIDER, "session_ended": SESSION_ENDED, "fault": FAULT}
@@ -224,8 +225,16 @@ class Line:
         except HandrailError as error:
             self._minutes.forget(run)
             raise Problem(409, str(error), retry_after=1) from None
-        await asyncio.shield(run.started)
+        await self._started(self.voice, run)
         return run
+
+    async def _started(self, voice: Talking, run: Run) -> None:
+        """Wait until the turn has begun; the conversation may end before."""
+        waiting: set[asyncio.Future[Any]] = {run.started, voice.ending}
+        await asyncio.wait(waiting, timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if not run.started.done():
+            self._minutes.forget(run)
+            raise Problem(409, "The voice conversation cannot take this message now; try again.", retry_after=1)
 
     async def interrupt(self) -> bool:
         """The stop button of a page that is not on the line."""

@@ -162,10 +162,10 @@ class Minutes:
 
     def _farewell(self, ending: Ending) -> None:
         """What is handed back to the text chat stands there as a message of the assistant."""
-        text = ending.text_response or ending.closing_message or ""
         newest = max(self._talk.turns.values(), key=lambda turn: turn.position, default=None)
         said = str(newest.answer.get("text", "")) if newest is not None else ""
-        if not text or text in said:
+        text = "\n\n".join(part for part in (ending.closing_message, ending.text_response) if part and part not in said)
+        if not text:
             self._store(None)
             return
         position = self._talk.next_position()

@@ -1,0 +1,322 @@
+"""Whole conversations: a client's WebSocket, the server, the voice agent, the real SDKs, and a local server for each provider."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.server.kit import Desk, Talker
+from tests.server.voice.kit import VoiceClient, limits, on_the_line, ticket_for, voice_desk
+
+from handrail.agents.voice.agent import VoiceAgent
+from handrail.agents.voice.port import VoicePolicy
+from handrail.clients.live.gemini import GeminiLive
+from handrail.clients.live.openai import OpenAIRealtime
+from handrail.contract.live import LiveLimits
+from handrail.testing.servers.live import (
+    Ask,
+    Depart,
+    Drop,
+    GeminiLiveServer,
+    OpenAIRealtimeServer,
+    Pause,
+    Say,
+    Turn,
+    call,
+    silence,
+    speech,
+)
+from handrail.testing.servers.live.server import NONSENSE, LiveServer
+
+PROVIDERS = ("gemini-live", "openai-realtime")
+RATES = {"gemini-live": 16_000, "openai-realtime": 24_000}
+BRISK = LiveLimits(first_delay=0.01, most_delay=0.05, reply_seconds=5.0, connect_seconds=5.0, attempts=4)
+PACE = 0.02
+
+
+class Room:
+    """One talker at a server with voice, and the provider behind it."""
+
+    def __init__(self, desk: Desk, provider: LiveServer, talker: Talker, rate: int) -> None:
+        self.desk = desk
+        self.provider = provider
+        self.talker = talker
+        self.rate = rate
+
+    def enter(self, **more: Any) -> Any:
+        return on_the_line(self.talker, rate=self.rate, **more)
+
+    async def speak(self, client: VoiceClient, ms: int = 200) -> None:
+        """An utterance and the silence after it, in frames of 20 ms."""
+        sound = speech(ms, self.rate) + silence(300, self.rate)
+        size = self.rate // 50 * 2
+        for start in range(0, len(sound), size):
+            await client.wire.send(sound[start : start + size])
+
+    @property
+    def outcomes(self) -> list[str]:
+        return [name for name, _ in self.provider.outcomes]
+
+
+@asynccontextmanager
+async def room(
+    name: str,
+    folder: Path,
+    turns: list[Turn],
+    *,
+    live: LiveLimits = BRISK,
+    policy: VoicePolicy | None = None,
+    **more: Any,
+) -> AsyncIterator[Room]:
+    server = GeminiLiveServer(turns) if name == "gemini-live" else OpenAIRealtimeServer(turns)
+    async with server:
+        if isinstance(server, GeminiLiveServer):
+            model: Any = GeminiLive(
+                "any", api_key=server.api_key, base_url=server.base_url, tls=server.tls, limits=live
+            )
+        else:
+            model = OpenAIRealtime("any", api_key=server.api_key, base_url=server.base_url, limits=live)
+
+        def make(runtime: Any, _: Any) -> VoiceAgent:
+            return VoiceAgent(runtime, model, policy=policy or VoicePolicy())
+
+        async with voice_desk(folder, agent=make, **more) as desk:
+            yield Room(desk, server, await desk.open(), RATES[name])
+        await model.close()
+    assert server.complaints == []
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_audio_in_a_call_and_audio_out(tmp_path, name):
+    turns = [Turn([Ask(call("look", q="tables")), Say("There is one by the window.")], hears="Find me a table")]
+    async with room(name, tmp_path, turns) as here, here.enter() as client:
+        await here.speak(client)
+        done = await client.message("turn_done")
+        assert done["text"] == "There is one by the window."
+        assert done["turn"] == 1
+        assert done["latency"]["toolsMs"] is not None
+        assert (await client.message("transcript", who="user", final=True))["whole"] == "Find me a table"
+        finished = await client.message("tool_finished")
+        assert (finished["toolId"], finished["ok"]) == ("look", True)
+        end = await client.message("audio_end")
+        heard = b"".join(pcm for item, _, pcm in client.sounds if item == end["item"])
+        assert len(heard) == end["ms"] * 24 * 2
+        offsets = [offset for item, offset, _ in client.sounds if item == end["item"]]
+        assert offsets == sorted(offsets)
+        assert here.outcomes == ["look"]
+        assert len(here.desk.tools.started()) == 1
+        types = [one["type"] for one in client.messages]
+        assert types.index("tool_started") < types.index("tool_finished") < types.index("turn_done")
+        assert client.numbers == list(range(client.numbers[0], client.numbers[0] + len(client.numbers)))
+        shown = (await here.talker.show())["messages"]
+        assert [one["text"] for one in shown] == ["Find me a table", "There is one by the window."]
+        assert shown[1]["toolCards"][0]["toolId"] == "look"
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_a_user_who_speaks_into_the_answer_is_heard_and_the_rest_is_flushed(tmp_path, name):
+    long = "This is a long answer that goes on and on, so that there is time to interrupt it somewhere."
+    turns = [Turn([Say(long, pace=PACE)], hears="Tell me all"), Turn([Say("Sure.")], hears="Shorter please")]
+    async with room(name, tmp_path, turns) as here, here.enter() as client:
+        await here.speak(client)
+        await client.until(lambda one: len(one.sounds) >= 3)
+        item = client.sounds[0][0]
+        await client.send("played", item=item, ms=200)
+        await here.speak(client)
+        assert (await client.message("flush"))["item"] >= item
+        assert (await client.message("turn_done", turn=1))["interrupted"] is True
+        assert (await client.message("turn_done", turn=2))["text"] == "Sure."
+        states = [one["state"] for one in (await here.talker.show())["messages"]]
+        assert states == ["cancelled", "cancelled", "done", "done"]
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_speaking_into_a_writing_call_does_not_undo_or_repeat_it(tmp_path, name):
+    turns = [
+        Turn([Ask(call("post", q="0.3")), Say("Posted.")], hears="Post it"),
+        Turn([Say("Yes, it was posted.")], hears="Did you?"),
+    ]
+    async with room(name, tmp_path, turns) as here, here.enter() as client:
+        await here.speak(client)
+        await client.message("tool_started", toolId="post")
+        await here.speak(client)
+        await client.message("turn_done", turn=2)
+        finished = await client.message("tool_finished", toolId="post")
+        assert finished["ok"] is True
+        assert [one for one in here.desk.tools.started() if "begun" in one] == [{"begun": {"q": "0.3"}}]
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_a_client_drops_in_mid_call_and_comes_back_to_everything(tmp_path, name):
+    turns = [Turn([Ask(call("post", q="0.4")), Say("Posted.")], hears="Post it")]
+    async with room(name, tmp_path, turns) as here:
+        async with here.enter() as client:
+            await here.speak(client)
+            await client.message("tool_started", toolId="post")
+            last = client.numbers[-1]
+            await client.drop()
+        async with here.enter(last=last) as client:
+            assert client.messages[0]["resumed"] is True
+            assert (await client.message("tool_finished", toolId="post"))["ok"] is True
+            assert (await client.message("turn_done"))["text"] == "Posted."
+            assert client.numbers[0] == last + 1
+            assert client.numbers == list(range(last + 1, last + 1 + len(client.numbers)))
+        assert len([one for one in here.desk.tools.started() if "begun" in one]) == 1
+        assert len(here.provider.talks) == 1  # the provider never noticed
+
+
+@pytest.mark.parametrize("fault", ["drop", "drop_answer", "reissue"])
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_the_provider_breaks_off_in_mid_call_and_nothing_is_done_twice(tmp_path, name, fault):
+    turns = [Turn([Ask(call("post", q="0.05"), fault=fault), Say("Posted.")], hears="Post it")]
+    async with room(name, tmp_path, turns) as here, here.enter() as client:
+        await here.speak(client)
+        assert "Posted." in (await client.message("turn_done"))["text"]
+        assert [one["state"] for one in client.of("link")] == ["up", "lost", "up"]
+        await client.message("cue", kind="reconnected")
+        assert len([one for one in here.desk.tools.started() if "begun" in one]) == 1
+        assert client.close_code is None
+
+
+async def test_a_go_away_is_followed_at_a_quiet_moment(tmp_path):
+    turns = [Turn([Depart(60), Say("First.")], hears="One"), Turn([Say("Second.")], hears="Two")]
+    async with room("gemini-live", tmp_path, turns) as here, here.enter() as client:
+        await here.speak(client)
+        await client.message("turn_done", turn=1)
+        await client.message("link", state="up", number=2)
+        await here.speak(client)
+        assert (await client.message("turn_done", turn=2))["text"] == "Second."
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_nonsense_of_a_provider_is_passed_over(tmp_path, name):
+    turns = [Turn([Ask(call("look", q="x"), fault="nonsense"), Say("Found.")], hears="Find it")]
+    async with room(name, tmp_path, turns) as here, here.enter() as client:
+        await here.speak(client)
+        assert (await client.message("turn_done"))["text"] == "Found."
+        assert NONSENSE
+        assert len(here.desk.tools.started()) == 1
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_a_provider_that_stalls_is_left_and_the_call_is_not_repeated(tmp_path, name):
+    turns = [Turn([Ask(call("note", q="x"), fault="stall"), Say("Noted.")], hears="Note it")]
+    live = LiveLimits(first_delay=0.01, most_delay=0.05, reply_seconds=0.5, attempts=4)
+    async with room(name, tmp_path, turns, live=live) as here, here.enter() as client:
+        await here.speak(client)
+        await client.message("link", state="up", number=2)
+        await client.message("turn_done")
+        assert len(here.desk.tools.started()) == 1
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_a_provider_that_is_gone_for_good_ends_voice_and_text_goes_on(tmp_path, name):
+    turns = [Turn([Say("Hello."), Drop()], hears="Hello")]
+    async with room(name, tmp_path, turns) as here:
+        async with here.enter() as client:
+            here.provider.refuse_with = 503
+            await here.speak(client)
+            ended = await client.message("ended")
+            assert (ended["reason"], ended["resumable"]) == ("provider_lost", True)
+            assert await client.closed() == 4503
+        shown = await here.talker.show()
+        assert (shown["mode"], shown["voice"]) == ("text", False)
+        told = await here.talker.say("call look {}")
+        assert told[-1].data["state"] == "done"
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_a_provider_that_refuses_is_a_sentence(tmp_path, name):
+    async with room(name, tmp_path, []) as here:
+        here.provider.refuse_with = 403
+        async with here.enter(ready=False) as client:
+            sentence = await client.refused(4503)
+            assert sentence.endswith(".")
+        shown = await here.talker.show()
+        assert (shown["mode"], shown["voice"]) == ("text", False)
+        here.provider.refuse_with = None
+        async with here.enter() as client:
+            assert client.messages[0]["type"] == "ready"
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_a_confirmation_is_approved_on_the_screen_and_told_to_the_model_once(tmp_path, name):
+    turns = [
+        Turn([Ask(call("pay", q="ten")), Say("Please confirm on your screen.")], hears="Pay ten"),
+        Turn([Say("Thank you.")]),
+    ]
+    async with room(name, tmp_path, turns) as here, here.talker.listening() as page, here.enter() as client:
+        await here.speak(client)
+        await client.message("turn_done")
+        asked = (await page.until("confirmation"))[-1].data
+        assert (await client.message("confirmation"))["id"] == asked["id"]
+        assert here.desk.tools.started() == []
+        envelope = (await here.talker.decide(asked)).json()
+        assert envelope["ok"] is True
+        assert (await client.message("confirmation_closed"))["outcome"] == "carried_out"
+        assert (await client.message("tool_finished", late=True))["ok"] is True
+        assert len(here.desk.tools.started()) == 1
+
+
+async def test_a_restart_in_mid_conversation_is_survived(tmp_path):
+    turns = [Turn([Say("First.")], hears="One")]
+    store = f"sqlite:///{tmp_path}/handrail.db"
+    async with room("openai-realtime", tmp_path, turns, store=store) as here, here.enter() as client:
+        await here.speak(client)
+        await client.message("turn_done")
+        here.desk.server.should_exit = True
+        await client.refused(1001)
+        talker = here.talker
+    async with room("openai-realtime", tmp_path, [Turn([Say("Second.")], hears="Two")], store=store) as again:
+        talker.desk = again.desk
+        again.talker = talker
+        async with again.enter() as client:
+            await again.speak(client)
+            assert (await client.message("turn_done"))["turn"] == 2
+            texts = [one["text"] for one in (await talker.show())["messages"]]
+            assert texts == ["One", "First.", "Two", "Second."]
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_typed_words_are_answered_by_the_model_that_speaks(tmp_path, name):
+    turns = [Turn([Say("Typed is fine.")]), Turn([Say("Here as well.")])]
+    async with room(name, tmp_path, turns) as here, here.enter() as client:
+        await client.send("text", id="t1", text="by hand")
+        assert (await client.message("turn_done", inputId="t1"))["text"] == "Typed is fine."
+        told = await here.talker.say("and from the page", "t2")
+        assert told[-1].data["text"] == "Here as well."
+        assert here.desk.model.asked == []
+
+
+async def test_silence_is_no_turn(tmp_path):
+    async with room("openai-realtime", tmp_path, [Turn([Say("Yes?")], hears="Hello")]) as here, here.enter() as client:
+        for _ in range(100):
+            await client.wire.send(silence(20, here.rate))
+        await here.speak(client)
+        assert (await client.message("turn_done"))["turn"] == 1
+        assert len(client.of("turn")) == 1
+
+
+async def test_two_sessions_do_not_hear_each_other(tmp_path):
+    turns = [Turn([Pause(0), Say("One.")], hears="a"), Turn([Say("Two.")], hears="b")]
+    async with room("openai-realtime", tmp_path, turns) as here:
+        other = await here.desk.open()
+        async with here.enter() as first, on_the_line(other, rate=here.rate) as second:
+            await here.speak(first)
+            await first.message("turn_done")
+            await here.speak(second)
+            await second.message("turn_done")
+            assert [one["text"] for one in first.of("turn_done")] == ["One."]
+            assert [one["text"] for one in second.of("turn_done")] == ["Two."]
+            assert (await ticket_for(other))["offline"] is False
+    assert asyncio.all_tasks()
+
+
+async def test_an_idle_conversation_says_goodbye(tmp_path):
+    policy = VoicePolicy(idle_seconds=0.3, farewell_seconds=0.3)
+    turns = [Turn([Say("Goodbye.")])]
+    async with room("openai-realtime", tmp_path, turns, policy=policy, limits=limits()) as here, here.enter() as client:
+        assert (await client.message("ended"))["reason"] == "idle"
+        assert await client.closed() == 1000
