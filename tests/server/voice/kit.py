@@ -23,7 +23,7 @@ from handrail.server.voice.options import VoiceOptions
 
 QUICK = VoiceOptions(hello_seconds=5, heartbeat_seconds=15, grace_seconds=30)
 _CHECKS = {name: Draft202012Validator(schema) for name, schema in SERVER.items()}
-PATIENCE = 30
+PATIENCE = 20
 
 
 class ScriptedModel:
@@ -203,11 +203,14 @@ class VoiceClient:
         await self.wire.send(json.dumps({"type": type, **fields}))
 
     async def until(self, seen: Callable[["VoiceClient"], Any]) -> Any:
-        async with asyncio.timeout(PATIENCE):
-            while not (found := seen(self)):
-                assert self.close_code is None, f"closed with {self.close_code}: {self.messages[-3:]}"
-                self._news.clear()
-                await self._news.wait()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not (found := seen(self)):
+                    assert self.close_code is None, f"closed with {self.close_code}: {self.messages[-3:]}"
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            raise AssertionError("It did not come:\n" + "\n".join(map(str, self.messages))) from None
         return found
 
     async def message(self, type: str, **fields: Any) -> dict[str, Any]:

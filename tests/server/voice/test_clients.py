@@ -303,6 +303,15 @@ async def test_a_user_who_is_forgotten_is_cut_off(tmp_path):
         assert await desk.talks.conversations.load(talker.id) is None
 
 
+async def test_a_user_who_is_forgotten_by_another_process_is_cut_off_at_the_next_heartbeat(tmp_path):
+    async with voice_desk(tmp_path, limits=limits(heartbeat_seconds=0.05)) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker) as client:
+            await desk.talks.conversations.delete(talker.id)
+            await client.refused(4410)
+            assert ("close",) in desk.agent.talk.given
+
+
 async def test_a_key_that_is_replaced_ends_its_conversations(tmp_path):
     async with voice_desk(tmp_path, limits=limits(heartbeat_seconds=0.05)) as desk:
         talker = await desk.open()

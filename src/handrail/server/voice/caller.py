@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from handrail.agents.voice.port import Abilities, VoiceError
 from handrail.contract.errors import HandrailError
+from handrail.server.keys import Key
 from handrail.server.voice.closing import BAD_AUDIO, BAD_MESSAGE, FAULT, FLOOD, TOO_SLOW, Closing, Refused
 from handrail.server.voice.messages import MOST_AUDIO_BYTES, BadMessage, read_message
 from handrail.server.voice.outbox import Outbox
@@ -40,6 +41,8 @@ class Caller:
     def __init__(self, pipe: Pipe, exchange: Exchange, session_id: str, address: str) -> None:
         self.session_id = session_id
         self.address = address
+        self.key: Key | None = None
+        """The one that its ticket was made for."""
         self.abilities = Abilities()
         self.rate = 0
         """Of the audio that the client sends; 0 if it sends none."""
@@ -232,6 +235,9 @@ class Caller:
             await self._exchange.join(self, message)
             self._start_beating()
             return
+        if message["type"] == "beat":
+            await self._exchange.check(self)
+            return
         line = self._line
         if line is None or line.voice is None:
             return
@@ -279,11 +285,8 @@ class Caller:
         if self._silent >= _SILENT_BEATS:
             self.close(TOO_SLOW, "Nothing came from this client for too long; come back and go on.")
             return
-        refused = self._exchange.no_longer(self)
-        if refused is not None:
-            self.close(refused.closing, refused.message)
-            return
         self.tell(b'{"type":"ping"}')
+        self._later({"type": "beat"})
         self._start_beating()
 
     def _too_slow(self) -> None:

@@ -98,6 +98,7 @@ class Exchange:
     async def join(self, caller: Caller, hello: Mapping[str, Any]) -> None:
         """Let a client in with its ticket, and put it on the line of its session; `Refused` if that cannot be."""
         key, talk = await self._admit(caller, hello)
+        caller.key = key
         caller.abilities = Abilities(**hello.get("abilities", {}))
         caller.rate = self._rate(hello)
         while True:
@@ -118,15 +119,18 @@ class Exchange:
     def left(self, caller: Caller) -> None:
         self.callers.discard(caller)
 
-    def no_longer(self, caller: Caller) -> Refused | None:
-        """Why a client that is on a line must leave it; None if it may stay."""
+    async def check(self, caller: Caller) -> None:
+        """Whether a client may still be on its line: its key may be gone, or its session ended or forgotten by others."""
         line = self._lines.get(caller.session_id)
-        if line is not None and line.caller is caller and not self._keys.knows(line.key):
+        if line is None:
+            return
+        if not self._keys.knows(caller.key or line.key):
             line.hang_up(KEY_REVOKED)
-            return Refused(TICKET, "The key of this conversation is no longer valid.")
-        if line is not None:
-            line.touch()
-        return None
+            raise Refused(TICKET, "The key of this conversation is no longer valid.")
+        try:
+            await self._talks.find(line.talk.id, line.talk.session.token, line.key)
+        except Problem as problem:
+            raise Refused(_BY_STATUS.get(problem.status, FAULT), problem.message) from None
 
     def turn_away(self) -> None:
         """The server stops: clients that are on no line are told as well."""

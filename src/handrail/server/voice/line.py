@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from time import monotonic
 from typing import Any
 
 from handrail.agents.voice.port import Ending, Sound, Talking
@@ -242,9 +241,6 @@ class Line:
             return False
         await self.voice.interrupt()
         return True
-
-    def touch(self) -> None:
-        self.talk.last_used = monotonic()
 
     def _turn(self) -> int:
         session = self.voice.session if self.voice is not None else self.talk.session
