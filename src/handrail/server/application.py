@@ -68,8 +68,6 @@ def create(parts: Parts, keys: KeyRing, *, buckets: Buckets | None = None) -> St
         try:
             yield
         finally:
-            if parts.voice is not None:
-                parts.voice.turn_away()
             await parts.talks.close()
 
     app = Starlette(

@@ -353,7 +353,7 @@ async def test_a_restart_is_told_and_the_conversation_can_be_taken_up_again(tmp_
             last = client.numbers[-1]
             desk.server.should_exit = True
             assert "restart" in await client.refused(1001)
-            assert await silent.closed() in (1001, 1012)
+            await silent.refused(1001)
             assert ("close",) in desk.agent.talk.given
         await desk.running
     async with voice_desk(tmp_path, store=store) as again:

@@ -52,6 +52,5 @@ class Line:
         await send({"type": "websocket.accept", "subprotocol": PROTOCOL, "headers": []})
         client = scope.get("client")
         caller = Caller(pipe, exchange, str(scope["path_params"]["session"]), str(client[0]) if client else "")
-        exchange.add(caller)
         pipe.attach(caller)
         await caller.over

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from handrail.agents.voice.port import Abilities, VoiceError
 from handrail.contract.errors import HandrailError
 from handrail.server.keys import Key
-from handrail.server.voice.closing import BAD_AUDIO, BAD_MESSAGE, FAULT, FLOOD, TOO_SLOW, Closing, Refused
+from handrail.server.voice.closing import BAD_AUDIO, BAD_MESSAGE, FAULT, FLOOD, RESTART, TOO_SLOW, Closing, Refused
 from handrail.server.voice.messages import MOST_AUDIO_BYTES, BadMessage, read_message
 from handrail.server.voice.outbox import Outbox
 from handrail.server.voice.protocol import Pipe
@@ -128,7 +128,7 @@ class Caller:
             )
             return
         if not rate:
-            self.close(BAD_MESSAGE, "Audio came, but `hello` named no rate for it.")
+            self.close(BAD_MESSAGE, "Audio came, but `hello` named no rate for it, or the model does not hear.")
             return
         self._heard = True
         now = self._loop.time()
@@ -169,6 +169,9 @@ class Caller:
     def cannot_write(self) -> None:
         if self._slow is None and not self._closed:
             self._slow = self._loop.call_later(self._options.slow_seconds, self._too_slow)
+
+    def shut_down(self) -> None:
+        self.close(RESTART, "The server is about to restart; come back in a moment.")
 
     def gone(self) -> None:
         self._closed = True
@@ -300,6 +303,5 @@ class Caller:
             self._slow = None
         self._tasks.clear()
         line, self._line = self._line, None
-        self._exchange.left(self)
         if line is not None:
             line.detach(self)

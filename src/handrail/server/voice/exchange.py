@@ -69,7 +69,6 @@ class Exchange:
     def __init__(self, talks: Talks, agent: Agent, keys: KeyRing, options: VoiceOptions) -> None:
         self.options = options
         self.tickets = Tickets()
-        self.callers: set[Caller] = set()
         self._talks = talks
         self._agent = agent
         self._keys = keys
@@ -113,12 +112,6 @@ class Exchange:
                 return
             await asyncio.sleep(0)  # it failed, or has just ended: it makes room for a new one
 
-    def add(self, caller: Caller) -> None:
-        self.callers.add(caller)
-
-    def left(self, caller: Caller) -> None:
-        self.callers.discard(caller)
-
     async def check(self, caller: Caller) -> None:
         """Whether a client may still be on its line: its key may be gone, or its session ended or forgotten by others."""
         line = self._lines.get(caller.session_id)
@@ -131,11 +124,6 @@ class Exchange:
             await self._talks.find(line.talk.id, line.talk.session.token, line.key)
         except Problem as problem:
             raise Refused(_BY_STATUS.get(problem.status, FAULT), problem.message) from None
-
-    def turn_away(self) -> None:
-        """The server stops: clients that are on no line are told as well."""
-        for caller in list(self.callers):
-            caller.close(RESTART, "The server is about to restart; come back in a moment.")
 
     # Inside
 

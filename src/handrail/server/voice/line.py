@@ -76,6 +76,8 @@ class Line:
             if type == "flush":
                 caller.flush(int(data["item"]))
             caller.tell(told)
+        if type == "confirmation_closed":
+            self.talk.tell(type, data, self._turn())  # a page that is not on the line may show the request
         try:
             self._minutes.note(type, data)
         except Exception:  # noqa: BLE001  # what is shown later must not end what is said now

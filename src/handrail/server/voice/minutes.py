@@ -32,6 +32,8 @@ class Minutes:
         self._run: Run | None = None
         self._typed: dict[str, Run] = {}
         """Runs of words that came in the text protocol, by the client's message id."""
+        self._words = ("", "")
+        """What the user said last, and of which input: it may be known before the turn has begun."""
         self._storing: set[asyncio.Task[None]] = set()
 
     @property
@@ -97,7 +99,8 @@ class Minutes:
             self._finish(self._run, "cancelled")
         run = self._typed.get(input_id)
         if run is None:
-            run = Run(StoredTurn(message_id=input_id, text=""), self._talk.log.last)
+            words = self._words[1] if self._words[0] == input_id else ""
+            run = Run(StoredTurn(message_id=input_id, text=words), self._talk.log.last)
             run.started.set_result(number)
         run.turn.number = number
         run.turn.position = self._talk.next_position()
@@ -121,9 +124,10 @@ class Minutes:
 
     def _heard(self, data: Mapping[str, Any]) -> None:
         """What the user said may become known after the turn has begun, or even after it has ended."""
-        turn = self._talk.turns.get(str(data.get("inputId")))
+        self._words = (str(data.get("inputId")), str(data["whole"]))
+        turn = self._talk.turns.get(self._words[0])
         if turn is not None and turn.message_id not in self._typed:
-            turn.text = str(data["whole"])
+            turn.text = self._words[1]
             if turn.state != "running" and data["final"]:
                 self._store(turn)
 

@@ -40,6 +40,9 @@ class Taker(Protocol):
     def cannot_write(self) -> None:
         """The client does not take what was sent; what is written now only lies in memory."""
 
+    def shut_down(self) -> None:
+        """The server stops."""
+
     def gone(self) -> None:
         """The connection is no more. Nothing comes after it."""
 
@@ -130,6 +133,13 @@ class VoiceProtocol(WebSocketsSansIOProtocol):
             self._taker.take_no_text()
         else:
             self._taker.take_text(text)
+
+    def shutdown(self) -> None:
+        """uvicorn lets go of all connections. Whoever is still here is told so, and has a moment to answer."""
+        if self._taker is not None and not self.close_sent:
+            self._taker.shut_down()
+        elif self.close_timer is None:
+            super().shutdown()
 
     def pause_writing(self) -> None:
         super().pause_writing()
