@@ -204,7 +204,7 @@ def build_tools(folder: Path, tools: dict[str, Any] | None = None) -> Tools:
 def put_together(
     folder: Path, *, options: Options | None = None, store: str = "memory:", keys: Any = KEYS, **more: Any
 ) -> tuple[Assembled, Tools, PlayModel]:
-    tools = build_tools(folder / "project")
+    tools = build_tools(folder / "project", more.pop("tools", None))
     model = more.pop("model", None) or PlayModel()
     audit = folder / "audit" if more.pop("audited", False) else None
     voice, voice_options = more.pop("voice", None), more.pop("voice_options", None)

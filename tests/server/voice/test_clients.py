@@ -148,6 +148,13 @@ async def test_a_page_of_the_server_itself_may_connect(tmp_path):
             assert client.messages[0]["type"] == "ready"
 
 
+async def test_frames_are_not_compressed(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker, compression="deflate") as client:
+            assert client.wire.protocol.extensions == []
+
+
 async def test_a_second_client_takes_over_and_the_conversation_goes_on(tmp_path):
     async with voice_desk(tmp_path) as desk:
         talker = await desk.open()

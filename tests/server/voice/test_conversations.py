@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.kit import Desk, Talker
+from tests.runtime.kit import writing
+from tests.server.kit import TOOLS, Desk, Talker
 from tests.server.voice.kit import VoiceClient, limits, on_the_line, ticket_for, voice_desk
 
 from handrail.agents.voice.agent import VoiceAgent
@@ -34,6 +35,13 @@ PROVIDERS = ("gemini-live", "openai-realtime")
 RATES = {"gemini-live": 16_000, "openai-realtime": 24_000}
 BRISK = LiveLimits(first_delay=0.01, most_delay=0.05, reply_seconds=5.0, connect_seconds=5.0, attempts=4)
 PACE = 0.02
+LEAVE = """
+async def execute(args, ctx):
+    ctx.voice.end_session(after="farewell_spoken", reason="user_requested", closing_message="Goodbye and thank you.",
+                          text_response="Your table is booked.")
+    return {"ok": True, "data": {}}
+"""
+"""As `end_voice_session` does."""
 
 
 class Room:
@@ -292,6 +300,44 @@ async def test_typed_words_are_answered_by_the_model_that_speaks(tmp_path, name)
         told = await here.talker.say("and from the page", "t2")
         assert told[-1].data["text"] == "Here as well."
         assert here.desk.model.asked == []
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_a_farewell_is_spoken_and_heard_before_the_conversation_ends(tmp_path, name):
+    turns = [Turn([Ask(call("leave")), Say("Goodbye and thank you.")], hears="That is all")]
+    tools = {**TOOLS, "leave": (writing(capabilities=["voice"], allowedModes=["voice"]), LEAVE)}
+    async with room(name, tmp_path, turns, tools=tools) as here:
+        async with here.enter() as client:
+            await here.speak(client)
+            end = await client.message("audio_end")
+            assert client.of("ended") == []  # it was spoken, and is not heard yet
+            await client.send("played", item=end["item"], ms=end["ms"], done=True)
+            ended = await client.message("ended")
+            assert ended["closingMessage"] == "Goodbye and thank you."
+            assert ended["textResponse"] == "Your table is booked."
+            assert await client.closed() == 1000
+        shown = await here.talker.show()
+        assert (shown["mode"], shown["voice"]) == ("text", False)
+        assert shown["messages"][-1]["text"] == "Your table is booked."
+        told = await here.talker.say("call look {}")
+        assert told[-1].data["state"] == "done"
+        said = [getattr(one, "text", "") for one in here.desk.model.asked[-1].messages]
+        assert "Your table is booked." in said  # the text agent knows it
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_what_was_asked_before_voice_is_answered_first(tmp_path, name):
+    turns = [Turn([Say("We open at nine.")]), Turn([Say("You are welcome.")], hears="Thanks")]
+    async with room(name, tmp_path, turns) as here:
+        session = here.desk.runtime.sessions[here.talker.id]
+        session.state.set("pendingMessage", "When do you open?")
+        async with here.enter() as client:
+            first = await client.message("turn_done", turn=1)
+            assert (first["input"], first["text"]) == ("When do you open?", "We open at nine.")
+            assert client.sounds  # from its first piece on: the client was on the line before the model spoke
+            assert client.sounds[0][1] == 0
+            await here.speak(client)
+            assert (await client.message("turn_done", turn=2))["text"] == "You are welcome."
 
 
 async def test_silence_is_no_turn(tmp_path):
