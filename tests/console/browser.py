@@ -15,6 +15,7 @@ from playwright.sync_api import sync_playwright
 SCREENSHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
 WIDE = {"width": 1440, "height": 900}
 NARROW = {"width": 390, "height": 844}
+_TOLD_BY_THE_BROWSER = ("Failed to load resource", "WebSocket connection to")
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -30,12 +31,12 @@ def chromium() -> str:
 
 
 @contextmanager
-def launched() -> Iterator[Any]:
-    """The browser, for as long as somebody needs it."""
+def launched(*flags: str) -> Iterator[Any]:
+    """The browser, for as long as somebody needs it; `flags` beside the usual ones."""
     executable = chromium()
     with sync_playwright() as driver:
         browser = driver.chromium.launch(
-            executable_path=executable, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+            executable_path=executable, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", *flags]
         )
         try:
             yield browser
@@ -46,10 +47,20 @@ def launched() -> Iterator[Any]:
 class Opened:
     """A page, and everything that went wrong in it."""
 
-    def __init__(self, browser: Any, address: str, *, viewport: dict[str, int], scheme: str, motion: str) -> None:
+    def __init__(
+        self, browser: Any, address: str, *, viewport: dict[str, int], scheme: str, motion: str, more: dict[str, Any]
+    ) -> None:
+        before: str = more.pop("before", "")
         self.context = browser.new_context(
-            viewport=viewport, color_scheme=scheme, reduced_motion=motion, locale="en-GB", timezone_id="Europe/Zagreb"
+            viewport=viewport,
+            color_scheme=scheme,
+            reduced_motion=motion,
+            locale="en-GB",
+            timezone_id="Europe/Zagreb",
+            **more,
         )
+        if before:
+            self.context.add_init_script(before)
         self.page = self.context.new_page()
         self.page.set_default_timeout(20_000)
         self.problems: list[str] = []
@@ -60,7 +71,7 @@ class Opened:
 
     def _note(self, message: Any) -> None:
         # A status that the page expects and handles is written to the log by the browser itself.
-        if message.type == "error" and not message.text.startswith("Failed to load resource"):
+        if message.type == "error" and not message.text.startswith(_TOLD_BY_THE_BROWSER):
             self.problems.append(message.text)
 
     def _dialog(self, dialog: Any) -> None:
@@ -75,10 +86,17 @@ class Opened:
 
 @contextmanager
 def opened(
-    browser: Any, address: str, *, viewport: dict[str, int] = WIDE, scheme: str = "light", motion: str = "reduce"
+    browser: Any,
+    address: str,
+    *,
+    viewport: dict[str, int] = WIDE,
+    scheme: str = "light",
+    motion: str = "reduce",
+    **more: Any,
 ) -> Iterator[Opened]:
-    """The console in a tab of its own. At the end nothing may have gone wrong in it."""
-    made = Opened(browser, address, viewport=viewport, scheme=scheme, motion=motion)
+    """The console in a tab of its own. At the end nothing may have gone wrong in it. `before` is a script that runs before
+    the page's; `permissions` are what the person at the browser has allowed."""
+    made = Opened(browser, address, viewport=viewport, scheme=scheme, motion=motion, more=more)
     try:
         yield made
         assert made.problems == []

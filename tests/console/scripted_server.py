@@ -273,9 +273,9 @@ class Handler(BaseHTTPRequestHandler):
 class ScriptedServer:
     """The server on a port of its own; `address` is where the console is."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[Handler] = Handler, **parts: object) -> None:
         self.script = Script()
-        handler = type("BoundHandler", (Handler,), {"script": self.script})
+        handler = type("BoundHandler", (kind,), {"script": self.script, **parts})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self.origin = f"http://127.0.0.1:{self._server.server_port}"

@@ -47,7 +47,7 @@ def test_the_page_has_no_inline_script_or_style_and_names_every_module() -> None
 def test_every_import_is_there_and_used() -> None:
     for path in FILES:
         text = path.read_text(encoding="utf-8") if path.suffix == ".js" else ""
-        for names, source in re.findall(r'import \{([^}]*)\} from "\./([\w.]+)"', text):
+        for names, source in re.findall(r'import \{([^}]*)\} from "\./([\w.-]+)"', text):
             exported = (CONSOLE / source).read_text(encoding="utf-8")
             for name in (one.strip() for one in names.split(",") if one.strip()):
                 assert re.search(rf"export (?:async )?(?:function|const|class) {name}\b", exported), (path.name, name)

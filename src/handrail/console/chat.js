@@ -6,6 +6,9 @@ import { cardView, sources } from "./card.js";
 import { conversation } from "./conversation.js";
 import { inspectorView } from "./inspector.js";
 import { markdown } from "./markdown.js";
+import { voiceBar, voiceButton } from "./voice-bar.js";
+import { latencyView } from "./voice-latency.js";
+import { voice } from "./voice.js";
 import { countdown, moment } from "./words.js";
 
 const IDEAS = [
@@ -25,7 +28,7 @@ export function chatView() {
     { class: "chat" },
     h("h1", { class: "unseen", text: "Chat" }),
     h("h2", { class: "unseen", text: "Conversation" }),
-    h("div", { class: "talk" }, scroller, h("div", { class: "foot" }, waiting, composer.node)),
+    h("div", { class: "talk" }, scroller, h("div", { class: "foot" }, waiting, voiceBar(), composer.node)),
     h("aside", { class: "beside", "aria-label": "The turn" }, inspectorView()),
   );
   const views = new Map();
@@ -35,7 +38,8 @@ export function chatView() {
     log.querySelector(".welcome")?.remove();
     const view = viewOf(item);
     views.set(item, view);
-    following(() => log.append(view.node), item.kind === "user");
+    const after = views.get(conversation.items[conversation.items.indexOf(item) + 1])?.node ?? null;
+    following(() => log.insertBefore(view.node, after), item.kind === "user");
   }
 
   /** Change something, and stay at the end if the reader was there. */
@@ -70,7 +74,10 @@ export function chatView() {
   });
   conversation.addEventListener("confirmation", drawWaiting);
   conversation.addEventListener("confirmation-closed", drawWaiting);
-  conversation.addEventListener("finished", ({ detail }) => announce(spokenAnswer(detail)));
+  conversation.addEventListener("finished", ({ detail }) => {
+    // What is heard need not be read out once more.
+    if (!(detail.voice && (voice.able.sound || voice.able.speaks))) announce(spokenAnswer(detail));
+  });
   setInterval(() => {
     for (const clock of waiting.querySelectorAll("[data-until]"))
       clock.textContent = countdown(Number(clock.dataset.until) - serverTime());
@@ -149,13 +156,10 @@ function viewOf(item) {
 
 function userView(item) {
   const problem = h("p", { class: "problem", hidden: true });
-  const node = h(
-    "article",
-    { class: "said by-user", "aria-label": "You" },
-    h("p", { class: "bubble", text: item.text }),
-    problem,
-  );
+  const bubble = h("p", { class: "bubble" });
+  const node = h("article", { class: "said by-user", "aria-label": "You" }, bubble, problem);
   const update = () => {
+    bubble.textContent = item.text;
     problem.hidden = item.state !== "failed";
     problem.textContent = item.state === "failed" ? `Not sent: ${item.problem}` : "";
     node.dataset.state = item.state;
@@ -168,7 +172,8 @@ function answerView(item) {
   const parts = h("div", { class: "parts" });
   const status = h("p", { class: "status" });
   const cited = h("footer", { class: "cited" });
-  const node = h("article", { class: "said by-model", "aria-label": "Answer" }, parts, status, cited);
+  const took = h("div", { class: "took" });
+  const node = h("article", { class: "said by-model", "aria-label": "Answer" }, parts, status, cited, took);
   const made = new Map();
 
   function update() {
@@ -185,6 +190,7 @@ function answerView(item) {
     while (parts.children.length > nodes.length) parts.lastChild.remove();
     for (const part of item.parts) if (part.kind === "text") made.get(part).update();
     status.replaceChildren(...statusOf(item));
+    took.replaceChildren(...[latencyView(item.latency)].filter(Boolean));
     cited.replaceChildren(
       ...(item.done && item.citations?.length ? [h("h3", { text: "Sources" }), sources(item.citations)] : []),
     );
@@ -287,7 +293,13 @@ function messageView(message) {
     );
   } else if (kind === "voice_session_start") {
     node.append(
-      h("p", { class: "notice" }, icon("chat"), h("span", { text: "The assistant asks to go on by voice." })),
+      h(
+        "p",
+        { class: "notice" },
+        icon("mic"),
+        h("span", { text: "The assistant asks to go on by voice." }),
+        button("Talk", () => voice.start(), { kind: "small" }),
+      ),
     );
   } else {
     node.append(
@@ -333,6 +345,7 @@ function composerView() {
     { class: "composer", on: { submit } },
     h("label", { class: "unseen", for: "message", text: "Your message" }),
     field,
+    voiceButton(),
     act,
     h("p", { class: "unseen", id: "composer-help", text: "Enter sends; Shift and Enter begin a new line." }),
   );
@@ -380,6 +393,10 @@ function composerView() {
   });
   conversation.addEventListener("running", draw);
   conversation.addEventListener("reset", draw);
+  voice.addEventListener("state", () => {
+    field.placeholder = voice.isOn ? "Talk, or type here…" : "Ask something…";
+    if (voice.mustType) field.focus();
+  });
   draw();
   return { node, send, focus: () => field.focus() };
 }

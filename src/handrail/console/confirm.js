@@ -5,6 +5,7 @@ import { announce, button, freshId, h, icon, toast } from "./dom.js";
 import { serverTime } from "./api.js";
 import { argumentList } from "./card.js";
 import { conversation } from "./conversation.js";
+import { questionView } from "./voice-question.js";
 import { countdown } from "./words.js";
 
 const TOLD_AT = [60, 30, 10];
@@ -52,6 +53,7 @@ function dialogFor(request, { onAside, onClosed }) {
   const before = document.activeElement;
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const clock = clockView(request);
+  const question = questionView(request);
   const approve = button("Approve", () => decide("approve"), { kind: "primary", sign: "done" });
   const decline = button("Decline", () => decide("decline"), { sign: "failed" });
   const later = button("Decide later", () => aside(), { kind: "plain" });
@@ -74,6 +76,7 @@ function dialogFor(request, { onAside, onClosed }) {
       ),
       h("p", { class: "preview", id: words, text: request.preview ?? "" }),
       h("details", { class: "exact" }, h("summary", null, "The exact arguments"), argumentList(request.args)),
+      question.node,
       clock.node,
       problem,
       h("footer", null, later, h("span", { class: "space" }), decline, approve),
@@ -112,6 +115,7 @@ function dialogFor(request, { onAside, onClosed }) {
     if (isOver) return;
     isOver = true;
     clearInterval(ticking);
+    question.close();
     if (dialog.open) dialog.close();
     dialog.remove();
     if (before?.isConnected) before.focus();

@@ -103,6 +103,7 @@ class Conversation extends EventTarget {
 
   // ------------------------------------------------------------------------------------------------- acting
   async say(text) {
+    if (this.voice?.isOn) return this.voice.say(text);
     const id = freshMessageId();
     const item = this.add({ kind: "user", id, text, at: Date.now(), state: "sending" });
     this.running = true;
@@ -161,8 +162,10 @@ class Conversation extends EventTarget {
     if (handler) handler.call(this, data);
   }
 
-  add(item) {
-    this.items.push(item);
+  /** A new message at the end, or before another. */
+  add(item, before = undefined) {
+    const place = this.items.indexOf(before);
+    this.items.splice(place < 0 ? this.items.length : place, 0, item);
     this.tell("added", item);
     return item;
   }
@@ -372,7 +375,7 @@ function goesOn(card) {
   card.progress = "still running; its result follows";
 }
 
-function freshMessageId() {
+export function freshMessageId() {
   const bytes = crypto.getRandomValues(new Uint8Array(12));
   return `m-${[...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }

@@ -1,0 +1,91 @@
+// What is seen of voice: the button that starts and ends it, and above the text field a bar with what is going on, how loud the
+// microphone is, and mute, stop and end.
+
+import { announce, button, h, icon } from "./dom.js";
+import { levelMeter } from "./voice-level.js";
+import { voice } from "./voice.js";
+
+const STATES = {
+  connecting: ["Connecting…", "running"],
+  listening: ["Listening", "mic"],
+  hearing: ["Hearing you", "mic"],
+  thinking: ["Thinking", "running"],
+  working: ["Working", "tools"],
+  speaking: ["Speaking", "speaker"],
+  reconnecting: ["Reconnecting…", "running"],
+  ending: ["Ending…", "running"],
+};
+
+/** The button beside the text field. */
+export function voiceButton() {
+  const node = h("button", { type: "button", class: "talk-button", on: { click: press } });
+
+  function press() {
+    if (voice.isOn) voice.end();
+    else voice.start();
+  }
+
+  function draw() {
+    const label = voice.isOn ? "End voice" : "Talk";
+    node.replaceChildren(icon("mic"), h("span", { class: "unseen", text: label }));
+    node.title = label;
+    node.classList.toggle("is-on", voice.isOn);
+  }
+  voice.addEventListener("state", draw);
+  draw();
+  return node;
+}
+
+/** The bar; nothing of it is there while voice is off. */
+export function voiceBar() {
+  const sign = h("span", { class: "voice-sign" });
+  const word = h("span", { class: "voice-word", role: "status" });
+  const words = h("span", { class: "quiet voice-heard" });
+  const meter = levelMeter();
+  const mute = button("Mute", () => voice.mute(), { kind: "small", sign: "mic" });
+  const stop = button("Stop", () => voice.stop(), { kind: "small", sign: "stop" });
+  const end = button("End voice", () => voice.end(), { kind: "small", sign: "failed" });
+  const node = h(
+    "section",
+    { class: "voice-bar", "aria-label": "Voice", hidden: true },
+    h("div", { class: "voice-now" }, sign, word, words),
+    meter.node,
+    h("div", { class: "voice-acts" }, mute, stop, end),
+  );
+  let before = "off";
+
+  function draw() {
+    const { state, isMuted, able } = voice;
+    node.hidden = state === "off";
+    meter.run(voice.isOn && able.sound);
+    if (state !== before) words.textContent = "";
+    if (state === "off" && before !== "off") announce("Voice has ended.");
+    before = state;
+    if (node.hidden) return;
+    node.dataset.state = isMuted && state === "listening" ? "muted" : state;
+    const [text, name] = STATES[state] ?? [state, "mic"];
+    const shown = described(text, state);
+    if (word.textContent !== shown) word.textContent = shown;
+    sign.replaceChildren(icon(isMuted && name === "mic" ? "muted" : name));
+    const talks = able.sound || able.recognises;
+    mute.hidden = !talks;
+    mute.setAttribute("aria-pressed", String(isMuted));
+    mute.replaceChildren(icon(isMuted ? "muted" : "mic"), h("span", { text: isMuted ? "Unmute" : "Mute" }));
+    stop.disabled = !["thinking", "working", "speaking"].includes(state);
+  }
+
+  voice.addEventListener("state", draw);
+  voice.addEventListener("heard", ({ detail }) => (words.textContent = detail));
+  draw();
+  return node;
+}
+
+function described(text, state) {
+  if (voice.note) return `${text}: ${voice.note}`;
+  if (state !== "listening") return text;
+  if (voice.isMuted) return "Muted";
+  if (!voice.mustType) return text;
+  return voice.able.speaks
+    ? "Type: this browser cannot recognise speech. Answers are read aloud."
+    : "Type: this browser can neither recognise speech nor speak.";
+}

@@ -1,0 +1,305 @@
+// A voice conversation in this tab: opens the microphone or the browser's own speech, keeps the line, and puts what comes over it
+// into the conversation. Whatever fails is said in one sentence, and text goes on.
+
+import { conversation, freshMessageId } from "./conversation.js";
+import { toast } from "./dom.js";
+import { Link } from "./voice-link.js";
+import { Loudspeaker, Microphone } from "./voice-sound.js";
+import { abilities, Recogniser, Speaker } from "./voice-speech.js";
+import { Transcript } from "./voice-transcript.js";
+
+const ENDS_WITHIN = 5_000;
+const ENDING_FOLLOWS = 500;
+const MOST_TEXT = 8_000;
+const GOES_ON = "You can go on in text.";
+const ENDINGS = {
+  user_requested: null,
+  idle: "Voice ended because nobody spoke for a while.",
+  provider_lost: "The voice service was lost.",
+  blocked: "The assistant has ended the conversation.",
+};
+const CARRIED = ["tool_started", "tool_finished", "tool_refused", "progress", "message"];
+
+class Voice extends EventTarget {
+  state = "off";
+  note = "";
+  isMuted = false;
+  offline = false;
+  able = { sound: false, recognises: false, speaks: false };
+  questions = new Map();
+  loudness = 0;
+
+  get isOn() {
+    return this.state !== "off";
+  }
+
+  /** Whether typing is the only way in. */
+  get mustType() {
+    return this.state === "listening" && !this.able.sound && !this.able.recognises;
+  }
+
+  tell(what, detail = null) {
+    this.dispatchEvent(new CustomEvent(what, { detail }));
+  }
+
+  set(state, note = "") {
+    if (this.state === state && this.note === note) return;
+    this.state = state;
+    this.note = note;
+    this.tell("state");
+  }
+
+  // ------------------------------------------------------------------------------------------------- starting
+  async start() {
+    if (this.isOn) return;
+    this.sessionId = conversation.session.sessionId;
+    const link = (this.link = new Link(`/api/sessions/${encodeURIComponent(this.sessionId)}/voice`, {
+      facts: () => ({ ...(this.able.sound ? { audio: { rate: this.rate } } : {}), abilities: this.able }),
+      onMessage: (type, data) => this.take(type, data),
+      onSound: (item, offset, pcm) => this.sound(item, offset, pcm),
+      onState: (state) => this.line(state),
+    }));
+    this.isMuted = false;
+    this.isEnding = this.wasReady = false;
+    this.questions.clear();
+    this.transcript = new Transcript(conversation);
+    this.set("connecting");
+    try {
+      const ticket = await link.ask();
+      this.offline = ticket.offline === true;
+      if (this.offline) await this.openSpeech();
+      else await this.openSound(ticket.audio);
+    } catch (error) {
+      if (this.link === link) this.fail(error.message);
+      return;
+    }
+    if (this.link !== link) return this.shut(); // ended while the browser asked for the microphone
+    link.run();
+  }
+
+  async openSound(audio) {
+    this.able = { sound: true, recognises: false, speaks: false };
+    this.rate = audio?.input?.rates?.[0] ?? 16_000;
+    const microphone = await Microphone.open(this.rate, {
+      onFrame: (pcm, loudness) => this.heard(pcm, loudness),
+      onLost: () => this.isOn && toast(`The microphone is gone. You can type instead.`, "failed"),
+    });
+    this.microphone = microphone;
+    this.loudspeaker = await Loudspeaker.open(audio?.output?.rate ?? 24_000, (report) => this.played(report));
+  }
+
+  async openSpeech() {
+    this.able = await abilities();
+    if (this.able.speaks)
+      this.speaker = new Speaker((id, completed) => this.link.send("spoken", { id, completed }));
+    if (this.able.recognises)
+      this.recogniser = new Recogniser({
+        onSpeech: (state) => this.speech(state),
+        onWords: (text, isFinal) => this.words(text, isFinal),
+        onProblem: (sentence) => this.deaf(sentence),
+        echo: () => this.speaker?.text ?? "",
+      });
+  }
+
+  // --------------------------------------------------------------------------------------------------- talking
+  heard(pcm, loudness) {
+    this.loudness = this.isMuted ? 0 : loudness;
+    this.link?.sendSound(pcm);
+  }
+
+  sound(item, offset, pcm) {
+    this.newest = item;
+    this.loudspeaker?.push(item, offset, pcm);
+  }
+
+  /** Where the line is down the newest report waits: the server must know what was heard to its end. */
+  played({ item, ms, done }) {
+    const report = { item, ms, ...(done ? { done } : {}) };
+    this.unsent = this.link?.send("played", report) ? null : report;
+  }
+
+  speech(state) {
+    if (state === "started") {
+      this.speaker?.flush();
+      this.transcript.hearing();
+    }
+    this.link?.send("speech", { state });
+    this.set(state === "started" ? "hearing" : "listening"); // until the server says more
+  }
+
+  words(text, isFinal) {
+    this.tell("heard", isFinal ? "" : text);
+    if (isFinal) this.send(text, true);
+  }
+
+  /** Typed words join the conversation. */
+  say(text) {
+    if (text.length > MOST_TEXT) throw new Error(`In voice a message has at most ${MOST_TEXT} characters.`);
+    if (!this.link?.isLive) throw new Error("Voice is not connected; wait a moment and send it again.");
+    this.send(text, false);
+  }
+
+  send(text, spoken) {
+    const id = freshMessageId();
+    if (this.link.send("text", { id, text, ...(spoken ? { spoken } : {}) })) this.transcript.said(id, text, spoken);
+    else toast("Voice is not connected; say it again in a moment.", "failed");
+  }
+
+  deaf(sentence) {
+    this.able = { ...this.able, recognises: false };
+    this.tell("state");
+    toast(sentence, "failed");
+  }
+
+  mute() {
+    this.isMuted = !this.isMuted;
+    this.microphone?.mute(this.isMuted);
+    this.recogniser?.mute(this.isMuted);
+    this.tell("state");
+  }
+
+  /** Stop the answer that is being given. */
+  stop() {
+    this.loudspeaker?.flush(this.newest ?? 0);
+    this.speaker?.flush();
+    this.link?.send("interrupt");
+  }
+
+  end() {
+    if (!this.isOn || this.isEnding) return;
+    if (!this.link.send("end", { reason: "user_requested" })) return this.over();
+    this.isEnding = true;
+    this.set("ending");
+    const { link } = this;
+    setTimeout(() => this.link === link && this.over(), ENDS_WITHIN);
+  }
+
+  // ---------------------------------------------------------------------------------------------------- events
+  line({ state, sentence, code }) {
+    if (state === "connecting" && this.state !== "connecting") this.set("reconnecting");
+    if (state === "waiting") this.set("reconnecting");
+    if (state === "over") code === 1000 ? this.over() : this.fail(sentence);
+  }
+
+  take(type, data) {
+    if (CARRIED.includes(type)) conversation.take({ type, data });
+    else HANDLERS[type]?.call(this, data);
+  }
+
+  ended({ reason, closingMessage, textResponse }) {
+    const said = conversation.items.findLast((item) => item.kind === "answer")?.parts ?? [];
+    for (const text of [closingMessage, textResponse])
+      if (text && !said.some((part) => part.kind === "text" && part.text.includes(text.trim()))) {
+        const parts = [{ kind: "text", text }];
+        conversation.add({ kind: "answer", turn: null, parts, citations: [], done: true, at: Date.now() });
+      }
+    const sentence = reason in ENDINGS ? ENDINGS[reason] : null;
+    this.over();
+    if (sentence) toast(`${sentence} ${GOES_ON}`, "info");
+  }
+
+  fail(sentence) {
+    this.over();
+    toast(`${sentence} ${GOES_ON}`, "failed");
+  }
+
+  over() {
+    const { link } = this;
+    this.link = null;
+    link?.close();
+    this.shut();
+    this.transcript.close();
+    this.questions.clear();
+    this.set("off");
+  }
+
+  /** Let go of the devices. */
+  shut() {
+    for (const name of ["microphone", "loudspeaker", "speaker", "recogniser"]) {
+      this[name]?.close();
+      this[name] = null;
+    }
+    this.loudness = 0;
+    this.unsent = null;
+  }
+}
+
+/** By the message's type; each is called with the voice as `this`. */
+const HANDLERS = {
+  ready({ resumed }) {
+    if (this.wasReady && !resumed) {
+      // The server has begun anew and counts anew: what was said before is what it has stored.
+      this.loudspeaker?.reset();
+      this.speaker?.flush();
+      this.unsent = null;
+      conversation.resync();
+    }
+    this.wasReady = true;
+    if (this.recogniser && !this.recogniser.engine) this.recogniser.open();
+    if (this.unsent) this.played(this.unsent);
+    this.set("listening");
+  },
+  state({ state }) {
+    if (this.isEnding) return;
+    if (state === "hearing") this.transcript.hearing();
+    this.set(state);
+  },
+  turn(data) {
+    this.transcript.turn(data);
+  },
+  transcript(data) {
+    this.transcript.take(data);
+  },
+  audio_end({ item }) {
+    this.loudspeaker?.end(item);
+  },
+  flush({ item }) {
+    this.loudspeaker?.flush(item);
+    this.speaker?.flush(item);
+  },
+  confirmation(data) {
+    conversation.take({ type: "confirmation", data });
+  },
+  confirmation_closed(data) {
+    this.questions.delete(data.id);
+    conversation.take({ type: "confirmation_closed", data });
+  },
+  question(data) {
+    this.questions.set(data.id, data);
+    this.tell("question", data);
+    if (data.state === "approved") toast("Approved by voice.", "done");
+    if (data.state === "declined") toast("Declined by voice: nothing was run.", "info");
+  },
+  speak(data) {
+    if (data.kind === "answer") this.transcript.take({ who: "model", item: data.item, whole: data.text });
+    if (data.kind === "notice") conversation.add({ kind: "message", message: { type: "notice", text: data.text } });
+    if (this.speaker) this.speaker.speak(data);
+    else this.link.send("spoken", { id: data.id, completed: false });
+  },
+  cue({ kind }) {
+    if (kind === "slow") this.set(this.state, "this takes a little longer");
+  },
+  turn_done(data) {
+    this.transcript.done(data);
+  },
+  link({ state }) {
+    if (state === "lost") this.set("reconnecting");
+    else if (this.state === "reconnecting") this.set("listening");
+  },
+  ended(data) {
+    this.ended(data);
+  },
+  error({ message }) {
+    const { link } = this;
+    // Where the line is closed after it, it is said with the end, or mended without a word.
+    setTimeout(() => message && this.link === link && link.isLive && toast(message, "failed"), ENDING_FOLLOWS);
+  },
+};
+
+export const voice = new Voice();
+conversation.voice = voice;
+conversation.addEventListener("reset", () => {
+  if (!voice.isOn) return;
+  if (conversation.session?.sessionId !== voice.sessionId) voice.over();
+  else voice.transcript = new Transcript(conversation); // the messages were made anew
+});

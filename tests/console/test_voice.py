@@ -1,0 +1,325 @@
+"""Voice in the console, in a real browser with a microphone that plays a tone, against a server that says what it is told to."""
+
+from array import array
+from collections.abc import Iterator
+from time import time
+from typing import Any
+
+import pytest
+from tests.console.accessibility import obstacles
+from tests.console.browser import NARROW, WIDE, Opened, launched, opened
+from tests.console.samples import MEETING, PREVIEW
+from tests.console.scripted_voice import ScriptedVoiceServer, VoiceScript, tone
+
+ALLOWED = {"permissions": ["microphone"]}
+LOOKS = [
+    pytest.param("wide", WIDE, "light", id="wide"),
+    pytest.param("narrow", NARROW, "light", id="narrow"),
+    pytest.param("dark", WIDE, "dark", id="dark"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with launched("--use-fake-device-for-media-stream") as made:
+        yield made
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedVoiceServer]:
+    made = ScriptedVoiceServer()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def voice(server: ScriptedVoiceServer) -> VoiceScript:
+    return server.voice
+
+
+def talk(it: Opened, voice: VoiceScript) -> None:
+    it.page.locator(".talk-button").click()
+    voice.wait(lambda: voice.socket)
+    in_state(it, "listening")
+
+
+def in_state(it: Opened, state: str) -> None:
+    it.page.locator(f".voice-bar[data-state={state}]").wait_for()
+
+
+def is_off(it: Opened) -> None:
+    it.page.locator(".voice-bar").wait_for(state="hidden")
+
+
+def loudest(frames: list[bytes]) -> int:
+    return max(max(abs(sample) for sample in array("h", frame)) for frame in frames)
+
+
+def test_the_microphone_is_sent_in_frames_and_its_level_shown_until_it_is_muted(
+    browser: Any, server: ScriptedVoiceServer, voice: VoiceScript
+) -> None:
+    voice.rates = [24_000, 16_000]
+    with opened(browser, server.address, **ALLOWED) as it:
+        talk(it, voice)
+        voice.wait(lambda: voice.frames and loudest(voice.frames) > 5_000)
+        it.page.wait_for_function("() => document.querySelector('.level-fill').getBoundingClientRect().width > 20")
+        it.page.get_by_role("button", name="Mute", exact=True).click()
+        in_state(it, "muted")
+        voice.wait(lambda: loudest(voice.frames[-5:]) == 0)
+        before = len(voice.frames)
+        voice.wait(lambda: len(voice.frames) > before + 55)  # the device beeps once a second
+        assert loudest(voice.frames[before:]) == 0, "what is sent of a muted microphone is silence"
+        it.page.get_by_role("button", name="Unmute").click()
+        voice.wait(lambda: loudest(voice.frames[-50:]) > 5_000)
+    assert {len(frame) for frame in voice.frames} == {960}
+    assert voice.hellos[0]["audio"] == {"rate": 24_000}
+    assert voice.hellos[0]["abilities"] == {"sound": True, "recognises": False, "speaks": False}
+
+
+def spoken_turn(voice: VoiceScript) -> None:
+    """The person's words come after the answer has begun, as providers send them."""
+    voice.say("state", state="hearing")
+    voice.say("state", state="thinking")
+    voice.say("turn", turn=1, inputId="voice:1")
+    voice.say("transcript", who="model", item=1, text="One moment.", whole="One moment.", final=True)
+    voice.say("transcript", who="user", item=1, text="What is Hand", whole="What is Hand", final=False)
+    voice.say("state", state="working")
+    voice.say("tool_started", callId="c1", toolId="kb_search", args={"query": "Handrail"})
+    voice.say("transcript", who="user", item=1, text="rail?", whole="What is Handrail?", final=True)
+    voice.say(
+        "tool_finished", callId="c1", toolId="kb_search", ok=True, error=None, meta={"duration": 42.0}, citations=[]
+    )
+    voice.say("state", state="speaking")
+    for piece, whole in (("It is a ", "It is a "), ("tool runtime.", "It is a tool runtime.")):
+        voice.say("transcript", who="model", item=2, text=piece, whole=whole, final=whole.endswith("."))
+
+
+def ended_turn(voice: VoiceScript) -> None:
+    times = {"hearingMs": 210, "modelMs": 430, "toolsMs": 90, "speakingMs": 1_400}
+    voice.say("turn_done", turn=1, text="It is a tool runtime.", interrupted=False, latency=times)
+    voice.say("state", state="listening")
+
+
+def asked(voice: VoiceScript, channel: str = "any") -> None:
+    request = {"id": "conf_1", "tool": "calendar_create_event", "args": MEETING, "preview": PREVIEW}
+    expires = round((time() + 60) * 1000)
+    voice.say("confirmation", **request, expires_at=expires, channel=channel, token="t-1")
+
+
+@pytest.mark.parametrize(("name", "viewport", "scheme"), LOOKS)
+def test_a_spoken_turn_is_seen_in_its_order_with_its_card_its_times_and_its_question(
+    browser: Any, server: ScriptedVoiceServer, voice: VoiceScript, name: str, viewport: dict[str, int], scheme: str
+) -> None:
+    with opened(browser, server.address, viewport=viewport, scheme=scheme, **ALLOWED) as it:
+        page = it.page
+        it.page.locator(".welcome").wait_for()
+        it.shoot(f"voice-{name}-idle")
+        talk(it, voice)
+        spoken_turn(voice)
+        in_state(it, "speaking")
+        page.locator(".prose", has_text="tool runtime").wait_for()
+        it.shoot(f"voice-{name}-speaking")
+        assert obstacles(page) == []
+        ended_turn(voice)
+        page.locator(".latency").wait_for()
+        log = page.locator(".log")
+        assert [one.get_attribute("aria-label") for one in log.locator("article").all()] == ["You", "Answer"]
+        assert log.locator(".bubble").inner_text() == "What is Handrail?"
+        order = "[...document.querySelector('.parts').children].map((one) => one.className)"
+        assert page.evaluate(order) == ["prose", "card", "prose"]
+        assert log.locator(".card").get_attribute("data-state") == "done"
+        times = page.locator(".latency").inner_text()
+        for words in ("after 730 ms", "hearing 210 ms", "model 430 ms", "tools 90 ms", "speaking 1.4 s"):
+            assert words in times
+        widths = "[...document.querySelectorAll('.latency rect')].map((one) => Math.round(one.width.baseVal.value))"
+        assert page.evaluate(widths) == [10, 20, 4, 66]
+        it.shoot(f"voice-{name}-latency")
+        asked(voice)
+        voice.say("question", id="conf_1", state="asking", misses=0)
+        page.get_by_text("Say yes or no, or decide here.").wait_for()
+        assert obstacles(page) == []
+        it.shoot(f"voice-{name}-confirmation")
+
+
+def test_the_dialog_follows_the_spoken_question_and_closes_when_it_is_answered(
+    browser: Any, server: ScriptedVoiceServer, voice: VoiceScript
+) -> None:
+    with opened(browser, server.address, **ALLOWED) as it:
+        talk(it, voice)
+        voice.say("turn", turn=1, inputId="voice:1")
+        voice.say("tool_started", callId="c1", toolId="calendar_create_event", args=MEETING)
+        asked(voice)
+        for state, words in [
+            ("reading", "It is being read to you"),
+            ("asking", "Say yes or no"),
+            ("missed", "was not understood"),
+            ("screen", "Please decide here"),
+        ]:
+            voice.say("question", id="conf_1", state=state, misses=1)
+            it.page.locator(f".spoken-question[data-state={state}]", has_text=words).wait_for()
+        voice.say("question", id="conf_1", state="asking", misses=1)
+        voice.say("state", state="hearing")
+        it.page.locator(".spoken-question", has_text="Hearing you").wait_for()
+        voice.say("question", id="conf_1", state="approved", misses=1)
+        done = {
+            "callId": "c1",
+            "toolId": "calendar_create_event",
+            "ok": True,
+            "error": None,
+            "meta": {},
+            "citations": [],
+        }
+        voice.say("tool_finished", **done, confirmationId="conf_1", late=True)
+        voice.say("confirmation_closed", id="conf_1", toolId="calendar_create_event", outcome="carried_out")
+        it.page.get_by_role("dialog").wait_for(state="detached")
+        it.page.get_by_text("Approved by voice.").first.wait_for()
+        it.page.locator(".card[data-state=done]").wait_for()
+        assert voice.messages("text") == []
+
+
+def test_what_was_heard_is_reported_to_its_end_and_not_beyond_an_interruption(
+    browser: Any, server: ScriptedVoiceServer, voice: VoiceScript
+) -> None:
+    def reports(item: int) -> list[dict[str, Any]]:
+        return [report for report in voice.messages("played") if report["item"] == item]
+
+    with opened(browser, server.address, **ALLOWED) as it:
+        talk(it, voice)
+        voice.play(1, 500)
+        voice.wait(lambda: [report for report in reports(1) if report.get("done")])
+        heard = [report["ms"] for report in reports(1)]
+        assert heard == sorted(heard)
+        assert heard[-1] == 500
+        assert len(heard) >= 4, "it is reported on the way too"
+        for place in range(50):
+            voice.sound(2, place * 100, tone(100))
+        voice.wait(lambda: [report for report in reports(2) if report["ms"] > 100])
+        voice.say("flush", item=2)
+        voice.sound(2, 5_000, tone(100))  # under way when the interruption came
+        voice.say("audio_end", item=2, ms=5_100)
+        voice.play(3, 200)
+        voice.wait(lambda: [report for report in reports(3) if report.get("done")])
+        assert not [report for report in reports(2) if report.get("done")]
+        assert 100 < max(report["ms"] for report in reports(2)) < 5_000
+        for place in range(50):
+            voice.sound(4, place * 100, tone(100))
+        voice.say("state", state="speaking")
+        voice.wait(lambda: reports(4))
+        it.page.get_by_role("button", name="Stop", exact=True).click()
+        voice.wait_for("interrupt")
+        seen = len(reports(4))
+        voice.play(5, 200)
+        voice.wait(lambda: [report for report in reports(5) if report.get("done")])
+        assert len(reports(4)) <= seen + 2
+        assert not [report for report in reports(4) if report.get("done")]
+
+
+def test_a_line_that_breaks_comes_back_where_it_was(
+    browser: Any, server: ScriptedVoiceServer, voice: VoiceScript
+) -> None:
+    with opened(browser, server.address, **ALLOWED) as it:
+        talk(it, voice)
+        voice.say("turn", turn=1, inputId="voice:1")
+        voice.say("transcript", who="model", item=1, text="One ", whole="One ", final=False)
+        it.page.locator(".prose", has_text="One").wait_for()
+        voice.sockets_refused = 1
+        voice.drop(1001, "The server restarts.")
+        in_state(it, "reconnecting")
+        voice.say("transcript", who="model", item=1, text="two", whole="One two", final=True)
+        voice.wait(lambda: len(voice.hellos) == 2)
+        in_state(it, "listening")
+        it.page.locator(".prose", has_text="One two").wait_for()
+        assert it.page.locator(".by-model").count() == 1
+        heard = len(voice.frames)
+        voice.wait(lambda: len(voice.frames) > heard)
+        assert voice.hellos[1]["lastEvent"] == 2
+        assert voice.hellos[1]["ticket"] == f"ticket-{voice.tickets}"
+        # A server that has forgotten the conversation begins anew, and counts from one again.
+        voice.resumes, voice.numbers, voice.log = False, 0, []
+        server.script.messages = [{"role": "user", "text": "Before the restart", "turn": 1, "messageId": "voice:1"}]
+        voice.drop(1001)
+        it.page.locator(".bubble", has_text="Before the restart").wait_for()
+        voice.wait(lambda: len(voice.hellos) == 3 and voice.socket)
+        voice.say("turn", turn=2, inputId="voice:2")
+        voice.say("transcript", who="model", item=1, text="Again.", whole="Again.", final=True)
+        it.page.locator(".prose", has_text="Again.").wait_for()
+        voice.play(1, 100)
+        voice.wait(lambda: [report for report in voice.messages("played") if report.get("done")])
+        voice.socket.send({"type": "ping"})  # type: ignore[union-attr]
+        voice.wait_for("pong")
+
+
+NO_DEVICE = """navigator.mediaDevices.getUserMedia = () =>
+  Promise.reject(new DOMException("Requested device not found", "NotFoundError"));"""
+
+
+@pytest.mark.parametrize(
+    ("trouble", "sentence"),
+    [
+        ("denied", "The microphone may not be used: allow it for this page in the browser"),
+        ("no device", "There is no microphone: connect one"),
+        ("no voice", "This server has no voice."),
+        ("refused", "The voice connection was refused or cannot be reached."),
+        ("no provider", "The model cannot be had."),
+        ("taken over", "Voice goes on in another tab or window."),
+    ],
+)
+def test_whatever_fails_is_said_in_a_sentence_and_text_goes_on(
+    browser: Any, server: ScriptedVoiceServer, voice: VoiceScript, trouble: str, sentence: str
+) -> None:
+    allowed = {} if trouble == "denied" else ALLOWED
+    with opened(browser, server.address, before=NO_DEVICE if trouble == "no device" else "", **allowed) as it:
+        if trouble == "no voice":
+            voice.refusal = (404, sentence)
+        voice.sockets_refused = 1 if trouble == "refused" else 0
+        it.page.locator(".talk-button").click()
+        if trouble == "no provider":
+            voice.drop(4503, sentence)
+        if trouble == "taken over":
+            voice.drop(4409)
+        it.page.locator(".toast", has_text=sentence).wait_for()
+        is_off(it)
+        it.page.fill("#message", "hello")
+        it.page.press("#message", "Enter")
+        it.page.locator(".by-model", has_text="Yes.").wait_for()
+    assert voice.tickets <= 1
+    assert server.script.said == ["hello"]
+
+
+def test_the_conversation_is_handed_to_voice_and_back_to_text(
+    browser: Any, server: ScriptedVoiceServer, voice: VoiceScript
+) -> None:
+    server.script.answers["talk to me"] = [
+        ("message", {"type": "voice_session_start", "sessionId": "s-1", "pendingRequest": "the weather"}),
+        ("done", {"text": "", "citations": []}),
+    ]
+    with opened(browser, server.address, **ALLOWED) as it:
+        page = it.page
+        page.fill("#message", "talk to me")
+        page.press("#message", "Enter")
+        page.locator(".notice", has_text="go on by voice").get_by_role("button", name="Talk").click()
+        in_state(it, "listening")
+        page.fill("#message", "typed while talking")
+        page.press("#message", "Enter")
+        assert voice.wait_for("text")["text"] == "typed while talking"
+        voice.say("turn", turn=2, inputId="voice:1")
+        voice.say("transcript", who="user", item=1, text="", whole="typed while talking", final=True)
+        voice.say("transcript", who="model", item=1, text="Goodbye!", whole="Goodbye!", final=True)
+        voice.say(
+            "ended", reason="end_voice_session", closingMessage="Goodbye!", textResponse="Here it is.", resumable=False
+        )
+        voice.drop(1000)
+        is_off(it)
+        page.locator(".by-model", has_text="Here it is.").wait_for()
+        assert page.get_by_text("Goodbye!").count() == 1, "what was spoken is not shown twice"
+        assert page.get_by_text("typed while talking").count() == 1
+        page.fill("#message", "back in text")
+        page.press("#message", "Enter")
+        page.locator(".by-model", has_text="Yes.").wait_for()
+        assert server.script.said == ["talk to me", "back in text"]
+        # The person may end it too.
+        talk(it, voice)
+        page.get_by_role("button", name="End voice").first.click()
+        assert voice.wait_for("end")["reason"] == "user_requested"
+        voice.say("ended", reason="user_requested", closingMessage=None, textResponse=None, resumable=False)
+        is_off(it)
