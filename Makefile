@@ -14,7 +14,7 @@ TYPED_TOOLS := build/typed_tools
 LINT_IMPORTS := from importlinter.cli import lint_imports_command as lint; lint(prog_name="lint-imports")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup models browser run test test-long pytest lint format types imports sizes bench lock docs clean
+.PHONY: help setup models browser speech run test test-long pytest lint format types imports sizes bench lock docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,10 @@ models: setup ## Bring the embedding model that the tests run to build/models
 browser: ## Bring the browser that the console's tests drive
 	@sh scripts/browser.sh
 
+# Without it the tests that speak to a microphone are skipped, loudly; on CI that is a failure.
+speech: ## Bring the voice that speaks to the microphone in the tests
+	@sh scripts/speech.sh
+
 # A project of its own, and a key of its own for every start: that of the last one was shown once, and only its hash is kept.
 run: setup ## Serve the reference tools on this machine; SERVE_FLAGS="--port 0" takes a free port
 	@mkdir -p build/run && rm -f build/run/server-keys.json
@@ -43,10 +47,10 @@ run: setup ## Serve the reference tools on this machine; SERVE_FLAGS="--port 0" 
 
 test: lint pytest ## Check everything: lint, types, import directions, sizes, tests
 
-pytest: setup models browser ## Run the tests alone (PYTEST_FLAGS=... is passed on)
+pytest: setup models browser speech ## Run the tests alone (PYTEST_FLAGS=... is passed on)
 	@$(PY) -m pytest -n 2 --dist worksteal $(PYTEST_FLAGS)
 
-test-long: lint models browser ## Run every test, the long ones too, with many more examples
+test-long: lint models browser speech ## Run every test, the long ones too, with many more examples
 	@HANDRAIL_TEST_PROFILE=long $(PY) -m pytest -n 2 --dist worksteal -m "" $(PYTEST_FLAGS)
 
 lint: setup ## Check format, style, types, import directions and sizes

@@ -99,6 +99,6 @@ def opened(
     made = Opened(browser, address, viewport=viewport, scheme=scheme, motion=motion, more=more)
     try:
         yield made
-        assert made.problems == []
+        assert made.problems == [], made.problems
     finally:
         made.context.close()

@@ -81,22 +81,26 @@ def spoken_turn(voice: VoiceScript) -> None:
     voice.say("state", state="hearing")
     voice.say("state", state="thinking")
     voice.say("turn", turn=1, inputId="voice:1")
-    voice.say("transcript", who="model", item=1, text="One moment.", whole="One moment.", final=True)
-    voice.say("transcript", who="user", item=1, text="What is Hand", whole="What is Hand", final=False)
+    voice.say("transcript", who="model", item=1, inputId="voice:1", text="One moment.", whole="One moment.", final=True)
+    voice.say(
+        "transcript", who="user", item=2, inputId="voice:1", text="What is Hand", whole="What is Hand", final=False
+    )
     voice.say("state", state="working")
     voice.say("tool_started", callId="c1", toolId="kb_search", args={"query": "Handrail"})
-    voice.say("transcript", who="user", item=1, text="rail?", whole="What is Handrail?", final=True)
+    voice.say("transcript", who="user", item=2, inputId="voice:1", text="rail?", whole="What is Handrail?", final=True)
     voice.say(
         "tool_finished", callId="c1", toolId="kb_search", ok=True, error=None, meta={"duration": 42.0}, citations=[]
     )
     voice.say("state", state="speaking")
     for piece, whole in (("It is a ", "It is a "), ("tool runtime.", "It is a tool runtime.")):
-        voice.say("transcript", who="model", item=2, text=piece, whole=whole, final=whole.endswith("."))
+        voice.say(
+            "transcript", who="model", item=3, inputId="voice:1", text=piece, whole=whole, final=whole.endswith(".")
+        )
 
 
 def ended_turn(voice: VoiceScript) -> None:
     times = {"hearingMs": 210, "modelMs": 430, "toolsMs": 90, "speakingMs": 1_400}
-    voice.say("turn_done", turn=1, text="It is a tool runtime.", interrupted=False, latency=times)
+    voice.say("turn_done", turn=1, inputId="voice:1", text="It is a tool runtime.", interrupted=False, latency=times)
     voice.say("state", state="listening")
 
 
@@ -220,12 +224,12 @@ def test_a_line_that_breaks_comes_back_where_it_was(
     with opened(browser, server.address, **ALLOWED) as it:
         talk(it, voice)
         voice.say("turn", turn=1, inputId="voice:1")
-        voice.say("transcript", who="model", item=1, text="One ", whole="One ", final=False)
+        voice.say("transcript", who="model", item=1, inputId="voice:1", text="One ", whole="One ", final=False)
         it.page.locator(".prose", has_text="One").wait_for()
         voice.sockets_refused = 1
         voice.drop(1001, "The server restarts.")
         in_state(it, "reconnecting")
-        voice.say("transcript", who="model", item=1, text="two", whole="One two", final=True)
+        voice.say("transcript", who="model", item=1, inputId="voice:1", text="two", whole="One two", final=True)
         voice.wait(lambda: len(voice.hellos) == 2)
         in_state(it, "listening")
         it.page.locator(".prose", has_text="One two").wait_for()
@@ -241,7 +245,7 @@ def test_a_line_that_breaks_comes_back_where_it_was(
         it.page.locator(".bubble", has_text="Before the restart").wait_for()
         voice.wait(lambda: len(voice.hellos) == 3 and voice.socket)
         voice.say("turn", turn=2, inputId="voice:2")
-        voice.say("transcript", who="model", item=1, text="Again.", whole="Again.", final=True)
+        voice.say("transcript", who="model", item=1, inputId="voice:2", text="Again.", whole="Again.", final=True)
         it.page.locator(".prose", has_text="Again.").wait_for()
         voice.play(1, 100)
         voice.wait(lambda: [report for report in voice.messages("played") if report.get("done")])
@@ -301,10 +305,12 @@ def test_the_conversation_is_handed_to_voice_and_back_to_text(
         in_state(it, "listening")
         page.fill("#message", "typed while talking")
         page.press("#message", "Enter")
-        assert voice.wait_for("text")["text"] == "typed while talking"
-        voice.say("turn", turn=2, inputId="voice:1")
-        voice.say("transcript", who="user", item=1, text="", whole="typed while talking", final=True)
-        voice.say("transcript", who="model", item=1, text="Goodbye!", whole="Goodbye!", final=True)
+        typed = voice.wait_for("text")
+        assert typed["text"] == "typed while talking"
+        voice.say("turn", turn=2, inputId=typed["id"])
+        words = {"inputId": typed["id"], "text": "", "final": True}
+        voice.say("transcript", who="user", item=1, whole="typed while talking", **words)
+        voice.say("transcript", who="model", item=2, whole="Goodbye!", **words)
         voice.say(
             "ended", reason="end_voice_session", closingMessage="Goodbye!", textResponse="Here it is.", resumable=False
         )

@@ -6,7 +6,7 @@ import { cardView, sources } from "./card.js";
 import { conversation } from "./conversation.js";
 import { inspectorView } from "./inspector.js";
 import { markdown } from "./markdown.js";
-import { voiceBar, voiceButton } from "./voice-bar.js";
+import { voiceBar, voiceButton, voiceElsewhere } from "./voice-bar.js";
 import { latencyView } from "./voice-latency.js";
 import { voice } from "./voice.js";
 import { countdown, moment } from "./words.js";
@@ -28,7 +28,7 @@ export function chatView() {
     { class: "chat" },
     h("h1", { class: "unseen", text: "Chat" }),
     h("h2", { class: "unseen", text: "Conversation" }),
-    h("div", { class: "talk" }, scroller, h("div", { class: "foot" }, waiting, voiceBar(), composer.node)),
+    h("div", { class: "talk" }, scroller, h("div", { class: "foot" }, waiting, voiceElsewhere(), voiceBar(), composer.node)),
     h("aside", { class: "beside", "aria-label": "The turn" }, inspectorView()),
   );
   const views = new Map();

@@ -90,7 +90,8 @@ class Conversation extends EventTarget {
     const path = `/api/sessions/${encodeURIComponent(this.session.sessionId)}/events`;
     this.stream = new Stream(path, {
       after,
-      onEvent: (event) => this.take(event),
+      // While somebody talks here, a tool's messages come over that line.
+      onEvent: (event) => (event.type === "message" && this.voice?.isOn ? null : this.take(event)),
       onState: (state) => this.connected(state),
     }).open();
   }
@@ -349,6 +350,7 @@ class Conversation extends EventTarget {
       done,
       problem,
       stopped: message.state === "cancelled",
+      latency: message.latency,
     });
   }
 

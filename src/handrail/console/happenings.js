@@ -89,6 +89,10 @@ export const HANDLERS = {
   resync() {
     this.resync();
   },
+  voice(data) {
+    this.session.voice = data.on === true;
+    this.tell("voice");
+  },
   closed() {
     this.stream?.close();
     this.tell("lost", { status: 410 });

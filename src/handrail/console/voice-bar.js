@@ -1,6 +1,7 @@
 // What is seen of voice: the button that starts and ends it, and above the text field a bar with what is going on, how loud the
 // microphone is, and mute, stop and end.
 
+import { conversation } from "./conversation.js";
 import { announce, button, h, icon } from "./dom.js";
 import { levelMeter } from "./voice-level.js";
 import { voice } from "./voice.js";
@@ -76,6 +77,22 @@ export function voiceBar() {
 
   voice.addEventListener("state", draw);
   voice.addEventListener("heard", ({ detail }) => (words.textContent = detail));
+  draw();
+  return node;
+}
+
+/** After a reload, or in another tab: the session is being talked in, and one may go on here. */
+export function voiceElsewhere() {
+  const node = h(
+    "p",
+    { class: "voice-bar", hidden: true },
+    icon("mic"),
+    h("span", { class: "space", text: "Voice is still on in this session." }),
+    button("Go on talking", () => voice.start(), { kind: "small" }),
+  );
+  const draw = () => (node.hidden = voice.isOn || conversation.session?.voice !== true);
+  for (const what of ["voice", "reset"]) conversation.addEventListener(what, draw);
+  voice.addEventListener("state", draw);
   draw();
   return node;
 }

@@ -42,15 +42,19 @@ export class Link {
     return this.ticket;
   }
 
+  get canSend() {
+    return this.isLive && this.socket.readyState === WebSocket.OPEN;
+  }
+
   send(type, data = {}) {
-    if (!this.isLive) return false;
+    if (!this.canSend) return false;
     this.socket.send(JSON.stringify({ type, ...data }));
     return true;
   }
 
   /** Sound that cannot go now is not worth keeping. */
   sendSound(pcm) {
-    if (this.isLive && this.socket.bufferedAmount < MOST_WAITING) this.socket.send(pcm);
+    if (this.canSend && this.socket.bufferedAmount < MOST_WAITING) this.socket.send(pcm);
   }
 
   close() {
@@ -125,7 +129,7 @@ export class Link {
     };
     socket.onmessage = ({ data }) => {
       heard();
-      if (typeof data === "string") this.take(socket, data);
+      if (typeof data === "string") this.take(data);
       else if (data.byteLength > 8) {
         const head = new DataView(data, 0, 8);
         this.onSound(head.getUint32(0, true), head.getUint32(4, true), data.slice(8));
@@ -139,7 +143,7 @@ export class Link {
     socket.close();
   }
 
-  take(socket, text) {
+  take(text) {
     let message;
     try {
       message = JSON.parse(text);
@@ -148,7 +152,7 @@ export class Link {
     }
     const { type, n, ...data } = message;
     if (type === "ping") {
-      socket.send('{"type":"pong"}');
+      this.send("pong");
       return;
     }
     if (type === "ready") {

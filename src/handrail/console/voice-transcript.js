@@ -1,102 +1,118 @@
-// What is said, as messages of the conversation while it is being said: the person's words in their place even when they are
-// transcribed after the answer has begun, the model's between its calls, and how long each turn took.
+// What is said, as messages of the conversation while it is being said. Words belong to an input, by whose id they find their place:
+// a person's words may be known only after the answer to them has begun, or even ended, and an answer goes on between its calls.
 
 export class Transcript {
   constructor(conversation) {
     this.conversation = conversation;
-    this.users = new Map(); // by the number of the utterance
-    this.parts = new Map(); // of the model, by the number of the item
-    this.typed = []; // said here and not yet told back by the server
-    this.place = undefined; // after this one come the words of whoever speaks now
+    this.inputs = new Map(); // by id, in the order in which they were first heard of
+    this.users = new Map(); // messages of the person, by the number of the utterance
+    this.parts = new Map(); // of answers, by the number of the item
   }
 
-  /** Somebody begins to speak: their words belong here, whenever they come. */
-  hearing() {
-    this.place = this.conversation.items.at(-1) ?? null;
+  input(id) {
+    if (!this.inputs.has(id)) this.inputs.set(id, { order: this.inputs.size, turn: null, said: null, answer: null });
+    return this.inputs.get(id);
   }
 
-  /** Words that were typed, or recognised by the browser, before the server has told them. */
+  /** Words that were typed, or recognised by the browser: shown before the server has told them. */
   said(id, text, spoken) {
-    const item = { kind: "user", id, text, at: Date.now(), state: "sent", spoken };
-    this.typed.push(item);
-    this.conversation.add(item);
-    return item;
+    const input = this.input(id);
+    input.said = this.conversation.add({ kind: "user", id, text, at: Date.now(), state: "sent", spoken, input });
   }
 
-  turn({ turn: number }) {
-    for (const item of this.conversation.items)
-      if (item.kind === "answer" && !item.done && item.turn !== number) this.conversation.finish(item);
-    const turn = this.conversation.openTurn(number);
+  /** The server has begun to answer an input. */
+  turn({ turn: number, inputId }) {
+    const { conversation } = this;
+    const input = (this.current = this.input(inputId));
+    input.turn = number;
+    if (input.answer) input.answer.turn = number;
+    for (const item of conversation.items)
+      if (item.kind === "answer" && !item.done && item !== input.answer) conversation.finish(item);
+    const turn = conversation.openTurn(number);
     turn.think();
-    this.conversation.tell("turn", turn);
+    conversation.tell("turn", turn);
   }
 
-  take({ who, item, text, whole, final }) {
-    if (who === "user") this.user(item, whole ?? text ?? "", final === true);
-    else this.model(item, whole ?? (this.parts.get(item)?.part.text ?? "") + (text ?? ""));
+  take({ who, item, inputId, text, whole, final }) {
+    if (who === "user") this.user(item, inputId, whole ?? text ?? "", final === true);
+    else this.model(item, inputId, whole ?? (this.parts.get(item)?.part.text ?? "") + (text ?? ""));
   }
 
-  user(number, text, final) {
+  user(number, inputId, text, final) {
     let item = this.users.get(number);
-    if (!item && !text.trim()) return;
     if (!item) {
-      item = this.echoOf(text) ?? this.placed({ kind: "user", id: `voice-${number}`, spoken: true, at: Date.now() });
+      if (!text.trim()) return;
+      const input = this.input(inputId);
+      item = input.said ?? this.place({ kind: "user", id: inputId, text, spoken: true, at: Date.now(), input }, input);
+      input.said = null;
       this.users.set(number, item);
     }
     item.text = text;
     item.state = final ? "sent" : "hearing";
-    if (final) this.place = undefined;
     this.conversation.tell("item", item);
   }
 
-  /** What was typed or recognised here and is now told by the server is the same message. */
-  echoOf(text) {
-    const found = this.typed.findIndex((item) => item.text.trim() === text.trim());
-    return found < 0 ? null : this.typed.splice(found, 1)[0];
+  /** Before the answer to it, and before whatever was said later. */
+  place(item, { order }) {
+    const isLater = (one) => one.input?.order > order || (one.input?.order === order && one.kind === "answer");
+    return this.conversation.add(item, this.conversation.items.find(isLater));
   }
 
-  placed(item) {
-    const { items, turn } = this.conversation;
-    item.text = "";
-    if (this.place !== undefined) return this.conversation.add(item, items[items.indexOf(this.place) + 1]);
-    const answer = items.findLast((one) => one.kind === "answer");
-    const begun = answer && !answer.done && answer.turn === turn && items[items.indexOf(answer) - 1]?.kind !== "user";
-    return this.conversation.add(item, begun ? answer : undefined);
-  }
-
-  model(number, text) {
+  model(number, inputId, text) {
+    const { conversation } = this;
     const known = this.parts.get(number);
     if (known) {
       known.part.text = text;
-      this.conversation.tell("item", known.answer);
+      conversation.tell("item", known.answer);
       return;
     }
     if (!text.trim()) return;
-    const answer = this.conversation.answer();
-    answer.voice = true;
+    const answer = this.answer(inputId);
     const part = { kind: "text", text };
     answer.parts.push(part);
     this.parts.set(number, { part, answer });
-    this.conversation.current().writes();
-    this.conversation.tell("item", answer);
-    this.conversation.tell("turn", this.conversation.current());
+    conversation.current().writes();
+    conversation.tell("item", answer);
+    conversation.tell("turn", conversation.current());
   }
 
-  done({ turn, latency, text, interrupted }) {
+  /** The open answer to an input, or to the last one; one that had ended goes on if nothing came after it. */
+  answer(inputId = null) {
     const { conversation } = this;
-    let answer = conversation.items.findLast((item) => item.kind === "answer" && item.turn === turn);
-    if (!answer && text) {
-      answer = conversation.add({ kind: "answer", turn, parts: [], citations: [], done: false, at: Date.now() });
+    const input = (inputId !== null && this.input(inputId)) || this.current || this.input("");
+    const last = conversation.items.at(-1);
+    if (input.answer && (!input.answer.done || input.answer === last)) {
+      input.answer.done = false;
+      return input.answer;
+    }
+    const turn = input.turn ?? conversation.turn;
+    const facts = { kind: "answer", turn, parts: [], citations: [], done: false, at: Date.now(), voice: true, input };
+    input.answer = conversation.add(facts);
+    return input.answer;
+  }
+
+  /** A turn is over, or over once more when the model went on in it. */
+  done({ turn, inputId, text, citations, latency, interrupted }) {
+    const input = this.input(inputId);
+    if (!input.answer && text) {
+      const answer = this.answer(inputId);
       answer.parts.push({ kind: "text", text });
     }
+    const { answer } = input;
     if (!answer) {
-      conversation.turns.get(turn)?.end();
+      this.conversation.turns.get(turn)?.end();
       return;
     }
-    answer.voice = true;
     answer.latency = latency;
     answer.stopped = interrupted === true;
-    conversation.finish(answer);
+    if (citations?.length) answer.citations = citations;
+    this.conversation.finish(answer);
+  }
+
+  /** Whether these words stand in what was said last. */
+  has(text) {
+    const texts = [...this.parts.values()].slice(-8).map(({ part }) => part.text);
+    return texts.some((one) => one.includes(text.trim()));
   }
 
   /** Nothing more will come: whatever is open is over. */

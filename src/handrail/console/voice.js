@@ -14,6 +14,7 @@ const MOST_TEXT = 8_000;
 const GOES_ON = "You can go on in text.";
 const ENDINGS = {
   user_requested: null,
+  client_gone: "Voice ended because the connection was away for too long.",
   idle: "Voice ended because nobody spoke for a while.",
   provider_lost: "The voice service was lost.",
   blocked: "The assistant has ended the conversation.",
@@ -119,10 +120,7 @@ class Voice extends EventTarget {
   }
 
   speech(state) {
-    if (state === "started") {
-      this.speaker?.flush();
-      this.transcript.hearing();
-    }
+    if (state === "started") this.speaker?.flush();
     this.link?.send("speech", { state });
     this.set(state === "started" ? "hearing" : "listening"); // until the server says more
   }
@@ -135,7 +133,7 @@ class Voice extends EventTarget {
   /** Typed words join the conversation. */
   say(text) {
     if (text.length > MOST_TEXT) throw new Error(`In voice a message has at most ${MOST_TEXT} characters.`);
-    if (!this.link?.isLive) throw new Error("Voice is not connected; wait a moment and send it again.");
+    if (!this.link?.canSend) throw new Error("Voice is not connected; wait a moment and send it again.");
     this.send(text, false);
   }
 
@@ -182,18 +180,20 @@ class Voice extends EventTarget {
   }
 
   take(type, data) {
+    if (type === "tool_started") this.transcript.answer();
     if (CARRIED.includes(type)) conversation.take({ type, data });
     else HANDLERS[type]?.call(this, data);
   }
 
-  ended({ reason, closingMessage, textResponse }) {
-    const said = conversation.items.findLast((item) => item.kind === "answer")?.parts ?? [];
+  /** The session is in text again, and shows what was said at the end. */
+  ended({ reason, message, closingMessage, textResponse }) {
     for (const text of [closingMessage, textResponse])
-      if (text && !said.some((part) => part.kind === "text" && part.text.includes(text.trim()))) {
+      if (text && !this.transcript.has(text)) {
         const parts = [{ kind: "text", text }];
         conversation.add({ kind: "answer", turn: null, parts, citations: [], done: true, at: Date.now() });
       }
-    const sentence = reason in ENDINGS ? ENDINGS[reason] : null;
+    conversation.session.voice = false;
+    const sentence = closingMessage ? null : (ENDINGS[reason] ?? message);
     this.over();
     if (sentence) toast(`${sentence} ${GOES_ON}`, "info");
   }
@@ -237,12 +237,12 @@ const HANDLERS = {
     this.wasReady = true;
     if (this.recogniser && !this.recogniser.engine) this.recogniser.open();
     if (this.unsent) this.played(this.unsent);
-    this.set("listening");
+    if (!resumed) this.told = "listening";
+    this.set(this.told);
   },
   state({ state }) {
-    if (this.isEnding) return;
-    if (state === "hearing") this.transcript.hearing();
-    this.set(state);
+    this.told = state;
+    if (!this.isEnding) this.set(state);
   },
   turn(data) {
     this.transcript.turn(data);
@@ -271,20 +271,16 @@ const HANDLERS = {
     if (data.state === "declined") toast("Declined by voice: nothing was run.", "info");
   },
   speak(data) {
-    if (data.kind === "answer") this.transcript.take({ who: "model", item: data.item, whole: data.text });
-    if (data.kind === "notice") conversation.add({ kind: "message", message: { type: "notice", text: data.text } });
-    if (this.speaker) this.speaker.speak(data);
-    else this.link.send("spoken", { id: data.id, completed: false });
+    // Answers are in the transcript, and previews in the dialog.
+    if (data.kind === "notice") this.transcript.model(data.item, null, data.text);
+    if (data.kind === "filler") this.set(this.state, data.text);
+    this.speaker?.speak(data);
   },
   cue({ kind }) {
     if (kind === "slow") this.set(this.state, "this takes a little longer");
   },
   turn_done(data) {
     this.transcript.done(data);
-  },
-  link({ state }) {
-    if (state === "lost") this.set("reconnecting");
-    else if (this.state === "reconnecting") this.set("listening");
   },
   ended(data) {
     this.ended(data);
