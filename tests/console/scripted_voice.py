@@ -215,7 +215,8 @@ class VoiceHandler(Handler):
             self.answer({"error": {"type": "UNAVAILABLE", "message": sentence}}, status)
             return
         voice.tickets += 1
-        audio = {"input": {"rates": voice.rates}, "output": {"rate": OUTPUT_RATE}}
+        rates = [] if voice.offline else voice.rates
+        audio = {"input": {"rates": rates}, "output": {"rate": 0 if voice.offline else OUTPUT_RATE}}
         facts = {"ticket": f"ticket-{voice.tickets}", "url": "/api/sessions/s-1/voice", "protocol": PROTOCOL}
         self.answer({**facts, "expiresIn": 30, "offline": voice.offline, "model": "scripted", "audio": audio}, 201)
 

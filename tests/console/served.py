@@ -15,8 +15,9 @@ from typing import Any
 class Served:
     """`console` is the address that the server printed at its first start, with the key in the fragment."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
+        self._environment = environment
         facts = self._start(0)
         self.url: str = facts["url"]
         self.console: str = facts["console"]
@@ -25,6 +26,7 @@ class Served:
     def _start(self, port: int) -> dict[str, Any]:
         # What the machine is set to must not change what is tested.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HANDRAIL_")}
+        environment |= self._environment
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "handrail", "serve", "--port", str(port), "--json"],

@@ -44,11 +44,11 @@ def talk(it: Opened, voice: VoiceScript) -> None:
 
 
 def in_state(it: Opened, state: str) -> None:
-    it.page.locator(f".voice-bar[data-state={state}]").wait_for()
+    it.page.locator(f"section.voice-bar[data-state={state}]").wait_for()
 
 
 def is_off(it: Opened) -> None:
-    it.page.locator(".voice-bar").wait_for(state="hidden")
+    it.page.locator("section.voice-bar").wait_for(state="hidden")
 
 
 def loudest(frames: list[bytes]) -> int:

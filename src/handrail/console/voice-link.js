@@ -156,7 +156,7 @@ export class Link {
       return;
     }
     if (type === "ready") {
-      if (!data.resumed) this.last = data.lastEvent ?? null;
+      if (!data.resumed) this.last = null; // whatever is told now is new
       this.failures = 0;
       this.lostAt = null;
       this.isLive = this.wasLive = true;

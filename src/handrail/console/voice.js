@@ -25,7 +25,6 @@ class Voice extends EventTarget {
   state = "off";
   note = "";
   isMuted = false;
-  offline = false;
   able = { sound: false, recognises: false, speaks: false };
   questions = new Map();
   loudness = 0;
@@ -66,10 +65,10 @@ class Voice extends EventTarget {
     this.transcript = new Transcript(conversation);
     this.set("connecting");
     try {
-      const ticket = await link.ask();
-      this.offline = ticket.offline === true;
-      if (this.offline) await this.openSpeech();
-      else await this.openSound(ticket.audio);
+      const { audio } = await link.ask();
+      // A model that takes no sound, or makes none, needs the browser's own ears and voice.
+      if (audio?.input?.rates?.length && audio.output?.rate) await this.openSound(audio);
+      else await this.openSpeech();
     } catch (error) {
       if (this.link === link) this.fail(error.message);
       return;
@@ -80,13 +79,14 @@ class Voice extends EventTarget {
 
   async openSound(audio) {
     this.able = { sound: true, recognises: false, speaks: false };
-    this.rate = audio?.input?.rates?.[0] ?? 16_000;
+    this.rate = audio.input.rates[0];
     const microphone = await Microphone.open(this.rate, {
       onFrame: (pcm, loudness) => this.heard(pcm, loudness),
       onLost: () => this.isOn && toast(`The microphone is gone. You can type instead.`, "failed"),
     });
+    microphone.mute(this.isMuted); // somebody may have been quicker than the device
     this.microphone = microphone;
-    this.loudspeaker = await Loudspeaker.open(audio?.output?.rate ?? 24_000, (report) => this.played(report));
+    this.loudspeaker = await Loudspeaker.open(audio.output.rate, (report) => this.played(report));
   }
 
   async openSpeech() {

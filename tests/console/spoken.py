@@ -1,0 +1,72 @@
+"""What the real path of voice needs beside a browser: speech in a file, for the browser's microphone, and a provider that runs on
+loopback while the test drives the page."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import threading
+import wave
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from handrail.testing.servers.live.server import LiveServer
+
+_RATE = 22_050
+
+
+def speech(path: Path, *, before: float, words: str, after: float) -> Path:
+    """A file with silence, words spoken by espeak-ng, and silence. Without espeak-ng the test is skipped with a reason, and on
+    CI it fails."""
+    program = shutil.which("espeak-ng")
+    if program is None:
+        reason = "There is no espeak-ng on this machine; `make speech` brings it."
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    subprocess.run([program, "-v", "en", "-s", "150", "-w", str(path), words], check=True, timeout=30)
+    with wave.open(str(path)) as made:
+        assert (made.getframerate(), made.getnchannels(), made.getsampwidth()) == (_RATE, 1, 2)
+        sound = made.readframes(made.getnframes())
+    with wave.open(str(path), "wb") as whole:
+        whole.setparams((1, 2, _RATE, 0, "NONE", "not compressed"))
+        whole.writeframes(_silence(before) + sound + _silence(after))
+    return path
+
+
+def _silence(seconds: float) -> bytes:
+    return bytes(2 * int(_RATE * seconds))
+
+
+def microphone(path: Path, *, again: bool) -> tuple[str, ...]:
+    """How Chromium is started so that its microphone hears this file, once or again and again."""
+    return (
+        "--use-fake-device-for-media-stream",
+        "--use-fake-ui-for-media-stream",
+        f"--use-file-for-fake-audio-capture={path}{'' if again else '%noloop'}",
+    )
+
+
+@contextmanager
+def running(server: LiveServer) -> Iterator[LiveServer]:
+    """The provider, in a thread with an event loop of its own."""
+    ready, over = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with server:
+            ready.set()
+            await asyncio.to_thread(over.wait)
+            server.cut_all()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        assert ready.wait(20)
+        yield server
+    finally:
+        over.set()
+        thread.join(20)
