@@ -41,6 +41,8 @@ class Script:
         self.pause = 0.0
         self.messages: list[dict[str, Any]] = []
         self.planned: dict[str, dict[str, Any]] = {}
+        self.facts: dict[str, Any] = {}
+        """More that is told about the session."""
         self.confirmations: dict[str, dict[str, Any]] = {}
         self.approvals_may_go_on = threading.Event()
         self.approvals_may_go_on.set()
@@ -151,6 +153,7 @@ class Handler(BaseHTTPRequestHandler):
                         "confirmations": held,
                         "lastEventId": last,
                         **facts,
+                        **script.facts,
                     }
                 )
             case ["DELETE", "api", "sessions", _]:

@@ -13,12 +13,15 @@ from collections.abc import Callable
 from math import pi, sin
 from typing import Any
 
+from jsonschema_rs import Draft202012Validator
 from tests.console.scripted_server import Handler, ScriptedServer
 from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-PROTOCOL = "handrail.voice.v1"
+from handrail.server.voice.messages import PROTOCOL, SERVER, BadMessage, read_message
+
+_CHECKS = {name: Draft202012Validator(schema) for name, schema in SERVER.items()}
 OUTPUT_RATE = 24_000
 _PATIENCE = 20.0
 
@@ -43,7 +46,8 @@ class VoiceScript:
         self.hellos: list[dict[str, Any]] = []
         self.got: list[dict[str, Any]] = []
         self.frames: list[bytes] = []
-        self.closings: list[int] = []
+        self.refused: list[str] = []
+        """Why messages of the console were not those of the protocol."""
         self.tickets = 0
         self.socket: Socket | None = None
         self.resumes = True
@@ -68,6 +72,7 @@ class VoiceScript:
         with self.changed:
             self.numbers += 1
             message = {"n": self.numbers, "type": type, **data}
+            _CHECKS[type].validate(message)
             self.log.append(message)
             if self.socket is not None:
                 self.socket.send(message)
@@ -119,9 +124,8 @@ class VoiceScript:
             self.frames.append(pcm)
             self.changed.notify_all()
 
-    def left(self, socket: Socket, code: int) -> None:
+    def left(self, socket: Socket) -> None:
         with self.changed:
-            self.closings.append(code)
             if self.socket is socket:
                 self.socket = None
             self.changed.notify_all()
@@ -161,7 +165,6 @@ class Socket:
             return  # the page is gone
 
     def serve(self) -> None:
-        code = 1006
         while data := self._read():
             with self._writing:
                 self._protocol.receive_data(data)
@@ -169,15 +172,13 @@ class Socket:
                 self._flush()
             for event in events:
                 assert isinstance(event, Frame)
-                if event.opcode is Opcode.CLOSE:
-                    code = int.from_bytes(event.data[:2], "big") if event.data else 1005
-                elif event.opcode is Opcode.TEXT:
-                    self._take(json.loads(event.data))
+                if event.opcode is Opcode.TEXT:
+                    self._take(event.data.decode())
                 elif event.opcode is Opcode.BINARY:
                     self._script.took_sound(bytes(event.data))
             if self._protocol.close_expected():
                 break
-        self._script.left(self, code)
+        self._script.left(self)
 
     def _read(self) -> bytes:
         try:
@@ -185,7 +186,13 @@ class Socket:
         except OSError:
             return b""
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _take(self, text: str) -> None:
+        try:
+            message = dict(read_message(text))
+        except BadMessage as error:
+            self._script.refused.append(str(error))
+            self.close(4400)
+            return
         if self._greeted:
             self._script.took(message)
         else:
@@ -244,6 +251,7 @@ class ScriptedVoiceServer(ScriptedServer):
         super().__init__(VoiceHandler, voice=self.voice)
 
     def close(self) -> None:
+        assert self.voice.refused == []
         if self.voice.socket is not None:
             self.voice.socket.close(1001)
         super().close()

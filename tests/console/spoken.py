@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from handrail.testing.servers.live.server import LiveServer
 
 _RATE = 22_050

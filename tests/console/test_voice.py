@@ -329,3 +329,23 @@ def test_the_conversation_is_handed_to_voice_and_back_to_text(
         assert voice.wait_for("end")["reason"] == "user_requested"
         voice.say("ended", reason="user_requested", closingMessage=None, textResponse=None, resumable=False)
         is_off(it)
+
+
+def test_after_a_reload_and_in_another_tab_one_can_go_on_talking(
+    browser: Any, server: ScriptedVoiceServer, voice: VoiceScript
+) -> None:
+    server.script.facts = {"voice": True}
+    with opened(browser, server.address, **ALLOWED) as it:
+        it.page.get_by_role("button", name="Go on talking").click()
+        in_state(it, "listening")
+        assert it.page.get_by_text("Voice is still on in this session.").is_hidden()
+        # A tool's message is told on both lines; it is shown once.
+        server.script.emit("message", {"type": "timeout", "farewellMessage": "Wait a little."})
+        voice.say("message", **{"message": {"type": "timeout", "farewellMessage": "Wait a little."}})
+        server.script.emit("voice", {"on": True})
+        it.page.get_by_text("Wait a little.").wait_for()
+        voice.drop(4409)
+        it.page.get_by_text("Voice is still on in this session.").wait_for()
+        server.script.emit("voice", {"on": False})
+        it.page.get_by_text("Voice is still on in this session.").wait_for(state="hidden")
+        assert it.page.get_by_text("Wait a little.").count() == 1

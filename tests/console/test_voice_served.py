@@ -4,13 +4,13 @@ behind the real SDK, and back to the browser's loudspeaker."""
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from handrail.testing.servers.live import Ask, OpenAIRealtimeServer, Say, Turn, call
 from tests.console.browser import chromium, launched, opened
 from tests.console.served import Served
 from tests.console.spoken import microphone, running, speech
+
+from handrail.testing.servers.live import Ask, OpenAIRealtimeServer, Say, Turn, call
 
 ANSWER = "Handrail is a tool runtime for agents that speak and type."
 

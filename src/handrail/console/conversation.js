@@ -90,8 +90,7 @@ class Conversation extends EventTarget {
     const path = `/api/sessions/${encodeURIComponent(this.session.sessionId)}/events`;
     this.stream = new Stream(path, {
       after,
-      // While somebody talks here, a tool's messages come over that line.
-      onEvent: (event) => (event.type === "message" && this.voice?.isOn ? null : this.take(event)),
+      onEvent: (event) => this.take(event),
       onState: (state) => this.connected(state),
     }).open();
   }

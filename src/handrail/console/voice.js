@@ -19,7 +19,8 @@ const ENDINGS = {
   provider_lost: "The voice service was lost.",
   blocked: "The assistant has ended the conversation.",
 };
-const CARRIED = ["tool_started", "tool_finished", "tool_refused", "progress", "message"];
+// As in text. A tool's messages come over the session's stream, in voice too.
+const CARRIED = ["tool_started", "tool_finished", "tool_refused", "progress"];
 
 class Voice extends EventTarget {
   state = "off";
