@@ -341,7 +341,7 @@ def test_after_a_reload_and_in_another_tab_one_can_go_on_talking(
         assert it.page.get_by_text("Voice is still on in this session.").is_hidden()
         # A tool's message is told on both lines; it is shown once.
         server.script.emit("message", {"type": "timeout", "farewellMessage": "Wait a little."})
-        voice.say("message", **{"message": {"type": "timeout", "farewellMessage": "Wait a little."}})
+        voice.say("message", message={"type": "timeout", "farewellMessage": "Wait a little."})
         server.script.emit("voice", {"on": True})
         it.page.get_by_text("Wait a little.").wait_for()
         voice.drop(4409)

@@ -10,6 +10,7 @@ import { conversation } from "./conversation.js";
 import { installSources } from "./source.js";
 import { metricsView } from "./metrics.js";
 import { openOutcomes, operateView } from "./operate.js";
+import { voiceMark } from "./voice-bar.js";
 
 const THEME = "handrail.theme";
 const PLACES = [
@@ -91,6 +92,7 @@ function drawRail() {
       isOperator
         ? null
         : h("p", { class: "quiet rail-note", text: "Metrics, audit and switches need a key with the operator role." }),
+      voiceMark(),
       connectionView(),
       button("New conversation", renew, { kind: "small renew", sign: "plus", title: "New conversation" }),
       h(

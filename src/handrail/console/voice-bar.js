@@ -81,6 +81,19 @@ export function voiceBar() {
   return node;
 }
 
+/** Beside every view: that somebody is heard, and the way back. */
+export function voiceMark() {
+  const word = h("span");
+  const node = h("a", { class: "voice-mark", href: "#/chat", hidden: true }, icon("mic"), word);
+  const draw = () => {
+    node.hidden = !voice.isOn;
+    word.textContent = `Voice: ${voice.isMuted ? "muted" : (STATES[voice.state]?.[0] ?? "").toLowerCase()}`;
+  };
+  voice.addEventListener("state", draw);
+  draw();
+  return node;
+}
+
 /** After a reload, or in another tab: the session is being talked in, and one may go on here. */
 export function voiceElsewhere() {
   const node = h(

@@ -92,10 +92,10 @@ export class Loudspeaker {
   }
 
   /** What was handed to the device is heard a little later. */
-  played({ item, ms, done, cut }) {
+  played({ item, ms, done }) {
     const delay = Math.min(LONGEST_DELAY, this.context.outputLatency || this.context.baseLatency || 0) * 1000;
     if (done) setTimeout(() => this.context.state !== "closed" && this.onPlayed({ item, ms, done }), delay);
-    else this.onPlayed({ item, ms: Math.max(0, Math.round(ms - delay)), cut });
+    else this.onPlayed({ item, ms: Math.max(0, Math.round(ms - delay)) });
   }
 
   push(item, offset, pcm) {

@@ -116,7 +116,7 @@ export class Recogniser {
   begin() {
     if (this.closed || this.isMuted) return;
     try {
-      this.engine.start();
+      this.engine?.start();
     } catch {
       return; // it listens already
     }
@@ -155,13 +155,13 @@ export class Recogniser {
   mute(isMuted) {
     this.isMuted = isMuted;
     this.pause();
-    if (isMuted) this.engine.abort();
+    if (isMuted) this.engine?.abort();
     else this.begin();
   }
 
   close() {
     this.closed = true;
-    this.engine.abort();
+    this.engine?.abort();
   }
 }
 

@@ -35,7 +35,7 @@ class Loudspeaker extends AudioWorkletProcessor {
     else if (act === "end") this.queue.end(item);
     else if (act === "flush") {
       const reached = this.queue.flush(item);
-      if (reached) this.port.postMessage({ ...reached, cut: true });
+      if (reached) this.port.postMessage(reached);
     } else if (act === "reset") this.queue = new PlayQueue(sampleRate);
     else this.isOver = true;
   }

@@ -68,13 +68,16 @@ class Voice extends EventTarget {
     try {
       const { audio } = await link.ask();
       // A model that takes no sound, or makes none, needs the browser's own ears and voice.
-      if (audio?.input?.rates?.length && audio.output?.rate) await this.openSound(audio);
-      else await this.openSpeech();
+      const hasSound = audio?.input?.rates?.length && audio.output?.rate;
+      const devices = await (hasSound ? this.openSound(audio) : this.openSpeech());
+      if (this.link === link) Object.assign(this, devices);
+      else closeAll(devices); // voice was ended while the browser asked for the microphone
     } catch (error) {
       if (this.link === link) this.fail(error.message);
-      return;
     }
-    if (this.link !== link) return this.shut(); // ended while the browser asked for the microphone
+    if (this.link !== link) return;
+    this.tell("state"); // what can be done is known now
+    this.microphone?.mute(this.isMuted); // somebody may have been quicker than the device
     link.run();
   }
 
@@ -83,24 +86,28 @@ class Voice extends EventTarget {
     this.rate = audio.input.rates[0];
     const microphone = await Microphone.open(this.rate, {
       onFrame: (pcm, loudness) => this.heard(pcm, loudness),
-      onLost: () => this.isOn && toast(`The microphone is gone. You can type instead.`, "failed"),
+      onLost: () => this.isOn && toast("The microphone is gone. You can type instead.", "failed"),
     });
-    microphone.mute(this.isMuted); // somebody may have been quicker than the device
-    this.microphone = microphone;
-    this.loudspeaker = await Loudspeaker.open(audio.output.rate, (report) => this.played(report));
+    try {
+      return { microphone, loudspeaker: await Loudspeaker.open(audio.output.rate, (report) => this.played(report)) };
+    } catch (error) {
+      microphone.close();
+      throw error;
+    }
   }
 
   async openSpeech() {
     this.able = await abilities();
-    if (this.able.speaks)
-      this.speaker = new Speaker((id, completed) => this.link.send("spoken", { id, completed }));
-    if (this.able.recognises)
-      this.recogniser = new Recogniser({
+    const speaker = this.able.speaks && new Speaker((id, completed) => this.link?.send("spoken", { id, completed }));
+    const recogniser =
+      this.able.recognises &&
+      new Recogniser({
         onSpeech: (state) => this.speech(state),
         onWords: (text, isFinal) => this.words(text, isFinal),
         onProblem: (sentence) => this.deaf(sentence),
         echo: () => this.speaker?.text ?? "",
       });
+    return { speaker: speaker || null, recogniser: recogniser || null };
   }
 
   // --------------------------------------------------------------------------------------------------- talking
@@ -216,14 +223,15 @@ class Voice extends EventTarget {
 
   /** Let go of the devices. */
   shut() {
-    for (const name of ["microphone", "loudspeaker", "speaker", "recogniser"]) {
-      this[name]?.close();
-      this[name] = null;
-    }
+    const { microphone, loudspeaker, speaker, recogniser } = this;
+    this.microphone = this.loudspeaker = this.speaker = this.recogniser = null;
+    closeAll({ microphone, loudspeaker, speaker, recogniser });
     this.loudness = 0;
     this.unsent = null;
   }
 }
+
+const closeAll = (devices) => Object.values(devices).forEach((device) => device?.close());
 
 /** By the message's type; each is called with the voice as `this`. */
 const HANDLERS = {
