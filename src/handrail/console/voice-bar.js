@@ -67,7 +67,7 @@ export function voiceBar() {
     const [text, name] = STATES[state] ?? [state, "mic"];
     const shown = described(text, state);
     if (word.textContent !== shown) word.textContent = shown;
-    sign.replaceChildren(icon(isMuted && name === "mic" ? "muted" : name));
+    sign.replaceChildren(icon(voice.mustType ? "chat" : isMuted && name === "mic" ? "muted" : name));
     const talks = able.sound || able.recognises;
     mute.hidden = !talks;
     mute.setAttribute("aria-pressed", String(isMuted));
