@@ -4,6 +4,7 @@ loopback while the test drives the page."""
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import subprocess
@@ -18,6 +19,61 @@ import pytest
 from handrail.testing.servers.live.server import LiveServer
 
 _RATE = 22_050
+_TABLE = {
+    "toolId": "book_table",
+    "version": "1.0.0",
+    "description": "Books a table. A person approves it first.",
+    "category": "action",
+    "sideEffects": "writes",
+    "idempotent": False,
+    "requiresConfirmation": True,
+    "allowedModes": ["text", "voice"],
+    "latencyBudgetMs": 1000,
+    "preview": "Book a table for {people} on the name {name}.",
+    "parameters": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["name", "people"],
+        "properties": {
+            "name": {"type": "string", "minLength": 1, "maxLength": 80, "description": "Who comes."},
+            "people": {"type": "integer", "minimum": 1, "maximum": 20, "description": "How many come."},
+        },
+    },
+    "outputSchema": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["booked"],
+        "properties": {"booked": {"type": "boolean"}},
+    },
+}
+_GUIDE = """# book_table
+
+Books a table.
+
+## When to use
+
+When somebody wants a table.
+
+## When not to use
+
+To ask which tables are free.
+
+## Examples
+
+```json
+{"name": "Ana", "people": 4}
+```
+"""
+_HANDLER = '''"""Books a table."""
+
+from pathlib import Path
+
+
+async def execute(args, ctx):
+    with Path("bookings.txt").open("a", encoding="utf-8") as book:
+        book.write(f"{args['name']} {args['people']}\\n")
+    return {"ok": True, "data": {"booked": True}}
+'''
 
 
 def speech(path: Path, *, before: float, words: str, after: float) -> Path:
@@ -50,6 +106,24 @@ def microphone(path: Path, *, again: bool) -> tuple[str, ...]:
         "--use-fake-ui-for-media-stream",
         f"--use-file-for-fake-audio-capture={path}{'' if again else '%noloop'}",
     )
+
+
+def project(folder: Path, voice: dict[str, str]) -> Path:
+    """A project with a tool of its own that books tables, by voice too, and writes them to a file."""
+    tool = folder / "tools" / "book-table"
+    tool.mkdir(parents=True)
+    (tool / "schema.json").write_text(json.dumps(_TABLE), encoding="utf-8")
+    (tool / "guide.md").write_text(_GUIDE, encoding="utf-8")
+    (tool / "handler.py").write_text(_HANDLER, encoding="utf-8")
+    lines = [f"{name} = {json.dumps(value)}" for name, value in voice.items()]
+    settings = ["[tools]", 'reference = ["kb_search"]', "[voice]", *lines]
+    (folder / "handrail.toml").write_text("\n".join(settings) + "\n", encoding="utf-8")
+    return folder
+
+
+def bookings(folder: Path) -> list[str]:
+    written = folder / "bookings.txt"
+    return written.read_text(encoding="utf-8").splitlines() if written.exists() else []
 
 
 @contextmanager
