@@ -109,7 +109,7 @@ class VoiceScript:
             resumed = last is not None and self.resumes
             socket.send(self.ready(resumed))
             for message in self.log if resumed else ():
-                if message["n"] > (last or 0):
+                if message["n"] >= (last or 0):  # the last one may be sent again, where a server is not sure
                     socket.send(message)
             self.socket = socket
             self.changed.notify_all()

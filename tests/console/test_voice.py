@@ -51,6 +51,11 @@ def is_off(it: Opened) -> None:
     it.page.locator("section.voice-bar").wait_for(state="hidden")
 
 
+def ends(voice: VoiceScript) -> list[int]:
+    """The items that were heard to their end."""
+    return [report["item"] for report in voice.messages("played") if report.get("done")]
+
+
 def loudest(frames: list[bytes]) -> int:
     return max(max(abs(sample) for sample in array("h", frame)) for frame in frames)
 
@@ -190,7 +195,7 @@ def test_what_was_heard_is_reported_to_its_end_and_not_beyond_an_interruption(
     with opened(browser, server.address, **ALLOWED) as it:
         talk(it, voice)
         voice.play(1, 500)
-        voice.wait(lambda: [report for report in reports(1) if report.get("done")])
+        voice.wait(lambda: 1 in ends(voice))
         heard = [report["ms"] for report in reports(1)]
         assert heard == sorted(heard)
         assert heard[-1] == 500
@@ -202,8 +207,7 @@ def test_what_was_heard_is_reported_to_its_end_and_not_beyond_an_interruption(
         voice.sound(2, 5_000, tone(100))  # under way when the interruption came
         voice.say("audio_end", item=2, ms=5_100)
         voice.play(3, 200)
-        voice.wait(lambda: [report for report in reports(3) if report.get("done")])
-        assert not [report for report in reports(2) if report.get("done")]
+        voice.wait(lambda: 3 in ends(voice))
         assert 100 < max(report["ms"] for report in reports(2)) < 5_000
         for place in range(50):
             voice.sound(4, place * 100, tone(100))
@@ -213,9 +217,9 @@ def test_what_was_heard_is_reported_to_its_end_and_not_beyond_an_interruption(
         voice.wait_for("interrupt")
         seen = len(reports(4))
         voice.play(5, 200)
-        voice.wait(lambda: [report for report in reports(5) if report.get("done")])
+        voice.wait(lambda: 5 in ends(voice))
         assert len(reports(4)) <= seen + 2
-        assert not [report for report in reports(4) if report.get("done")]
+    assert ends(voice) == [1, 3, 5]
 
 
 def test_a_line_that_breaks_comes_back_where_it_was(
@@ -226,6 +230,10 @@ def test_a_line_that_breaks_comes_back_where_it_was(
         voice.say("turn", turn=1, inputId="voice:1")
         voice.say("transcript", who="model", item=1, inputId="voice:1", text="One ", whole="One ", final=False)
         it.page.locator(".prose", has_text="One").wait_for()
+        voice.play(1, 100)
+        voice.wait(lambda: ends(voice) == [1])
+        voice.say("question", id="conf_1", state="declined", misses=0)
+        it.page.locator(".toast", has_text="Declined by voice").wait_for()
         voice.sockets_refused = 1
         voice.drop(1001, "The server restarts.")
         in_state(it, "reconnecting")
@@ -234,9 +242,10 @@ def test_a_line_that_breaks_comes_back_where_it_was(
         in_state(it, "listening")
         it.page.locator(".prose", has_text="One two").wait_for()
         assert it.page.locator(".by-model").count() == 1
+        assert it.page.locator(".toast", has_text="Declined by voice").count() == 1
         heard = len(voice.frames)
         voice.wait(lambda: len(voice.frames) > heard)
-        assert voice.hellos[1]["lastEvent"] == 2
+        assert voice.hellos[1]["lastEvent"] == 4
         assert voice.hellos[1]["ticket"] == f"ticket-{voice.tickets}"
         # A server that has forgotten the conversation begins anew, and counts from one again.
         voice.resumes, voice.numbers, voice.log = False, 0, []
@@ -248,7 +257,7 @@ def test_a_line_that_breaks_comes_back_where_it_was(
         voice.say("transcript", who="model", item=1, inputId="voice:2", text="Again.", whole="Again.", final=True)
         it.page.locator(".prose", has_text="Again.").wait_for()
         voice.play(1, 100)
-        voice.wait(lambda: [report for report in voice.messages("played") if report.get("done")])
+        voice.wait(lambda: ends(voice) == [1, 1])
         voice.socket.send({"type": "ping"})  # type: ignore[union-attr]
         voice.wait_for("pong")
 

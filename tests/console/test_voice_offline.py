@@ -172,6 +172,7 @@ QUEUE = """async () => {
   told.push(pull(10)); // too little to begin
   queue.push(1, 20, piece(60));
   told.push(pull(50), queue.report().ms);
+  queue.push(1, 0, piece(20)); // all of it for the second time
   queue.push(1, 40, piece(60)); // 40 of it for the second time
   told.push(pull(100), queue.report().ms); // 30 of the first, 20 new
   queue.push(1, 150, piece(10)); // 50 were lost on the way

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from handrail.testing.servers.live import Ask, OpenAIRealtimeServer, Say, Turn, call
-from handrail.testing.servers.live.script import Progress
 from tests.console.browser import chromium, launched, opened
 from tests.console.served import Served
 from tests.console.spoken import bookings, microphone, project, running, speech
+
+from handrail.testing.servers.live import Ask, OpenAIRealtimeServer, Say, Turn, call
+from handrail.testing.servers.live.script import Progress
 
 ANSWER = "Handrail is a tool runtime for agents that speak and type."
 START_MUTED = "() => import('/console/voice.js').then(({ voice }) => { voice.start(); voice.mute(); })"
