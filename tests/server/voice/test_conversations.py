@@ -76,8 +76,10 @@ async def room(
     *,
     live: LiveLimits = BRISK,
     policy: VoicePolicy | None = None,
+    races: bool = False,
     **more: Any,
 ) -> AsyncIterator[Room]:
+    """With `races`, an answer may cross the provider's cancellation on the line, of which the provider complains."""
     server = GeminiLiveServer(turns) if name == "gemini-live" else OpenAIRealtimeServer(turns)
     async with server:
         if isinstance(server, GeminiLiveServer):
@@ -93,7 +95,7 @@ async def room(
         async with voice_desk(folder, agent=make, **more) as desk:
             yield Room(desk, server, await desk.open(), RATES[name])
         await model.close()
-    assert server.complaints == []
+    assert races or server.complaints == [], server.complaints
 
 
 @pytest.mark.parametrize("name", PROVIDERS)

@@ -1,0 +1,254 @@
+"""Spoken conversations in which anything goes wrong at any moment, and the count of what must never be.
+
+`python -m tests.voice --conversations 300` plays that many with each provider, every fifth over a WebSocket (`socket_chaos`), and
+a control in which writing calls go around the pipeline, which doubles. What went wrong is named with its seed.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from random import Random
+from types import SimpleNamespace
+from typing import get_args
+from unittest.mock import patch
+
+from tests.agents.voice.kit import Client, Scene, voice
+from tests.clients.live.kit import IMPATIENT
+
+from handrail.agents.voice.again import Again
+from handrail.contract.call import Call
+from handrail.contract.envelope import ToolResponse
+from handrail.runtime.session import Session
+from handrail.schema.strict_json import parse_arguments
+from handrail.testing.servers.live import Ask, Fault, Pause, Say, Turn, call
+
+FAULTS = [None, None, None, *get_args(Fault)]
+KNOWN_ENDS = frozenset({"user_requested", "provider_lost", "closed"})
+TURNS = 5
+PATIENCE = 30.0
+
+
+@dataclass
+class Tally:
+    """What happened in many conversations."""
+
+    conversations: int = 0
+    effects: int = 0
+    doubled: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    unasked: list[str] = field(default_factory=list)
+    odd_ends: list[str] = field(default_factory=list)
+    happened: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: "Tally") -> None:
+        self.conversations += other.conversations
+        self.effects += other.effects
+        for mine, theirs in (
+            (self.doubled, other.doubled),
+            (self.lost, other.lost),
+            (self.unasked, other.unasked),
+            (self.odd_ends, other.odd_ends),
+        ):
+            mine.extend(theirs)
+        self.happened.update(other.happened)
+
+    @property
+    def wrong(self) -> list[str]:
+        kinds = {
+            "doubled": self.doubled,
+            "lost": self.lost,
+            "without a yes": self.unasked,
+            "ended oddly": self.odd_ends,
+        }
+        return [f"{kind}: {one}" for kind, found in kinds.items() for one in found]
+
+    def __str__(self) -> str:
+        wrong = (
+            f"{len(self.doubled)} doubled, {len(self.lost)} lost, {len(self.unasked)} without a yes, "
+            f"{len(self.odd_ends)} ended in no known state"
+        )
+        happened = ", ".join(f"{name} {count}" for name, count in sorted(self.happened.items()))
+        return f"{self.conversations} conversations, {self.effects} effects: {wrong} ({happened})"
+
+
+def script(random: Random) -> list[Turn]:
+    """More turns than will be played: an input that is lost with a connection skips one."""
+    turns = []
+    for number in range(TURNS * 8):
+        steps: list[Ask | Say | Pause] = []
+        if random.random() < 0.3:
+            steps.append(Say("One moment.", pace=random.choice((0.0, 0.01))))
+        if random.random() < 0.4:
+            steps.append(Ask(call("find_table", place=f"place-{number};"), fault=random.choice(FAULTS)))
+        tool = "buy_table" if random.random() < 0.35 else "book_table"
+        steps.append(Ask(call(tool, guest=f"guest-{number};"), fault=random.choice(FAULTS)))
+        steps.append(Pause(random.choice((0.0, 0.0, 0.02))))
+        steps.append(Say(f"Done {number}.", pace=random.choice((0.0, 0.005))))
+        turns.append(Turn(steps, hears=f"A table for guest {number}"))
+    return turns
+
+
+class Person:
+    """Whoever speaks: now and then interrupts, types, presses stop, and gives a yes on the screen to some of what is asked."""
+
+    def __init__(self, scene: Scene, random: Random, tally: Tally) -> None:
+        self.scene = scene
+        self.random = random
+        self.tally = tally
+        self.approved: set[str] = set()
+        self._asked: set[str] = set()
+        self._said = 0
+
+    async def one_turn(self) -> None:
+        scene, random = self.scene, self.random
+        before = len(scene.client.of("turn_done"))
+        await self._begin()
+        if random.random() < 0.4:
+            await asyncio.sleep(random.random() * 0.12)
+            self._happens("line cut")
+            scene.server.cut_all()
+        if random.random() < 0.3:
+            await asyncio.sleep(random.random() * 0.06)
+            await self._interrupt()
+        if random.random() < 0.2:
+            await asyncio.sleep(random.random() * 0.06)
+            self._happens("line cut")
+            scene.server.cut_all()
+        with suppress(AssertionError):  # the input was lost with a connection: it is said again in the next turn
+            await scene.client.until(lambda client: len(client.of("turn_done")) > before, seconds=3)
+        await self._answer_questions()
+
+    async def _begin(self) -> None:
+        if self.random.random() < 0.2:
+            self._happens("typed")
+            self._said += 1
+            with suppress(Exception):
+                await self.scene.talk.say("A table, please.", id=f"typed-{self._said}")
+        else:
+            await self.scene.speak()
+
+    async def _interrupt(self) -> None:
+        if self.random.random() < 0.3:
+            self._happens("stopped")
+            await self.scene.talk.interrupt()
+        else:
+            self._happens("barged in")
+            await self.scene.speak()
+
+    async def _answer_questions(self) -> None:
+        for asked in self.scene.client.of("confirmation"):
+            if asked["id"] in self._asked:
+                continue
+            self._asked.add(asked["id"])
+            guest = asked["args"]["guest"]
+            if self.random.random() < 0.6:
+                self.approved.add(guest)
+                self._happens("approved")
+                times = 2 if self.random.random() < 0.5 else 1
+                wanted = [self.scene.runtime.approve(asked["id"], token=asked["token"]) for _ in range(times)]
+                await asyncio.gather(*wanted)
+            else:
+                self._happens("declined")
+                await self.scene.runtime.decline(asked["id"], token=asked["token"])
+
+    def _happens(self, what: str) -> None:
+        self.tally.happened[what] += 1
+
+
+async def play(provider: str, seed: int, *, turns: int = TURNS) -> Tally:
+    """One conversation, and what came of it."""
+    random = Random(seed)
+    tally = Tally(conversations=1)
+    async with voice(provider, script(random), limits=IMPATIENT, client=Client()) as scene:
+        person = Person(scene, random, tally)
+        for _ in range(turns):
+            if scene.talk.is_over:
+                break
+            await person.one_turn()
+        done = [args["guest"] for name, args in scene.desk.starts if name in ("book_table", "buy_table")]
+        tally.effects = len(done)
+        tally.doubled += [f"{provider} {seed}: {guest}" for guest, times in Counter(done).items() if times > 1]
+        bought = {args["guest"] for name, args in scene.desk.starts if name == "buy_table"}
+        tally.unasked += [f"{provider} {seed}: {guest}" for guest in bought - person.approved]
+        tally.lost += [f"{provider} {seed}: {guest}" for guest in await _untold(scene, set(done))]
+        tally.happened["connections"] += scene.talk.link_number
+        tally.happened["reissued"] += sum(
+            data["meta"].get("replayed", False) for data in scene.client.of("tool_finished")
+        )
+        await _end(scene, random, tally, f"{provider} {seed}")
+    return tally
+
+
+async def _untold(scene: Scene, done: set[str]) -> set[str]:
+    """What was done, and was not told to the model within a long time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE):
+            while (
+                missing := {guest for guest in done if f'"for":"{guest}"' not in _told(scene)}
+            ) and not scene.talk.is_over:
+                await asyncio.sleep(0.02)
+            return missing
+    return missing
+
+
+def _told(scene: Scene) -> str:
+    """Everything that the provider was sent, with one kind of quotes."""
+    return str(scene.server.received).replace("\\", "").replace("'", '"').replace(": ", ":")
+
+
+async def _end(scene: Scene, random: Random, tally: Tally, which: str) -> None:
+    """However it went, it ends: in words, in text mode, with everything settled."""
+    async with asyncio.timeout(PATIENCE):
+        if random.random() < 0.5:
+            await scene.talk.end()
+        else:
+            await scene.talk.close()
+        ending = await asyncio.shield(scene.talk.ending)
+    ended = scene.client.of("ended")
+    mode = scene.talk.session.mode
+    wanted = "voice" if ending.reason == "closed" else "text"
+    if ending.reason not in KNOWN_ENDS or mode != wanted or len(ended) > 1 or scene.talk.session.voice_open:
+        tally.odd_ends.append(f"{which}: {ending.reason}, {mode}, told {len(ended)} times")
+    tally.happened[f"end {ending.reason}"] += 1
+
+
+@contextmanager
+def without_the_ledger() -> Iterator[None]:
+    """The control: every call that comes goes straight to the handler, as it does where there is no ledger."""
+
+    async def straight(session: Session, calls: Sequence[Call]) -> list[ToolResponse]:
+        answers = []
+        for one in calls:
+            plan = session.plans.find(one.name) if isinstance(one.name, str) else None
+            if plan is not None and plan.writes:
+                answers.append(await _directly(session, one))
+            else:
+                answers += await session.core.pipeline.call_many(session, [one])
+        return answers
+
+    with patch.object(Session, "call_many", straight), patch.object(Again, "known", lambda *_: None):
+        yield
+
+
+async def _directly(session: Session, one: Call) -> ToolResponse:
+    desk = session.core.capabilities["desk"]
+    context = SimpleNamespace(tool=SimpleNamespace(id=one.name))
+    done = await desk.work(context, parse_arguments(one.args))
+    return ToolResponse.success(done["data"])
+
+
+Play = Callable[[str, int], Awaitable[Tally]]
+
+
+async def play_many(provider: str, seeds: Sequence[int], *, at_once: int = 4, one_play: Play = play) -> Tally:
+    tally = Tally()
+    gate = asyncio.Semaphore(at_once)
+
+    async def one(seed: int) -> None:
+        async with gate:
+            tally.add(await one_play(provider, seed))
+
+    await asyncio.gather(*map(one, seeds))
+    return tally

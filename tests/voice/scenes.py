@@ -1,0 +1,204 @@
+"""Seven spoken conversations, each played with a local server and recorded, or from its recording in virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tests.agents.voice.kit import Client, Desk, registry
+from tests.clients.live.kit import LIMITS, new_model, new_server
+
+from handrail import Runtime
+from handrail.agents.conversation import Conversation
+from handrail.agents.voice.agent import VoiceAgent
+from handrail.agents.voice.port import Abilities, VoicePolicy
+from handrail.agents.voice.talk import VoiceTalk
+from handrail.contract.live import LiveModel
+from handrail.stores.memory import MemoryStore
+from handrail.testing.recording import Line, Recorder, Replayed
+from handrail.testing.servers.live import Ask, Depart, Say, Turn, call, silence, speech
+from handrail.testing.servers.live.script import Step
+from handrail.testing.virtual_time import LoopClock, run_virtually
+
+BOOK = call("book_table", guest="Ana")
+FIND = call("find_table", place="window")
+BUY = call("buy_table", guest="Ana")
+LEAVE = call("leave", closing="Goodbye, and see you soon.", text="Your table: Friday, eight.")
+_RANDOM = ("token", "id", "confirmationId", "expires_at", "meta", "latency", "callId", "inputId")
+
+
+@dataclass(slots=True)
+class Stage:
+    """What a scene acts on. `cut` breaks the provider's line; on a recording that has happened already."""
+
+    talk: VoiceTalk
+    client: Client
+    desk: Desk
+    runtime: Runtime
+    cut: Callable[[], None]
+
+    async def speak(self) -> None:
+        rate = self.talk.input_rates[0]
+        pcm, size = speech(120, rate) + silence(260, rate), rate // 50 * 2
+        for place in range(0, len(pcm), size):
+            self.talk.hear(pcm[place : place + size], rate)
+
+    async def answered(self, count: int = 1) -> None:
+        await self.client.until("turn_done", count)
+
+    def approve(self, asked: dict[str, Any]) -> Awaitable[Any]:
+        return self.runtime.approve(asked["id"], token=asked["token"])
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    steps: Sequence[Sequence[Step]]
+    act: Callable[[Stage], Awaitable[None]]
+
+    @property
+    def turns(self) -> list[Turn]:
+        return [Turn(list(steps), hears=f"Input {number}") for number, steps in enumerate(self.steps)]
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What a conversation came to: what the client was told, what handlers did, what it kept."""
+
+    told: list[tuple[str, Any]]
+    effects: list[tuple[str, Any]]
+    outcomes: list[tuple[str, bool]]
+    answers: list[str]
+    ended: str
+
+
+async def _booking(stage: Stage) -> None:
+    await stage.speak()
+    await stage.answered()
+
+
+async def _barge_in(stage: Stage) -> None:
+    stage.desk.may_finish.clear()
+    await stage.speak()
+    await stage.desk.until(lambda desk: desk.of("find_table") == 1)
+    await stage.speak()
+    await stage.desk.until(lambda desk: bool(desk.cancelled))
+    await stage.client.until(lambda client: any("second" in answer for answer in client.answers))
+
+
+async def _line_lost(stage: Stage) -> None:
+    stage.desk.may_finish.clear()
+    await stage.speak()
+    await stage.desk.until(lambda desk: desk.of("book_table") == 1)
+    stage.cut()
+    await stage.client.until(lambda client: any(data["number"] == 2 for data in client.of("link")))
+    stage.desk.may_finish.set()
+    await stage.client.until("tool_finished")
+    await stage.answered()
+
+
+async def _reissued(stage: Stage) -> None:
+    await stage.speak()
+    await stage.client.until(lambda client: any(data["number"] == 2 for data in client.of("link")))
+    await stage.answered()
+
+
+async def _replaced(stage: Stage) -> None:
+    await stage.speak()
+    await stage.answered()
+    await stage.talk.connection.rotate()
+    await stage.client.until(lambda client: any(data["number"] == 2 for data in client.of("link")))
+    await stage.speak()
+    await stage.answered(2)
+
+
+async def _farewell(stage: Stage) -> None:
+    await stage.speak()
+    await stage.client.until("ended")
+
+
+async def _approved(stage: Stage) -> None:
+    await stage.speak()
+    await stage.client.until("confirmation")
+    await stage.answered()
+    await stage.approve(stage.client.of("confirmation")[0])
+    await stage.client.until(lambda client: any(data.get("late") for data in client.of("tool_finished")))
+
+
+SCENES = {
+    "booking": Scene([[Ask(FIND), Ask(BOOK), Say("Your table is booked.")]], _booking),
+    "barge_in": Scene([[Ask(FIND), Say("One is free.")], [Say("This is the second answer.")]], _barge_in),
+    "line_lost": Scene([[Ask(BOOK), Say("Booked after all.")]], _line_lost),
+    "reissued": Scene([[Ask(BOOK, fault="reissue"), Say("Booked once.")]], _reissued),
+    "replaced": Scene([[Ask(BOOK), Depart(30.0), Say("Booked.")], [Say("Still here.")]], _replaced),
+    "farewell": Scene([[Ask(LEAVE), Say("Goodbye, and see you soon.")]], _farewell),
+    "approved": Scene([[Ask(BUY), Say("Please approve it.")]], _approved),
+}
+
+
+@asynccontextmanager
+async def _staged(model: LiveModel, cut: Callable[[], None]) -> AsyncIterator[tuple[Stage, Conversation]]:
+    clock = LoopClock()
+    desk, client, conversation = Desk(), Client(), Conversation(time_zone="Europe/Berlin")
+    store = MemoryStore(clock=clock.milliseconds)
+    async with Runtime(registry(), store=store, capabilities={"desk": desk}, clock=clock) as runtime:
+        session = await runtime.open_session(mode="text", user="ana")
+        agent = VoiceAgent(runtime, model, policy=VoicePolicy())
+        talk = client.talk = await agent.begin(session, conversation, client, abilities=Abilities())
+
+        async def listen() -> None:
+            async for event in session.events():
+                talk.take(event)
+
+        ears = asyncio.create_task(listen())
+        try:
+            yield Stage(talk, client, desk, runtime, cut), conversation
+        finally:
+            desk.may_finish.set()
+            await talk.close()
+            ears.cancel()
+            await asyncio.gather(ears, return_exceptions=True)
+
+
+async def _play(model: LiveModel, scene: Scene, cut: Callable[[], None]) -> Played:
+    async with _staged(model, cut) as (stage, _):
+        await scene.act(stage)
+        client = stage.client
+        return Played(
+            told=[(kind, _without_chance(data)) for kind, data in client.told],
+            effects=list(stage.desk.starts),
+            outcomes=[(data["toolId"], data["ok"]) for data in client.of("tool_finished")],
+            answers=client.answers,
+            ended=next((data["reason"] for data in client.of("ended")), ""),
+        )
+
+
+def _without_chance(value: Any) -> Any:
+    """What is told without secrets, ids and measured times, which differ each time."""
+    if isinstance(value, dict):
+        return {key: _without_chance(one) for key, one in value.items() if key not in _RANDOM}
+    return [_without_chance(one) for one in value] if isinstance(value, list) else value
+
+
+def recorded(provider: str, name: str) -> tuple[list[Line], Played]:
+    """Play a scene with the provider's local server, and keep what passed between."""
+
+    async def play() -> tuple[list[Line], Played]:
+        scene = SCENES[name]
+        async with new_server(provider, scene.turns) as server:
+            recorder = Recorder(new_model(provider, server, limits=LIMITS))
+            played = await _play(recorder, scene, server.cut_all)
+            await recorder.close()
+        return recorder.lines, played
+
+    return asyncio.run(play())
+
+
+def replayed(lines: Sequence[Line], name: str) -> tuple[Played, list[str]]:
+    """Play a scene from its recording in virtual time: what came of it, and what the host did otherwise."""
+
+    async def play() -> tuple[Played, list[str]]:
+        model = Replayed(lines)
+        return await _play(model, SCENES[name], lambda: None), model.unlike
+
+    return run_virtually(play())

@@ -1,0 +1,37 @@
+"""A few conversations of the chaos in every run, 300 with each provider in the long one; `chaos` is the play itself."""
+
+import pytest
+from tests.clients.live.kit import PROVIDERS
+from tests.voice import socket_chaos
+from tests.voice.chaos import Tally, play_many, without_the_ledger
+
+both = pytest.mark.parametrize("provider", PROVIDERS)
+
+
+def check(tally: Tally) -> None:
+    assert tally.effects > 0
+    assert tally.wrong == []
+
+
+@both
+async def test_nothing_is_doubled_or_lost_whatever_happens_to_the_line(provider: str) -> None:
+    check(await play_many(provider, range(4)))
+
+
+@both
+async def test_nothing_is_doubled_or_lost_when_the_users_line_breaks_too(provider: str) -> None:
+    check(await play_many(provider, range(2), one_play=socket_chaos.play))
+
+
+@pytest.mark.long
+@both
+async def test_nothing_is_doubled_or_lost_in_many_conversations(provider: str) -> None:
+    check(await play_many(provider, range(1_000, 1_240)))
+    check(await play_many(provider, range(2_000, 2_060), at_once=2, one_play=socket_chaos.play))
+
+
+@pytest.mark.long
+async def test_without_the_ledger_the_same_conversations_do_double() -> None:
+    with without_the_ledger():
+        tally = await play_many("gemini-live", range(1_000, 1_030))
+    assert tally.doubled
