@@ -12,11 +12,12 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 from tokenizers import Tokenizer
 
 from handrail.services.embeddings.catalog import MINILM
@@ -43,6 +44,8 @@ _GELU_ROWS = 16
 _BLOCK_COLUMNS, _BLOCK_ROWS = 64, 40
 """The weights lie in blocks of this many columns, multiplied with this many tokens at a time: products of at most a million
 steps, which OpenBLAS does without first making a copy of the weights. For a query that copy takes half of the time."""
+_MANY_ROWS = 160
+"""For more tokens than this it hardly matters, and a product that is not cut can be shared by several cores."""
 _MAX_CHARACTERS = 16_384
 """Text beyond this is cut before it is split into tokens, so that an enormous one costs no more than a long one. It is 64
 characters a token, where words have about five; long white space is shortened before."""
@@ -132,9 +135,10 @@ class _Dense:
     def __call__(self, values: Floats) -> Floats:
         slices, _, inputs, columns = self.blocks.shape
         result: Floats = np.empty((len(values), len(self.bias)), dtype=np.float32)
-        for start in range(0, len(values), _BLOCK_ROWS):
-            rows = values[start : start + _BLOCK_ROWS]
-            into = result[start : start + _BLOCK_ROWS].reshape(len(rows), -1, columns).transpose(1, 0, 2)
+        step = len(values) if len(values) > _MANY_ROWS and _blas_threads() > 1 else _BLOCK_ROWS
+        for start in range(0, len(values), step):
+            rows = values[start : start + step]
+            into = result[start : start + step].reshape(len(rows), -1, columns).transpose(1, 0, 2)
             np.matmul(rows[:, :inputs], self.blocks[0], out=into)
             for place in range(1, slices):
                 into += rows[:, place * inputs : (place + 1) * inputs] @ self.blocks[place]
@@ -216,6 +220,11 @@ def _leave_cores_free() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if not any(name in os.environ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")):
         threadpool_limits(max(1, (os.cpu_count() or 2) // 2), user_api="blas")
+
+
+@cache
+def _blas_threads() -> int:
+    return max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=1)
 
 
 def _packs(lengths: Sequence[int]) -> Iterator[list[int]]:
