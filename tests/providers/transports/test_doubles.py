@@ -48,6 +48,7 @@ MESSAGE_END = [
         ("gemini", [chunk("ha"), chunk("ha"), CHUNK_END]),
         ("gemini", [chunk("ha", 0), chunk("ha", 0), CHUNK_END]),
         ("gemini", [chunk("ha", 1), chunk("ha", 2), CHUNK_END]),
+        ("gemini", [{**chunk("ha"), "usageMetadata": {"thoughtsTokenCount": 80}}] * 2 + [CHUNK_END]),
         ("anthropic", [START, BLOCK, delta("ha"), delta("ha"), *MESSAGE_END]),
         ("anthropic", [START, START, BLOCK, BLOCK, delta("ha"), delta("ha"), delta("ha"), delta("ha"), *MESSAGE_END]),
     ],

@@ -132,11 +132,15 @@ class Reader:
             return
         if chunk.get("error") is not None:
             raise failed(WHO, chunk["error"], retryable=True)
-        usage = _usage(chunk)
-        # What was used until then grows with every chunk that says something, so that two which are the same are one.
-        if self._doubles.again(event, marked=usage is not None and usage.output_tokens > 0):
+        usage = object_in(_either(chunk, "usageMetadata", "usage_metadata"))
+        # What was said until then grows with every chunk that says something, so that two which are the same are one.
+        # Thoughts do not count here: they are over when the answer begins, and their number stays.
+        said = count_in(_either(usage, "candidatesTokenCount", "candidates_token_count"))
+        if self._doubles.again(event, marked=said > 0):
             return
-        self._usage = usage or self._usage
+        if usage:
+            thought = count_in(_either(usage, "thoughtsTokenCount", "thoughts_token_count"))
+            self._usage = Usage(count_in(_either(usage, "promptTokenCount", "prompt_token_count")), said + thought)
         feedback = object_in(_either(chunk, "promptFeedback", "prompt_feedback"))
         self._blocked = self._blocked or bool(_either(feedback, "blockReason", "block_reason"))
         if not chunk.keys() & {"candidates", "usageMetadata", "usage_metadata", "promptFeedback", "prompt_feedback"}:
@@ -198,17 +202,6 @@ class Reader:
         parts = self._parts if slots or not self._slots else []
         calls = [call_of(slot, PROVIDER, ID_SCOPE) for slot in slots]
         yield from ending(calls, self._usage, reason, kept_turn(PROVIDER, self._model, parts))
-
-
-def _usage(chunk: dict[str, Any]) -> Usage | None:
-    usage = _either(chunk, "usageMetadata", "usage_metadata")
-    if not isinstance(usage, dict):
-        return None
-    return Usage(
-        count_in(_either(usage, "promptTokenCount", "prompt_token_count")),
-        count_in(_either(usage, "candidatesTokenCount", "candidates_token_count"))
-        + count_in(_either(usage, "thoughtsTokenCount", "thoughts_token_count")),
-    )
 
 
 def _sendable(part: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
