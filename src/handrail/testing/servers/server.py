@@ -16,6 +16,7 @@ from handrail.testing.servers.script import (
     HUGE,
     INSTEAD_OF_AN_ANSWER,
     PLAYED_AGAIN,
+    Fault,
     Frame,
     NumberedCall,
     Reply,
@@ -70,6 +71,8 @@ class ProviderServer(ABC):
         self._serving: set[asyncio.Task[Any]] = set()
         self.api_key = api_key
         self.requests: list[Received] = []
+        self.playing: Fault | None = None
+        """How the answer that was begun last misbehaves."""
         self.problems: list[str] = []
         """What was wrong with requests that were refused."""
 
@@ -163,6 +166,7 @@ class ProviderServer(ABC):
         reply = self._script[self._place]
         fault = reply.fault if reply.lasting or self._place not in self._faulted else None
         self._faulted.add(self._place)
+        self.playing = fault
         if fault not in PLAYED_AGAIN and not reply.insist:
             self._place += 1
         if fault in INSTEAD_OF_AN_ANSWER:
