@@ -1,7 +1,9 @@
 """500 text turns at once over loopback: is a call lost or doubled, what does the server add to a turn, what does a session take.
 
 The server is a process of its own (`--worker`), on files, with a model that thinks for a fixed time and asks for a reading and a
-writing call in each turn. What the server adds is the time of a turn, as its client measures it, without the model's thinking.
+writing call in each turn. What the server adds is the time of a turn, as its client measures it from the first byte
+of the request to the last of the answer, without the time that the model was told to think. So it holds what a late timer, the network and the
+client itself take as well.
 """
 
 from __future__ import annotations
