@@ -2,8 +2,8 @@
 
 The server is a process of its own (`--worker`), on files, with a model that thinks for a fixed time and asks for a reading and a
 writing call in each turn. What the server adds is the time of a turn, as its client measures it from the first byte
-of the request to the last of the answer, without the time that the model was told to think. So it holds what a late timer, the network and the
-client itself take as well.
+of the request to the last of the answer, without the time that the model was told to think. So it holds what a late
+timer, the network and the client itself take as well.
 """
 
 from __future__ import annotations

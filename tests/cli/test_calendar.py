@@ -70,13 +70,13 @@ def test_bad_events_are_named_and_left_out(handrail, project):
     said = handrail("calendar", "import", write(project / "mixed.ics", BAD, EVENT.format(uid="a", title="x")))
     assert said.code == 0
     assert 'mixed.ics, line 3 (UID "bomb"): Its RRULE repeats SECONDLY' in said.err
-    assert said.out == "1 events added, 0 updated, 0 unchanged, 1 left out.\n"
+    assert said.out == "1 event added, 0 updated, 0 unchanged, 1 left out.\n"
 
 
 def test_strict_refuses_and_changes_nothing(handrail, project, file):
     bad = write(project / "bad.ics", BAD)
     said = handrail("calendar", "import", file, bad, "--strict")
-    assert (said.code, said.out) == (1, "Nothing was imported: 1 events cannot be used.\n")
+    assert (said.code, said.out) == (1, "Nothing was imported: 1 event could not be used.\n")
     assert handrail("calendar", "list").out == "primary  0 events\n"
     report = json.loads(handrail("calendar", "import", file, bad, "--strict", "--json").out)
     assert (report["imported"], report["added"], len(report["problems"])) == (False, 0, 1)

@@ -133,7 +133,7 @@ def _sentence(report: Report | None, problems: int) -> str:
     if report is None:
         return f"Nothing was imported: {count(problems, 'event')} could not be used."
     left = f", {problems} left out" if problems else ""
-    other = f", {report.ignored} parts that are no events" if report.ignored else ""
+    other = f", {count(report.ignored, 'part')} of other kinds" if report.ignored else ""
     return f"{count(report.added, 'event')} added, {report.updated} updated, {report.unchanged} unchanged{left}{other}."
 
 
