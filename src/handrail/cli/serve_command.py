@@ -153,7 +153,7 @@ def _tell(address: str, secret: str | None, registry: Registry, as_json: bool) -
         if secret:
             out.write("This key is shown once; only its hash is kept.\n")
         else:
-            out.write("The console asks for your key; `handrail serve --new-key console` makes a new one.\n")
+            out.write("The console asks for your key; `handrail keys add NAME --operator` makes a new one.\n")
         out.write("Ctrl-C stops it.\n")
     out.flush()
 
