@@ -65,7 +65,7 @@ class Calls:
         message, waiting = talk.record.call(item.text if item is not None else "", calls)
         if item is not None:
             item.message = message
-        batch = Batch(calls, waiting, turn, talk.link_number)
+        batch = Batch(calls, waiting, turn, talk.stream.number)
         if not self.running:
             self._busy_since = asyncio.get_running_loop().time()
         self.running[batch] = None

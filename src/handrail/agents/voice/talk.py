@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from handrail.agents.text import checked_input
@@ -23,29 +23,12 @@ from handrail.agents.voice.order import Order
 from handrail.agents.voice.port import Abilities, Ending, Listener, SpeechState, VoiceError
 from handrail.agents.voice.record import Record
 from handrail.agents.voice.speaking import Speaking
+from handrail.agents.voice.stream import Stream
 from handrail.agents.voice.turns import Turns
 from handrail.agents.voice.watch import Watch
-from handrail.agents.voice.words import idle_words, lost_words
+from handrail.agents.voice.words import idle_words
 from handrail.contract.errors import UsageError
-from handrail.contract.live import (
-    AudioOut,
-    CallsCancelled,
-    CallsMade,
-    Closed,
-    Complaint,
-    Connected,
-    Disconnected,
-    InputTranscript,
-    Interrupted,
-    LiveConnection,
-    LiveError,
-    LiveEvent,
-    OutputTranscript,
-    TurnEnded,
-    UserSpeechEnded,
-    UserSpeechStarted,
-)
-from handrail.contract.store import StoreUnavailable
+from handrail.contract.live import LiveConnection, LiveError
 from handrail.runtime.events import Event
 from handrail.runtime.session import Session
 
@@ -53,7 +36,6 @@ if TYPE_CHECKING:
     from handrail.agents.voice.agent import VoiceAgent
 
 _LOG = logging.getLogger("handrail.agent")
-_RESUME_TRIES = 5
 
 
 class VoiceTalk:
@@ -88,34 +70,17 @@ class VoiceTalk:
         self.late = Late(self)
         self.asking = Asking(self, agent.recogniser, agent.policy.language)
         self.watch = Watch(self, idle=agent.policy.idle_seconds, on_idle=self._idle)
-        self.link_number = 0
         self.is_generating = False
         """The model has something to say, or to call, that has not ended yet."""
-        self._cut_by_us = False
         self._items = 0
         self._chunks = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._end = End(self)
-        self._reader: asyncio.Task[None] | None = None
-        self._handlers: dict[type, Callable[[Any], None]] = {
-            AudioOut: self._sound,
-            OutputTranscript: self._words,
-            InputTranscript: self._user_words,
-            CallsMade: self._calls_made,
-            CallsCancelled: lambda _: self._calls_cancelled(),
-            Interrupted: lambda _: self._interrupted(),
-            TurnEnded: self._turn_ended,
-            UserSpeechStarted: lambda _: self._user_starts(),
-            UserSpeechEnded: lambda _: self._user_ended(),
-            Connected: self._connected,
-            Disconnected: self._disconnected,
-            Complaint: self._complaint,
-            Closed: self._closed,
-        }
+        self.stream = Stream(self)
 
     def start(self) -> None:
         """Begin to listen to the model, and answer first what was asked for before."""
-        self._reader = asyncio.get_running_loop().create_task(self._read())
+        self.stream.start()
         pending = self.session.state.get("pendingMessage")
         if pending:
             self._send_words(pending, self.turns.next_input_id(), clear_pending=True)
@@ -183,7 +148,7 @@ class VoiceTalk:
         if self.is_over:
             return
         if state == "started":
-            self._user_starts()
+            self.user_starts()
         else:
             self.hearing.client_ended()
         self.watch.moved()
@@ -226,49 +191,10 @@ class VoiceTalk:
         self.order.put(send)
         self.watch.moved()
 
-    # ------------------------------------------------------------------------------------------- from the model
+    # ------------------------------------------------------------------------------------------- interruptions
 
-    async def _read(self) -> None:
-        try:
-            async for event in self.connection.events():
-                self._take_event(event)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the user is told that it is over
-            self._fault(error)
-
-    def _take_event(self, event: LiveEvent) -> None:
-        handler = self._handlers.get(type(event))
-        if handler is not None and not self.is_over:
-            handler(event)
-            if type(event) is not AudioOut:
-                self.watch.moved()
-
-    def _sound(self, event: AudioOut) -> None:
-        self._react()
-        self.watch.touch()
-        self.speaking.sound(event)
-
-    def _words(self, event: OutputTranscript) -> None:
-        self._react()
-        self.speaking.words(event)
-
-    def _react(self) -> None:
-        if not self.is_generating:
-            self.is_generating = True
-            self.watch.moved()
-        self.calls.again.reacted()
-
-    def _user_words(self, event: InputTranscript) -> None:
-        self.hearing.words(event)
-
-    def _calls_made(self, event: CallsMade) -> None:
-        self.is_generating = True
-        self.calls.again.reacted()
-        self.calls.made(event.calls)
-
-    def _calls_cancelled(self) -> None:
-        self._interrupt_calls()
-
-    def _user_starts(self) -> None:
+    def user_starts(self) -> None:
+        """Somebody noticed that the user begins to speak."""
         self.hearing.started()
         if self.is_generating or self.playback.latest is not None or self.calls.running:
             self._cut_in(stop_model=not self.input_rates)
@@ -279,88 +205,6 @@ class VoiceTalk:
         if playing is not None and playing.turn is not None:
             self._cut_in(stop_model=False)
 
-    def _user_ended(self) -> None:
-        self.user_speaks()
-        self.speaking.muted = False
-        self.hearing.committed()
-        self.is_generating = True
-
-    def _interrupted(self) -> None:
-        """The provider has stopped the model: because the user spoke, or because we wanted it."""
-        self.speaking.cut()
-        if not self._cut_by_us:
-            self._interrupt_calls()
-            self._note_interruption()
-
-    def _turn_ended(self, event: TurnEnded) -> None:
-        turn = self.turns.current
-        interrupted = event.reason == "interrupted"
-        if interrupted and turn is not None and not turn.has_output and not self._cut_by_us:
-            return  # it is the end of an answer to an earlier input; this one's is still to come
-        cut_by_us, self._cut_by_us = self._cut_by_us and interrupted, False
-        self.speaking.muted = False
-        self.end_item()
-        if cut_by_us:
-            return
-        self.is_generating = False
-        if event.reason == "failed":
-            self.tell("error", {"code": "model_failed", "message": event.detail or "The model could not answer."})
-        if not interrupted:
-            self.calls.again.answered()
-        if interrupted:
-            self.turns.finish(interrupted=True)
-        else:
-            self.turns.ended()
-        self.settle()
-
-    def _connected(self, event: Connected) -> None:
-        self.link_number = event.number
-        self.watch.link(up=True)
-        self.tell("link", {"state": "up", "number": event.number})
-        if event.number > 1:
-            turn = self.turns.current.number if self.turns.current is not None else 0
-            self.calls.again.connected(event.number, turn, event.restored_calls)
-            self.order.put(lambda: self._resume(event.restored_calls))
-            self.tell("cue", {"kind": "reconnected", "toolId": None})
-
-    def _disconnected(self, event: Disconnected) -> None:
-        _LOG.info("The live connection of session %s is gone: %s", self.session.id, event.reason)
-        self.end_item()
-        self.watch.link(up=False)
-        self.tell("link", {"state": "lost", "number": self.link_number})
-
-    def _complaint(self, event: Complaint) -> None:
-        _LOG.warning("The live provider complains (%s): %s", event.code, event.message)
-
-    def _closed(self, event: Closed) -> None:
-        _LOG.warning("The live session of %s is %s: %s", self.session.id, event.reason, event.message)
-        self._end.begin(
-            Ending(reason="provider_lost", resumable=True, message=event.message or lost_words()), to_text=True
-        )
-
-    async def _resume(self, restored: tuple[str, ...]) -> None:
-        """The session goes on under the next connection number. No call of the new connection may start before."""
-        delay = 0.25
-        for attempt in range(1, _RESUME_TRIES + 1):
-            try:
-                session = await self.runtime.resume_session(
-                    self.session.id, token=self.session.token, restored_calls=restored
-                )
-            except StoreUnavailable:
-                if attempt == _RESUME_TRIES:
-                    raise
-                await asyncio.sleep(delay)
-                delay *= 2
-            except UsageError as error:
-                self.finish("session_ended", str(error))
-                return
-            else:
-                session.voice_open = True
-                self.session = session
-                return
-
-    # ------------------------------------------------------------------------------------------- interruptions
-
     def _cut_in(self, *, stop_model: bool) -> None:
         """The user speaks, types or presses stop while the model speaks or calls run."""
         heard = self.speaking.cut()
@@ -370,9 +214,9 @@ class VoiceTalk:
         if stop_model and self.is_generating:
             self.speaking.muted = True
             self.order.put(self.connection.interrupt)
-        self._interrupt_calls()
+        self.interrupt_calls()
         if heard is not None or self.is_generating:
-            self._note_interruption()
+            self.note_interruption()
         turn = self.turns.current
         if turn is not None and not turn.done and (stop_model or turn.has_output):
             self.turns.finish(interrupted=True)
@@ -381,14 +225,14 @@ class VoiceTalk:
             self.is_generating = False
         self.settle()
 
-    def _interrupt_calls(self) -> None:
+    def interrupt_calls(self) -> None:
         if self.calls.interrupt():
             self.order.put(self._tell_interruption)
 
     async def _tell_interruption(self) -> None:
         await self.session.interrupt()
 
-    def _note_interruption(self) -> None:
+    def note_interruption(self) -> None:
         if self.session.is_active:
             self.session.state.set("interruptionSent", True)
 
@@ -455,7 +299,7 @@ class VoiceTalk:
     def ask_model(self, words: str, purpose: Purpose) -> None:
         """Have the model say something now. Whatever it says is interrupted by it."""
         self.speaking.expect(purpose)
-        self._cut_by_us = self.is_generating
+        self.stream.cut_by_us = self.is_generating
         self.is_generating = True
         self.order.put(lambda: self.connection.tell(words, scheduling="interrupt"))
 
@@ -481,7 +325,9 @@ class VoiceTalk:
 
     def finish(self, reason: str, message: str = "", *, closing: str | None = None, text: str | None = None) -> None:
         """End the conversation; the session goes back to text."""
-        ending = Ending(reason=reason, closing_message=closing, text_response=text, message=message)
+        self.leave(Ending(reason=reason, closing_message=closing, text_response=text, message=message))
+
+    def leave(self, ending: Ending) -> None:
         self._end.begin(ending, to_text=True)
 
     def _idle(self) -> None:
@@ -489,12 +335,12 @@ class VoiceTalk:
 
     def _step_failed(self, error: BaseException) -> None:
         if not self.is_over and not isinstance(error, LiveError):  # the end of the live session is told by itself
-            self._fault(error)
+            self.fail(error)
 
-    def _fault(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         _LOG.error("The voice conversation of session %s ends by a fault", self.session.id, exc_info=error)
         message = "The voice conversation failed in the server. You can go on in writing, or start voice again."
-        self._end.begin(Ending(reason="fault", resumable=True, message=message), to_text=True)
+        self.leave(Ending(reason="fault", resumable=True, message=message))
 
     async def let_go(self) -> None:
         """Everything that listens or waits is stopped; calls that run go on, and settle by themselves."""
@@ -504,9 +350,7 @@ class VoiceTalk:
         self.playback.close()
         await self.connection.close()
         await self.order.close()
-        if self._reader is not None:
-            self._reader.cancel()
-            await asyncio.gather(self._reader, return_exceptions=True)
+        await self.stream.close()
         if self.session.is_active:
             self.session.state.set("userAudioChunkCount", self._chunks)
             self.session.state.set("audioChunkCounter", self.speaking.frames)
