@@ -106,6 +106,8 @@ class LiveLink:
         self._number = 0
         self._failures = 0
         self._asked_at = 0.0
+        self._sending_since = inf
+        """When the frame of audio that is being sent was begun."""
         self._leave_from = self._leave_at = inf
         self._changed = asyncio.Event()
         self._is_over = False
@@ -233,7 +235,9 @@ class LiveLink:
             return gone
         if not first.done():
             first.set_result(None)
-        tasks = [asyncio.create_task(part) for part in (self._read(socket), self._write(socket), self._leaving())]
+        self._sending_since = inf
+        parts = (self._read(socket), self._write(socket), self._leaving(), self._watching())
+        tasks = [asyncio.create_task(part) for part in parts]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -267,16 +271,7 @@ class LiveLink:
         loop = asyncio.get_running_loop()
         counters = self.counters
         while True:
-            try:
-                async with asyncio.timeout_at(self._asked_at + self._limits.reply_seconds):
-                    raw = await socket.receive()
-            except TimeoutError:
-                if self._asked_at + self._limits.reply_seconds > loop.time():
-                    continue
-                if self._transport.waits_for_model:
-                    raise Gone(f"The model sent nothing for {self._limits.reply_seconds:g} seconds.") from None
-                self._asked_at = loop.time()
-                continue
+            raw = await socket.receive()
             nonsense = counters.malformed_events + counters.unknown_events
             events = self._transport.receive(raw)
             if events or nonsense == counters.malformed_events + counters.unknown_events:
@@ -298,15 +293,38 @@ class LiveLink:
         self._moved()
 
     async def _write(self, socket: Socket) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             taken = await self._outbox.take()
             if isinstance(taken, tuple):
-                await self._within_time(socket.send_frame(self._transport.audio_frame(*taken)))
+                self._sending_since = loop.time()
+                await socket.send_frame(self._transport.audio_frame(*taken))
+                self._sending_since = inf
                 continue
             for message in taken():
                 self._asked_at = asyncio.get_running_loop().time()
                 await self._send(socket, message)
             self._moved()
+
+    async def _watching(self) -> None:
+        """Wait until the model says nothing, or its provider takes no audio, for too long.
+
+        One clock for the connection: a time-out for each frame would cost more than the frame.
+        """
+        loop = asyncio.get_running_loop()
+        limits = self._limits
+        while True:
+            now = loop.time()
+            if now - self._sending_since >= limits.send_seconds:
+                raise _takes_nothing(limits)
+            if now - self._asked_at >= limits.reply_seconds:
+                if self._transport.waits_for_model:
+                    raise Gone(f"The model sent nothing for {limits.reply_seconds:g} seconds.")
+                self._asked_at = now
+            left = self._asked_at + limits.reply_seconds - now
+            await asyncio.sleep(
+                min(left, limits.send_seconds, max(0.0, self._sending_since + limits.send_seconds - now))
+            )
 
     def _for_this_connection(self, messages: list[dict[str, Any]]) -> Command:
         number = self._number
@@ -320,7 +338,7 @@ class LiveLink:
             async with asyncio.timeout(self._limits.send_seconds):
                 await sending
         except TimeoutError:
-            raise Gone(f"The provider took no message for {self._limits.send_seconds:g} seconds.") from None
+            raise _takes_nothing(self._limits) from None
 
     # ------------------------------------------------------------------------------------------- replacing
 
@@ -350,6 +368,10 @@ class LiveLink:
     def _delay(self) -> float:
         doubled = self._limits.first_delay * (1 << min(self._failures - 1, 10))
         return min(doubled, self._limits.most_delay) * (0.75 + secrets.randbelow(250) / 1000)
+
+
+def _takes_nothing(limits: LiveLimits) -> Gone:
+    return Gone(f"The provider took no message for {limits.send_seconds:g} seconds.")
 
 
 def _fault(fault: Exception | None) -> Gone:

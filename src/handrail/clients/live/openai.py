@@ -68,6 +68,7 @@ class OpenAIRealtime:
 class _OpenAISocket:
     def __init__(self, connection: AsyncRealtimeConnection) -> None:
         self._connection = connection
+        self._wire = connection._connection
 
     async def set_up(self, setup: dict[str, Any]) -> None:
         """Ask for the session as it is wanted, and wait until the provider has it so."""
@@ -87,8 +88,9 @@ class _OpenAISocket:
             await self._connection.send_raw(orjson.dumps(message).decode())
 
     async def send_frame(self, text: str) -> None:
+        """Audio goes past the SDK's queue for reconnects, which is not used here and takes longer than the frame."""
         with endings(_NAME):
-            await self._connection.send_raw(text)
+            await self._wire.send(text)
 
     async def receive(self) -> bytes | str:
         with endings(_NAME):
@@ -99,7 +101,7 @@ class _OpenAISocket:
             await self._connection.close()
 
     def abort(self) -> None:
-        self._connection._connection.transport.abort()
+        self._wire.transport.abort()
 
 
 def _object(raw: bytes) -> dict[str, Any]:
