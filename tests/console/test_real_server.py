@@ -9,8 +9,13 @@ import pytest
 from tests.console.accessibility import obstacles
 from tests.console.browser import NARROW, WIDE, Opened, chromium, opened
 from tests.console.served import Served
+from tests.console.test_voice_offline import SPEECH
 
 ZONE = ZoneInfo("Europe/Zagreb")
+
+SPEAK_TO_THE_END = """async () => {
+  while (speechSynthesis.now) { speechSynthesis.finish(); await new Promise((next) => setTimeout(next, 20)); }
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -146,3 +151,36 @@ def test_the_operators_views_work_on_the_real_numbers(browser: Any, served: Serv
         page.get_by_role("switch", name="format_datetime").click()
         page.get_by_text("format_datetime is on.").first.wait_for()
         it.shoot("served-wide-operate")
+
+
+def test_without_a_provider_one_talks_with_the_browsers_own_ears_and_voice(browser: Any, served: Served) -> None:
+    with opened(browser, served.console, before=SPEECH) as it:
+        page = it.page
+        page.get_by_role("button", name="Talk").click()
+        page.locator("section.voice-bar[data-state=listening]").wait_for()
+        page.evaluate("heard.onspeechstart()")
+        page.evaluate("hear('what is Handrail', true)")
+        page.locator(".card[data-state=done] .tool-name", has_text="kb_search").wait_for()
+        page.locator(".prose", has_text="tool runtime").wait_for()
+        page.locator(".latency").wait_for()  # from here on nothing more is to be spoken
+        page.evaluate(SPEAK_TO_THE_END)
+        page.locator("section.voice-bar[data-state=listening]").wait_for()
+        assert page.evaluate("said.join(' ')") in page.locator(".by-model").inner_text()
+        page.get_by_role("button", name="End voice").first.click()
+        page.locator("section.voice-bar").wait_for(state="hidden")
+        say(it, "What is Handrail?")
+        page.locator(".cited h3").wait_for()
+
+
+def test_without_a_recogniser_one_types_in_voice_and_stays_under_its_policy(browser: Any, served: Served) -> None:
+    with opened(browser, served.console) as it:
+        page = it.page
+        page.get_by_role("button", name="Talk").click()
+        page.get_by_text("Type: this browser can neither recognise speech nor speak.").wait_for()
+        say(it, "book a meeting with kim@example.com tomorrow at three")
+        page.locator(".latency").wait_for()
+        assert page.get_by_role("dialog").count() == 0, "the calendar is written to in text only"
+        page.reload()
+        page.get_by_role("button", name="Go on talking").click()
+        page.locator("section.voice-bar[data-state=listening]").wait_for()
+    assert meetings_with(served, "kim@example.com") == []

@@ -71,17 +71,36 @@ def test_a_spoken_question_is_transcribed_looked_up_and_answered_aloud(
     assert [name for name, _ in provider.outcomes] == ["kb_search"]
 
 
-def test_a_table_that_was_asked_for_by_voice_is_booked_once_when_it_is_approved(
+def reads_aloud(note: str) -> list[Say]:
+    """A model that says what the host asks it to say, and is glad when something was done."""
+    _, asked, text = note.partition("word for word and nothing else, and call no tool: ")
+    return [Say(text if asked else "It is booked.")]
+
+
+def test_a_table_is_booked_once_by_a_spoken_yes_after_the_preview_was_heard(
     tmp_path: Path, provider: OpenAIRealtimeServer, served: Served
 ) -> None:
+    provider.on_note = reads_aloud
     booking = Ask(call("book_table", name="Ana", people=4))
-    provider.progress = Progress([Turn([booking, Say("Shall I book it?")], hears="A table for Ana and three others.")])
-    words = speech(tmp_path / "table.wav", before=0.5, words="A table for Ana and three others, please.", after=1.0)
-    with launched(*microphone(words, again=False)) as browser, opened(browser, served.console) as it:
+    provider.progress = Progress([Turn([booking, Say("One moment.")]), Turn([Say("Thank you.")], hears="Yes.")])
+    # The person says yes again and again, and is muted until the question was asked.
+    yes = speech(tmp_path / "yes.wav", before=0.4, words="Yes", after=1.0)
+    with launched(*microphone(yes, again=True)) as browser, opened(browser, served.console) as it:
         page = it.page
-        page.get_by_role("button", name="Talk").click()
-        page.get_by_role("dialog").get_by_text("Book a table for 4 on the name Ana.").wait_for()
+        page.locator(".welcome").wait_for()
+        page.evaluate(START_MUTED)
+        page.locator("section.voice-bar[data-state=muted]").wait_for()
+        page.fill("#message", "A table for Ana and three others, please.")
+        page.press("#message", "Enter")
+        page.locator(".spoken-question[data-state=reading]").wait_for()
+        page.locator(".spoken-question[data-state=asking]").wait_for()
+        assert page.locator(".preview").inner_text() == "Book a table for 4 on the name Ana."
+        assert page.locator(".prose", has_text="Book a table for 4").count() == 1, "it was read aloud"
         assert bookings(served.folder) == []
-        page.get_by_role("button", name="Approve").dblclick(no_wait_after=True)
+        page.evaluate("() => import('/console/voice.js').then(({ voice }) => voice.mute())")
+        page.locator(".toast", has_text="Approved by voice.").wait_for()
+        page.get_by_role("dialog").wait_for(state="detached")
         page.locator(".card[data-state=done] .tool-name", has_text="book_table").wait_for()
-        assert bookings(served.folder) == ["Ana 4"]
+        it.shoot("voice-served-approved")
+    assert bookings(served.folder) == ["Ana 4"]
+    assert provider.complaints == []
