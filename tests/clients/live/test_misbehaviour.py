@@ -99,7 +99,7 @@ async def test_a_frame_of_ten_megabytes_costs_at_most_the_connection(provider: s
     turns = [Turn([Send(large), Say("Hello.")], hears="Hi"), Turn([Say("Bye.")])]
     async with conversation(provider, turns) as scene:
         await scene.host.speak()
-        await asyncio.sleep(0.3)
+        await scene.host.until(lambda host: host.answered or len(host.of(Connected)) > 1)
         await scene.host.speak()
         await scene.host.until(lambda host: host.answered)
         assert scene.book.starts == []

@@ -16,7 +16,7 @@ from google.genai import errors, types
 from google.genai.live import AsyncSession
 
 from handrail.clients.live.link import Gone, LiveLink, Socket
-from handrail.clients.live.sockets import closed, endings
+from handrail.clients.live.sockets import ENDINGS, closed, ending, endings
 from handrail.contract.live import LiveConfig, LiveLimits
 from handrail.providers.gemini_live.transport import INPUT_RATES, OUTPUT_RATE, PROVIDER, GeminiLiveTransport
 
@@ -106,12 +106,16 @@ class _GeminiSocket:
                 await self._session.send_realtime_input(text=message["realtimeInput"]["text"])
 
     async def send_frame(self, text: str) -> None:
-        with endings(_NAME):
+        try:
             await self._wire.send(text)
+        except ENDINGS as error:
+            raise ending(_NAME, error) from None
 
     async def receive(self) -> bytes | str:
-        with endings(_NAME):
+        try:
             return await self._wire.recv(decode=False)
+        except ENDINGS as error:
+            raise ending(_NAME, error) from None
 
     async def close(self) -> None:
         with endings(_NAME):

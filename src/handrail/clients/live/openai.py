@@ -9,7 +9,7 @@ from openai import AsyncOpenAI, OpenAIError
 from openai.resources.realtime.realtime import AsyncRealtimeConnection
 
 from handrail.clients.live.link import Gone, LiveLink, Socket
-from handrail.clients.live.sockets import endings
+from handrail.clients.live.sockets import ENDINGS, ending, endings
 from handrail.contract.live import LiveConfig, LiveLimits
 from handrail.providers.openai_realtime.messages import TRANSCRIBER
 from handrail.providers.openai_realtime.transport import INPUT_RATES, OUTPUT_RATE, PROVIDER, OpenAIRealtimeTransport
@@ -89,12 +89,16 @@ class _OpenAISocket:
 
     async def send_frame(self, text: str) -> None:
         """Audio goes past the SDK's queue for reconnects, which is not used here and takes longer than the frame."""
-        with endings(_NAME):
+        try:
             await self._wire.send(text)
+        except ENDINGS as error:
+            raise ending(_NAME, error) from None
 
     async def receive(self) -> bytes | str:
-        with endings(_NAME):
+        try:
             return await self._connection.recv_bytes()
+        except ENDINGS as error:
+            raise ending(_NAME, error) from None
 
     async def close(self) -> None:
         with endings(_NAME):

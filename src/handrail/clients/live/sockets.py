@@ -12,6 +12,8 @@ from handrail.clients.live.link import Gone
 _REFUSALS = frozenset({1007, 1008, 4000})
 """Close codes that mean that the provider does not accept what it was sent or who sent it."""
 _PASSING = frozenset({408, 409, 425, 429})
+ENDINGS = (ConnectionClosed, InvalidHandshake, InvalidURI, OSError, EOFError)
+"""What a WebSocket raises when it is no more, or cannot be had."""
 
 
 @contextmanager
@@ -19,17 +21,22 @@ def endings(provider: str, *, setting_up: bool = False) -> Iterator[None]:
     """Turn what the WebSocket raises into `Gone`. Only while setting up, a refusal is for good."""
     try:
         yield
-    except ConnectionClosed as error:
+    except ENDINGS as error:
+        raise ending(provider, error, setting_up=setting_up) from None
+
+
+def ending(provider: str, error: Exception, *, setting_up: bool = False) -> Gone:
+    """The same without a context manager, which costs as much as the frame of sound that it is around."""
+    if isinstance(error, ConnectionClosed):
         code, reason = (error.rcvd.code, error.rcvd.reason) if error.rcvd else (1006, "")
-        raise closed(provider, code, reason, setting_up=setting_up) from None
-    except InvalidStatus as error:
+        return closed(provider, code, reason, setting_up=setting_up)
+    if isinstance(error, InvalidStatus):
         status = error.response.status_code
         for_good = 400 <= status < 500 and status not in _PASSING
-        raise Gone(f"{provider} answered the connection with HTTP status {status}.", for_good=for_good) from None
-    except InvalidURI:
-        raise Gone(f"The address of {provider} is not one for a WebSocket; mend the base URL.", for_good=True) from None
-    except (OSError, InvalidHandshake, EOFError) as error:
-        raise Gone(f"{provider} cannot be reached ({type(error).__name__}).") from None
+        return Gone(f"{provider} answered the connection with HTTP status {status}.", for_good=for_good)
+    if isinstance(error, InvalidURI):
+        return Gone(f"The address of {provider} is not one for a WebSocket; mend the base URL.", for_good=True)
+    return Gone(f"{provider} cannot be reached ({type(error).__name__}).")
 
 
 def closed(provider: str, code: int, reason: str, *, setting_up: bool) -> Gone:

@@ -1,0 +1,167 @@
+"""Voice without a provider: a text model as a live one, words for the client's own voice, and the same rules."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.agents.voice.kit import Client, Scene, on_model
+
+from handrail.agents.offline.model import OfflineModel
+from handrail.agents.voice.port import Abilities, VoicePolicy
+from handrail.agents.voice.written import WrittenModel
+from handrail.contract.call import Call
+from handrail.contract.model import AssistantMessage, HostMessage, ModelError, ToolMessage, UserMessage
+from handrail.testing import PlayedModel
+
+CLIENT = Abilities(sound=False, recognises=True, speaks=True)
+TYPING = Abilities(sound=False, recognises=False, speaks=False)
+BOOK = Call("book_table", {"guest": "Ana"}, "call_book_0001")
+FIND = Call("find_table", {"place": "door"}, "call_find_0001")
+BUY = Call("buy_table", {"guest": "Ana"}, "call_buy_00001")
+
+
+@asynccontextmanager
+async def written(
+    *answers: Any, abilities: Abilities = CLIENT, client: Client | None = None, policy: VoicePolicy | None = None
+) -> AsyncIterator[tuple[Scene, PlayedModel]]:
+    played = PlayedModel(answers)
+    model = WrittenModel(played, clock=lambda: 1_800_000_000.0)
+    async with on_model(model, abilities=abilities, client=client, policy=policy) as scene:
+        yield scene, played
+
+
+async def test_recognised_words_become_a_call_and_the_answer_is_given_to_the_clients_voice() -> None:
+    async with written([BOOK], ["Your table is booked. ", "See you."]) as (scene, played):
+        scene.talk.speech("started")
+        scene.talk.speech("ended")
+        await scene.talk.say("A table for Ana", id="u1", spoken=True)
+        await scene.client.until("turn_done")
+
+        assert scene.desk.starts == [("book_table", {"guest": "Ana"})]
+        assert [data["text"] for data in scene.client.of("speak")] == ["Your table is booked.", "See you."]
+        assert {data["kind"] for data in scene.client.of("speak")} == {"answer"}
+        (done,) = scene.client.of("turn_done")
+        assert (done["input"], done["inputId"]) == ("A table for Ana", "u1")
+        assert done["latency"]["hearingMs"] is not None
+        first = played.requests[0]
+        assert first.messages[-1] == UserMessage("A table for Ana")
+        assert first.session["now"].startswith("2027-01-15T09:00:00")
+        assert first.session["mode"] == "voice"
+        assert "You are heard, not read." in first.system
+        assert isinstance(played.requests[1].messages[-1], ToolMessage)
+
+
+async def test_speaking_into_an_answer_stops_it() -> None:
+    wait = asyncio.Event()
+    async with written(["A long story. ", wait.wait, "Which never ends."], ["Yes?"], client=Client(reports=False)) as (
+        scene,
+        played,
+    ):
+        await scene.talk.say("Tell me", id="u1")
+        await scene.client.until("speak")
+        scene.talk.speech("started")
+        await scene.client.until("turn_done")
+        assert scene.client.of("flush")
+        assert scene.client.of("turn_done")[0]["interrupted"] is True
+        await scene.talk.say("Stop", id="u2", spoken=True)
+        await scene.client.until("turn_done", 2)
+        assert scene.client.answers[-1] == "Yes?"
+        assert AssistantMessage("A long story. …") in played.requests[1].messages
+
+
+async def test_a_writing_call_outlives_the_interruption_and_the_model_knows_its_result() -> None:
+    async with written([BOOK], ["Yes?"], ["Done."]) as (scene, played):
+        scene.desk.may_finish.clear()
+        await scene.talk.say("A table", id="u1")
+        await scene.desk.until(lambda desk: desk.of("book_table") == 1)
+        await scene.talk.say("Wait", id="u2")
+        await scene.client.until(lambda client: "Yes?" in client.answers)
+        scene.desk.may_finish.set()
+        await scene.client.until("tool_finished")
+        await scene.talk.say("And?", id="u3")
+        await scene.client.until(lambda client: "Done." in client.answers)
+        (envelope,) = [one.envelope for one in played.requests[-1].messages if isinstance(one, ToolMessage)]
+        assert envelope["data"]["receipt"] == 1
+
+
+async def test_a_spoken_yes_buys_and_typed_words_do_not() -> None:
+    async with written([BUY], ["I need your word."], ["Hm."], ["Fine."], ["Bought."]) as (scene, played):
+        await scene.talk.say("Buy it", id="u1", spoken=True)
+        await scene.client.until(lambda client: any(data["state"] == "asking" for data in client.of("question")))
+        preview = next(data for data in scene.client.of("speak") if data["kind"] == "preview")
+        assert preview["text"].startswith("Buy the table Ana")
+        await scene.talk.say("Yes", id="u2")
+        await scene.client.until(lambda client: [one["state"] for one in client.of("question")].count("asking") == 2)
+        assert scene.desk.starts == []
+        scene.talk.speech("started")
+        scene.talk.speech("ended")
+        await scene.talk.say("Yes", id="u3", spoken=True)
+        await scene.client.until(lambda client: any(card.get("late") for card in client.of("tool_finished")))
+        assert scene.desk.of("buy_table") == 1
+        await scene.client.until(lambda client: any("Bought." in text for text in client.answers))
+        assert any(isinstance(one, HostMessage) for one in played.requests[-1].messages)
+
+
+async def test_words_whose_beginning_nobody_heard_answer_no_question() -> None:
+    async with written([BUY], ["I need your word."], ["Hm."]) as (scene, _):
+        await scene.talk.say("Buy it", id="u1", spoken=True)
+        await scene.client.until(lambda client: any(data["state"] == "asking" for data in client.of("question")))
+        await scene.talk.say("Yes", id="u2", spoken=True)
+        await scene.client.until(lambda client: "Hm." in client.answers)
+        assert scene.desk.starts == []
+
+
+async def test_who_only_types_and_reads_is_sent_to_the_screen_for_an_approval() -> None:
+    async with written([BUY], ["Please look."], abilities=TYPING) as (scene, _):
+        await scene.talk.say("Buy it", id="u1")
+        await scene.client.until("turn_done")
+        assert [data["state"] for data in scene.client.of("question")] == ["screen"]
+
+
+async def test_a_farewell_is_given_to_the_clients_voice_before_the_end() -> None:
+    leave = Call("leave", {"closing": "Goodbye.", "text": "The list."}, "call_leave_001")
+    async with written([leave], ["Fine."]) as (scene, _):
+        await scene.talk.say("Bye", id="u1")
+        await scene.client.until("ended")
+        (ended,) = scene.client.of("ended")
+        assert (ended["closingMessage"], ended["textResponse"]) == ("Goodbye.", "The list.")
+        assert scene.client.of("speak")[-1]["text"] == "Goodbye."
+        texts = [one.text for one in scene.conversation.messages if isinstance(one, AssistantMessage) and one.text]
+        assert texts == ["Fine.", "Goodbye.", "The list."]
+        assert scene.talk.session.mode == "text"
+
+
+async def test_a_model_that_fails_says_so_and_the_next_turn_is_answered() -> None:
+    async with written([ModelError("No.")], ["Here I am."]) as (scene, _):
+        await scene.talk.say("Hello", id="u1")
+        await scene.client.until("turn_done")
+        (error,) = scene.client.of("error")
+        assert error["code"] == "model_failed"
+        assert "cannot answer" in scene.client.of("speak")[0]["text"]
+        await scene.talk.say("Hello?", id="u2")
+        await scene.client.until("turn_done", 2)
+        assert scene.client.answers[-1] == "Here I am."
+
+
+async def test_nobody_speaks_and_the_call_ends_with_a_spoken_notice() -> None:
+    async with written(policy=VoicePolicy(idle_seconds=0.1)) as (scene, _):
+        await scene.client.until("ended")
+        assert scene.client.of("ended")[0]["reason"] == "idle"
+        assert "not heard anything" in scene.client.of("speak")[-1]["text"]
+
+
+async def test_sound_is_not_taken_by_a_model_that_does_not_hear() -> None:
+    async with written() as (scene, _):
+        assert scene.talk.hear(b"\0\0" * 160, 16_000) is False
+        assert scene.talk.facts()["offline"] is True
+        assert scene.talk.input_rates == ()
+
+
+async def test_the_offline_model_speaks_by_the_same_path() -> None:
+    model = WrittenModel(OfflineModel(), clock=lambda: 1_800_000_000.0)
+    async with on_model(model, abilities=CLIENT) as scene:
+        await scene.talk.say("Hello", id="u1", spoken=True)
+        await scene.client.until("turn_done")
+        assert scene.client.answers[0]
+        assert " ".join(data["text"] for data in scene.client.of("speak")) == " ".join(scene.client.answers[0].split())
