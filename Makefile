@@ -62,7 +62,7 @@ lint: setup ## Check format, style, types, import directions and sizes
 # take for one module. So each folder is checked through a link with an importable name.
 types: setup
 	@rm -rf $(TYPED_TOOLS) && mkdir -p $(TYPED_TOOLS)
-	@for handler in src/handrail/tools/*/handler.py; do \
+	@for handler in src/handrail/tools/*/handler.py examples/*/tools/*/handler.py; do \
 		[ -f "$$handler" ] || continue; \
 		folder=$$(dirname "$$handler"); \
 		ln -s "../../$$folder" "$(TYPED_TOOLS)/$$(basename "$$folder" | tr - _)"; \
