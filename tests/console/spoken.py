@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import shutil
+import ssl
 import subprocess
 import threading
 import wave
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from handrail.testing.servers.live import GeminiLiveServer, OpenAIRealtimeServer
 from handrail.testing.servers.live.server import LiveServer
 
 _RATE = 22_050
@@ -119,6 +121,24 @@ def project(folder: Path, voice: dict[str, str]) -> Path:
     settings = ["[tools]", 'reference = ["kb_search"]', "[voice]", *lines]
     (folder / "handrail.toml").write_text("\n".join(settings) + "\n", encoding="utf-8")
     return folder
+
+
+def settings(provider: LiveServer) -> dict[str, str]:
+    """What `[voice]` says of a provider on loopback."""
+    if isinstance(provider, GeminiLiveServer):
+        return {"model": "gemini-live:gemini-live-2.5-flash", "base_url": provider.base_url}
+    assert isinstance(provider, OpenAIRealtimeServer)
+    return {"model": "openai-realtime:gpt-realtime", "base_url": provider.base_url}
+
+
+def environment(provider: LiveServer, folder: Path) -> dict[str, str]:
+    """The provider's key, and whom the server's process has to trust beside."""
+    if not isinstance(provider, GeminiLiveServer):
+        return {"OPENAI_API_KEY": provider.api_key}
+    trusted = folder / "trusted.pem"
+    authorities = provider.tls.get_ca_certs(binary_form=True)
+    trusted.write_text("".join(map(ssl.DER_cert_to_PEM_cert, authorities)), encoding="ascii")
+    return {"GEMINI_API_KEY": provider.api_key, "SSL_CERT_FILE": str(trusted)}
 
 
 def bookings(folder: Path) -> list[str]:

@@ -7,33 +7,39 @@ from pathlib import Path
 import pytest
 from tests.console.browser import chromium, launched, opened
 from tests.console.served import Served
-from tests.console.spoken import bookings, microphone, project, running, speech
+from tests.console.spoken import bookings, environment, microphone, project, running, settings, speech
 
-from handrail.testing.servers.live import Ask, OpenAIRealtimeServer, Say, Turn, call
+from handrail.testing.servers.live import Ask, GeminiLiveServer, OpenAIRealtimeServer, Say, Turn, call
 from handrail.testing.servers.live.script import Progress
+from handrail.testing.servers.live.server import LiveServer
 
 ANSWER = "Handrail is a tool runtime for agents that speak and type."
 START_MUTED = "() => import('/console/voice.js').then(({ voice }) => { voice.start(); voice.mute(); })"
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[OpenAIRealtimeServer]:
-    with running(OpenAIRealtimeServer()) as server:
-        assert isinstance(server, OpenAIRealtimeServer)
+PROVIDERS = [
+    pytest.param(OpenAIRealtimeServer, id="openai"),
+    pytest.param(GeminiLiveServer, id="gemini", marks=pytest.mark.long),
+]
+
+
+@pytest.fixture(scope="module", params=PROVIDERS)
+def provider(request: pytest.FixtureRequest) -> Iterator[LiveServer]:
+    with running(request.param()) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory, provider: OpenAIRealtimeServer) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory, provider: LiveServer) -> Iterator[Served]:
     chromium()
-    voice = {"model": "openai-realtime:gpt-realtime", "base_url": provider.base_url}
-    server = Served(project(tmp_path_factory.mktemp("spoken"), voice), OPENAI_API_KEY=provider.api_key)
+    folder = tmp_path_factory.mktemp("spoken")
+    server = Served(project(folder, settings(provider)), **environment(provider, folder))
     yield server
     server.close()
 
 
 def test_a_spoken_question_is_transcribed_looked_up_and_answered_aloud(
-    tmp_path: Path, provider: OpenAIRealtimeServer, served: Served
+    tmp_path: Path, provider: LiveServer, served: Served
 ) -> None:
     provider.progress = Progress(
         [
@@ -78,7 +84,7 @@ def reads_aloud(note: str) -> list[Say]:
 
 
 def test_a_table_is_booked_once_by_a_spoken_yes_after_the_preview_was_heard(
-    tmp_path: Path, provider: OpenAIRealtimeServer, served: Served
+    tmp_path: Path, provider: LiveServer, served: Served
 ) -> None:
     provider.on_note = reads_aloud
     booking = Ask(call("book_table", name="Ana", people=4))
