@@ -323,12 +323,12 @@ def agent_policy(settings: Settings) -> AgentPolicy:
     )
 
 
-def open_live_model(settings: Settings, model: Model) -> LiveModel:
+def open_live_model(settings: Settings, model: Model, clock: Clock | None = None) -> LiveModel:
     """The live model that `[voice]` names; without one the text model, which the client hears and speaks for."""
     if settings.voice_model == "":
         from handrail.agents.voice.written import WrittenModel  # noqa: PLC0415  # only those who speak need it
 
-        return WrittenModel(model)
+        return WrittenModel(model, clock=(clock or SystemClock()).time, policy=agent_policy(settings))
     from handrail.clients import live  # noqa: PLC0415  # brings an SDK with it
 
     return live.open_live_model(settings.voice_model, environment=os.environ, base_url=settings.voice_base_url)
@@ -349,7 +349,7 @@ def open_voice(settings: Settings, runtime: RuntimeCore, model: Model, live: Liv
 
     return VoiceAgent(
         runtime,
-        live or open_live_model(settings, model),
+        live or open_live_model(settings, model, runtime.clock),
         policy=voice_policy(settings),
         agent_policy=agent_policy(settings),
         prompts=open_prompts(settings),
