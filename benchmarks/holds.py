@@ -53,7 +53,7 @@ async def watched_loop() -> AsyncIterator[Holds]:
     finally:
         ticking.cancel()
         await asyncio.gather(ticking, return_exceptions=True)
-        out, _ = await idle.communicate()
+        out, _ = await idle.communicate(b"")  # closes its input, at which it ends
         holds.idle = float(out)
 
 
