@@ -106,7 +106,8 @@ class LiveLink:
         self._number = 0
         self._failures = 0
         self._asked_at = 0.0
-        self._sending_since: float | None = None
+        self._sending_since = inf
+        """When the frame of audio that is being sent was begun."""
         self._leave_from = self._leave_at = inf
         self._changed = asyncio.Event()
         self._is_over = False
@@ -234,8 +235,8 @@ class LiveLink:
             return gone
         if not first.done():
             first.set_result(None)
-        self._sending_since = None
-        parts = (self._read(socket), self._write(socket), self._leaving(), self._watch())
+        self._sending_since = inf
+        parts = (self._read(socket), self._write(socket), self._leaving(), self._watching())
         tasks = [asyncio.create_task(part) for part in parts]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -255,7 +256,7 @@ class LiveLink:
         first, resumed = self._transport.begin()
         self._leave(self._limits.connection_seconds, self._limits.connection_seconds + _GRACE)
         for message in first:
-            await self._first_sent(socket, message)
+            await self._send(socket, message)
         early: list[LiveEvent] = []
         until = loop.time() + min(_CLOSE_SECONDS, self._limits.connect_seconds)
         with suppress(TimeoutError):
@@ -293,44 +294,51 @@ class LiveLink:
 
     async def _write(self, socket: Socket) -> None:
         loop = asyncio.get_running_loop()
-        outbox, audio_frame, send_frame = self._outbox, self._transport.audio_frame, socket.send_frame
         while True:
-            taken = await outbox.take()
-            self._sending_since = loop.time()
+            taken = await self._outbox.take()
             if isinstance(taken, tuple):
-                await send_frame(audio_frame(*taken))
-            else:
-                for message in taken():
-                    self._asked_at = self._sending_since = loop.time()
-                    await socket.send(message)
-                self._moved()
-            self._sending_since = None
+                self._sending_since = loop.time()
+                await socket.send_frame(self._transport.audio_frame(*taken))
+                self._sending_since = inf
+                continue
+            for message in taken():
+                self._asked_at = asyncio.get_running_loop().time()
+                await self._send(socket, message)
+            self._moved()
 
-    async def _watch(self) -> None:
-        """See that both sides move on: one timer for a connection, because one for each frame costs more than the frame."""
-        loop, limits = asyncio.get_running_loop(), self._limits
+    async def _watching(self) -> None:
+        """Wait until the model says nothing, or its provider takes no audio, for too long.
+
+        One clock for the connection: a time-out for each frame would cost more than the frame.
+        """
+        loop = asyncio.get_running_loop()
+        limits = self._limits
         while True:
-            now, since = loop.time(), self._sending_since
-            if since is not None and now >= since + limits.send_seconds:
-                raise Gone(f"The provider took no message for {limits.send_seconds:g} seconds.")
-            if now >= self._asked_at + limits.reply_seconds:
+            now = loop.time()
+            if now - self._sending_since >= limits.send_seconds:
+                raise _takes_nothing(limits)
+            if now - self._asked_at >= limits.reply_seconds:
                 if self._transport.waits_for_model:
                     raise Gone(f"The model sent nothing for {limits.reply_seconds:g} seconds.")
                 self._asked_at = now
-            next_send = (now if since is None else since) + limits.send_seconds
-            await asyncio.sleep(max(0.001, min(next_send, self._asked_at + limits.reply_seconds) - now))
+            left = self._asked_at + limits.reply_seconds - now
+            await asyncio.sleep(
+                min(left, limits.send_seconds, max(0.0, self._sending_since + limits.send_seconds - now))
+            )
 
     def _for_this_connection(self, messages: list[dict[str, Any]]) -> Command:
         number = self._number
         return lambda: messages if number == self._number else []
 
-    async def _first_sent(self, socket: Socket, message: dict[str, Any]) -> None:
-        """A message before there is anybody who watches."""
+    async def _send(self, socket: Socket, message: dict[str, Any]) -> None:
+        await self._within_time(socket.send(message))
+
+    async def _within_time(self, sending: Awaitable[None]) -> None:
         try:
             async with asyncio.timeout(self._limits.send_seconds):
-                await socket.send(message)
+                await sending
         except TimeoutError:
-            raise Gone(f"The provider took no message for {self._limits.send_seconds:g} seconds.") from None
+            raise _takes_nothing(self._limits) from None
 
     # ------------------------------------------------------------------------------------------- replacing
 
@@ -360,6 +368,10 @@ class LiveLink:
     def _delay(self) -> float:
         doubled = self._limits.first_delay * (1 << min(self._failures - 1, 10))
         return min(doubled, self._limits.most_delay) * (0.75 + secrets.randbelow(250) / 1000)
+
+
+def _takes_nothing(limits: LiveLimits) -> Gone:
+    return Gone(f"The provider took no message for {limits.send_seconds:g} seconds.")
 
 
 def _fault(fault: Exception | None) -> Gone:
