@@ -61,6 +61,8 @@ class Asking:
         self._loud_until = 0.0
         self._sound = bytearray()
         self._sound_rate = 0
+        self._deciding = 0
+        """Utterances that the local recogniser still listens to: nothing is read before it is known what they were."""
         self._timers: list[asyncio.TimerHandle] = []
 
     @property
@@ -124,14 +126,18 @@ class Asking:
 
     async def _heard_twice(self, text: str, started: float, ended: float, sound: bytes, rate: int) -> None:
         local: Verdict | None = None
+        self._deciding += 1
         try:
             assert self._recogniser is not None
             found = await self._recogniser.recognise(sound, rate) if sound else None
             local = found.verdict if found is not None else None
         except Exception as error:  # noqa: BLE001  # what it cannot hear is no yes
             _LOG.error("The local recogniser failed", exc_info=error)
+        finally:
+            self._deciding -= 1
         if not self._talk.is_over:
             self._do(self._questions.heard(text, started, ended, None, local=local))
+            self.consider()
 
     def our_audio(self, playing: bool) -> None:
         self._do(self._questions.our_audio(playing, _now()))
@@ -156,7 +162,7 @@ class Asking:
         talk = self._talk
         if talk.is_over or talk.is_generating or talk.calls.awaited or talk.playback.latest is not None:
             return
-        if talk.hearing.is_speaking or talk.farewell.leave is not None:
+        if self._deciding or talk.hearing.is_speaking or talk.farewell.leave is not None:
             return
         if self._reading is not None and self._item is None:
             lost, self._reading = self._reading, None  # the model was asked, and has ended without reading
@@ -197,9 +203,11 @@ class Asking:
                     self._drop(id)
                     self._tell(id, "expired")
                 case Approve(id, token):
+                    self._drop(id)
                     self._tell(id, "approved")
                     self._answer(id, token, approve=True)
                 case Decline(id, token):
+                    self._drop(id)
                     self._tell(id, "declined")
                     self._answer(id, token, approve=False)
         if steps:

@@ -1,19 +1,16 @@
 """The local recogniser on synthetic speech. It is a second opinion, so the figure that must hold is: no no is heard as a yes."""
 
-import os
-import shutil
-import subprocess
 import sys
 from collections import Counter
-from functools import cache
 
 import pytest
+from tests.agents.voice.spoken import synthetic
+from tests.agents.voice.spoken.synthetic import RATE, recogniser, said
 
 from handrail.agents.voice.spoken import Verdict
 from handrail.agents.voice.spoken.sphinx import SphinxError, SphinxRecogniser, resampled, verdict_of
 from handrail.testing.servers.live import silence, speech
 
-RATE = 22_050  # what espeak-ng makes
 PLAIN = ("yes", "yeah", "yep", "yes please", "yes yes")
 YES = (*PLAIN, "yup", "yes go ahead", "yes I confirm", "yes that's right", "yes thank you", "okay yes", "yes do it")
 NO = ("no", "nope", "no thanks", "no thank you", "cancel", "don't do it", "no no", "please don't", "never mind", "stop")
@@ -23,23 +20,7 @@ OTHER = (
 )
 VOICES = ("en-us", "en-gb", "en-gb-scotland", "en-us+f2", "en-us+m3", "en-gb+f4", "en-gb-x-rp+m7")
 
-if shutil.which("espeak-ng") is None:
-    if os.environ.get("CI") == "true":
-        pytest.fail("espeak-ng is missing, so the local recogniser cannot be tested", pytrace=False)
-    pytest.skip("espeak-ng is missing: the local recogniser was NOT tested", allow_module_level=True)
-
-
-@cache
-def said(text: str, voice: str) -> bytes:
-    command = ["espeak-ng", "-v", voice, "-s", "160", "--stdout", "--", text]
-    wave = subprocess.run(command, capture_output=True, check=True).stdout
-    pcm = wave[wave.index(b"data") + 8 :]
-    return pcm[: len(pcm) // 2 * 2]
-
-
-@cache
-def recogniser() -> SphinxRecogniser:
-    return SphinxRecogniser()
+synthetic.wanted()
 
 
 async def counted(texts: tuple[str, ...], voices: tuple[str, ...]) -> Counter[Verdict]:

@@ -1,0 +1,48 @@
+"""A whole spoken confirmation with real speech and the real local recogniser beside the provider's transcription."""
+
+import pytest
+from tests.agents.voice.kit import Client, Scene, obedient, voice
+from tests.agents.voice.spoken import synthetic
+from tests.agents.voice.spoken.synthetic import RATE, recogniser, said
+from tests.clients.live.kit import PROVIDERS
+
+from handrail.agents.voice.spoken.sphinx import resampled
+from handrail.testing.servers.live import Ask, Say, Turn, call, silence
+
+synthetic.wanted()
+BUY = Turn([Ask(call("buy_table", guest="Ana")), Say("I need your word for that.")], hears="Buy it")
+
+
+def states(client: Client) -> list[str]:
+    return [data["state"] for data in client.of("question")]
+
+
+async def say_aloud(scene: Scene, text: str) -> None:
+    rate = scene.talk.input_rates[0]
+    sound = resampled(said(text, "en-us"), RATE)  # at 16,000
+    if rate != 16_000:
+        place = range(len(sound) * rate // 16_000)
+        pcm = b"".join(sound[one * 16_000 // rate].to_bytes(2, "little", signed=True) for one in place)
+    else:
+        pcm = sound.tobytes()
+    pcm += silence(400, rate)
+    size = rate // 50 * 2
+    for start in range(0, len(pcm), size):
+        scene.talk.hear(pcm[start : start + size], rate)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize(("text", "bought"), [("yes", 1), ("no", 0)])
+async def test_what_the_provider_takes_for_a_yes_must_sound_like_one(provider: str, text: str, bought: int) -> None:
+    async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes.")], recogniser=recogniser()) as scene:
+        scene.server.on_note = obedient
+        await scene.speak()
+        await scene.client.until(lambda client: "asking" in states(client))
+        await say_aloud(scene, text)
+        await scene.client.until(lambda client: {"approved", "missed"} & set(states(client)))
+        assert ("approved" in states(scene.client)) is bool(bought)
+        if bought:
+            await scene.desk.until(lambda desk: desk.of("buy_table") == 1)
+            await scene.client.until("confirmation_closed")
+            assert states(scene.client)[-1] == "approved", "what is approved is not read again"
+        assert scene.desk.of("buy_table") == bought
