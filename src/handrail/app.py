@@ -9,6 +9,8 @@ import os
 import os.path
 import time
 from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -336,6 +338,8 @@ def open_live_model(settings: Settings, model: Model, clock: Clock | None = None
 
 def live_missing(settings: Settings) -> str | None:
     """What has to be installed or set before there is voice, in a sentence; None if nothing."""
+    if settings.voice_recogniser == "local" and find_spec("pocketsphinx") is None:
+        return 'The local recogniser needs the extra "speech"; run `pip install "handrail[speech]"`.'
     if settings.voice_model == "":
         return None
     from handrail.clients import live  # noqa: PLC0415  # only those who speak need it
@@ -354,7 +358,15 @@ def open_voice(settings: Settings, runtime: RuntimeCore, model: Model, live: Liv
         agent_policy=agent_policy(settings),
         prompts=open_prompts(settings),
         picker=pick_tools,
+        recogniser=_open_recogniser(settings),
     )
+
+
+def _open_recogniser(settings: Settings) -> Any:
+    """The second pair of ears for spoken confirmations, if the settings want one; it is an extra."""
+    if settings.voice_recogniser != "local":
+        return None
+    return import_module("handrail.agents.voice.spoken.sphinx").SphinxRecogniser()
 
 
 def voice_policy(settings: Settings) -> VoicePolicy:
