@@ -158,6 +158,8 @@ class Caller:
             self.close(BAD_MESSAGE, str(error))
         except VoiceError as error:
             self._complain(error)
+        except Exception:  # noqa: BLE001  # what is raised here would tear the socket without a word
+            self._failed()
 
     def can_write(self) -> None:
         if self._slow is not None:
@@ -228,8 +230,7 @@ class Caller:
         except Refused as refused:
             self.close(refused.closing, refused.message)
         except Exception:  # noqa: BLE001  # the client is told that it was not its fault
-            _log.exception("A message of a voice client failed")
-            self.close(FAULT, "Something went wrong in the server; its log says what.")
+            self._failed()
         finally:
             self._worker = None
 
@@ -253,6 +254,10 @@ class Caller:
                 await line.voice.end(message.get("reason", "user_requested"))
         except HandrailError as error:
             self._complain(error)
+
+    def _failed(self) -> None:
+        _log.exception("A message of a voice client failed")
+        self.close(FAULT, "Something went wrong in the server; its log says what.")
 
     def _complain(self, error: HandrailError) -> None:
         """Something that cannot be done now. The conversation goes on."""
