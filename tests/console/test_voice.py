@@ -10,6 +10,7 @@ from tests.console.accessibility import obstacles
 from tests.console.browser import NARROW, WIDE, Opened, launched, opened
 from tests.console.samples import MEETING, PREVIEW
 from tests.console.scripted_voice import ScriptedVoiceServer, VoiceScript, tone
+from tests.console.test_safety import EVIL, harmless
 
 ALLOWED = {"permissions": ["microphone"]}
 LOOKS = [
@@ -338,6 +339,26 @@ def test_the_conversation_is_handed_to_voice_and_back_to_text(
         assert voice.wait_for("end")["reason"] == "user_requested"
         voice.say("ended", reason="user_requested", closingMessage=None, textResponse=None, resumable=False)
         is_off(it)
+
+
+def test_what_is_said_and_told_in_voice_stays_text_and_fits_the_smallest_window(
+    browser: Any, server: ScriptedVoiceServer, voice: VoiceScript
+) -> None:
+    with opened(browser, server.address, viewport={"width": 320, "height": 640}, scheme="dark", **ALLOWED) as it:
+        talk(it, voice)
+        voice.say("turn", turn=1, inputId="voice:1")
+        for item, who in enumerate(("user", "model")):
+            voice.say("transcript", who=who, item=item, inputId="voice:1", text=EVIL, whole=EVIL, final=True)
+        voice.say("speak", id="s1", text=EVIL, kind="filler", item=0)
+        voice.say("error", code="refused", message=EVIL)
+        it.page.locator(".toast", has_text="<script>").wait_for()
+        assert it.page.locator(".bubble").inner_text() == EVIL
+        assert "<script>" in it.page.locator(".prose").inner_text()
+        assert "<script>" in it.page.locator(".voice-word").inner_text()
+        harmless(it)
+        it.page.locator(".toast button").click()
+        assert obstacles(it.page) == []
+        it.shoot("voice-small-dark")
 
 
 def test_after_a_reload_and_in_another_tab_one_can_go_on_talking(
