@@ -37,7 +37,9 @@ class Served:
             )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line, (self.folder / "server.log").read_text(encoding="utf-8")
+        if not line:
+            self._wait()
+            raise AssertionError((self.folder / "server.log").read_text(encoding="utf-8"))
         facts: dict[str, Any] = json.loads(line)
         return facts
 

@@ -210,4 +210,4 @@ def test_an_image_of_this_host_is_asked_for_with_the_key(
     with opened(browser, scripted.address) as it:
         ask(it.page, "go")
         it.page.get_by_role("img", name="A chart").wait_for()
-        it.page.wait_for_function("document.querySelector('canvas').width === 3")
+        it.page.wait_for_function("() => document.querySelector('canvas').width === 3")
