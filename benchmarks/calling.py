@@ -53,16 +53,21 @@ def _bare() -> Callable[[Any, Any], Awaitable[Any]]:
 async def _ratios(runtime: Runtime) -> list[Result]:
     session = await runtime.open_session(user="u1")
     handler = _bare()
-    samples: dict[str, list[float]] = {"bare": [], "object": [], "text": [], "bare text": []}
+    samples: dict[str, list[float]] = {"bare": [], "object": [], "text": [], "written": [], "flow": []}
     for number in range(_ROUNDS):
         objects = [{"query": f"question {number} {index}", "top_k": 3} for index in range(_CALLS)]
         texts = [orjson.dumps(item).decode() for item in objects]
         gc.collect()
         samples["bare"].append(await _timed(objects, lambda item, _: handler(item, None)))
         await session.begin_turn()
+        runtime.audit.flush()
         samples["object"].append(await _timed(objects, _caller(session, f"o{number}")))
+        samples["written"].append(_written(runtime))
         await session.begin_turn()
         samples["text"].append(await _timed(texts, _caller(session, f"t{number}")))
+        runtime.audit.flush()
+        await session.begin_turn()
+        samples["flow"].append(await _timed(objects, _along_the_flow(runtime, session, f"f{number}")))
         runtime.audit.flush()
     bare = median(samples["bare"])
     ratios = {
@@ -86,11 +91,38 @@ async def _ratios(runtime: Runtime) -> list[Result]:
             6.0,
             f"{median(samples['text']) * 1e6:.1f} µs",
         ),
+        Result(
+            "the same call without its short way / bare handler",
+            ratios["flow"],
+            "x",
+            None,
+            f"{median(samples['flow']) * 1e6:.1f} µs",
+        ),
+        Result(
+            "beside the call: its audit line written, its numbers counted / bare handler",
+            ratios["written"],
+            "x",
+            None,
+            f"{median(samples['written']) * 1e6:.1f} µs of the housekeeper's thread",
+        ),
     ]
+
+
+def _written(runtime: Runtime) -> float:
+    """What the housekeeper does for each call of the round, a quarter of a second later at most."""
+    started = time.perf_counter()
+    runtime.audit.flush()
+    runtime.metrics.fold()
+    return (time.perf_counter() - started) / _CALLS
 
 
 def _caller(session: Session, mark: str) -> Callable[[Any, int], Awaitable[Any]]:
     return lambda item, index: session.call("tool_00000", item, call_id=f"{mark}-{index}", provider="openai-chat")
+
+
+def _along_the_flow(runtime: Runtime, session: Session, mark: str) -> Callable[[Any, int], Awaitable[Any]]:
+    call = runtime.pipeline.call
+    return lambda item, index: call(session, Call("tool_00000", item, f"{mark}-{index}", "openai-chat"))
 
 
 async def _timed(items: list[Any], call: Callable[[Any, int], Awaitable[Any]]) -> float:
@@ -115,13 +147,13 @@ async def _steps(runtime: Runtime) -> list[Result]:
     response, raw = checked_result(returned, plan.tool)
     runtime.pipeline.prepare(attempt)
     jobs: dict[str, Callable[[], object]] = {
-        "step: parse text": lambda: parse_call(text),
-        "step: parse object": lambda: parse_call(args),
-        "step: gates 4-6": lambda: [gate(attempt) for gate in plan.early],
-        "step: validate with defaults": lambda: plan.validator.validate(args),
-        "step: canonical form": lambda: canonical(args),
-        "step: check the result": lambda: checked_result(returned, plan.tool),
-        "step: envelope, audit, metrics": lambda: runtime.pipeline.finished(attempt, *response, raw),
+        "step of the flow: parse text": lambda: parse_call(text),
+        "step of the flow: parse object": lambda: parse_call(args),
+        "step of the flow: gates 4-6": lambda: [gate(attempt) for gate in plan.early],
+        "step of the flow: validate with defaults": lambda: plan.validator.validate(args),
+        "step of the flow: canonical form": lambda: canonical(args),
+        "step of the flow: check the result": lambda: checked_result(returned, plan.tool),
+        "step of the flow: envelope, audit, metrics": lambda: runtime.pipeline.finished(attempt, *response, raw),
     }
     found = []
     for name, job in jobs.items():

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-AuditEntry = tuple[str, float, bytes]
-"""An event, its time in seconds since 1970, and its fields as a JSON object without the opening brace."""
-CallFacts = tuple[str, str, float, str | None, int]
-"""A call that ran: its session, its tool, its duration in milliseconds, the type of its error, the size of its data."""
+CallFacts = tuple[str, str, float, str | None, int] | tuple[Any, ...]
+"""A call that ran: its session, its tool, its duration in milliseconds, the type of its error, the size of its data. More
+may follow, as in a `CallRecord`."""
+CallPlace = tuple[int, int, str, str | None, str]
+"""Turn, connection, mode, provider, call id."""
+CallRecord = tuple[str, str, float, None, int, float, bytes, CallPlace, bytes, tuple[str, ...]]
+"""A call that went the short way: its `CallFacts`, its time, what the lines of its tool have in common, its place, its arguments
+in canonical form, and the pointers of those that were filled in."""
 
 
 class AuditPort(Protocol):
@@ -26,8 +30,8 @@ class AuditPort(Protocol):
         ...
 
     @property
-    def note(self) -> Callable[[AuditEntry], object]:
-        """`emit` in no time, for an event that is JSON already and holds nothing secret."""
+    def note(self) -> Callable[[CallRecord], object]:
+        """`emit` in no time, for a call that holds nothing secret."""
         ...
 
     @property

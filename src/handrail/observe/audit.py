@@ -19,6 +19,8 @@ from weakref import WeakSet
 
 import orjson
 
+from handrail.contract.ports import CallRecord
+from handrail.observe.call_lines import as_entry
 from handrail.observe.chain import GAP, encode, plain
 from handrail.observe.chain_writer import ChainWriter, Entry
 from handrail.observe.redaction import compile_redactor
@@ -27,6 +29,8 @@ _log = logging.getLogger("handrail.audit")
 MAX_BYTES = 64 * 1024 * 1024
 MAX_PENDING = 10_000
 MAX_PENDING_BYTES = 32 * 1024 * 1024
+_RECORD_BYTES = 500
+"""About so much a call's line is longer than its arguments."""
 _BATCH = 256
 """At most so many lines are rendered before they are written, and kept rendered if that fails."""
 
@@ -91,8 +95,8 @@ class AuditLog:
         self._limit = max_pending
         self._mask = compile_redactor(None, redact)
         # Appending to a deque and taking from it are atomic, so that any thread may emit without a lock.
-        self._pending: deque[Entry] = deque()
-        self.note: Callable[[Entry], None] = self._pending.append
+        self._pending: deque[Entry | CallRecord] = deque()
+        self.note: Callable[[CallRecord], None] = self._pending.append
         """What every call does, so it is nothing but an append. `flush` sees to it that not too many wait."""
         self.masks = self._mask is not None
         self._dropped = 0
@@ -185,7 +189,7 @@ class AuditLog:
         left = len(pending)
         while left:
             count = min(left, _BATCH)
-            if not sink.write([pending.popleft() for _ in range(count)]):
+            if not sink.write([as_entry(pending.popleft()) for _ in range(count)]):
                 return False
             left -= count
         return not self._dropped or self._write_gap()
@@ -195,9 +199,9 @@ class AuditLog:
         while len(self._pending) > self._limit:
             self._pending.pop()
             self._drop()
-        excess = sum(len(body) for _, _, body in self._pending) - MAX_PENDING_BYTES
+        excess = sum(map(_size, self._pending)) - MAX_PENDING_BYTES
         while excess > 0 and self._pending:
-            excess -= len(self._pending.pop()[2])
+            excess -= _size(self._pending.pop())
             self._drop()
 
     def _write_gap(self) -> bool:
@@ -223,6 +227,10 @@ class AuditLog:
         self._pending.clear()
         self._dropped = 0
         self._sink.restart()
+
+
+def _size(noted: Entry | CallRecord) -> int:
+    return len(noted[2]) if len(noted) == 3 else _RECORD_BYTES + len(noted[8])
 
 
 _LIVE: WeakSet[AuditLog] = WeakSet()

@@ -225,17 +225,17 @@ class ChainWriter:
     def _group(self, entries: Sequence[Entry]) -> None:
         """Render the entries as lines under one hash."""
         assert self._file is not None
-        lines = []
+        parts: list[bytes] = []
         seq = self._seq
-        names = self._names
+        names, dumps = self._names, orjson.dumps
         start, end, stamp = self._from, self._until, self._stamp
         for event, when, body in entries:
             seq += 1
             if not start <= when < end:
                 start, end, stamp = self._set_time(when)
             head = names.get(event) or self._name(event)
-            lines.append((b"%b%b%d,%b" if len(body) > 1 else b"%b%b%d%b") % (head, stamp, seq, body))
-        stem = b"\n".join(lines)[:-1]
+            parts += (head, stamp, dumps(seq), b"," if len(body) > 1 else b"", body, b"\n")
+        stem = b"".join(parts)[:-2]
         self._seq = seq
         self._hash = seal(self._key, self._hash + stem)
         self._file.push(sealed(stem, self._hash))

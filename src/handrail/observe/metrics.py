@@ -111,9 +111,14 @@ class Metrics:
         """Count the calls that were noted. Done by whoever reads, and by the runtime's housekeeper."""
         noted = self._noted
         while noted:
-            session_id, tool_id, duration_ms, error_type, size_chars = noted.popleft()
-            self.record(tool_id, duration_ms, error_type is None, error_type, size_chars)
-            self.session_call(session_id)
+            facts = noted.popleft()
+            error_type = facts[3]
+            self.record(facts[1], facts[2], error_type is None, error_type, facts[4])
+            session_id = facts[0]
+            self._session_calls += 1
+            session = self._open.get(session_id)
+            if session is not None:
+                session.calls += 1
 
     def session_opened(self, session_id: str) -> None:
         """A session was opened, or resumed in this process."""

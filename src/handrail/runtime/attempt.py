@@ -62,8 +62,6 @@ class Attempt:
     ordinal = 1
     defaulted: tuple[str, ...] = ()
     clamped: tuple[str, ...] = ()
-    plain = False
-    """The arguments are flat, and nothing in them is written in more than one way."""
     repaired = False
     charged = False
     interrupted = False

@@ -7,12 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from handrail.contract.call import Call
 from handrail.contract.definition import Mode
+from handrail.runtime.attempt import Attempt
 from handrail.runtime.capabilities import PerCall, tell
+from handrail.runtime.keys import loop_key
+from handrail.runtime.replays import as_they_came
 
 if TYPE_CHECKING:
-    from handrail.runtime.attempt import Attempt
+    from handrail.runtime.plan import ToolPlan
     from handrail.runtime.session import Session
+    from handrail.runtime.turn import Turn
 
 CAPABILITIES = ("messaging", "voice", "audio", "audit", "secrets", "kb", "calendar", "images")
 
@@ -49,6 +54,11 @@ class SessionView:
 
 
 _LOG = logging.getLogger("handrail.tool")
+
+
+PlainFacts = tuple["Session", "ToolPlan", "Turn", str, "str | None", str, float, dict[str, Any], bytes, tuple[str, ...]]
+"""Of a call that goes the short way: session, plan, turn, call id, provider, key, start, arguments, these in canonical form,
+the pointers of those that were filled in."""
 
 
 class Context:
@@ -140,3 +150,29 @@ class Context:
         if name not in self._ports:
             self._ports[name] = service.bind(self._attempt)
         return self._ports[name]
+
+
+class PlainContext(Context):
+    """The context of a call that goes the short way. Its attempt is made when the handler, or what it did, asks for it."""
+
+    __slots__ = ("_facts",)
+    _facts: PlainFacts | None
+
+    @property
+    def attempt(self) -> Attempt:
+        if self._facts is not None:
+            session, plan, turn, call_id, provider, key, started, args, text, defaulted = self._facts
+            self._facts = None
+            attempt = Attempt(session, Call(plan.tool_id, args, call_id, provider), plan, turn, started)
+            attempt.args, attempt.key, attempt.canonical, attempt.defaulted = args, key, text, defaulted
+            attempt.loop_key = text if text.isascii() else loop_key(text)
+            attempt.raw_digest = as_they_came(text, defaulted)
+            attempt.charged = True
+            Context.__init__(self, attempt, session.core.capabilities, key)
+        return self._attempt
+
+    def __getattr__(self, name: str) -> Any:
+        if self._facts is not None and name in Context.__slots__:
+            self.attempt  # noqa: B018  # fills them
+            return getattr(self, name)
+        return super().__getattr__(name)

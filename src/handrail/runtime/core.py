@@ -12,6 +12,7 @@ import logging
 import random  # noqa: TID251  # only spreads retries out
 import secrets
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from time import perf_counter
 from typing import Any, Self
@@ -35,6 +36,7 @@ from handrail.runtime.recording import Recording
 from handrail.runtime.resuming import restore
 from handrail.runtime.runner import Runner
 from handrail.runtime.session import Client, Session
+from handrail.runtime.shortcut import shortcut_for
 from handrail.runtime.state import StateController
 from handrail.runtime.turns import Turns
 from handrail.runtime.writing import Writing
@@ -427,7 +429,8 @@ class RuntimeCore(Recording):
         key = (snapshot.version, allowed)
         plans = self._plans.get(key) if policy is self.policy else None
         if plans is None:
-            plans = Plans(snapshot, policy, self.observe, self._redactors, allowed, self._meaning)
+            shortcut = partial(shortcut_for, core=self)
+            plans = Plans(snapshot, policy, self.observe, self._redactors, allowed, self._meaning, shortcut)
             if policy is self.policy:
                 self._plans = {known: kept for known, kept in self._plans.items() if known[0] == snapshot.version}
                 self._plans[key] = plans

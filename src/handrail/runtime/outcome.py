@@ -16,7 +16,7 @@ from handrail.contract.errors import ErrorType, ToolError
 from handrail.registry.snapshot import LoadedTool
 
 if TYPE_CHECKING:
-    from handrail.runtime.plan import ToolPlan
+    pass
 
 MAX_RESULT_BYTES = 1024 * 1024
 _LEAST = 4
@@ -25,21 +25,6 @@ _LEAST = 4
 
 class BadResult(Exception):
     """The handler's result cannot be used; the text is for the log, never for the model."""
-
-
-def plain_result(returned: Any, plan: ToolPlan) -> bytes | None:
-    """The data as JSON, if a handler returned what nearly every handler does; None: `checked_result` looks closer."""
-    if type(returned) is not dict or len(returned) != 2 or returned.get("ok") is not True or "data" not in returned:
-        return None
-    data = returned["data"]
-    try:
-        raw = orjson.dumps(data, option=_JSON_ONLY)
-    except TypeError:
-        return None
-    if len(raw) > plan.most_bytes or b"null" in raw:
-        return None
-    checker = plan.tool.output_validator if plan.checks_output else None
-    return raw if checker is None or checker.is_valid(data) else None
 
 
 def checked_result(returned: Any, tool: LoadedTool) -> tuple[ToolResponse, bytes]:
@@ -70,7 +55,7 @@ def _check_rest(response: ToolResponse) -> None:
     error = response.error
     try:
         rest = [dict(response.meta), [intent.to_dict() for intent in response.intents], error and error.to_dict()]
-        raw = orjson.dumps(rest, option=_JSON_ONLY)
+        raw = orjson.dumps(rest, option=JSON_ONLY)
     except (TypeError, AttributeError, ValueError) as trouble:
         raise BadResult(f"its envelope is not JSON: {trouble}") from trouble
     if b"null" in raw and _has_strange_float(rest):
@@ -128,12 +113,12 @@ def _response(returned: Any, tool: LoadedTool) -> ToolResponse:
     return ToolResponse(True, returned)
 
 
-_JSON_ONLY = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+JSON_ONLY = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
 
 def _as_json(data: Any) -> bytes:
     try:
-        raw = orjson.dumps(data, option=_JSON_ONLY)
+        raw = orjson.dumps(data, option=JSON_ONLY)
     except TypeError as error:
         raise BadResult(f"its data is not JSON: {error}") from error
     if b"null" in raw and _has_strange_float(data):

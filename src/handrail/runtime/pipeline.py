@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from handrail.contract.call import Call
 from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType, JsonError, ToolError
@@ -23,12 +21,11 @@ from handrail.runtime.context import Context
 from handrail.runtime.gates import budget
 from handrail.runtime.hydrate import parse_call, unknown_tool, validate_call
 from handrail.runtime.keys import hash_key, id_key, loop_key
-from handrail.runtime.outcome import BadResult, checked_result, failure_of, is_empty, plain_result, without_retry
-from handrail.runtime.recording import call_line
+from handrail.runtime.outcome import BadResult, checked_result, failure_of, is_empty, without_retry
 from handrail.runtime.replays import Entry
 from handrail.runtime.runner import DeadlinePassed, NotStarted, Started
 from handrail.schema.canonical import canonical
-from handrail.schema.strict_json import parse_arguments, parse_plain
+from handrail.schema.strict_json import parse_arguments
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
@@ -36,9 +33,6 @@ if TYPE_CHECKING:
 
 _PASSING = (ErrorType.TRANSIENT, ErrorType.TIMEOUT, ErrorType.CANCELLED)
 """Outcomes that say nothing about the next try."""
-_dumps, _SORTED = orjson.dumps, orjson.OPT_SORT_KEYS
-_made = tuple.__new__
-"""Makes an envelope of parts that are known to fit."""
 
 
 class Pipeline:
@@ -50,11 +44,14 @@ class Pipeline:
         self.core = core
 
     async def call(self, session: Session, call: Call) -> ToolResponse:
-        """The envelope that this call ends in. Every call gets one."""
+        """The envelope that this call ends in. Every call gets one.
+
+        Calls in which no step has anything to say may take the short way instead; see `shortcut.py`.
+        """
         turn = session.turn or await session.first_turn()
         # 1. Find
-        name, raw_args, _, _, _ = call
-        plan = (session.plans.get(name) if type(name) is str else None) or session.plans.find(name)
+        name = call.name
+        plan = session.plans.find(name)
         started = perf_counter()  # a tool's first call loads it, which is not the tool's own time
         if plan is None:
             message = unknown_tool(name, session.plans.names())
@@ -63,14 +60,9 @@ class Pipeline:
             )
         attempt = Attempt(session, call, plan, turn, started)
         # 2. Parse
-        args = parse_plain(raw_args)
-        if args is not None:
-            attempt.args = args
-            attempt.plain = plan.is_plain
-        else:
-            refusal = self._parse(attempt)
-            if refusal is not None:
-                return self._refuse(attempt, refusal)
+        refusal = self._parse(attempt)
+        if refusal is not None:
+            return self._refuse(attempt, refusal)
         if plan.meaning is not None and call.provider is not None:
             attempt.args = plan.meaning(call.provider, attempt.args)
         # 3. Replay by id
@@ -112,20 +104,10 @@ class Pipeline:
         session.dirty = True
         # 15. Run (13 and 14 are for writing and held calls)
         context = Context(attempt, self.core.capabilities, key)
-        first = done, returned = self.core.runner.start(attempt, context)
-        raw = plain_result(returned, plan) if done else None
-        if raw is None or attempt.intents is not None:
-            return await self._run_and_settle(attempt, context, first)
-        # 16. Settle, for the many calls whose handler has nothing to wait for and returns nothing unusual
-        answer = self.finished(attempt, True, returned["data"], None, (), None, raw)
-        replays = session.replays
-        replays[key] = (plan.tool_id, attempt.raw_digest, answer[4], raw)
-        if len(replays) > replays.most:
-            replays.drop_oldest()
-        return answer
+        return await self.run_and_settle(attempt, context, self.core.runner.start(attempt, context))
 
-    async def _run_and_settle(self, attempt: Attempt, context: Context, first: Started) -> ToolResponse:
-        """Steps 15 and 16 for a handler that waits, fails, or returns more than data."""
+    async def run_and_settle(self, attempt: Attempt, context: Context, first: Started) -> ToolResponse:
+        """Steps 15 and 16 for a handler that was started."""
         replays, key = attempt.session.replays, attempt.key
         entry = replays[key] = Entry(attempt.plan.tool_id, attempt.raw_digest)
         if len(replays) > replays.most:
@@ -158,8 +140,8 @@ class Pipeline:
         if session.interruptions != interruptions:
             return [self._cancelled(session, call) for call in calls]
         if len(calls) < 2:
-            return [await self.call(session, call) for call in calls]
-        return list(await asyncio.gather(*(self.call(session, call) for call in calls)))
+            return [await session.take(call) for call in calls]
+        return list(await asyncio.gather(*(session.take(call) for call in calls)))
 
     def _cancelled(self, session: Session, call: Call) -> ToolResponse:
         """The user interrupted while calls before this one ran."""
@@ -210,7 +192,7 @@ class Pipeline:
         if clamp is not None:
             value, attempt.clamped = clamp(value)
         attempt.args = value
-        attempt.canonical = text = _dumps(value, None, _SORTED) if attempt.plain else canonical(value)
+        attempt.canonical = text = canonical(value)
         attempt.loop_key = text if text.isascii() else loop_key(text)
         changed = attempt.defaulted or attempt.clamped or attempt.repaired
         attempt.raw_digest = canonical(raw) if changed else text
@@ -310,23 +292,20 @@ class Pipeline:
     ) -> ToolResponse:
         """The envelope of these parts with the facts about the call; audit line and metrics written."""
         plan, session, core = attempt.plan, attempt.session, self.core
-        started = session.last_used = attempt.started
-        duration = (perf_counter() - started) * 1000
+        session.last_used = attempt.started
+        duration = (perf_counter() - attempt.started) * 1000
         meta = self.meta(attempt, duration)
         if facts:
             meta = {**facts, **meta}
-        if plan.retrieval and error is None and (len(raw) < 5 or b"[]" in raw) and is_empty(data):
+        if plan.retrieval and error is None and is_empty(data):
             attempt.turn.empties[plan.tool_id] = attempt.turn.empties.get(plan.tool_id, 0) + 1
         error_type = None if error is None else error.type.value
         core.metrics.note((session.id, plan.tool_id, duration, error_type, len(raw)))
-        if plan.redact is None and not core.audit.masks:
-            core.audit.note(("execution", core.now(), call_line(attempt, duration, error_type)))
-        else:
-            core.audit_call("execution", attempt, duration, ok, error_type)
+        core.audit_call("execution", attempt, duration, ok, error_type)
         soft = plan.latency_budget_ms
         if duration > soft or (plan.retrieval and duration > session.limits.retrieval_ms):
             meta["slow"] = core.warn_latency(attempt, duration)
-        return _made(ToolResponse, (ok, data, error, intents, meta))
+        return ToolResponse(ok, data, error, intents, meta)
 
     def meta(self, attempt: Attempt, duration: float) -> dict[str, Any]:
         plan = attempt.plan
@@ -336,7 +315,7 @@ class Pipeline:
             _tell_changes(attempt, meta)
         limits = attempt.session.limits
         if limits.retrieval_calls is not None or limits.total_calls is not None:
-            meta["budget"] = budget.left(attempt)
+            meta["budget"] = budget.left(limits, attempt.turn)
         return meta
 
     def context(self, attempt: Attempt, idempotency_key: str | None) -> Context:

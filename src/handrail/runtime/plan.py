@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from fnmatch import translate
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from handrail.contract.definition import ToolDefinition
-from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION
+from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, ToolResponse
 from handrail.contract.errors import RegistryError
 from handrail.contract.providers import PORTABLE_NAME
 from handrail.contract.store import Effects
@@ -24,11 +24,17 @@ from handrail.runtime.policy import Policy
 from handrail.schema.condition import Condition, compile_condition
 from handrail.schema.subschemas import walk
 
+if TYPE_CHECKING:
+    from handrail.runtime.session import Session
+
 Meaning = Callable[[ToolDefinition, str, Any], Any]
 """What a provider's form of the arguments means: a strict mode makes a model write null for what it leaves out."""
 Observer = Callable[[Attempt, Refusal], None]
 Redactor = Callable[[Any], Any]
 RedactorFactory = Callable[[Mapping[str, Any], tuple[str, ...]], Redactor | None]
+
+Shortcut = Callable[["Session", Any, Any, Any, Any], "ToolResponse | Coroutine[Any, Any, ToolResponse] | None"]
+"""Session, raw arguments, call id, provider, id scope → the envelope, or what to await for it, or None: not my case."""
 
 EARLY = (session, mode, availability)
 """Steps 4 to 6. Adding a gate is one file and one line."""
@@ -55,6 +61,7 @@ class ToolPlan:
         "meaning",
         "meta",
         "most_bytes",
+        "policy",
         "rate_limit",
         "redact",
         "retrieval",
@@ -80,6 +87,7 @@ class ToolPlan:
     ) -> None:
         definition = tool.definition
         self.tool = tool
+        self.policy = policy
         self.definition = definition
         self.tool_id = definition.tool_id
         self.retrieval = definition.category == "retrieval"
@@ -97,7 +105,12 @@ class ToolPlan:
         # Looked at by every call, so they stand one step away instead of two.
         self.meaning = partial(meaning, definition) if meaning is not None and _differs(definition) else None
         self.version = definition.version
-        named = {"toolId": self.tool_id, "toolVersion": self.version, "category": definition.category}
+        named = {
+            "toolId": self.tool_id,
+            "toolVersion": self.version,
+            "registryVersion": registry_version,
+            "category": definition.category,
+        }
         self.stamp = orjson.dumps(named)[1:-1]
         """What the audit lines of its calls have in common."""
         self.meta = {
@@ -158,8 +171,11 @@ class Plans(dict[str, ToolPlan]):
         redactors: RedactorFactory,
         allowed: tuple[str, ...] = ("*",),
         meaning: Meaning | None = None,
+        shortcut: Callable[[ToolPlan], Shortcut | None] = lambda plan: None,
     ) -> None:
         super().__init__()
+        self.shortcuts: dict[str, Shortcut] = {}
+        self._shortcut = shortcut
         self._allowed = None if "*" in allowed else re.compile("|".join(map(translate, allowed)) or r"(?!)")
         self._make = partial(
             ToolPlan,
@@ -179,6 +195,9 @@ class Plans(dict[str, ToolPlan]):
         if tool is None or not self.allows(tool.tool_id):
             return None
         plan = self[tool.tool_id] = self._make(tool)
+        shortcut = self._shortcut(plan)
+        if shortcut is not None:
+            self.shortcuts[plan.tool_id] = shortcut
         return plan
 
     def allows(self, tool_id: str) -> bool:

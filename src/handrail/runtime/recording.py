@@ -33,23 +33,22 @@ class Recording:
         duplicate_of: str | None = None,
     ) -> None:
         session, plan, call = attempt.session, attempt.plan, attempt.call
-        redact = plan.redact
         fields = {
             "sessionId": session.id,
             "turnId": attempt.turn.number,
             "connection": session.connection,
-            "callId": call.call_id,
-            "idempotencyKey": attempt.key,
+            "mode": session.mode,
+            "provider": call.provider,
             "toolId": plan.tool_id,
             "toolVersion": plan.version,
             "registryVersion": session.snapshot.version,
             "category": plan.facts.category,
-            "mode": session.mode,
-            "provider": call.provider,
+            "callId": call.call_id,
+            "idempotencyKey": attempt.key,
             "duration": round(duration, 3),
             "ok": ok,
             "errorType": error_type,
-            "args": attempt.args if redact is None else redact(attempt.args),
+            "args": _arguments(attempt),
         }
         if attempt.clamped:
             fields["clamped"] = attempt.clamped
@@ -121,57 +120,12 @@ class Recording:
         }
 
 
-def call_line(attempt: Attempt, duration: float, error_type: str | None) -> bytes:
-    """The line of a call that ran, as a JSON object without its first brace, put together from parts that are JSON."""
-    session, key = attempt.session, attempt.key
-    _, _, call_id, provider, _ = attempt.call
-    of, stamp = attempt.turn.stamp
-    if of != (session.state.mode, provider, session.connection):
-        stamp = _stamp(attempt)
-    if type(call_id) is str and call_id.isascii() and key == "provider:" + call_id:
-        text = orjson.dumps(call_id)
-        ids = b'"callId":%b,"idempotencyKey":"provider:%b' % (text, text[1:])
-    else:
-        ids = b'"callId":%b,"idempotencyKey":%b' % (_json(call_id), _json(key))
-    how = b'"ok":true,"errorType":null' if error_type is None else b'"ok":false,"errorType":%b' % _json(error_type)
-    if attempt.defaulted or attempt.clamped or attempt.repaired:
-        how = b"%b,%b" % (how, orjson.dumps(_changes(attempt))[1:-1])
-    parts = (stamp, attempt.plan.stamp, ids, duration, how, attempt.canonical)
-    return b'%b,%b,%b,"duration":%.3f,%b,"args":%b}' % parts
-
-
-def _stamp(attempt: Attempt) -> bytes:
-    """What calls of a turn have in common, as JSON members."""
-    session, mode, provider = attempt.session, attempt.session.mode, attempt.call.provider
-    common = {
-        "sessionId": session.id,
-        "turnId": attempt.turn.number,
-        "connection": session.connection,
-        "registryVersion": session.snapshot.version,
-        "mode": mode,
-    }
-    stamp = orjson.dumps(common)[1:-1] + b',"provider":' + _json(provider)
-    attempt.turn.stamp = (mode, provider, session.connection), stamp
-    return stamp
-
-
-def _json(value: object) -> bytes:
-    """A text or null as JSON, whatever a provider made of it."""
-    try:
-        return orjson.dumps(value)
-    except TypeError:
-        return orjson.dumps(str(value).encode(errors="replace").decode())
-
-
-def _changes(attempt: Attempt) -> dict[str, Any]:
-    changes: dict[str, Any] = {}
-    if attempt.clamped:
-        changes["clamped"] = attempt.clamped
-    if attempt.defaulted:
-        changes["defaulted"] = attempt.defaulted
-    if attempt.repaired:
-        changes["repaired"] = True
-    return changes
+def _arguments(attempt: Attempt) -> Any:
+    """The arguments as they were validated, whatever the handler has done to them since."""
+    redact, text = attempt.plan.redact, attempt.canonical
+    if redact is None:
+        return orjson.Fragment(text) if text else attempt.args
+    return redact(orjson.loads(text) if text else attempt.args)
 
 
 def _refusal_fields(refusal: Refusal) -> dict[str, Any]:

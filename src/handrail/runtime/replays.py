@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from handrail.contract.envelope import ToolResponse
 
-Plain = tuple[str, bytes, Mapping[str, Any], bytes]
-"""A success with nothing but data: the tool, the digest of the arguments, the facts, the data as JSON."""
+if TYPE_CHECKING:
+    from handrail.runtime.plan import ToolPlan
+
+Plain = tuple["ToolPlan", bytes, tuple[str, ...], float, Mapping[str, Any] | None, bytes]
+"""A success with nothing but data: its plan, the arguments in canonical form, the pointers of those that were filled in, its
+duration, what else was told, and the data as JSON."""
 
 
 class Entry:
@@ -48,8 +52,9 @@ class Entry:
     @classmethod
     def of_plain(cls, plain: Plain) -> Entry:
         """A call that went as nearly all do."""
-        tool, raw_digest, meta, raw = plain
-        return cls(tool, raw_digest, (ToolResponse(True, None, None, (), meta), raw))
+        plan, text, defaulted, duration, more, raw = plain
+        meta = plain_meta(plan, duration, defaulted, more)
+        return cls(plan.tool_id, as_they_came(text, defaulted), (ToolResponse(True, None, None, (), meta), raw))
 
     @property
     def settled(self) -> bool:
@@ -113,3 +118,26 @@ class Replays(dict[str, Entry | Plain]):
             if type(entry) is not Entry or entry.settled:
                 del self[key]
                 return
+
+
+def plain_meta(
+    plan: ToolPlan, duration: float, defaulted: tuple[str, ...], more: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """What the envelope of such a call says about it."""
+    meta = plan.meta.copy()
+    meta["duration"] = duration
+    if defaulted:
+        meta["defaulted"] = list(defaulted)
+    if more is not None:
+        meta.update(more)
+    return meta
+
+
+def as_they_came(text: bytes, defaulted: tuple[str, ...]) -> bytes:
+    """Plain arguments in canonical form without what was filled in."""
+    if not defaulted:
+        return text
+    args = orjson.loads(text)
+    for token in defaulted:
+        del args[token[1:].replace("~1", "/").replace("~0", "~")]
+    return orjson.dumps(args, option=orjson.OPT_SORT_KEYS)

@@ -59,8 +59,16 @@ class Runner:
         except StopIteration as done:
             return True, done.value
         except BaseException as error:  # noqa: BLE001  # whatever it is, it is raised where the outcome is awaited
-            return False, _raised(error)
+            return self.failed(error)
+        return self.waits(attempt, coroutine, waiting)
+
+    def waits(self, attempt: Attempt, coroutine: Coroutine[Any, Any, Any], waiting: Any) -> Started:
+        """A handler that has taken its first step, and waits for this."""
         return False, self._rest(attempt, _resume(coroutine, waiting))
+
+    def failed(self, error: BaseException) -> Started:
+        """A handler that has raised this in its first step."""
+        return False, _raised(error)
 
     async def call_hook(self, hook: Callable[..., Any], args: Any, context: Context, seconds: float) -> Any:
         """A tool's `preview` or `reconcile`; `TimeoutError` if it takes longer than this."""

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
 
 TURNS_KEPT = 5
-_made = tuple.__new__
-"""A named tuple without its own constructor, which takes longer than all the rest of `Session.call`."""
 
 
 class Session:
@@ -160,7 +158,7 @@ class Session:
         """The model has finished answering. Calls that still come belong to this turn."""
         self.core.turns.end(self)
 
-    def call(
+    async def call(
         self,
         name: str,
         args: Any = None,
@@ -168,9 +166,20 @@ class Session:
         call_id: str | None = None,
         provider: str | None = None,
         id_scope: IdScope = "session",
-    ) -> Coroutine[Any, Any, ToolResponse]:
+    ) -> ToolResponse:
         """One call of the model, through the pipeline. Every call is answered with an envelope."""
-        return self.core.pipeline.call(self, _made(Call, (name, args, call_id, provider, id_scope)))
+        shortcut = self.plans.shortcuts.get(name) if type(name) is str else None
+        if shortcut is not None:
+            answer = shortcut(self, args, call_id, provider, id_scope)
+            if isinstance(answer, ToolResponse):
+                return answer
+            if answer is not None:
+                return await answer
+        return await self.core.pipeline.call(self, Call(name, args, call_id, provider, id_scope))
+
+    def take(self, call: Call) -> Coroutine[Any, Any, ToolResponse]:
+        """`call`, for one that is put together."""
+        return self.call(call.name, call.args, call_id=call.call_id, provider=call.provider, id_scope=call.id_scope)
 
     async def call_many(self, calls: Sequence[Call]) -> list[ToolResponse]:
         """The calls of one model message: read-only neighbours together, a writing one alone; answers in the order asked."""

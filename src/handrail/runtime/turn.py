@@ -32,7 +32,6 @@ class Turn:
         "remembered",
         "replayed",
         "retrieval_used",
-        "stamp",
         "started",
         "stored",
         "total_used",
@@ -65,8 +64,6 @@ class Turn:
         self.remembered: dict[Pair, set[int]] = {}
         """Those among them that the model brought along when this connection began."""
         self.declined: set[Pair] = set()
-        self.stamp: tuple[tuple[Any, ...], bytes] = ((), b"")
-        """What audit lines of its calls have in common, and for which of them that holds."""
         self.unknown: dict[Pair, str] = {}
         """Calls whose outcome is not known, and the ledger key that will know it."""
 

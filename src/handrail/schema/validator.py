@@ -6,7 +6,7 @@ all three and is what every call passes through.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -173,6 +173,18 @@ class RustSchema:
         if self._safe or self.defaults_safe or self.is_valid(value):
             return value, tuple(filled), []
         return instance, (), self.violations(value)
+
+    def simple(self) -> tuple[Callable[[Json], bool], tuple[tuple[str, str, Json], ...]] | None:
+        """For instances that are flat objects of scalars: the check, and name, pointer and value of each default.
+
+        None where `validate` does more for some of them.
+        """
+        if not self._prepared:
+            self._prepare()
+        fills = self._plan.fills if self._plan is not None else []
+        if self._recursive or any(fill.make is not None or fill.inner for fill in fills) or not self.defaults_safe:
+            return None
+        return self._engine.is_valid, tuple((fill.name, fill.token, fill.value) for fill in fills)
 
     def _explained(self, errors: Iterable[ValidationError]) -> list[Violation]:
         wording = Wording(self.schema, self._role, secrets=b'"writeOnly"' in _text(self.schema))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.errors import ErrorType
 from handrail.runtime.attempt import Attempt, Gate, Refusal
-from handrail.runtime.policy import Policy
+from handrail.runtime.policy import ModePolicy, Policy
+from handrail.runtime.turn import Turn
 
 NAME = "budget"
 
@@ -40,9 +41,8 @@ def give_back(attempt: Attempt) -> None:
         attempt.turn.retrieval_used -= 1
 
 
-def left(attempt: Attempt) -> dict[str, int]:
+def left(limits: ModePolicy, turn: Turn) -> dict[str, int]:
     """What the model is told: the calls that are left in this turn, where there is a limit."""
-    limits, turn = attempt.session.limits, attempt.turn
     told: dict[str, int] = {}
     if limits.retrieval_calls is not None:
         told["retrieval"] = max(0, limits.retrieval_calls - turn.retrieval_used)
