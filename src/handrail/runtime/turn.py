@@ -105,14 +105,20 @@ class Turn:
         self.earlier = dict(counters.get("identical", {}))
 
     def _digests(self) -> dict[str, int]:
-        digests = dict(self.earlier)
+        """How often each call was made. Every claim carries it to the store, so it is put together in one go."""
+        newest = dict(islice(reversed(self.identical.items()), _MOST_DIGESTS))
         known = self.digests
-        for key in islice(reversed(self.identical), _MOST_DIGESTS):
-            digest = known.get(key)
-            if digest is None:
-                digest = known[key] = digest_of(*key)
-            digests[digest] = digests.get(digest, 0) + self.identical[key] - self.replayed.get(key, 0)
-        return digests
+        if not known.keys() >= newest.keys():
+            known.update((key, digest_of(*key)) for key in newest.keys() - known.keys())
+        if self.replayed:
+            newest = {key: times - self.replayed.get(key, 0) for key, times in newest.items()}
+        digests = {known[key]: times for key, times in newest.items()}
+        if not self.earlier:
+            return digests
+        both = dict(self.earlier)
+        for digest, times in digests.items():
+            both[digest] = both.get(digest, 0) + times
+        return both
 
 
 def digest_of(tool: str, loop_key: bytes) -> str:

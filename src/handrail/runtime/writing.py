@@ -9,7 +9,7 @@ call half done. What is promised: per key, a writing, non-idempotent handler sta
 from __future__ import annotations
 
 import asyncio
-import secrets
+from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +58,7 @@ _FINISH_TRIES = 6
 class Writing:
     """The writing half of the pipeline."""
 
-    __slots__ = ("_audited", "claims", "core", "doubtful", "tasks", "unfinished")
+    __slots__ = ("_audited", "_numbers", "claims", "core", "doubtful", "tasks", "unfinished")
 
     def __init__(self, core: RuntimeCore) -> None:
         self.core = core
@@ -70,6 +70,7 @@ class Writing:
         """Outcomes that could not be stored; the housekeeper tries again."""
         self.tasks: set[asyncio.Task[Any]] = set()
         self._audited = False
+        self._numbers = count(1)
 
     async def call(self, attempt: Attempt, needs_person: bool) -> ToolResponse:
         """Steps 9 to 16 for a writing or held call."""
@@ -397,7 +398,7 @@ class Writing:
             rate=None if hold else claim_charge(session, plan.tool_id, plan.definition.rate_limit),
             counters=None if hold else attempt.turn.counters(),
             check_connection=hold is None,
-            claim_id=self.doubtful.get(key) or secrets.token_hex(8),
+            claim_id=self.doubtful.get(key) or f"{self.core.owner}-{next(self._numbers)}",
         )
 
     def alias(self, attempt: Attempt, key: str | None, hold_id: str | None) -> Alias | None:

@@ -11,6 +11,13 @@ from handrail.stores.statements.transaction import Transaction, to_json
 
 
 def claim(tx: Transaction, claim: Claim) -> ClaimResult:
+    if not _is_known(tx, claim):
+        return (
+            _refused_by_session(tx, claim)
+            or _refused_by_limit(tx, claim)
+            or _refused_by_grant(tx, claim)
+            or _first(tx, claim)
+        )
     row = ledger.fresh_row(tx, claim.key)
     if row is not None and row.state is LedgerState.RUNNING and _is_ours(tx, claim):
         # The commit that nobody heard of. What has changed since (a block, another connection) came after the claim.
@@ -32,6 +39,21 @@ def claim(tx: Transaction, claim: Claim) -> ClaimResult:
         return _taken_over(tx, claim, row)
     # It was safe to run again in the version that died, and is not in ours.
     return _told(ledger.make_unknown(tx, row))
+
+
+def _is_known(tx: Transaction, claim: Claim) -> bool:
+    """Whether the store has met this key, this call id, or this call in this turn; one look for all three, as few claims have."""
+    found = tx.db.execute(
+        """SELECT EXISTS (SELECT 1 FROM ledger WHERE key = ?)
+               OR EXISTS (SELECT 1 FROM alias WHERE session_id = ? AND call_id = ?)
+               OR EXISTS (SELECT 1 FROM ledger WHERE session_id = ? AND turn = ? AND tool = ? AND args_digest = ?
+                          AND state IN ('running', 'unknown'))""",
+        (
+            *(claim.key, claim.session_id, claim.alias.call_id if claim.alias else None),
+            *(claim.session_id, claim.turn, claim.tool, claim.args_digest),
+        ),
+    ).fetchone()
+    return bool(found[0])
 
 
 def _refused_by_session(tx: Transaction, claim: Claim) -> ClaimResult | None:
