@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from handrail.contract.envelope import ToolResponse
@@ -115,12 +114,13 @@ class Earlier:
         """The execution with this ledger key, after a wait if it still runs; None if there is none, or it may be taken over."""
         session = attempt.session
         patience = session.limits.wait_seconds
-        deadline = perf_counter() + patience
+        clock = self.core.clock
+        deadline = clock.monotonic() + patience
         while True:
             entry = session.writes.get(key)
             if entry is None:
                 break
-            settled = await entry.wait(max(0.0, deadline - perf_counter()))
+            settled = await entry.wait(clock, max(0.0, deadline - clock.monotonic()))
             if not settled and session.writes.get(key) is not entry:
                 if entry.hold_id is not None:
                     raise LookAgain

@@ -354,7 +354,7 @@ class Pipeline:
     async def await_outcome(self, attempt: Attempt, known: Entry) -> ToolResponse:
         """The envelope of the first; it is waited for a little if it still runs."""
         held = known.hold_id
-        if not known.settled and not await known.wait(attempt.session.limits.wait_seconds):
+        if not known.settled and not await known.wait(self.core.clock, attempt.session.limits.wait_seconds):
             if known.abandoned or (known.hold_id is not None and known.hold_id != held):
                 return await self.call(attempt.session, attempt.call)  # the first came to nothing, or is held now
             message = f'"{attempt.plan.tool_id}" is still running from an earlier request.'

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from handrail.contract.envelope import ToolResponse
+from handrail.contract.ports import Clock
 
 if TYPE_CHECKING:
     from handrail.runtime.plan import ToolPlan
@@ -75,12 +76,16 @@ class Entry:
         self.hold_id, self.ledger_key, self.kept = hold_id, ledger_key, True
         self._wake()
 
-    async def wait(self, seconds: float) -> bool:
-        """Whether it was settled within this time."""
+    async def wait(self, clock: Clock, seconds: float) -> bool:
+        """Whether it was settled within this time of the runtime's clock, by which the call that is waited for is timed too."""
         if self.response is None and not self.abandoned:
             if self._future is None or self._future.done():
                 self._future = asyncio.get_running_loop().create_future()
-            await asyncio.wait((self._future,), timeout=seconds)
+            patience = asyncio.ensure_future(clock.sleep(seconds))
+            try:
+                await asyncio.wait((self._future, patience), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                patience.cancel()
         return self.response is not None
 
     def replay(self, **facts: Any) -> ToolResponse:
