@@ -25,7 +25,7 @@ from handrail.runtime.outcome import BadResult, checked_result, failure_of, is_e
 from handrail.runtime.replays import Entry
 from handrail.runtime.runner import DeadlinePassed, NotStarted, Started
 from handrail.schema.canonical import canonical
-from handrail.schema.strict_json import parse_arguments
+from handrail.schema.strict_json import parse_arguments, parse_plain
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
@@ -150,6 +150,10 @@ class Pipeline:
         return self._refuse_unknown(session, call, refusal, perf_counter(), free=True)
 
     def _parse(self, attempt: Attempt) -> Refusal | None:
+        plain = parse_plain(attempt.call.args)
+        if plain is not None:
+            attempt.args = plain
+            return None
         try:
             attempt.args = parse_arguments(attempt.call.args)
         except JsonError as error:
@@ -300,8 +304,12 @@ class Pipeline:
         if plan.retrieval and error is None and is_empty(data):
             attempt.turn.empties[plan.tool_id] = attempt.turn.empties.get(plan.tool_id, 0) + 1
         error_type = None if error is None else error.type.value
-        core.metrics.note((session.id, plan.tool_id, duration, error_type, len(raw)))
-        core.audit_call("execution", attempt, duration, ok, error_type)
+        record = core.record_of(attempt, duration, len(raw)) if ok else None
+        core.metrics.note(record or (session.id, plan.tool_id, duration, error_type, len(raw)))
+        if record is not None:
+            core.audit.note(record)
+        else:
+            core.audit_call("execution", attempt, duration, ok, error_type)
         soft = plan.latency_budget_ms
         if duration > soft or (plan.retrieval and duration > session.limits.retrieval_ms):
             meta["slow"] = core.warn_latency(attempt, duration)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeGuard
 
 import orjson
 
 from handrail.contract.call import Call
-from handrail.contract.ports import AuditPort
+from handrail.contract.ports import AuditPort, CallRecord
 from handrail.contract.store import Hold
 from handrail.runtime.attempt import Attempt, Refusal
 from handrail.runtime.session import Session
@@ -59,6 +59,22 @@ class Recording:
         if duplicate_of:
             fields["duplicateOf"] = duplicate_of
         self.audit.emit(event, fields)
+
+    def record_of(self, attempt: Attempt, duration: float, size: int) -> CallRecord | None:
+        """The line of a call that ended well, to be put together when it is written; None where it holds more than most."""
+        session, plan = attempt.session, attempt.plan
+        _, _, call_id, provider, _ = attempt.call
+        if plan.redact is not None or self.audit.masks or attempt.clamped or attempt.repaired:
+            return None
+        if (
+            not _is_plain(call_id)
+            or attempt.key != f"provider:{call_id}"
+            or not (provider is None or _is_plain(provider))
+        ):
+            return None
+        where = attempt.turn.number, session.connection, session.mode, provider, call_id
+        facts = session.id, plan.tool_id, round(duration, 3), None, size
+        return *facts, self.now(), plan.stamp, where, attempt.canonical, attempt.defaulted
 
     def audit_refusal(self, attempt: Attempt, refusal: Refusal, duration: float, event: str = "refusal") -> None:
         session, plan, call = attempt.session, attempt.plan, attempt.call
@@ -118,6 +134,10 @@ class Recording:
             "registryVersion": session.snapshot.version,
             "mode": session.mode,
         }
+
+
+def _is_plain(text: object) -> TypeGuard[str]:
+    return type(text) is str and text.isascii()
 
 
 def _arguments(attempt: Attempt) -> Any:
