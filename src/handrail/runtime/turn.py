@@ -70,7 +70,7 @@ class Turn:
     def begin_again(self) -> None:
         """A new connection, or the same input sent again: the model may not remember what it called in this turn."""
         self.earlier = self._digests()
-        self.identical, self.replayed = {}, {}
+        self.identical, self.replayed, self.digests = {}, {}, {}
         self.ordinals = {pair: set(taken) for pair, taken in self.remembered.items()}
         self.from_before = True
 
@@ -106,13 +106,16 @@ class Turn:
 
     def _digests(self) -> dict[str, int]:
         """How often each call was made. Every claim carries it to the store, so it is put together in one go."""
-        newest = dict(islice(reversed(self.identical.items()), _MOST_DIGESTS))
         known = self.digests
-        if not known.keys() >= newest.keys():
-            known.update((key, digest_of(*key)) for key in newest.keys() - known.keys())
+        for key in reversed(self.identical):
+            if key in known:
+                break  # and so are all that came before it
+            known[key] = digest_of(*key)
+        newest = islice(reversed(self.identical.items()), _MOST_DIGESTS)
         if self.replayed:
-            newest = {key: times - self.replayed.get(key, 0) for key, times in newest.items()}
-        digests = {known[key]: times for key, times in newest.items()}
+            digests = {known[key]: times - self.replayed.get(key, 0) for key, times in newest}
+        else:
+            digests = {known[key]: times for key, times in newest}
         if not self.earlier:
             return digests
         both = dict(self.earlier)

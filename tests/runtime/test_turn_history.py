@@ -1,0 +1,38 @@
+"""The history of identical calls that a turn gives to the store, and takes along to its next connection."""
+
+from handrail.runtime.turn import Turn, digest_of
+
+A, B, C = ("look", b"1"), ("look", b"2"), ("write", b"3")
+
+
+def test_the_history_counts_each_call_without_its_replays() -> None:
+    turn = Turn(1, 0.0)
+    turn.identical = {A: 1, B: 3}
+    turn.replayed = {B: 1}
+
+    assert turn.counters()["identical"] == {digest_of(*A): 1, digest_of(*B): 2}
+
+
+def test_a_new_connection_counts_on_where_the_last_ended_in_whatever_order_calls_come() -> None:
+    turn = Turn(1, 0.0)
+    turn.identical = {A: 1}
+    turn.begin_again()
+    turn.identical[C] = 1
+    turn.identical[A] = 1
+
+    assert turn.counters()["identical"] == {digest_of(*A): 2, digest_of(*C): 1}
+
+    turn.identical[B] = 1
+    turn.identical[C] = 2
+    assert turn.counters()["identical"] == {digest_of(*A): 2, digest_of(*C): 2, digest_of(*B): 1}
+
+
+def test_the_history_is_bounded_and_keeps_the_newest() -> None:
+    turn = Turn(1, 0.0)
+    turn.identical = {("look", b"%d" % number): 1 for number in range(200)}
+
+    kept = turn.counters()["identical"]
+
+    assert len(kept) == 64
+    assert digest_of("look", b"199") in kept
+    assert digest_of("look", b"0") not in kept
