@@ -8,11 +8,9 @@ from typing import Any, Protocol
 CallFacts = tuple[str, str, float, str | None, int] | tuple[Any, ...]
 """A call that ran: its session, its tool, its duration in milliseconds, the type of its error, the size of its data. More
 may follow, as in a `CallRecord`."""
-CallPlace = tuple[int, int, str, str | None, str]
-"""Turn, connection, mode, provider, call id."""
-CallRecord = tuple[str, str, float, None, int, float, bytes, CallPlace, bytes, tuple[str, ...]]
-"""A call that went the short way: its `CallFacts`, its time, what the lines of its tool have in common, its place, its arguments
-in canonical form, and the pointers of those that were filled in."""
+CallRecord = tuple[str, str, float, None, int, float, bytes, int, int, str, str | None, str, bytes, tuple[str, ...]]
+"""A plain call that ended well: its `CallFacts`, its time, what the lines of its tool have in common, its turn, connection, mode,
+provider and id, its arguments in canonical form, and the pointers of those that were filled in."""
 
 
 class AuditPort(Protocol):

@@ -230,7 +230,7 @@ class AuditLog:
 
 
 def _size(noted: Entry | CallRecord) -> int:
-    return len(noted[2]) if len(noted) == 3 else _RECORD_BYTES + len(noted[8])
+    return len(noted[2]) if len(noted) == 3 else _RECORD_BYTES + len(noted[12])
 
 
 _LIVE: WeakSet[AuditLog] = WeakSet()

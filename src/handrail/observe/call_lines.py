@@ -22,7 +22,7 @@ def as_entry(noted: Entry | CallRecord) -> Entry:
     """The entry of a record; an entry as it is."""
     if len(noted) == 3:
         return noted
-    session_id, _, duration, _, _, when, stamp, (turn, connection, mode, provider, call_id), text, defaulted = noted
+    session_id, _, duration, _, _, when, stamp, turn, connection, mode, provider, call_id, text, defaulted = noted
     of = (session_id, turn, connection, mode, provider)
     shown = _dumps(call_id)
     body = (

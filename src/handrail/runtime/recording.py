@@ -74,7 +74,7 @@ class Recording:
             return None
         where = attempt.turn.number, session.connection, session.mode, provider, call_id
         facts = session.id, plan.tool_id, round(duration, 3), None, size
-        return *facts, self.now(), plan.stamp, where, attempt.canonical, attempt.defaulted
+        return *facts, self.now(), plan.stamp, *where, attempt.canonical, attempt.defaulted
 
     def audit_refusal(self, attempt: Attempt, refusal: Refusal, duration: float, event: str = "refusal") -> None:
         session, plan, call = attempt.session, attempt.plan, attempt.call

@@ -187,8 +187,12 @@ def _run_and_settle(plan: ToolPlan, core: RuntimeCore) -> Run:
             else:
                 if is_empty(data):
                     turn.empties[tool_id] = turn.empties.get(tool_id, 0) + 1
-        where = turn.number, session.connection, session.state.mode, provider, call_id
-        record = (session.id, tool_id, duration, None, len(raw), now(), stamp, where, text, defaulted)
+        # fmt: off
+        record = (
+            session.id, tool_id, duration, None, len(raw), now(), stamp,
+            turn.number, session.connection, session.state.mode, provider, call_id, text, defaulted,
+        )
+        # fmt: on
         note_call(record)
         note_line(record)
         if duration > plan.latency_budget_ms or (retrieval and duration > limits.retrieval_ms):
