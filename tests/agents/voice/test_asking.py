@@ -8,6 +8,7 @@ import pytest
 from tests.agents.voice.kit import Client, Scene, obedient, voice
 from tests.clients.live.kit import PROVIDERS
 
+from handrail.agents.voice.port import VoicePolicy
 from handrail.agents.voice.spoken import Heard, Verdict
 from handrail.testing.servers.live import Ask, Say, Turn, call
 from handrail.testing.servers.live.script import Step
@@ -192,3 +193,32 @@ async def test_a_question_that_was_answered_on_the_screen_is_not_asked_any_more(
         await scene.client.until(lambda client: "Fine." in client.answers)
         assert "approved" not in question(scene.client)
         assert scene.desk.starts == []
+
+
+@both
+async def test_a_preview_that_no_client_reports_as_played_was_not_heard(provider: str) -> None:
+    turns = [BUY, Turn([Say("Fine.")], hears="Yes")]
+    policy = VoicePolicy(playback_seconds=0.05)
+    async with voice(provider, turns, client=Client(reports=False), policy=policy) as scene:
+        scene.server.on_note = obedient
+        await scene.speak()
+        await scene.client.until(lambda client: "screen" in question(client))
+        assert question(scene.client) == ["reading", "reading", "screen"]
+
+
+async def test_a_yes_that_began_in_the_preview_does_not_count_though_its_words_come_after_it() -> None:
+    turns = [BUY, Turn([Say("Fine.")], hears="Yes"), Turn([Say("Fine.")], hears="Yes")]
+    async with voice("gemini-live", turns, client=Client(reports=False)) as scene:
+        scene.server.on_note = obedient
+        await scene.speak()
+        await play_all(scene, "I need your word for that.")
+        await scene.client.until("turn_done", 2)
+        await scene.start_speaking()
+        read = next(text for text in scene.client.words("model") if text.startswith("Buy the table"))
+        await play_all(scene, read)
+        await scene.client.until(lambda client: "asking" in question(client))
+        await scene.stop_speaking()
+        await scene.client.until(lambda client: "Fine." in client.answers)
+        assert scene.desk.starts == []
+        assert "approved" not in question(scene.client)
+        assert "missed" not in question(scene.client)

@@ -127,6 +127,20 @@ async def test_a_line_that_breaks_in_mid_answer_comes_back_and_the_model_goes_on
         assert [one["turn"] for one in scene.client.of("turn")] == [1, 2]
 
 
+async def test_a_line_that_breaks_while_the_user_speaks_leaves_nobody_hearing() -> None:
+    async with voice("openai-realtime", [Turn([Say("Yes?")], hears="Hello")]) as scene:
+        await scene.client.until("link")
+        await scene.start_speaking()
+        await scene.client.until(lambda client: "hearing" in client.states)
+        scene.server.cut_all()
+        await scene.client.until("link", 3)
+        assert scene.client.states[-1] == "listening"
+        await scene.speak()
+        await scene.client.until("turn_done")
+        assert scene.client.answers == ["Yes?"]
+        assert len(scene.client.of("turn")) == 1
+
+
 async def test_a_go_away_is_followed_at_a_quiet_moment_and_the_session_resumed() -> None:
     turns = [
         Turn([Say("One."), Depart(20), Ask(BOOK), Say("Booked.")], hears="Hello"),

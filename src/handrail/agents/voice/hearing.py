@@ -62,6 +62,12 @@ class Hearing:
         self.is_speaking = False
         self._client_ended = asyncio.get_running_loop().time()
 
+    def lost(self) -> None:
+        """The provider's ears are gone, and with them what was said into them and not committed; the next ones hear anew."""
+        self.is_speaking = False
+        if self._now is not None and not self._now.text:
+            self._now = None
+
     def committed(self) -> None:
         """The provider takes the user's speech to be complete: a turn begins with it."""
         self.is_speaking = False

@@ -166,6 +166,7 @@ class Stream:
         talk = self._talk
         _LOG.info("The live connection of session %s is gone: %s", talk.session.id, event.reason)
         talk.end_item()
+        talk.hearing.lost()
         talk.watch.link(up=False)
         talk.tell("link", {"state": "lost", "number": self.number})
 
