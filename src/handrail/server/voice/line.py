@@ -213,7 +213,10 @@ class Line:
 
     def take(self, event: Event) -> bool:
         """What the session tells; True: the conversation deals with this envelope."""
-        return self.voice is not None and self.voice.take(event)
+        if self.voice is None:
+            return False
+        self.talk.session = self.voice.session  # a new one after each reconnect to the model
+        return self.voice.take(event)
 
     async def say(self, message_id: str, text: str) -> Run:
         """Words that were typed beside the line: they join the conversation, and are answered in it."""
