@@ -369,6 +369,13 @@ def test_after_a_reload_and_in_another_tab_one_can_go_on_talking(
         it.page.get_by_role("button", name="Go on talking").click()
         in_state(it, "listening")
         assert it.page.get_by_text("Voice is still on in this session.").is_hidden()
+        for state, shown in [
+            ("reconnecting", "connecting"),
+            ("listening", "listening"),
+            ("reconnecting", "reconnecting"),
+        ]:
+            voice.say("state", state=state)
+            in_state(it, shown)
         # A tool's message is told on both lines; it is shown once.
         server.script.emit("message", {"type": "timeout", "farewellMessage": "Wait a little."})
         voice.say("message", message={"type": "timeout", "farewellMessage": "Wait a little."})

@@ -61,7 +61,7 @@ class Voice extends EventTarget {
       onState: (state) => this.line(state),
     }));
     this.isMuted = false;
-    this.isEnding = this.wasReady = false;
+    this.isEnding = this.wasReady = this.wasUp = false;
     this.questions.clear();
     this.transcript = new Transcript(conversation);
     this.set("connecting");
@@ -250,8 +250,9 @@ const HANDLERS = {
     this.set(this.told);
   },
   state({ state }) {
-    this.told = state;
-    if (!this.isEnding) this.set(state);
+    this.wasUp ||= state !== "reconnecting";
+    this.told = this.wasUp ? state : "connecting"; // the model is looked for the first time
+    if (!this.isEnding) this.set(this.told);
   },
   turn(data) {
     this.transcript.turn(data);
