@@ -57,6 +57,8 @@ def test_a_spoken_question_is_transcribed_looked_up_and_answered_aloud(
         page.locator("section.voice-bar[data-state=speaking]").wait_for()
         page.locator(".prose", has_text=ANSWER).wait_for()
         it.shoot("voice-served-speaking")
+        left = page.locator(".meter-value")
+        assert left.all_inner_texts() == ["1 of 2 left", "2 of 3 left"], "what a turn may use in voice"
         page.locator(".latency").wait_for()
         # The server takes it to be over when the console has said that it was heard to its end.
         page.locator("section.voice-bar[data-state=listening]").wait_for()
@@ -68,6 +70,7 @@ def test_a_spoken_question_is_transcribed_looked_up_and_answered_aloud(
         page.locator(".latency").nth(1).wait_for()
         page.get_by_role("button", name="End voice").first.click()
         page.locator("section.voice-bar").wait_for(state="hidden")
+        page.locator(".meter-value", has_text="of 5 left").wait_for()
         page.reload()
         page.locator(".bubble", has_text="What is Handrail?").wait_for()
         assert page.locator(".prose").all_inner_texts() == [ANSWER, "You are welcome."]

@@ -294,6 +294,15 @@ class Conversation extends EventTarget {
     this.tell("budget");
   }
 
+  /** The mode has changed, and with it how much a turn may use. */
+  async renewBudget() {
+    const { session } = this;
+    const found = await get(`/api/sessions/${encodeURIComponent(session.sessionId)}`).catch(() => null);
+    if (!found || this.session !== session) return;
+    this.budget = {};
+    this.takeBudget(found.budget);
+  }
+
   takeBudget(budget) {
     for (const [name, part] of Object.entries(budget ?? {})) {
       if (typeof part === "number")

@@ -201,6 +201,7 @@ class Voice extends EventTarget {
         conversation.add({ kind: "answer", turn: null, parts, citations: [], done: true, at: Date.now() });
       }
     conversation.session.voice = false;
+    conversation.renewBudget();
     const sentence = closingMessage ? null : (ENDINGS[reason] ?? message);
     this.over();
     if (sentence) toast(`${sentence} ${GOES_ON}`, "info");
@@ -242,7 +243,7 @@ const HANDLERS = {
       this.speaker?.flush();
       this.unsent = null;
       conversation.resync();
-    }
+    } else if (!resumed) conversation.renewBudget();
     this.wasReady = true;
     if (this.recogniser && !this.recogniser.engine) this.recogniser.open();
     if (this.unsent) this.played(this.unsent);
