@@ -1,4 +1,4 @@
-"""The page on live providers: its local conversation runs as it stands there."""
+"""The page on live providers: its local conversation and its recording run as they stand there."""
 
 import re
 import subprocess
@@ -8,10 +8,20 @@ from pathlib import Path
 PAGE = Path(__file__).parents[3] / "docs" / "live-providers.md"
 
 
-def test_the_conversation_of_the_page_is_held() -> None:
-    programs = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+
+
+def run(program: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", programs[-1]], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "The model says: Dimmed.\n"
+    return done.stdout
+
+
+def test_the_conversation_of_the_page_is_held() -> None:
+    assert run(next(one for one in PROGRAMS if "Dim the lamp" in one)) == "The model says: Dimmed.\n"
+
+
+def test_the_recording_of_the_page_is_made_and_played() -> None:
+    assert run(next(one for one in PROGRAMS if "Recorder" in one)) == ""
