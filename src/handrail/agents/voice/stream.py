@@ -138,8 +138,8 @@ class Stream:
         talk = self._talk
         talk.user_speaks()
         talk.speaking.muted = False
+        talk.is_generating = True  # before the words are judged: what the model says next answers them
         talk.hearing.committed()
-        talk.is_generating = True
 
     def _interrupted(self) -> None:
         """The provider has stopped the model: because the user spoke, or because we wanted it."""

@@ -178,8 +178,8 @@ class VoiceTalk:
         await asyncio.shield(self.ending)
 
     def _send_words(self, text: str, input_id: str, *, spoken: bool = False, clear_pending: bool = False) -> None:
+        self.is_generating = True  # before the words are judged: what the model says next answers them
         self.hearing.said(text, input_id, spoken=spoken)
-        self.is_generating = True
 
         async def send() -> None:
             self.speaking.muted = False  # not before: until here the answer before it may still come
