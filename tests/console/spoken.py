@@ -118,7 +118,7 @@ def project(folder: Path, voice: dict[str, str]) -> Path:
     (tool / "guide.md").write_text(_GUIDE, encoding="utf-8")
     (tool / "handler.py").write_text(_HANDLER, encoding="utf-8")
     lines = [f"{name} = {json.dumps(value)}" for name, value in voice.items()]
-    settings = ["[tools]", 'reference = ["kb_search"]', "[voice]", *lines]
+    settings = ["[tools]", 'reference = ["kb_search", "end_voice_session"]', "[voice]", *lines]
     (folder / "handrail.toml").write_text("\n".join(settings) + "\n", encoding="utf-8")
     return folder
 

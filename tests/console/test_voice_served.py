@@ -14,6 +14,11 @@ from handrail.testing.servers.live.script import Progress
 from handrail.testing.servers.live.server import LiveServer
 
 ANSWER = "Handrail is a tool runtime for agents that speak and type."
+FAREWELL = {
+    "reason": "task_complete",
+    "closing_message": "Goodbye, and thank you.",
+    "text_response": "More is in the docs.",
+}
 START_MUTED = "() => import('/console/voice.js').then(({ voice }) => { voice.start(); voice.mute(); })"
 
 
@@ -38,13 +43,13 @@ def served(tmp_path_factory: pytest.TempPathFactory, provider: LiveServer) -> It
     server.close()
 
 
-def test_a_spoken_question_is_transcribed_looked_up_and_answered_aloud(
+def test_a_spoken_question_is_looked_up_and_answered_aloud_and_a_farewell_leads_back_to_text(
     tmp_path: Path, provider: LiveServer, served: Served
 ) -> None:
     provider.progress = Progress(
         [
             Turn([Ask(call("kb_search", query="Handrail")), Say(ANSWER)], hears="What is Handrail?"),
-            Turn([Say("You are welcome.")]),
+            Turn([Ask(call("end_voice_session", **FAREWELL)), Say(FAREWELL["closing_message"])]),
         ]
     )
     question = speech(tmp_path / "question.wav", before=0.5, words="What is Handrail?", after=1.0)
@@ -64,20 +69,20 @@ def test_a_spoken_question_is_transcribed_looked_up_and_answered_aloud(
         page.locator("section.voice-bar[data-state=listening]").wait_for()
         times = page.locator(".latency").inner_text()
         assert all(part in times for part in ("model", "tools", "speaking"))
-        page.fill("#message", "Thank you.")
+        page.fill("#message", "Thank you, that is all.")
         page.press("#message", "Enter")
-        page.locator(".prose", has_text="You are welcome.").wait_for()
-        page.locator(".latency").nth(1).wait_for()
-        page.get_by_role("button", name="End voice").first.click()
+        page.locator(".prose", has_text=FAREWELL["text_response"]).wait_for()
         page.locator("section.voice-bar").wait_for(state="hidden")
         page.locator(".meter-value", has_text="of 5 left").wait_for()
+        said = [ANSWER, FAREWELL["closing_message"], FAREWELL["text_response"]]
+        assert page.locator(".prose").all_inner_texts() == said
         page.reload()
         page.locator(".bubble", has_text="What is Handrail?").wait_for()
-        assert page.locator(".prose").all_inner_texts() == [ANSWER, "You are welcome."]
+        assert page.locator(".prose").all_inner_texts() == said
         assert page.locator(".latency").count() == 2
         it.shoot("voice-served-reloaded")
     assert provider.complaints == []
-    assert [name for name, _ in provider.outcomes] == ["kb_search"]
+    assert [name for name, _ in provider.outcomes] == ["kb_search", "end_voice_session"]
 
 
 def reads_aloud(note: str) -> list[Say]:

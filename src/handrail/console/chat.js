@@ -292,13 +292,16 @@ function messageView(message) {
       ),
     );
   } else if (kind === "voice_session_start") {
+    const talk = button("Talk", () => voice.start(), { kind: "small" });
+    voice.addEventListener("state", () => (talk.hidden = voice.isOn));
+    talk.hidden = voice.isOn;
     node.append(
       h(
         "p",
         { class: "notice" },
         icon("mic"),
         h("span", { text: "The assistant asks to go on by voice." }),
-        button("Talk", () => voice.start(), { kind: "small" }),
+        talk,
       ),
     );
   } else {
