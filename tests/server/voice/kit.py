@@ -5,7 +5,7 @@ import json
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -173,6 +173,7 @@ class VoiceClient:
         self.messages: list[dict[str, Any]] = []
         self.sounds: list[tuple[int, int, bytes]] = []
         self.close_code: int | None = None
+        self.answers_pings = True
         self._news = asyncio.Event()
         self._reader = asyncio.create_task(self._read())
         self._reading = asyncio.Event()
@@ -188,6 +189,9 @@ class VoiceClient:
                     self.sounds.append((item, offset, frame[8:]))
                 else:
                     self._took(json.loads(frame))
+                    if self.answers_pings and self.messages[-1]["type"] == "ping":
+                        with suppress(ConnectionClosed):  # what came before the end is still to be read
+                            await self.send("pong")
                 self._news.set()
         except ConnectionClosed as closed:
             self.close_code = closed.rcvd.code if closed.rcvd is not None else 1006
