@@ -137,7 +137,7 @@ SERVER: Mapping[str, Schema] = {
     "tool_finished": _open("tool_finished", {**_CARD, "ok": _YES}, ("callId", "toolId", "ok")),
     "tool_refused": _open("tool_refused", {**_CARD, "gate": _TEXT}, ("callId", "toolId", "gate")),
     "progress": _open("progress", {"toolId": _TEXT, "text": _TEXT}, ("text",)),
-    "message": _open("message", {}),
+    "message": _open("message", {"message": {"type": "object"}}, ("message",)),
     "confirmation": _open(
         "confirmation",
         {"id": _TEXT, "tool": _TEXT, "args": {"type": "object"}, "preview": _TEXT, "expires_at": _WHOLE,
@@ -189,7 +189,7 @@ ABOUT_SERVER: Mapping[str, str] = {
     "tool_finished": "As in the text protocol.",
     "tool_refused": "As in the text protocol.",
     "progress": "As in the text protocol.",
-    "message": "A tool's message for the client, as in the text protocol.",
+    "message": "`message` is what a tool sent to the client, as in the text protocol.",
     "confirmation": "A person must decide; as in the text protocol, and approved there.",
     "confirmation_closed": "As in the text protocol.",
     "question": "The spoken side of a confirmation.",
