@@ -9,7 +9,6 @@ import os
 import os.path
 import time
 from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -40,6 +39,7 @@ from handrail.stores import open_store
 
 if TYPE_CHECKING:
     from handrail.agents.voice.agent import VoiceAgent
+    from handrail.agents.voice.spoken.recogniser import Recogniser
 
 _LOG = logging.getLogger("handrail")
 
@@ -362,11 +362,13 @@ def open_voice(settings: Settings, runtime: RuntimeCore, model: Model, live: Liv
     )
 
 
-def _open_recogniser(settings: Settings) -> Any:
+def _open_recogniser(settings: Settings) -> Recogniser | None:
     """The second pair of ears for spoken confirmations, if the settings want one; it is an extra."""
     if settings.voice_recogniser != "local":
         return None
-    return import_module("handrail.agents.voice.spoken.sphinx").SphinxRecogniser()
+    from handrail.agents.voice.spoken.sphinx import SphinxRecogniser  # noqa: PLC0415  # an extra
+
+    return SphinxRecogniser()
 
 
 def voice_policy(settings: Settings) -> VoicePolicy:

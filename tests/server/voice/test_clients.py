@@ -334,6 +334,17 @@ async def test_a_key_that_is_replaced_ends_its_conversations(tmp_path):
             await client.refused(4401)
 
 
+async def test_a_revoked_key_ends_its_conversations_at_once(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker) as client:
+            ring = desk.made.voice._keys
+            ring.replace([key for key in ring._by_hash.values() if key.name != "ana"])
+            await client.refused(4401)
+        await desk.agent.talk.until(lambda one: ("end", "key_revoked") in one.given)
+        assert ring._open == {}
+
+
 async def test_conversations_are_limited_for_each_key_and_in_all(tmp_path):
     async with voice_desk(tmp_path, limits=limits(max_conversations=2, max_conversations_per_key=1)) as desk:
         first, second, third = await desk.open(), await desk.open(), await desk.open(OTHER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from handrail.agents import Conversation
@@ -39,6 +39,7 @@ from handrail.server.voice.tickets import SECONDS, Tickets
 
 _log = logging.getLogger("handrail.server.voice")
 _WRONG_TICKETS_PER_MINUTE = 60
+_REVOKED = "The key of this conversation is no longer valid."
 _BY_STATUS: Mapping[int, Closing] = {404: NO_SESSION, 410: SESSION_ENDED, 429: FLOOD, 503: RESTART}
 
 
@@ -119,7 +120,7 @@ class Exchange:
             return
         if not self._keys.knows(caller.key or line.key):
             line.hang_up(KEY_REVOKED)
-            raise Refused(TICKET, "The key of this conversation is no longer valid.")
+            raise Refused(TICKET, _REVOKED)
         try:
             await self._talks.find(line.talk.id, line.talk.session.token, line.key)
         except Problem as problem:
@@ -156,7 +157,8 @@ class Exchange:
     async def _begin(self, talk: Talk, key: Key, caller: Caller) -> None:
         self._check_room(key, _refused)
         minutes = Minutes(talk, self._talks.conversations)
-        line = Line(talk, key, minutes, self.options, lambda: self._hung_up(talk.id, line))
+        release = self._keys.using(key, lambda: self._revoked(line))
+        line = Line(talk, key, minutes, self.options, lambda: self._hung_up(talk.id, line, release))
         talk.voice = self._lines[talk.id] = line  # from here on nobody else begins one
         self._by_key[key.hash] += 1
         line.caller = caller
@@ -190,7 +192,15 @@ class Exchange:
         if self._by_key[key.hash] >= self.options.max_conversations_per_key:
             raise refused(429, "This key has as many voice conversations open as it may; end one.")
 
-    def _hung_up(self, session_id: str, line: Line) -> None:
+    def _revoked(self, line: Line) -> None:
+        """The key that the conversation was begun with is no longer accepted."""
+        caller = line.caller
+        line.hang_up(KEY_REVOKED)
+        if caller is not None:
+            caller.close(TICKET, _REVOKED)
+
+    def _hung_up(self, session_id: str, line: Line, release: Callable[[], None]) -> None:
+        release()
         if self._lines.get(session_id) is line:
             del self._lines[session_id]
             self._by_key[line.key.hash] -= 1
