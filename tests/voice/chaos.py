@@ -173,7 +173,7 @@ async def play(provider: str, seed: int, *, turns: int = TURNS) -> Tally:
         bought = {args["guest"] for name, args in scene.desk.starts if name == "buy_table"}
         tally.unasked += [f"{provider} {seed}: {guest}" for guest in bought - person.approved]
         tally.lost += [f"{provider} {seed}: {guest}" for guest in await _untold(scene, set(done))]
-        tally.happened["connections"] += scene.talk.link_number
+        tally.happened["connections"] += scene.talk.stream.number
         tally.happened["reissued"] += sum(
             data["meta"].get("replayed", False) for data in scene.client.of("tool_finished")
         )

@@ -100,6 +100,7 @@ async def _line_lost(stage: Stage) -> None:
 async def _reissued(stage: Stage) -> None:
     await stage.speak()
     await stage.client.until(lambda client: any(data["number"] == 2 for data in client.of("link")))
+    await stage.client.until("tool_finished", 2)
     await stage.answered()
 
 
