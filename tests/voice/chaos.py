@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import get_args
 from unittest.mock import patch
 
-from tests.agents.voice.kit import Client, Scene, voice
+from tests.agents.voice.kit import Client, Scene, obedient, voice
 from tests.clients.live.kit import IMPATIENT
 
 from handrail.agents.voice.again import Again
@@ -26,7 +26,7 @@ from handrail.testing.servers.live import Ask, Fault, Pause, Say, Turn, call
 
 FAULTS = [None, None, None, *get_args(Fault)]
 KNOWN_ENDS = frozenset({"user_requested", "provider_lost", "closed"})
-TURNS = 5
+TURNS = 6
 PATIENCE = 30.0
 
 
@@ -87,11 +87,15 @@ def script(random: Random) -> list[Turn]:
         steps.append(Pause(random.choice((0.0, 0.0, 0.02))))
         steps.append(Say(f"Done {number}.", pace=random.choice((0.0, 0.005))))
         turns.append(Turn(steps, hears=f"A table for guest {number}"))
+        if tool == "buy_table" and random.random() < 0.7:
+            # What the person says to the preview; only the first is a yes.
+            words = random.choice(("Yes.", "Yes, but for two.", "No.", "Who said yes?", "Hm."))
+            turns.append(Turn([Say("I see.", pace=random.choice((0.0, 0.005)))], hears=words))
     return turns
 
 
 class Person:
-    """Whoever speaks: now and then interrupts, types, presses stop, and gives a yes on the screen to some of what is asked."""
+    """Whoever speaks: now and then interrupts, types, presses stop, and says yes by voice or on the screen to some of it."""
 
     def __init__(self, scene: Scene, random: Random, tally: Tally) -> None:
         self.scene = scene
@@ -137,10 +141,24 @@ class Person:
             self._happens("barged in")
             await self.scene.speak()
 
+    async def _answer_by_voice(self) -> None:
+        """Where a question is read, wait until an answer counts, and say what the script has next."""
+        client = self.scene.client
+        asked = client.of("question")
+        if not asked or asked[-1]["state"] not in ("reading", "asking"):
+            return
+        before = len(client.of("turn_done"))
+        with suppress(AssertionError):
+            await client.until(lambda client: client.of("question")[-1]["state"] != "reading", seconds=1.5)
+            await self.scene.speak()
+            await client.until(lambda client: len(client.of("turn_done")) > before, seconds=2)
+
     async def _answer_questions(self) -> None:
+        if self.random.random() < 0.6:
+            await self._answer_by_voice()
         for asked in self.scene.client.of("confirmation"):
-            if asked["id"] in self._asked:
-                continue
+            if asked["id"] in self._asked or self.random.random() < 0.4:
+                continue  # it may be answered by voice, or later
             self._asked.add(asked["id"])
             guest = asked["args"]["guest"]
             if self.random.random() < 0.6:
@@ -162,6 +180,8 @@ async def play(provider: str, seed: int, *, turns: int = TURNS) -> Tally:
     random = Random(seed)
     tally = Tally(conversations=1)
     async with voice(provider, script(random), limits=IMPATIENT, client=Client()) as scene:
+        if random.random() < 0.8:
+            scene.server.on_note = obedient  # it reads previews as it is told; the others never do
         person = Person(scene, random, tally)
         for _ in range(turns):
             if scene.talk.is_over:
@@ -171,7 +191,11 @@ async def play(provider: str, seed: int, *, turns: int = TURNS) -> Tally:
         tally.effects = len(done)
         tally.doubled += [f"{provider} {seed}: {guest}" for guest, times in Counter(done).items() if times > 1]
         bought = {args["guest"] for name, args in scene.desk.starts if name == "buy_table"}
-        tally.unasked += [f"{provider} {seed}: {guest}" for guest in bought - person.approved]
+        spoken = _approved_by_voice(scene)
+        tally.happened["approved by voice"] += len(spoken)
+        tally.unasked += [f"{provider} {seed}: {guest}" for guest in bought - person.approved - spoken]
+        if len(spoken) > scene.client.words("user").count("Yes."):
+            tally.unasked.append(f"{provider} {seed}: more approvals by voice than yeses")
         tally.lost += [f"{provider} {seed}: {guest}" for guest in await _untold(scene, set(done))]
         tally.happened["connections"] += scene.talk.stream.number
         tally.happened["reissued"] += sum(
@@ -179,6 +203,12 @@ async def play(provider: str, seed: int, *, turns: int = TURNS) -> Tally:
         )
         await _end(scene, random, tally, f"{provider} {seed}")
     return tally
+
+
+def _approved_by_voice(scene: Scene) -> set[str]:
+    """The guests whose table was approved by a spoken yes, as the client was told."""
+    guests = {asked["id"]: asked["args"]["guest"] for asked in scene.client.of("confirmation")}
+    return {guests[told["id"]] for told in scene.client.of("question") if told["state"] == "approved"}
 
 
 async def _untold(scene: Scene, done: set[str]) -> set[str]:
