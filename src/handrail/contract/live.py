@@ -142,6 +142,8 @@ class InputTranscript:
     text: str
     whole: str
     final: bool = False
+    item: str = ""
+    """Which utterance it is, by the provider's own name; "" where the provider does not say that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +184,15 @@ class TurnEnded:
 
 @dataclass(frozen=True, slots=True)
 class UserSpeechStarted:
-    pass
+    item: str = ""
+    """The name of the utterance, where the provider has one: words come under it, at any time and in any order."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserSpeechEnded:
     """The provider took the user's speech to be complete: the input is committed."""
+
+    item: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ def test_every_event_of_the_example_is_understood() -> None:
         CallsMade((Call("set_lamp", ARGUMENTS, "call_lamp1", "openai-realtime", "connection"),)),
         AudioOut(PCM, 24_000),
         OutputTranscript("Kitchen is", "Kitchen is"),
-        UserSpeechStarted(),
+        UserSpeechStarted("item_u2"),
         Interrupted(),
         TurnEnded("interrupted", "turn_detected"),
         Interrupted(),
@@ -247,10 +247,40 @@ def test_transcripts_are_told_in_pieces_and_whole() -> None:
         {"type": f"{kind}.completed", "item_id": "v", "transcript": "Now."},
     )
     assert events == [
-        InputTranscript("Dim", "Dim"),
-        InputTranscript(" it.", "Dim it.", True),
-        InputTranscript("Now.", "Now.", True),
+        InputTranscript("Dim", "Dim", item="u"),
+        InputTranscript(" it.", "Dim it.", True, "u"),
+        InputTranscript("Now.", "Now.", True, "v"),
     ]
+
+
+def test_what_is_told_of_an_utterance_is_told_once_and_under_its_name() -> None:
+    transport = new()
+    kind = "conversation.item.input_audio_transcription"
+    sent = [
+        {"type": "input_audio_buffer.speech_started", "item_id": "u"},
+        {"type": "input_audio_buffer.speech_stopped", "item_id": "u"},
+        {"type": "input_audio_buffer.speech_started", "item_id": "v"},
+        {"type": f"{kind}.completed", "item_id": "u", "transcript": "Yes."},
+        {"type": "input_audio_buffer.speech_stopped", "item_id": "v"},
+    ]
+    once = [
+        UserSpeechStarted("u"),
+        UserSpeechEnded("u"),
+        UserSpeechStarted("v"),
+        InputTranscript("Yes.", "Yes.", True, "u"),
+        UserSpeechEnded("v"),
+    ]
+    assert told(transport, *[message for one in sent for message in (one, one)]) == once
+    assert told(transport, {"type": f"{kind}.delta", "item_id": "u", "delta": "Yes."}) == []
+    assert transport.counters.duplicate_events == 6
+
+
+def test_words_that_belong_to_no_utterance_are_not_told() -> None:
+    transport = new()
+    kind = "conversation.item.input_audio_transcription"
+    assert told(transport, {"type": f"{kind}.delta", "delta": "Yes"}) == []
+    assert told(transport, {"type": f"{kind}.completed", "transcript": "Yes."}) == []
+    assert transport.counters.malformed_events == 2
 
 
 def test_no_more_is_cut_off_than_was_spoken() -> None:

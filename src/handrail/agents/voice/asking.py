@@ -118,13 +118,17 @@ class Asking:
         starts = [start for start in (heard.started_at, loud) if start is not None]
         if not starts or heard.ended_at is None:
             return  # nobody knows whether it began before our own words had ended
+        # Words that may be another utterance's, or not all, approve nothing; nor do any while the person goes on speaking.
+        confidence = None if heard.sure and not self._talk.hearing.is_speaking else 0.0
         if self._recogniser is None:
-            self._do(self._questions.heard(heard.text, min(starts), heard.ended_at, None))
+            self._do(self._questions.heard(heard.text, min(starts), heard.ended_at, confidence))
             return
-        work = self._heard_twice(heard.text, min(starts), heard.ended_at, sound, self._sound_rate)
+        work = self._heard_twice(heard.text, min(starts), heard.ended_at, confidence, sound, self._sound_rate)
         self._talk.keep(asyncio.get_running_loop().create_task(work))
 
-    async def _heard_twice(self, text: str, started: float, ended: float, sound: bytes, rate: int) -> None:
+    async def _heard_twice(
+        self, text: str, started: float, ended: float, confidence: float | None, sound: bytes, rate: int
+    ) -> None:
         local: Verdict | None = None
         self._deciding += 1
         try:
@@ -136,7 +140,7 @@ class Asking:
         finally:
             self._deciding -= 1
         if not self._talk.is_over:
-            self._do(self._questions.heard(text, started, ended, None, local=local))
+            self._do(self._questions.heard(text, started, ended, confidence, local=local))
             self.consider()
 
     def our_audio(self, playing: bool) -> None:

@@ -2,6 +2,9 @@
 
 Providers differ. One tells when speech starts and ends, and its words come afterwards, sometimes after the answer. Another tells
 words only, and that an input is committed when the model reacts to it. Either way an utterance gets its words, and a turn.
+
+Where utterances have names, words belong to the one that they name, and those of an unknown one to nobody. Where they have none,
+words are credited by their order, and an utterance that may have got another one's words is not `sure`.
 """
 
 from __future__ import annotations
@@ -16,16 +19,21 @@ if TYPE_CHECKING:
     from handrail.agents.voice.talk import VoiceTalk
 
 _MOST_WORDS = 16_000
+_MOST_NAMED = 50
 
 
 class Heard:
     """One utterance."""
 
-    __slots__ = ("ended_at", "final", "input_id", "item", "started_at", "text", "turn", "words_at")
+    __slots__ = ("ended_at", "final", "input_id", "item", "name", "started_at", "sure", "text", "turn", "words_at")
 
-    def __init__(self, item: int, input_id: str, started_at: float | None) -> None:
+    def __init__(self, item: int, input_id: str, started_at: float | None, sure: bool) -> None:
         self.item = item
+        self.name = ""
+        """The provider's, if it has names."""
         self.input_id = input_id
+        self.sure = sure
+        """Its words are its own, and all of them."""
         self.started_at = started_at
         """None: nobody noticed the beginning, only the words."""
         self.ended_at: float | None = None
@@ -44,6 +52,7 @@ class Hearing:
         """What is being said, or was and is not committed."""
         self._last: Heard | None = None
         """What was committed last; its words may still come."""
+        self._named: dict[str, Heard] = {}
         self._reports_speech = False
         self.is_speaking = False
         self._client_ended: float | None = None
@@ -57,6 +66,14 @@ class Hearing:
             self._now = self._new(asyncio.get_running_loop().time())
         self._talk.asking.speech_started()
 
+    def begins(self, name: str) -> None:
+        """The provider names the utterance that begins; one that somebody else noticed and that has no name yet is it."""
+        if not name:
+            return
+        if self._now is None or self._now.name:
+            self._now = self._new(asyncio.get_running_loop().time())
+        self._name(self._now, name)
+
     def client_ended(self) -> None:
         """The client's own detection says that the user stopped; words follow, or the provider hears it too."""
         self.is_speaking = False
@@ -65,13 +82,16 @@ class Hearing:
     def lost(self) -> None:
         """The provider's ears are gone, and with them what was said into them and not committed; the next ones hear anew."""
         self.is_speaking = False
-        if self._now is not None and not self._now.text:
-            self._now = None
+        self._named.clear()
+        if self._now is not None:
+            self._now.name = ""
+            if not self._now.text:
+                self._now = None
 
-    def committed(self) -> None:
+    def committed(self, name: str = "") -> None:
         """The provider takes the user's speech to be complete: a turn begins with it."""
         self.is_speaking = False
-        heard = self._now or self._new()
+        heard = self._ended(name)
         self._now, self._last = None, heard
         now = asyncio.get_running_loop().time()
         # Where only words tell of speech, the last of them ended it; the commit comes with the answer.
@@ -81,7 +101,10 @@ class Hearing:
             self._complete(heard)
 
     def words(self, event: InputTranscript) -> None:
-        heard = self._owner()
+        owner = self._named.get(event.item) if event.item or self._named else self._owner()
+        if owner is None or (event.item and owner.final):
+            return  # nobody knows when that was said, or it was told before
+        heard = owner
         heard.words_at = asyncio.get_running_loop().time()
         if heard.turn is None and not heard.text:
             self._talk.user_speaks()
@@ -110,8 +133,24 @@ class Hearing:
             self._talk.understood(heard)
         return heard.turn
 
+    def _ended(self, name: str) -> Heard:
+        """The utterance that is complete now."""
+        named = self._named.get(name)
+        if named is not None and named.turn is None:
+            return named
+        heard = self._now if self._now is not None and not (name and self._now.name) else self._new()
+        if name:
+            self._name(heard, name)
+        return heard
+
+    def _name(self, heard: Heard, name: str) -> None:
+        heard.name, heard.sure = name, True
+        self._named[name] = heard
+        if len(self._named) > _MOST_NAMED:
+            del self._named[next(iter(self._named))]
+
     def _owner(self) -> Heard:
-        """The utterance that words belong to."""
+        """The utterance that words without a name belong to."""
         last = self._last
         if self._now is None and last is not None and last.turn is not None:
             if self._reports_speech and not last.final:
@@ -136,7 +175,8 @@ class Hearing:
         return ended if ended is not None else now
 
     def _new(self, started_at: float | None = None) -> Heard:
-        return Heard(self._talk.next_item(), self._talk.turns.next_input_id(), started_at)
+        sure = self._last is None or self._last.final
+        return Heard(self._talk.next_item(), self._talk.turns.next_input_id(), started_at, sure)
 
     def _tell(self, heard: Heard, piece: str, final: bool) -> None:
         self._talk.tell_transcript("user", heard.item, heard.input_id, piece, heard.text, final)

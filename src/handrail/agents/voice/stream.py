@@ -56,8 +56,8 @@ class Stream:
             CallsCancelled: lambda _: talk.interrupt_calls(),
             Interrupted: lambda _: self._interrupted(),
             TurnEnded: self._turn_ended,
-            UserSpeechStarted: lambda _: talk.user_starts(),
-            UserSpeechEnded: lambda _: self._user_ended(),
+            UserSpeechStarted: self._user_started,
+            UserSpeechEnded: self._user_ended,
             Connected: self._connected,
             Disconnected: self._disconnected,
             Complaint: self._complaint,
@@ -134,12 +134,16 @@ class Stream:
 
     # ------------------------------------------------------------------------------------------- whom it hears
 
-    def _user_ended(self) -> None:
+    def _user_started(self, event: UserSpeechStarted) -> None:
+        self._talk.hearing.begins(event.item)
+        self._talk.user_starts()
+
+    def _user_ended(self, event: UserSpeechEnded) -> None:
         talk = self._talk
         talk.user_speaks()
         talk.speaking.muted = False
         talk.is_generating = True  # before the words are judged: what the model says next answers them
-        talk.hearing.committed()
+        talk.hearing.committed(event.item)
 
     def _interrupted(self) -> None:
         """The provider has stopped the model: because the user spoke, or because we wanted it."""

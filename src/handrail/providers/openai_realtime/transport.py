@@ -17,7 +17,6 @@ from handrail.contract.live import (
     AudioOut,
     CallsMade,
     Complaint,
-    InputTranscript,
     Interrupted,
     LiveConfig,
     LiveCounters,
@@ -47,6 +46,7 @@ from handrail.providers.live_memory import (
     too_many,
 )
 from handrail.providers.openai_realtime import messages
+from handrail.providers.openai_realtime.inputs import Inputs
 from handrail.providers.openai_realtime.messages import RATE, Message
 
 PROVIDER = "openai-realtime"
@@ -118,7 +118,7 @@ class OpenAIRealtimeTransport:
         self._asking: str | None = None
         self._asked: list[str] = []
         self._seeds: dict[str, tuple[str, str | None]] = {}
-        self._heard: dict[str, Speech] = {}
+        self._inputs = Inputs(self.counters)
         self._spoken = Speech()
         self._audio_item: str | None = None
         self._audio_bytes = 0
@@ -173,7 +173,7 @@ class OpenAIRealtimeTransport:
 
     def lost(self) -> None:
         """The connection is gone. What was said on it is kept; its open calls are put into the next one when answered."""
-        for heard in self._heard.values():
+        for heard in self._inputs.unfinished():
             self._write_down("user", heard, owed=True)
         self._write_down("model", self._spoken, owed=None)
         owed = (self._said.owed or self._active is not None or self._wants_response) and not self._open
@@ -362,38 +362,32 @@ class OpenAIRealtimeTransport:
         return [OutputTranscript(rest, self._spoken.grow(rest), True)]
 
     def _heard_piece(self, event: dict[str, Any]) -> list[LiveEvent]:
-        piece, item = event.get("delta"), text_of(event.get("item_id"))
-        if not isinstance(piece, str):
-            self.counters.malformed_events += 1
-            return []
-        return [InputTranscript(piece, self._speech(item).grow(piece))]
+        heard = self._inputs.piece(event)
+        return [] if heard is None else [heard]
 
     def _heard_all(self, event: dict[str, Any]) -> list[LiveEvent]:
-        transcript, item = event.get("transcript"), text_of(event.get("item_id"))
-        if not isinstance(transcript, str):
-            self.counters.malformed_events += 1
+        heard = self._inputs.all(event)
+        if heard is None:
             return []
-        heard = self._speech(item)
-        piece = transcript[len(heard.whole) :] if transcript.startswith(heard.whole) else transcript
-        del self._heard[item]
-        if transcript.strip():
-            self._said.add(Utterance("user", transcript.strip()))
-        return [InputTranscript(piece, transcript, True)]
-
-    def _speech(self, item: str) -> Speech:
-        if item not in self._heard and len(self._heard) >= _MOST_RESPONSES:
-            self._heard.pop(next(iter(self._heard)))
-        return self._heard.setdefault(item, Speech())
+        if heard.whole.strip():
+            self._said.add(Utterance("user", heard.whole.strip()))
+        return [heard]
 
     def _speech_started(self, event: dict[str, Any]) -> list[LiveEvent]:
+        item = text_of(event.get("item_id"))
+        if not self._inputs.is_new(item, "start"):
+            return []
         self._user_speaks = True
-        return [UserSpeechStarted()]
+        return [UserSpeechStarted(item)]
 
     def _speech_stopped(self, event: dict[str, Any]) -> list[LiveEvent]:
+        item = text_of(event.get("item_id"))
+        if not self._inputs.is_new(item, "end"):
+            return []
         self._user_speaks = False
         self._wants_response = False
         self._said.owed = True
-        return [UserSpeechEnded()]
+        return [UserSpeechEnded(item)]
 
     def _error(self, event: dict[str, Any]) -> list[LiveEvent]:
         error = event.get("error")

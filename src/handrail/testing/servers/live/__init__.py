@@ -8,7 +8,19 @@ They need the extras of the providers (for `websockets`), and Gemini's, which sp
 
 from handrail.testing.servers.live.gemini import GeminiLiveServer
 from handrail.testing.servers.live.openai import OpenAIRealtimeServer
-from handrail.testing.servers.live.script import Ask, Depart, Drop, Fault, Pause, Say, ScriptedCall, Send, Turn, call
+from handrail.testing.servers.live.script import (
+    Ask,
+    Depart,
+    Drop,
+    Fault,
+    Pause,
+    Say,
+    ScriptedCall,
+    Send,
+    Turn,
+    Words,
+    call,
+)
 from handrail.testing.servers.live.sound import silence, speech
 
 __all__ = [
@@ -23,6 +35,7 @@ __all__ = [
     "ScriptedCall",
     "Send",
     "Turn",
+    "Words",
     "call",
     "silence",
     "speech",

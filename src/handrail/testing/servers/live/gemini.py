@@ -13,7 +13,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request
 
 from handrail.contract.errors import UsageError
-from handrail.testing.servers.live.script import FLOOD, Ask, Depart, Fault, Say, ScriptedCall, Step, Turn
+from handrail.testing.servers.live.script import FLOOD, Ask, Depart, Fault, Say, ScriptedCall, Step, Turn, Words
 from handrail.testing.servers.live.server import LiveServer, Talk
 from handrail.testing.servers.live.sound import spoken
 
@@ -227,6 +227,9 @@ class GeminiTalk(Talk):
                 await self._ask(step, self.server.progress.fault(step))
             case Depart(seconds):
                 await self.send({"goAway": {"timeLeft": f"{seconds:g}s"}})
+            case Words(_, text, finished):
+                heard = {"text": text, "finished": True} if finished else {"text": text}
+                await self.send({"serverContent": {"inputTranscription": heard}})
             case _:
                 pass
 

@@ -10,7 +10,7 @@ import orjson
 from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request
 
-from handrail.testing.servers.live.script import FLOOD, Ask, Fault, Say, Step
+from handrail.testing.servers.live.script import FLOOD, Ask, Fault, Say, Step, Words
 from handrail.testing.servers.live.server import LiveServer, Talk, Waiting
 from handrail.testing.servers.live.sound import spoken
 
@@ -43,6 +43,8 @@ class RealtimeTalk(Talk):
         self.audio_ms: dict[str, int] = {}
         self._drops_at_answer = False
         self._is_set_up = False
+        self.utterances: list[str] = []
+        """The items of what the user said."""
 
     def _name(self, kind: str) -> str:
         return f"{kind}_{next(self.server.numbers)}"
@@ -99,9 +101,9 @@ class RealtimeTalk(Talk):
     async def _append(self, message: dict[str, Any]) -> None:
         for change in self.ear.listen(b64decode(message["audio"]), 24_000):
             if change == "start":
-                await self.event(
-                    "input_audio_buffer.speech_started", audio_start_ms=int(self.ear.heard_ms), item_id="item_user"
-                )
+                self.utterances.append(self._name("item"))
+                start, item = int(self.ear.heard_ms), self.utterances[-1]
+                await self.event("input_audio_buffer.speech_started", audio_start_ms=start, item_id=item)
                 await self._barge_in()
             else:
                 await self._spoken_input()
@@ -117,7 +119,7 @@ class RealtimeTalk(Talk):
     async def _spoken_input(self) -> None:
         """The model heard it, whether or not the line still holds when that is told."""
         turn = self.server.progress.next_turn()
-        item = self._name("item")
+        item = self.utterances[-1]
         end = int(self.ear.heard_ms)
         await self.event("input_audio_buffer.speech_stopped", audio_end_ms=end, item_id=item)
         await self.event("input_audio_buffer.committed", item_id=item, previous_item_id=None)
@@ -127,10 +129,15 @@ class RealtimeTalk(Talk):
         added = {"id": item, "object": "realtime.item", "type": "message", "role": "user", "content": content}
         await self.event("conversation.item.added", previous_item_id=None, item=added)
         if turn.hears:
-            kind = "conversation.item.input_audio_transcription"
-            await self.event(f"{kind}.delta", item_id=item, content_index=0, delta=turn.hears[:4])
-            await self.event(f"{kind}.completed", item_id=item, content_index=0, transcript=turn.hears)
+            await self.tell_words(len(self.utterances), turn.hears)
         self.play()
+
+    async def tell_words(self, utterance: int, text: str) -> None:
+        """The transcript of what the user said, of any of their utterances."""
+        item = self.utterances[utterance - 1]
+        kind = "conversation.item.input_audio_transcription"
+        await self.event(f"{kind}.delta", item_id=item, content_index=0, delta=text[:4])
+        await self.event(f"{kind}.completed", item_id=item, content_index=0, transcript=text)
 
     async def _item(self, message: dict[str, Any]) -> None:
         item = dict(message.get("item", {}))
@@ -207,6 +214,8 @@ class RealtimeTalk(Talk):
                 await self._say(step)
             case Ask():
                 await self._ask(step, self.server.progress.fault(step))
+            case Words(utterance, text):
+                await self.tell_words(utterance, text)
             case _:
                 pass  # this provider does not say when it goes
 

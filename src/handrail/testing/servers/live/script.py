@@ -68,13 +68,22 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class Words:
+    """Tell words of the user now: of their utterance of this number, counted from 1 on this connection."""
+
+    utterance: int
+    text: str
+    finished: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Send:
     """Send this frame as it is."""
 
     frame: str | bytes
 
 
-Step: TypeAlias = Say | Ask | Depart | Drop | Pause | Send
+Step: TypeAlias = Say | Ask | Depart | Drop | Pause | Words | Send
 
 
 @dataclass(frozen=True, slots=True)

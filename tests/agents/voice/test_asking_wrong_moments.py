@@ -1,0 +1,76 @@
+"""A yes at the wrong moment, or of the wrong utterance, from end to end with both providers: nothing of it buys a table."""
+
+import pytest
+from tests.agents.voice.kit import Client, Scene, obedient, voice
+from tests.agents.voice.test_asking import BUY, asked, play_all, question
+from tests.clients.live.kit import PROVIDERS
+
+from handrail.contract.model import UserMessage
+from handrail.testing.servers.live import Say, Turn, Words
+
+both = pytest.mark.parametrize("provider", PROVIDERS)
+READ = "Buy the table Ana Say yes or no."
+
+
+async def asked_after_an_utterance_without_words(scene: Scene) -> None:
+    """The person buys, says something else whose words do not come, hears the preview, and may answer."""
+    scene.server.on_note = obedient
+    await scene.speak()
+    await scene.client.until(lambda client: "I need your word for that." in client.words("model"))
+    await scene.speak()
+    await play_all(scene, "Hm.")
+    await play_all(scene, READ)
+    await scene.client.until(lambda client: "asking" in question(client))
+
+
+def assert_nothing_was_bought(scene: Scene) -> None:
+    assert scene.desk.starts == []
+    assert "approved" not in question(scene.client)
+
+
+async def test_late_words_of_an_earlier_utterance_do_not_answer_for_a_later_one() -> None:
+    later = Turn([Words(2, "Yes."), Words(3, "No, wait."), Say("Well.")])
+    async with voice("openai-realtime", [BUY, Turn([Say("Hm.")]), later], client=Client(reports=False)) as scene:
+        await asked_after_an_utterance_without_words(scene)
+        await scene.speak()
+        await scene.client.until(lambda client: "missed" in question(client))
+        assert_nothing_was_bought(scene)
+        said = [one.text for one in scene.conversation.messages if isinstance(one, UserMessage)]
+        assert said == ["Buy it", "Yes.", "No, wait."]
+
+
+async def test_words_that_come_twice_do_not_become_the_next_utterances() -> None:
+    turns = [
+        Turn([Words(1, "One."), Words(1, "One."), Say("First.")]),
+        Turn([Say("Second."), Words(2, "Two.")]),
+        Turn([Words(3, "Three."), Say("Third.")]),
+    ]
+    async with voice("openai-realtime", turns) as scene:
+        for answer in ("First.", "Second.", "Third."):
+            await scene.speak()
+            await scene.client.until(lambda client, answer=answer: answer in client.answers)  # type: ignore[misc]
+        said = [one.text for one in scene.conversation.messages if isinstance(one, UserMessage)]
+        assert said == ["One.", "Two.", "Three."]
+
+
+async def test_words_that_come_while_the_next_thing_is_being_said_stay_with_their_own() -> None:
+    turns = [Turn([Say("First.")]), Turn([Words(1, "One."), Words(2, "Two."), Say("Second.")])]
+    async with voice("openai-realtime", turns) as scene:
+        await scene.speak()
+        await scene.client.until(lambda client: "First." in client.answers)
+        await scene.speak()
+        await scene.client.until(lambda client: "Second." in client.answers)
+        said = [one.text for one in scene.conversation.messages if isinstance(one, UserMessage)]
+        assert said == ["One.", "Two."]
+
+
+async def test_a_yes_that_the_person_goes_on_after_is_a_miss() -> None:
+    async with voice("openai-realtime", [BUY, Turn([Say("Hm.")])]) as scene:
+        await asked(scene)
+        await scene.speak()
+        await scene.client.until(lambda client: "Hm." in client.words("model"))
+        await scene.start_speaking()
+        await scene.client.until(lambda client: scene.talk.hearing.is_speaking)
+        await scene.server.talks[-1].tell_words(2, "Yes.")
+        await scene.client.until(lambda client: "missed" in question(client))
+        assert_nothing_was_bought(scene)
