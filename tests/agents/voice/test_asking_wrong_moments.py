@@ -74,3 +74,31 @@ async def test_a_yes_that_the_person_goes_on_after_is_a_miss() -> None:
         await scene.server.talks[-1].tell_words(2, "Yes.")
         await scene.client.until(lambda client: "missed" in question(client))
         assert_nothing_was_bought(scene)
+
+
+@pytest.mark.parametrize("finished", [False, True])
+async def test_a_yes_that_goes_on_after_the_models_first_word_is_a_miss(finished: bool) -> None:
+    answer = Turn([Words(2, "Yes", finished=False), Say("Fine."), Words(2, ", but make it eight.", finished=finished)])
+    async with voice("gemini-live", [BUY, answer]) as scene:
+        await asked(scene)
+        await scene.speak()
+        await scene.client.until(lambda client: "missed" in question(client))
+        assert_nothing_was_bought(scene)
+        assert "Yes, but make it eight." in scene.client.words("user")
+
+
+async def test_a_yes_that_goes_on_after_the_models_whole_answer_is_a_miss() -> None:
+    async with voice("gemini-live", [BUY, Turn([Say("Fine.")], hears="Yes")]) as scene:
+        await asked(scene)
+        await scene.speak()
+        await scene.client.until(lambda client: "Fine." in client.answers)
+        await scene.server.talks[-1].tell_words(2, ", but make it eight.")
+        await scene.client.until(lambda client: "missed" in question(client))
+        assert_nothing_was_bought(scene)
+
+
+async def test_a_yes_whose_words_the_provider_calls_complete_counts_at_once() -> None:
+    async with voice("gemini-live", [BUY, Turn([Words(2, "Yes."), Say("Fine.")])]) as scene:
+        await asked(scene)
+        await scene.speak()
+        await scene.desk.until(lambda desk: desk.of("buy_table") == 1)

@@ -61,6 +61,8 @@ class Asking:
         self._loud_until = 0.0
         self._sound = bytearray()
         self._sound_rate = 0
+        self._quiet_since: float | None = None
+        """Nothing of ours sounds any more, and the questions do not know it yet."""
         self._deciding = 0
         """Utterances that the local recogniser still listens to: nothing is read before it is known what they were."""
         self._timers: list[asyncio.TimerHandle] = []
@@ -123,6 +125,7 @@ class Asking:
         if self._recogniser is None:
             self._do(self._questions.heard(heard.text, min(starts), heard.ended_at, confidence))
             return
+        self._deciding += 1
         work = self._heard_twice(heard.text, min(starts), heard.ended_at, confidence, sound, self._sound_rate)
         self._talk.keep(asyncio.get_running_loop().create_task(work))
 
@@ -130,7 +133,6 @@ class Asking:
         self, text: str, started: float, ended: float, confidence: float | None, sound: bytes, rate: int
     ) -> None:
         local: Verdict | None = None
-        self._deciding += 1
         try:
             assert self._recogniser is not None
             found = await self._recogniser.recognise(sound, rate) if sound else None
@@ -141,10 +143,33 @@ class Asking:
             self._deciding -= 1
         if not self._talk.is_over:
             self._do(self._questions.heard(text, started, ended, confidence, local=local))
-            self.consider()
+            self.settled()
+
+    def settled(self) -> None:
+        """What was said is known: what waited for that happens."""
+        if self._is_unsettled:
+            return
+        self._fall_quiet()
+        self.consider()
+
+    @property
+    def _is_unsettled(self) -> bool:
+        return self._deciding > 0 or self._talk.hearing.is_settling
 
     def our_audio(self, playing: bool) -> None:
-        self._do(self._questions.our_audio(playing, _now()))
+        """While it is not known what the person said, it is not known either whether the preview has to be read again."""
+        if playing:
+            self._quiet_since = None
+            self._do(self._questions.our_audio(True, _now()))
+            return
+        self._quiet_since = _now()
+        if not self._is_unsettled:
+            self._fall_quiet()
+
+    def _fall_quiet(self) -> None:
+        since, self._quiet_since = self._quiet_since, None
+        if since is not None:
+            self._do(self._questions.our_audio(False, since))
 
     def opened(self, item: Item) -> None:
         """The model says something: the reading, if it was asked for one."""
@@ -154,6 +179,7 @@ class Asking:
     def item_over(self, item: Item) -> None:
         if item is not self._item or self._reading is None:
             return
+        self._fall_quiet()
         asked, self._reading, self._item = self._reading, None, None
         if item.cut or not item.reported:
             self._do(self._questions.preview_cut(asked))
@@ -166,7 +192,7 @@ class Asking:
         talk = self._talk
         if talk.is_over or talk.is_generating or talk.calls.awaited or talk.playback.latest is not None:
             return
-        if self._deciding or talk.hearing.is_speaking or talk.farewell.leave is not None:
+        if self._is_unsettled or talk.hearing.is_speaking or talk.farewell.leave is not None:
             return
         if self._reading is not None and self._item is None:
             lost, self._reading = self._reading, None  # the model was asked, and has ended without reading

@@ -5,6 +5,10 @@ words only, and that an input is committed when the model reacts to it. Either w
 
 Where utterances have names, words belong to the one that they name, and those of an unknown one to nobody. Where they have none,
 words are credited by their order, and an utterance that may have got another one's words is not `sure`.
+
+Where the end of speech is not told either, the model's first output shows that the input is committed, not that all of its words
+have come: nothing orders the two. So such an utterance is complete when the provider says that its words are, or when no more have
+come for a while. More that come in another utterance before that make it unsure.
 """
 
 from __future__ import annotations
@@ -20,12 +24,26 @@ if TYPE_CHECKING:
 
 _MOST_WORDS = 16_000
 _MOST_NAMED = 50
+_SETTLE_SECONDS = 1.0
+"""How long words may be apart that belong together, where nobody tells that they are all."""
 
 
 class Heard:
     """One utterance."""
 
-    __slots__ = ("ended_at", "final", "input_id", "item", "name", "started_at", "sure", "text", "turn", "words_at")
+    __slots__ = (
+        "closed",
+        "ended_at",
+        "final",
+        "input_id",
+        "item",
+        "name",
+        "started_at",
+        "sure",
+        "text",
+        "turn",
+        "words_at",
+    )
 
     def __init__(self, item: int, input_id: str, started_at: float | None, sure: bool) -> None:
         self.item = item
@@ -39,6 +57,8 @@ class Heard:
         self.ended_at: float | None = None
         self.words_at: float | None = None
         self.text = ""
+        self.closed = False
+        """The provider said that the last piece was the last."""
         self.final = False
         self.turn: VoiceTurn | None = None
 
@@ -56,6 +76,16 @@ class Hearing:
         self._reports_speech = False
         self.is_speaking = False
         self._client_ended: float | None = None
+        self._settling: Heard | None = None
+        """What was committed, and may get more words."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._told = ""
+        """The words that were told as all of it when it was committed."""
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether something was said of which it is not known yet what it was."""
+        return self._settling is not None
 
     def started(self) -> None:
         """The user begins to speak."""
@@ -82,6 +112,7 @@ class Hearing:
     def lost(self) -> None:
         """The provider's ears are gone, and with them what was said into them and not committed; the next ones hear anew."""
         self.is_speaking = False
+        self._break_off()
         self._named.clear()
         if self._now is not None:
             self._now.name = ""
@@ -91,6 +122,7 @@ class Hearing:
     def committed(self, name: str = "") -> None:
         """The provider takes the user's speech to be complete: a turn begins with it."""
         self.is_speaking = False
+        self._break_off()
         heard = self._ended(name)
         self._now, self._last = None, heard
         now = asyncio.get_running_loop().time()
@@ -98,7 +130,9 @@ class Hearing:
         heard.ended_at = now if self._reports_speech else heard.words_at or now
         heard.turn = self._talk.turns.begin(heard.input_id, heard.text, spoke_until=self._take_end(now))
         if heard.text and not self._reports_speech:
-            self._complete(heard)
+            self._told = heard.text
+            self._tell(heard, "", final=True)
+            self._settle(heard)
 
     def words(self, event: InputTranscript) -> None:
         owner = self._named.get(event.item) if event.item or self._named else self._owner()
@@ -114,12 +148,20 @@ class Hearing:
         self._tell(heard, event.text, event.final)
         if heard.turn is not None and heard.text.strip():
             self._talk.turns.heard(heard.turn, heard.text)
-        if event.final and self._reports_speech and not heard.final:
+        heard.closed = event.final
+        if self._settling is not None and heard is not self._settling:
+            self._settling.sure = False
+        if heard.final:
+            return
+        if not self._reports_speech and heard.turn is not None:
+            self._settle(heard)
+        elif event.final and self._reports_speech:
             heard.final = True
             self._talk.understood(heard)
 
     def said(self, text: str, input_id: str, *, spoken: bool) -> VoiceTurn:
         """Words that the client recognised, or the user typed: complete at once."""
+        self._break_off()
         now = asyncio.get_running_loop().time()
         heard = self._now if spoken and self._now is not None else self._new()
         self._now, self._last = None, heard
@@ -165,10 +207,33 @@ class Hearing:
             self.is_speaking = True
         return self._now
 
-    def _complete(self, heard: Heard) -> None:
+    def _settle(self, heard: Heard) -> None:
+        """Wait for more words, if there may be more."""
+        self._settling = heard
+        if self._timer is not None:
+            self._timer.cancel()
+        if heard.closed:
+            self._settled()
+        else:
+            self._timer = asyncio.get_running_loop().call_later(_SETTLE_SECONDS, self._settled)
+
+    def _break_off(self) -> None:
+        """Something else happens before it is known whether those were all words."""
+        if self._settling is not None:
+            self._settling.sure = False
+            self._settled()
+
+    def _settled(self) -> None:
+        heard, self._settling = self._settling, None
+        if self._timer is not None:
+            self._timer.cancel()
+        if heard is None or self._talk.is_over:
+            return
         heard.final = True
-        self._tell(heard, "", final=True)
+        if heard.text != self._told:
+            self._tell(heard, "", final=True)
         self._talk.understood(heard)
+        self._talk.asking.settled()
 
     def _take_end(self, now: float) -> float:
         ended, self._client_ended = self._client_ended, None

@@ -212,10 +212,15 @@ class GeminiTalk(Talk):
         if turn is None:
             return
         if spoken_text is not None and turn.hears:
-            await self.send({"serverContent": {"inputTranscription": {"text": turn.hears}}})
+            await self.tell_words(0, turn.hears)
         if self.wants_handles:
             await self.send({"sessionResumptionUpdate": {"resumable": False}})
         self.play()
+
+    async def tell_words(self, utterance: int, text: str, *, finished: bool = False) -> None:
+        """A piece of the transcript; this provider does not say of which utterance."""
+        heard = {"text": text, "finished": True} if finished else {"text": text}
+        await self.send({"serverContent": {"inputTranscription": heard}})
 
     # ------------------------------------------------------------------------------------------- to the client
 
@@ -227,9 +232,8 @@ class GeminiTalk(Talk):
                 await self._ask(step, self.server.progress.fault(step))
             case Depart(seconds):
                 await self.send({"goAway": {"timeLeft": f"{seconds:g}s"}})
-            case Words(_, text, finished):
-                heard = {"text": text, "finished": True} if finished else {"text": text}
-                await self.send({"serverContent": {"inputTranscription": heard}})
+            case Words(utterance, text, finished):
+                await self.tell_words(utterance, text, finished=finished)
             case _:
                 pass
 
