@@ -1,14 +1,22 @@
 """A yes at the wrong moment, or of the wrong utterance, from end to end with both providers: nothing of it buys a table."""
 
+from collections.abc import Sequence
+
 import pytest
 from tests.agents.voice.kit import Client, Scene, obedient, voice
 from tests.agents.voice.test_asking import BUY, asked, play_all, question
 from tests.clients.live.kit import PROVIDERS
 
 from handrail.contract.model import UserMessage
-from handrail.testing.servers.live import Say, Turn, Words
+from handrail.testing.servers.live import Say, Send, Turn, Words
+from handrail.testing.servers.live.script import Step
 
 both = pytest.mark.parametrize("provider", PROVIDERS)
+END = {
+    "gemini-live": '{"serverContent": {"turnComplete": true}}',
+    "openai-realtime": '{"type": "response.done", "response": {"id": "", "status": "completed"}}',
+}
+"""The end of the model's turn, as the wire has it."""
 READ = "Buy the table Ana Say yes or no."
 
 
@@ -102,3 +110,37 @@ async def test_a_yes_whose_words_the_provider_calls_complete_counts_at_once() ->
         await asked(scene)
         await scene.speak()
         await scene.desk.until(lambda desk: desk.of("buy_table") == 1)
+
+
+@both
+async def test_a_yes_is_no_answer_where_something_else_was_said_right_behind_the_preview(provider: str) -> None:
+    def chatty(note: str) -> Sequence[Step]:
+        return [*obedient(note), Send(END[provider]), Say("Or shall I play music?")] if obedient(note) else []
+
+    turns = [BUY, Turn([Say("Fine.")], hears="Yes")]
+    async with voice(provider, turns, client=Client(reports=False)) as scene:
+        scene.server.on_note = chatty
+        await scene.speak()
+        await play_all(scene, "I need your word for that.")
+        await scene.client.until(lambda client: "Or shall I play music?" in client.words("model"))
+        await play_all(scene, READ)
+        await play_all(scene, "Or shall I play music?")
+        await scene.client.until(lambda client: question(client)[-2:] == ["reading", "reading"])
+        await scene.speak()
+        await scene.client.until(lambda client: "Fine." in client.answers)
+        assert_nothing_was_bought(scene)
+        assert "asking" not in question(scene.client)
+
+
+@both
+async def test_a_yes_in_the_same_moment_as_the_end_of_the_preview_is_no_answer(provider: str) -> None:
+    turns = [BUY, Turn([Say("Fine.")], hears="Yes")]
+    async with voice(provider, turns, client=Client(reports=False)) as scene:
+        scene.server.on_note = obedient
+        await scene.speak()
+        await play_all(scene, "I need your word for that.")
+        await play_all(scene, READ)
+        await scene.speak()
+        await play_all(scene, "Fine.")
+        await scene.client.until(lambda client: question(client).count("reading") == 2)
+        assert_nothing_was_bought(scene)

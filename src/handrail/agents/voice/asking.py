@@ -29,6 +29,7 @@ from handrail.agents.voice.spoken import (
     ToScreen,
     Verdict,
 )
+from handrail.agents.voice.spoken.questions import GUARD_SECONDS
 from handrail.agents.voice.words import say_exactly
 from handrail.contract.errors import HandrailError
 
@@ -66,6 +67,7 @@ class Asking:
         self._deciding = 0
         """Utterances that the local recogniser still listens to: nothing is read before it is known what they were."""
         self._timers: list[asyncio.TimerHandle] = []
+        self._asking_timer: asyncio.TimerHandle | None = None
 
     @property
     def is_open(self) -> bool:
@@ -74,6 +76,7 @@ class Asking:
 
     def close(self) -> None:
         """The conversation is over: what is open stays open on the screen."""
+        self._not_asking()
         for timer in self._timers:
             timer.cancel()
         if self._questions.open_id is not None:
@@ -92,6 +95,8 @@ class Asking:
 
     def closed(self, confirmation_id: str) -> None:
         """It was answered, here or elsewhere."""
+        if confirmation_id == self._questions.open_id:
+            self._not_asking()
         self._do(self._questions.closed(confirmation_id))
 
     def speech_started(self) -> None:
@@ -221,9 +226,14 @@ class Asking:
             match step:
                 case Read():
                     self._next = step
+                    self._not_asking()
                 case Ask(id):
-                    self._tell(id, "asking")
+                    # Told when an answer counts, so that nobody is invited to speak too soon.
+                    timer = asyncio.get_running_loop().call_later(GUARD_SECONDS, self._tell, id, "asking")
+                    self._not_asking()
+                    self._asking_timer = timer
                 case Missed(id, count):
+                    self._not_asking()
                     self._misses[id] = count
                     self._tell(id, "missed")
                 case ToScreen(id):
@@ -243,7 +253,12 @@ class Asking:
         if steps:
             self.consider()
 
+    def _not_asking(self) -> None:
+        if self._asking_timer is not None:
+            self._asking_timer.cancel()
+
     def _drop(self, id: str) -> None:
+        self._not_asking()
         if self._next is not None and self._next.id == id:
             self._next = None
         if self._reading == id:

@@ -48,7 +48,7 @@ class Witness:
         assert step.token in self.tokens[step.id]
         assert ended < self.wanted[step.id] + SECONDS, "before its time is over"
         heard = self.heard_at[step.id]
-        assert started > heard, "after the preview was heard to its end"
+        assert started >= heard + 0.3, "a moment after the preview was heard to its end"
         for began, stopped in self.sounds:
             assert stopped <= heard or began > ended, "nothing of ours between the preview and the end of the answer"
 

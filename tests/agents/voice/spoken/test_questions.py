@@ -132,24 +132,24 @@ def test_audio_that_began_before_the_end_of_the_reading_was_told_spoils_it() -> 
     assert questions.heard("Yes.", 10.0, 10.5, None) == []
 
 
-def test_the_end_of_the_sound_may_be_told_a_moment_after_the_end_of_the_reading() -> None:
+@pytest.mark.parametrize("ends", [9.0, 9.4, 15.0])
+def test_something_of_ours_right_behind_the_reading_spoils_it_however_short_it_is(ends: float) -> None:
     questions = Questions()
     questions.wanted(request(), "t1", "any", 0.0)
     questions.our_audio(True, 1.0)
-    assert questions.preview_spoken("c1", None, 9.0) == [Ask("c1")]
-    assert questions.heard("Yes.", 9.1, 9.2, None) == [], "it still sounds"
-    assert questions.our_audio(False, 9.4) == []
-    assert questions.heard("Yes.", 9.3, 9.6, None) == []
-    assert questions.heard("Yes.", 9.7, 9.9, None) == [Approve("c1", "t1")]
-
-
-def test_audio_that_goes_on_long_after_the_reading_was_something_else() -> None:
-    questions = Questions()
-    questions.wanted(request(), "t1", "any", 0.0)
-    questions.our_audio(True, 1.0)
-    questions.preview_spoken("c1", None, 9.0)
-    assert questions.our_audio(False, 15.0) == [Read("c1", ALOUD)]
+    assert questions.preview_spoken("c1", None, 9.0) == [Read("c1", ALOUD)]
+    assert questions.our_audio(False, ends) == []
     assert questions.heard("Yes.", 15.5, 16.0, None) == []
+    read_again(questions, 17.0, 25.0)
+    assert questions.heard("Yes.", 25.5, 26.0, None) == [Approve("c1", "t1")]
+
+
+@pytest.mark.parametrize("started", [9.001, 9.1, 9.299])
+def test_what_begins_in_the_moment_after_the_preview_is_no_answer(started: float) -> None:
+    questions = asked()
+    assert questions.heard("Yes.", started, 10.0, None) == []
+    assert questions.heard("Maybe.", started, 10.0, None) == [], "not a miss either"
+    assert questions.heard("Yes.", 10.5, 11.0, None) == [Approve("c1", "t1")]
 
 
 def test_a_miss_reads_the_preview_again_and_a_second_one_goes_to_the_screen() -> None:

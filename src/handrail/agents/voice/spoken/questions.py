@@ -2,7 +2,7 @@
 
 A state machine without a clock and without I/O: the voice agent tells it what happened and when, and carries out the steps
 that it answers with. Moments are seconds on the agent's one clock. What it never does is approve unless all of this holds:
-the preview was played to its end, nothing of ours was heard since, the speech began after that, the whole utterance is a
+the preview was played to its end, nothing of ours was heard since, the speech began a moment after that, the whole utterance is a
 plain yes, the question is the only open one, and its time is not over.
 
 An answer belongs to what was heard last. So whatever of ours sounds after the preview (the model may ask "shall I read you
@@ -30,8 +30,8 @@ MOST_READINGS_LOST = 2
 LONGEST_PREVIEW = 500
 """Characters; what is longer takes most of the minute to read aloud."""
 LEAST_CONFIDENCE = 0.6
-_TAIL_SECONDS = 1.0
-"""How late the end of a reading's sound may be told after the end of the reading itself."""
+GUARD_SECONDS = 0.3
+"""From the end of the preview until an answer counts: nobody answers sooner, and an echo or a late report may."""
 
 
 class Why(StrEnum):
@@ -55,7 +55,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The preview was heard: an answer counts from now on."""
+    """The preview was heard: an answer counts, `GUARD_SECONDS` after its end."""
 
     id: str
 
@@ -176,6 +176,8 @@ class Questions:
             return self._read_again(asked)
         if ended_at >= asked.deadline:
             return self._expire(asked)
+        if self._is_sounding and self._sound_began <= ended_at:
+            return self._read_again(asked)  # something else of ours is right behind it, and would be what is answered
         asked.is_reading, asked.heard_at, asked.spoiled_at = False, ended_at, math.inf
         if self._sound_began > ended_at:
             asked.spoiled_at = self._sound_began
@@ -211,10 +213,8 @@ class Questions:
         self._pass(ended_at)
         if ended_at >= asked.deadline:
             return self._expire(asked)
-        if not asked.heard_at < started_at <= ended_at < asked.spoiled_at or not text.strip():
+        if not asked.heard_at + GUARD_SECONDS <= started_at <= ended_at < asked.spoiled_at or not text.strip():
             return []
-        if self._is_sounding and self._sound_began <= asked.heard_at:
-            return []  # the reading itself has not ended yet
         match self._verdict(text, confidence, local):
             case Verdict.YES:
                 return [Approve(asked.id, asked.token), *self._close(asked)]
@@ -237,9 +237,6 @@ class Questions:
             return []
         self._is_sounding = False
         if asked is None or asked.is_reading or at <= asked.heard_at:
-            return []
-        if self._sound_began <= asked.heard_at and at <= asked.heard_at + _TAIL_SECONDS:
-            asked.heard_at = at
             return []
         asked.spoiled_at = min(asked.spoiled_at, max(self._sound_began, asked.heard_at))
         return self._read_again(asked)
