@@ -7,14 +7,16 @@ providers refuse a history in which one is missing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from handrail.agents.tokens import tokens_of_messages
+from handrail.agents.voice.again import Again
 from handrail.contract.call import Call
 from handrail.contract.errors import UsageError
 from handrail.contract.frozen import thaw
 from handrail.contract.model import AssistantMessage, HostMessage, Message, ToolMessage, UserMessage
+from handrail.runtime.session import Session
 
 FORMAT = 1
 MOST_MESSAGES = 1_000
@@ -38,6 +40,10 @@ class Conversation:
         """The input whose answer broke off; sent again, it is answered anew."""
         self.later: list[HostMessage] = []
         """What the model is told before it is asked the next time."""
+        self.again = Again()
+        """Writing calls whose outcome whoever goes on with it may not know."""
+        self.keep: Callable[[], Awaitable[None]] | None = None
+        """Has the host store it now, before something happens that must not be forgotten."""
         self.lock = asyncio.Lock()
         """A turn and a late envelope do not write into it at the same time."""
 
@@ -75,6 +81,14 @@ class Conversation:
             return False
         self.told = [*self.told, confirmation_id][-_MOST_TOLD:]
         return True
+
+    async def catch_up(self, session: Session, turn: int) -> None:
+        """A model goes on with it: what became of calls of a process that is gone is written down, and counts as told."""
+        for call, envelope in await self.again.look_up(session):
+            for place, message in enumerate(self.messages):
+                if message == lost(call, doubtful=True):
+                    self.messages[place] = ToolMessage(call.call_id, call.name, envelope)
+        self.again.taken_up(turn)
 
     def answer_to(self, message_id: str | None) -> str | None:
         """The answer that this input got, if it was answered; so that a message sent again is not answered anew."""
@@ -136,6 +150,7 @@ class Conversation:
             "offered": list(self.offered),
             "unfinished": self.unfinished,
             "later": [message.text for message in self.later],
+            "unanswered": self.again.to_list(),
         }
 
     @classmethod
@@ -155,6 +170,7 @@ class Conversation:
             made.offered = [str(name) for name in data["offered"]]
             made.unfinished = data.get("unfinished")
             made.later = [HostMessage(str(text)) for text in data.get("later", ())]
+            made.again = Again.from_list(data.get("unanswered", ()))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"This is no kept conversation: {error!r}.") from None
         made.close_open_calls()
@@ -193,12 +209,12 @@ def _without(waiting: Sequence[Call], answer: ToolMessage) -> list[Call]:
     return left
 
 
-def lost(call: Call) -> ToolMessage:
-    """What the model is told of a call whose envelope did not reach it."""
+def lost(call: Call, *, doubtful: bool = False) -> ToolMessage:
+    """What the model is told of a call whose envelope did not reach it; `doubtful`: it may have changed something."""
     message = (
         "The turn was ended before this call was answered. If it changes something, look before you call it again."
     )
-    error = {"type": "CANCELLED", "message": message, "retryable": False, "partialSideEffects": False}
+    error = {"type": "CANCELLED", "message": message, "retryable": False, "partialSideEffects": doubtful}
     return ToolMessage(call.call_id, call.name, {"ok": False, "error": error, "intents": [], "meta": {}})
 
 

@@ -130,6 +130,7 @@ class Loop:
                     queue.detach(self._ear)
 
     async def _rounds(self) -> AsyncGenerator[AgentEvent, None]:
+        await self._conversation.catch_up(self._session, self._turn)
         prompt = await self._prompt()
         for number in range(1, self._most + 1):
             self._conversation.tell_later()
@@ -280,7 +281,9 @@ class Loop:
         made, left_out = calls[:most], calls[most:]
         for call in made:
             yield events.started(session, call, number)
-        running = asyncio.ensure_future(session.call_many(made))
+        again = self._conversation.again
+        repeats = [again.known(session, call, self._turn) for call in made]
+        running = asyncio.ensure_future(again.call_many(session, made, repeats))
         self._running = running, made
         while not running.done():
             await self._wait(running)
@@ -365,6 +368,7 @@ class Loop:
         yield self._done(number, "blocked" if self._session.blocked_for() > 0 else "ended")
 
     def _done(self, rounds: int, reason: str) -> AgentEvent:
+        self._conversation.again.answered()
         self._settled = True  # whoever closes the turn on hearing this does not cancel it
         shown = "".join(self._shown)
         return AgentEvent(

@@ -33,6 +33,7 @@ __all__ = [
     "LiveEvent",
     "LiveLimits",
     "LiveModel",
+    "Note",
     "OutputTranscript",
     "ResumptionHandle",
     "Scheduling",
@@ -63,6 +64,13 @@ class Answer:
     envelope: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that the host told the model."""
+
+    text: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveConfig:
     """What a live session begins with. Tools cannot be counted on to change later, so they are chosen before."""
@@ -72,8 +80,8 @@ class LiveConfig:
     """Declarations in the format of `LiveModel.provider`."""
     background: frozenset[str] = frozenset()
     """Tools during which the model may go on talking, where the provider can do that."""
-    history: Sequence[Utterance] = ()
-    """What was said before, such as the chat that was handed over."""
+    history: Sequence[Utterance | Answer | Note] = ()
+    """What was said, called and told before, such as the chat that was handed over."""
     voice: str | None = None
     language: str | None = None
     transcribe: bool = True

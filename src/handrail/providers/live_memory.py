@@ -8,13 +8,13 @@ from __future__ import annotations
 import binascii
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import orjson
 
 from handrail.contract.call import Call
 from handrail.contract.live import Answer, LiveCounters, Utterance
+from handrail.contract.live import Note as Note
 
 MAX_CALLS = 64
 """Calls that one message may hold; the rest are answered without being told."""
@@ -23,13 +23,6 @@ _MOST_CHARACTERS = 200_000
 _MOST_UTTERANCE = 16_000
 _MOST_KINDS = 100
 _STANDARD = bytes.maketrans(b"-_", b"+/")
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Something that the host told the model."""
-
-    text: str
 
 
 Entry: TypeAlias = Utterance | Answer | Note

@@ -69,17 +69,16 @@ class Talks:
     async def drain(self) -> None:
         """The server is asked to stop: clients are told to connect again, and running turns may end."""
         self.draining = True
-        await asyncio.gather(*(talk.leave("reconnect") for talk in list(self._talks.values())), return_exceptions=True)
+        leaving = [asyncio.ensure_future(talk.leave("reconnect")) for talk in self._talks.values()]
+        await self._until(leaving)
+        await self._cancel(leaving)
         running = self._running()
         if running:
             await self._wait(running)
         for talk in self._talks.values():
             if talk.current is not None:
                 talk.current.cut = True
-        left = self._running()
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await self._cancel(self._running())
 
     async def _wait(self, running: Sequence[asyncio.Task[None]]) -> None:
         """Until these turns have ended, for as long as a stop may take, and not once somebody is in a hurry."""
@@ -88,11 +87,22 @@ class Talks:
             "a turn that runs has" if len(running) == 1 else f"{len(running)} turns that run have",
             self.options.shutdown_seconds,
         )
+        await self._until(running)
+
+    async def _until(self, running: Sequence[asyncio.Task[None]]) -> None:
+        if not running:
+            return
         ended = asyncio.ensure_future(asyncio.wait(running))
         hurry = asyncio.ensure_future(self.hurried.wait())
         await asyncio.wait({ended, hurry}, timeout=self.options.shutdown_seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in (ended, hurry):
             task.cancel()
+
+    @staticmethod
+    async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def close(self) -> None:
         """Let go of everything; the runtime lets writing calls finish."""
@@ -368,7 +378,7 @@ class Talks:
                 talk.tell(event.type, event.data, turn)
 
     def _begin_late(self, talk: Talk, event: Event) -> None:
-        if self.draining:
+        if self.draining and not event.data.get("known"):
             return  # it is told again by the process that has the session next
         task = asyncio.get_running_loop().create_task(self._tell_late(talk, event))
         talk.late.add(task)

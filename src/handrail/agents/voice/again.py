@@ -4,16 +4,26 @@ The ledger finds a call that is made again on a new connection in the same turn.
 key holds the turn: two turns may well ask for the same thing twice. But a model that lost its connection in mid-call, or was
 interrupted in it, has not heard the outcome, and a call of the same tool with the same arguments is then the same wish. Until
 it has been told, and has ended an answer since, such a call is answered with the outcome of the first.
+
+They are kept with the `Conversation`, because the model that asks again may be another one: voice that begins anew, the text
+agent, or either in the process after this one. What became of a call of a process that is gone, the ledger knows.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from handrail.contract.call import Call
+from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, JsonError
+from handrail.contract.frozen import thaw
+from handrail.contract.store import LedgerState
+from handrail.runtime.keys import id_key
+from handrail.runtime.recorded import settle_from_row, unknown_answer
+from handrail.runtime.replays import Entry
 from handrail.runtime.session import Session
 from handrail.schema.canonical import canonical
 from handrail.schema.strict_json import parse_arguments
@@ -24,17 +34,21 @@ _MOST = 200
 class First:
     """A writing call, from its making until the model has been told its outcome."""
 
-    __slots__ = ("answered", "call", "connection", "key", "lost", "outcome", "told_turn", "turn")
+    __slots__ = ("answered", "call", "connection", "ended", "key", "lost", "name", "outcome", "told_turn", "turn")
 
-    def __init__(self, call: Call, key: tuple[str, bytes], turn: int, connection: int) -> None:
+    def __init__(self, call: Call, key: tuple[str, bytes], turn: int, connection: int, name: str | None) -> None:
         self.call = call
         self.key = key
         self.turn = turn
         self.connection = connection
-        """The model's connection that it was made on."""
+        """The model's connection that it was made on; 0: one of a conversation that is over."""
+        self.name = name
+        """What the runtime knows it by; None if its provider gives no ids."""
         self.lost = False
         """The model may not remember that it made it: it was taken back, or its connection is gone."""
-        self.outcome: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
+        self.outcome: Mapping[str, Any] | None = None
+        self.ended: asyncio.Event | None = asyncio.Event()
+        """Set when the outcome is there; None for a call of a process that is gone."""
         self.told_turn: int | None = None
         """The turn in which its outcome was sent to the model."""
         self.answered = False
@@ -42,7 +56,7 @@ class First:
 
 
 class Again:
-    """The writing calls of one conversation whose outcome the model may not know."""
+    """The writing calls of one session whose outcome the model may not know."""
 
     def __init__(self) -> None:
         self._firsts: list[First] = []
@@ -52,23 +66,25 @@ class Again:
         key = _key(session, call)
         if key is None:
             return None
-        first = First(call, key, turn, connection)
+        first = First(call, key, turn, connection, id_key(call, session.connection))
         self._firsts = [*self._firsts[-_MOST:], first]
         return first
 
     def known(self, session: Session, call: Call, turn: int) -> First | None:
         """The call that this one repeats without knowing it; None if it is to be run."""
-        key = _key(session, call)
+        key = _key(session, call) if self._firsts else None
         if key is None:
             return None
         for first in reversed(self._firsts):
             if first.key == key and first.lost and not _can_know(first, turn):
-                return first if not first.outcome.done() or _counts(first.outcome.result()) else None
+                return first if first.outcome is None or _counts(first.outcome) else None
         return None
 
     def settled(self, first: First, envelope: Mapping[str, Any]) -> None:
-        if not first.outcome.done():
-            first.outcome.set_result(envelope)
+        if first.outcome is None:
+            first.outcome = envelope
+        if first.ended is not None:
+            first.ended.set()
 
     def told(self, first: First, turn: int) -> None:
         """Its outcome was sent to the model in this turn."""
@@ -92,10 +108,71 @@ class Again:
     def connected(self, connection: int, turn: int, restored: Collection[str]) -> None:
         """A new connection. What was sent on the last one and not reacted to is told again there, now."""
         for first in self._firsts:
-            remembered = first.call.call_id in restored
+            remembered = first.connection > 0 and first.call.call_id in restored
             first.lost = not remembered and (first.lost or first.connection != connection)
             if first.told_turn is not None:
                 first.told_turn, first.answered = turn, False
+
+    def left(self) -> None:
+        """The conversation with the model is over. Whoever goes on may make again what this one did not answer for."""
+        self._firsts = [first for first in self._firsts if not first.answered]
+        for first in self._firsts:
+            first.connection, first.lost, first.told_turn = 0, True, None
+
+    def taken_up(self, turn: int) -> None:
+        """A model goes on that was given the conversation, and with it the outcomes that are known."""
+        for first in self._firsts:
+            if first.outcome is not None and first.told_turn is None:
+                first.told_turn, first.answered = turn, False
+
+    def told_late(self, call_id: str | None, turn: int) -> None:
+        """A model was told the outcome of a call that another conversation had made."""
+        for first in self._firsts:
+            if first.connection == 0 and first.call.call_id == call_id:
+                self.told(first, turn)
+
+    async def settle(self, seconds: float) -> None:
+        """Wait until nothing runs here any more, at most so long."""
+        running = [first.ended for first in self._firsts if first.ended is not None and first.outcome is None]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                for ended in running:
+                    await ended.wait()
+
+    async def look_up(self, session: Session) -> list[tuple[Call, Mapping[str, Any]]]:
+        """Ask the ledger what became of calls of a process that is gone; those whose outcome is known now."""
+        found = []
+        for first in [one for one in self._firsts if one.ended is None and one.outcome is None]:
+            first.outcome = await _recorded(session, first)
+            if first.outcome is not None:
+                found.append((first.call, first.outcome))
+        return found
+
+    async def call_many(
+        self, session: Session, calls: Sequence[Call], repeats: Sequence[First | None]
+    ) -> list[ToolResponse]:
+        """The calls of one message, through the pipeline; one that repeats another (as `known` said) gets that one's outcome."""
+        fresh = [call for call, repeated in zip(calls, repeats, strict=True) if repeated is None]
+        told = [
+            _outcome_of(session, repeated, call)
+            for call, repeated in zip(calls, repeats, strict=True)
+            if repeated is not None
+        ]
+        made, *known = await asyncio.gather(session.call_many(fresh), *told)
+        answers, outcomes = iter(made), iter(known)
+        return [next(answers if repeated is None else outcomes) for repeated in repeats]
+
+    # ------------------------------------------------------------------------------------------------------- kept
+    def to_list(self) -> list[dict[str, Any]]:
+        """Everything, as JSON."""
+        return [_to_dict(first) for first in self._firsts if not first.answered]
+
+    @classmethod
+    def from_list(cls, data: Sequence[Mapping[str, Any]]) -> Again:
+        """As it was kept, by a process that is gone."""
+        made = cls()
+        made._firsts = [_from_dict(one) for one in data[-_MOST:]]
+        return made
 
 
 def _can_know(first: First, turn: int) -> bool:
@@ -103,23 +180,57 @@ def _can_know(first: First, turn: int) -> bool:
     return first.told_turn is not None and first.told_turn < turn and first.answered
 
 
-async def outcome_of(first: First, call: Call, seconds: float) -> dict[str, Any]:
+async def _outcome_of(session: Session, first: First, call: Call) -> ToolResponse:
     """The first call's envelope for the one that repeats it; that it still runs, if it takes too long."""
-    done, _ = await asyncio.wait({first.outcome}, timeout=seconds)
-    if not done:
+    fields = {"callId": call.call_id, "toolId": call.name, "duplicateOf": first.call.call_id}
+    core = session.core
+    core.audit.emit("replay", {**core.who(session), **fields, "reason": "outcome not known to the model"})
+    if first.outcome is None and first.ended is not None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(session.limits.wait_seconds):
+                await first.ended.wait()
+    if first.outcome is None:
         message = f'"{call.name}" is still running from an earlier request.'
         error = {"type": ErrorType.IN_PROGRESS.value, "message": message, "retryable": True}
         full = {**error, "partialSideEffects": False, "retryAfter": 1.0}
-        return {"ok": False, "error": full, "intents": [], "meta": {"toolId": call.name}}
-    envelope = first.outcome.result()
-    meta = {**envelope.get("meta", {}), "replayed": True, "duplicateOf": first.call.call_id}
-    return {**envelope, "intents": [], "meta": meta}
+        return ToolResponse.from_dict({"ok": False, "error": full, "intents": [], "meta": {"toolId": call.name}})
+    if first.connection == 0 and first.told_turn is None:
+        first.told_turn = session.turn.number if session.turn is not None else 0
+    meta = {**first.outcome.get("meta", {}), "replayed": True, "duplicateOf": first.call.call_id}
+    return ToolResponse.from_dict({**thaw(first.outcome), "intents": [], "meta": meta})
+
+
+async def _recorded(session: Session, first: First) -> Mapping[str, Any] | None:
+    """What the ledger says of a call; None while it runs, which a process may do that lives on beside this one."""
+    if first.name is None:
+        return unknown_answer(first.key[0], {"toolId": first.key[0]}).to_dict()
+    entry = session.calls_by_id.get(first.name)
+    row = await session.core.store.ledger_row(entry.ledger_key) if entry is not None and entry.ledger_key else None
+    if row is None:
+        return _not_started(first.call)
+    if row.state is LedgerState.RUNNING:
+        return None
+    found = Entry(row.tool, b"")
+    settle_from_row(found, row)
+    return found.replay().to_dict()
+
+
+def _not_started(call: Call) -> dict[str, Any]:
+    message = f'"{call.name}" was not started: the server stopped before.'
+    error = {"type": ErrorType.CANCELLED.value, "message": message, "retryable": True, "partialSideEffects": False}
+    return {"ok": False, "error": error, "intents": [], "meta": {"toolId": call.name}}
 
 
 def _counts(envelope: Mapping[str, Any]) -> bool:
     """Whether an outcome answers for good: it happened, or may have."""
     error = envelope.get("error")
     return error is None or bool(error.get("partialSideEffects"))
+
+
+def writes(session: Session, call: Call) -> bool:
+    """Whether the tool that is called writes."""
+    plan = session.plans.find(call.name) if isinstance(call.name, str) else None
+    return plan is not None and plan.writes
 
 
 def _key(session: Session, call: Call) -> tuple[str, bytes] | None:
@@ -130,3 +241,18 @@ def _key(session: Session, call: Call) -> tuple[str, bytes] | None:
         return plan.tool_id, canonical(parse_arguments(call.args))
     except JsonError:
         return None
+
+
+def _to_dict(first: First) -> dict[str, Any]:
+    call = {"name": first.call.name, "callId": first.call.call_id, "provider": first.call.provider}
+    outcome = thaw(first.outcome) if first.outcome is not None else None
+    kept = {"tool": first.key[0], "args": first.key[1].decode(), "turn": first.turn, "key": first.name}
+    return {**call, **kept, "outcome": outcome}
+
+
+def _from_dict(data: Mapping[str, Any]) -> First:
+    args = str(data["args"])
+    call = Call(str(data["name"]), args, data["callId"], data["provider"])
+    first = First(call, (str(data["tool"]), args.encode()), int(data["turn"]), 0, data["key"])
+    first.lost, first.ended, first.outcome = True, None, data["outcome"]
+    return first

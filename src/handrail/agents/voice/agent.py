@@ -67,6 +67,7 @@ class VoiceAgent:
         before = session.mode
         try:
             await session.set_mode("voice")
+            await conversation.catch_up(session, session.turn.number if session.turn is not None else 0)
             connection = await self._connect(session, Record(conversation))
             try:
                 spoken = await self.runtime.resume_session(session.id, token=session.token)

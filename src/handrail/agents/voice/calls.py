@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from handrail.agents import events
 from handrail.agents.citations import citations_in
-from handrail.agents.voice.again import Again, First, outcome_of
+from handrail.agents.voice.again import First, writes
 from handrail.agents.voice.turns import VoiceTurn
 from handrail.contract.call import Call
 from handrail.contract.errors import ErrorType
@@ -51,7 +51,7 @@ class Calls:
 
     def __init__(self, talk: VoiceTalk) -> None:
         self._talk = talk
-        self.again = Again()
+        self.again = talk.record.conversation.again
         self.running: dict[Batch, asyncio.Task[None] | None] = {}
         self._busy_since = 0.0
 
@@ -62,7 +62,8 @@ class Calls:
         turn = talk.turns.current
         if turn is not None:
             turn.rounds += 1
-        message, waiting = talk.record.call(item.text if item is not None else "", calls)
+        said = item.text if item is not None else ""
+        message, waiting = talk.record.call(said, calls, lambda call: writes(talk.session, call))
         if item is not None:
             item.message = message
         batch = Batch(calls, waiting, turn, talk.stream.number)
@@ -90,61 +91,53 @@ class Calls:
         talk.keep(task)
 
     async def _run(self, batch: Batch, session: Session) -> None:
+        firsts: list[First | None] = [None] * len(batch.calls)
         try:
+            repeats, firsts = await self._known(batch, session)
             if batch.interrupted:
                 envelopes = [_cancelled(call) for call in batch.calls]
-                firsts: list[First | None] = [None] * len(batch.calls)
             else:
-                envelopes, firsts = await self._answered(batch, session)
+                envelopes = await self._answered(batch, session, repeats)
         except Exception as error:  # noqa: BLE001  # the model always gets an answer
             _LOG.error("The calls of a voice turn failed", exc_info=error)
-            envelopes, firsts = [_failed(call) for call in batch.calls], [None] * len(batch.calls)
+            envelopes = [_failed(call) for call in batch.calls]
         finally:
             self._settle(batch)
         answers = [Answer(call, envelope) for call, envelope in zip(batch.calls, envelopes, strict=True)]
         self._write_down(batch, answers)
+        for first, answer in zip(firsts, answers, strict=True):
+            if first is not None:
+                self.again.settled(first, answer.envelope)
         await self._deliver(batch, answers, firsts)
         for answer in answers if not self._talk.is_over else ():
             event = events.ended(session, answer.call, answer.envelope, batch.number)
             self._talk.tell(event.type, event.data)
         self._talk.calls_ended()
 
-    async def _answered(self, batch: Batch, session: Session) -> tuple[list[dict[str, Any]], list[First | None]]:
-        """Every call's envelope: from the pipeline, or from a call that it repeats without knowing."""
-        talk = self._talk
+    async def _known(self, batch: Batch, session: Session) -> tuple[list[First | None], list[First | None]]:
+        """For every call the one that it repeats without knowing, and the one that it is itself if it writes anew.
+
+        What writes anew is stored before it starts: should the process end in between, the next one knows to ask the ledger.
+        """
+        conversation = self._talk.record.conversation
+        await self.again.look_up(session)
         turn = session.turn.number if session.turn is not None else 0
         repeats = [self.again.known(session, call, turn) for call in batch.calls]
         firsts = [
             None if repeated is not None else self.again.made(session, call, turn, batch.connection)
             for call, repeated in zip(batch.calls, repeats, strict=True)
         ]
+        if conversation.keep is not None and any(firsts):
+            await conversation.keep()
+        return repeats, firsts
+
+    async def _answered(self, batch: Batch, session: Session, repeats: Sequence[First | None]) -> list[dict[str, Any]]:
+        """Every call's envelope: from the pipeline, or from a call that it repeats without knowing."""
         for call in batch.calls:
             event = events.started(session, call, batch.number)
-            talk.tell(event.type, event.data)
+            self._talk.tell(event.type, event.data)
             self._watch(batch, session, call)
-        fresh = [call for call, repeated in zip(batch.calls, repeats, strict=True) if repeated is None]
-        running = session.call_many(fresh)
-        waiting = [
-            outcome_of(repeated, call, session.limits.wait_seconds)
-            for call, repeated in zip(batch.calls, repeats, strict=True)
-            if repeated is not None
-        ]
-        made, *told = await asyncio.gather(running, *waiting)
-        fresh_answers = iter(answer.to_dict() for answer in made)
-        told_answers = iter(told)
-        envelopes = [dict(next(fresh_answers if repeated is None else told_answers)) for repeated in repeats]
-        for call, repeated in zip(batch.calls, repeats, strict=True):
-            if repeated is not None:
-                self._audit(session, call, repeated)
-        for first, envelope in zip(firsts, envelopes, strict=True):
-            if first is not None:
-                self.again.settled(first, envelope)
-        return envelopes, firsts
-
-    def _audit(self, session: Session, call: Call, first: First) -> None:
-        runtime = self._talk.runtime
-        fields = {"callId": call.call_id, "toolId": call.name, "duplicateOf": first.call.call_id}
-        runtime.audit.emit("replay", {**runtime.who(session), **fields, "reason": "outcome not known to the model"})
+        return [answer.to_dict() for answer in await self.again.call_many(session, batch.calls, repeats)]
 
     def _settle(self, batch: Batch) -> None:
         self.running.pop(batch, None)

@@ -61,6 +61,7 @@ class End:
                 await talk.order.empty()
         except TimeoutError:
             _LOG.warning("A voice conversation ended before all of it was stored")
+        talk.calls.again.left()
         await talk.let_go()
         talk.session.voice_open = False
         if not to_text:

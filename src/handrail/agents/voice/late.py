@@ -56,10 +56,12 @@ class Late:
             talk.tell(closed.type, closed.data)
         card = events.ended_late(told)
         talk.tell(card.type, card.data)
+        words = late_words(told)
         if not told.get("known"):
-            words = late_words(told)
             talk.record.note(words)
-            talk.order.put(lambda: self._tell_model(words, bool(told.get("silent"))))
+        # Known to the conversation, but not to this model: the call was made before it began to listen.
+        talk.order.put(lambda: self._tell_model(words, bool(told.get("silent"))))
+        talk.calls.again.told_late(told.get("callId"), talk.session.turn.number if talk.session.turn else 0)
         talk.calls_ended()
 
     async def _tell_model(self, words: str, silent: bool) -> None:

@@ -6,13 +6,14 @@ takes their place. So a call is never without an answer, whatever ends the conve
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from handrail.agents.conversation import Conversation, lost
 from handrail.contract.call import Call
-from handrail.contract.live import Utterance
+from handrail.contract.live import Answer, Note, Utterance
 from handrail.contract.model import AssistantMessage, HostMessage, Message, ToolMessage, UserMessage
+from handrail.providers.live_memory import late_note
 
 UNHEARD = "(The person spoke; their words are not known.)"
 
@@ -23,14 +24,21 @@ class Record:
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
 
-    def history(self, tokens: int) -> list[Utterance]:
-        """What was said before, for a model that begins to listen."""
-        said: list[Utterance] = []
+    def history(self, tokens: int) -> list[Utterance | Answer | Note]:
+        """What was said, called and told before, for a model that begins to listen."""
+        self.conversation.tell_later()
+        said: list[Utterance | Answer | Note] = []
+        made: list[Call] = []
         for message in self.conversation.within(tokens):
             if isinstance(message, UserMessage) and message.text.strip():
                 said.append(Utterance("user", message.text))
-            elif isinstance(message, AssistantMessage) and message.text.strip():
-                said.append(Utterance("model", message.text))
+            elif isinstance(message, HostMessage):
+                said.append(Note(message.text))
+            elif isinstance(message, AssistantMessage):
+                said += [Utterance("model", message.text)] if message.text.strip() else []
+                made += message.calls
+            elif isinstance(message, ToolMessage):
+                said += _told(made, message)
         return said
 
     def begin(self, input_id: str, text: str) -> None:
@@ -64,10 +72,12 @@ class Record:
         self._replace(message, kept)
         return kept
 
-    def call(self, text: str, calls: Sequence[Call]) -> tuple[AssistantMessage, list[ToolMessage]]:
+    def call(
+        self, text: str, calls: Sequence[Call], writes: Callable[[Call], bool]
+    ) -> tuple[AssistantMessage, list[ToolMessage]]:
         """Calls that the model makes, after these words; what stands in for their envelopes."""
         made = AssistantMessage(text, tuple(calls))
-        waiting = [lost(call) for call in calls]
+        waiting = [lost(call, doubtful=writes(call)) for call in calls]
         self.conversation.add(made, *waiting)
         return made, waiting
 
@@ -91,3 +101,12 @@ class Record:
             inputs = self.conversation.inputs
             self.conversation.inputs = {name: at - (at > place) for name, at in inputs.items()}
             return
+
+
+def _told(made: list[Call], message: ToolMessage) -> list[Answer | Note]:
+    """The envelope and the call that it belongs to, which is then no longer open; in words if the call has no id."""
+    for place, call in enumerate(made):
+        if (call.name, call.call_id) == (message.name, message.call_id):
+            answer = Answer(made.pop(place), message.envelope)
+            return [answer] if call.call_id else [Note(late_note(answer))]
+    return []

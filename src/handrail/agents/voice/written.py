@@ -30,6 +30,7 @@ from handrail.contract.live import (
     LiveCounters,
     LiveError,
     LiveEvent,
+    Note,
     OutputTranscript,
     Scheduling,
     TurnEnded,
@@ -87,7 +88,12 @@ class WrittenConnection:
         self._policy = policy
         self._memory = Conversation()
         for said in config.history:
-            if said.role == "user":
+            if isinstance(said, Note):
+                self._memory.add(HostMessage(said.text))
+            elif isinstance(said, Answer):
+                answer = ToolMessage(said.call.call_id, said.call.name, said.envelope)
+                self._memory.add(AssistantMessage("", (said.call,)), answer)
+            elif said.role == "user":
                 self._memory.begin(said.text, None)
             else:
                 self._memory.add(AssistantMessage(said.text))

@@ -27,6 +27,7 @@ from handrail.server.wire import to_json
 
 _log = logging.getLogger("handrail.server.voice")
 _START_SECONDS = 20.0
+_SETTLE_SECONDS = 10.0
 CLIENT_GONE = "client_gone"
 KEY_REVOKED = "key_revoked"
 _AFTER: Mapping[str, Closing] = {"provider_lost": NO_PROVIDER, "session_ended": SESSION_ENDED, "fault": FAULT}
@@ -148,10 +149,13 @@ class Line:
         if voice is not None:
             try:
                 await voice.close()
+                if why == "reconnect":  # whoever goes on is to know what became of a write that runs
+                    await self.talk.conversation.again.settle(_SETTLE_SECONDS)
             except Exception:  # noqa: BLE001  # the server goes on stopping
                 _log.exception("A voice conversation could not be let go of")
-            self.talk.session = voice.session
-            await self._minutes.close(None)
+            finally:  # also when the server is in a hurry
+                self.talk.session = voice.session
+                await self._minutes.close(None)
         self.talk.tell("voice", {"on": False, "reason": why}, turn)
         if self._work:
             await asyncio.wait(self._work)

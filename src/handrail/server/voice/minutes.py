@@ -35,6 +35,7 @@ class Minutes:
         self._words = ("", "")
         """What the user said last, and of which input: it may be known before the turn has begun."""
         self._storing: set[asyncio.Task[None]] = set()
+        talk.conversation.keep = self.keep
 
     @property
     def is_answering(self) -> bool:
@@ -91,6 +92,10 @@ class Minutes:
             self._store(None)
         if self._storing:
             await asyncio.wait(self._storing)
+
+    async def keep(self) -> None:
+        """Store what the model knows now: a call is about to change something."""
+        await self._write(None)
 
     # Inside
 

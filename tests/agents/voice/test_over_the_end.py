@@ -1,0 +1,239 @@
+"""The conversation ends in mid-call: whoever goes on with it knows what became of the call, and does not write twice."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.agents.voice.kit import Client, Desk, Scene, new_runtime, on_model, voice
+from tests.clients.live.kit import PROVIDERS, new_model, new_server
+
+from handrail.agents import Conversation, TextAgent
+from handrail.agents.voice.agent import VoiceAgent
+from handrail.agents.voice.record import Record
+from handrail.agents.voice.talk import VoiceTalk
+from handrail.contract.call import Call
+from handrail.contract.live import Answer, Note, Utterance
+from handrail.contract.model import (
+    AssistantMessage,
+    CallMade,
+    Finished,
+    HostMessage,
+    ModelEvent,
+    ModelRequest,
+    TextDelta,
+    ToolMessage,
+    UserMessage,
+)
+from handrail.testing.servers.live import Ask, Say, Turn, call
+
+BOOK = call("book_table", guest="Ana")
+both = pytest.mark.parametrize("provider", PROVIDERS)
+
+
+def envelopes(conversation: Conversation) -> list[Any]:
+    return [message.envelope for message in conversation.messages if isinstance(message, ToolMessage)]
+
+
+async def lose(scene: Scene) -> None:
+    """The provider is lost for good while the call runs."""
+    scene.desk.may_finish.clear()
+    await scene.speak()
+    await scene.desk.until(lambda desk: desk.of("book_table") == 1)
+    scene.server.refuse_with = HTTPStatus.FORBIDDEN
+    scene.server.cut_all()
+    async with asyncio.timeout(15):
+        await asyncio.shield(scene.talk.ending)
+    scene.server.refuse_with = None
+
+
+async def go_on(scene: Scene) -> VoiceTalk:
+    client = Client()
+    talk = client.talk = await scene.agent.begin(scene.talk.session, scene.conversation, client)
+    scene.client.talk = talk  # what the session tells goes to the one that is on
+    scene.talk, scene.client = talk, client
+    return talk
+
+
+async def told_to_model(scene: Scene, words: str) -> None:
+    async with asyncio.timeout(15):
+        while words not in json.dumps(scene.server.talks[-1].received):
+            await asyncio.sleep(0.01)
+
+
+async def until_settled(scene: Scene) -> None:
+    scene.desk.may_finish.set()
+    await scene.conversation.again.settle(15)
+
+
+@both
+async def test_voice_that_begins_again_knows_what_became_of_the_call_and_does_not_write_twice(provider: str) -> None:
+    turns = [
+        Turn([Ask(BOOK), Say("Never said.")], hears="A table for Ana"),
+        Turn([Ask(BOOK), Say("It is booked.")], hears="Did that work?"),
+        Turn([Ask(BOOK), Say("One more is booked.")], hears="Another one"),
+    ]
+    async with voice(provider, turns) as scene:
+        await lose(scene)
+        await until_settled(scene)
+        assert [one["ok"] for one in envelopes(scene.conversation)] == [True]
+        talk = await go_on(scene)
+        await told_to_model(scene, "receipt")
+        await scene.speak()
+        await scene.client.until(lambda client: "It is booked." in client.answers)
+        assert scene.desk.of("book_table") == 1
+        again = envelopes(scene.conversation)[1]
+        assert (again["ok"], again["meta"]["replayed"], again["data"]["receipt"]) == (True, True, 1)
+
+        await scene.speak()  # and a wish that comes after the model has heard of it is another one
+        await scene.client.until(lambda client: "One more is booked." in client.answers)
+        assert scene.desk.of("book_table") == 2
+        await talk.close()
+
+
+@both
+async def test_voice_that_begins_again_while_the_call_still_runs_meets_it(provider: str) -> None:
+    turns = [
+        Turn([Ask(BOOK), Say("Never said.")], hears="A table for Ana"),
+        Turn([Ask(BOOK), Say("It is booked.")], hears="Did that work?"),
+    ]
+    async with voice(provider, turns) as scene:
+        await lose(scene)
+        (open_one,) = envelopes(scene.conversation)
+        assert open_one["error"]["partialSideEffects"] is True
+        talk = await go_on(scene)
+        await scene.speak()
+        await scene.client.until("tool_started")
+        await until_settled(scene)
+        await scene.client.until(lambda client: "It is booked." in client.answers)
+        assert scene.desk.of("book_table") == 1
+        assert [one["data"]["receipt"] for one in envelopes(scene.conversation)] == [1, 1]
+        await talk.close()
+
+
+async def test_a_model_that_listens_since_is_told_the_outcome_of_a_call_that_was_made_before() -> None:
+    turns = [Turn([Ask(BOOK), Say("Never said.")], hears="A table for Ana")]
+    async with voice("openai-realtime", turns) as scene:
+        await lose(scene)
+        talk = await go_on(scene)
+        await until_settled(scene)
+        await scene.client.until("tool_finished")
+        await told_to_model(scene, "Note of the host")
+        await talk.close()
+
+
+class Repeating:
+    """A text model that books the table whenever it is spoken to."""
+
+    name, provider, id_scope, context_window = "repeating", "openai-chat", "session", 8_000
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        if isinstance(request.messages[-1], UserMessage):
+            self.made += 1
+            yield CallMade(Call("book_table", {"guest": "Ana"}, f"text_{self.made}"))
+            yield Finished("calls")
+        else:
+            yield TextDelta("Done.")
+            yield Finished("stop")
+
+    async def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("finished", [True, False])
+async def test_text_that_goes_on_does_not_write_twice_either(finished: bool) -> None:
+    turns = [Turn([Ask(BOOK), Say("Never said.")], hears="A table for Ana")]
+    async with voice("openai-realtime", turns) as scene:
+        await lose(scene)
+        if finished:
+            await until_settled(scene)
+        agent = TextAgent(scene.runtime, Repeating())
+
+        async def say(text: str) -> None:
+            async for event in agent.run(scene.talk.session, scene.conversation, text):
+                if event.type == "tool_started":
+                    scene.desk.may_finish.set()
+
+        await say("Did that work?")
+        assert scene.desk.of("book_table") == 1
+        assert [one["data"]["receipt"] for one in envelopes(scene.conversation)] == [1, 1]
+        await say("Another one.")
+        assert scene.desk.of("book_table") == 2
+
+
+@both
+async def test_a_process_that_comes_after_a_crash_asks_the_ledger(provider: str, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/handrail.db"
+    kept: list[str] = []
+    turns = [Turn([Ask(BOOK), Say("Never kept.")], hears="A table for Ana")]
+    async with new_server(provider, turns) as server, on_model(new_model(provider, server), store=store) as scene:
+
+        async def keep() -> None:
+            assert scene.desk.of("book_table") == 0, "it is stored before the call starts"
+            kept.append(json.dumps(scene.conversation.to_dict()))
+
+        scene.conversation.keep = keep
+        await scene.speak()
+        await scene.client.until("tool_finished")
+        session = scene.talk.session
+    desk, conversation = Desk(), Conversation.from_dict(json.loads(kept[0]))
+    assert envelopes(conversation)[0]["error"]["partialSideEffects"] is True
+    turns = [Turn([Ask(BOOK), Say("It is booked.")], hears="Did that work?")]
+    async with new_server(provider, turns) as server, new_runtime(desk, store) as runtime:
+        resumed = await runtime.resume_session(session.id, token=session.token)
+        agent, client = VoiceAgent(runtime, new_model(provider, server)), Client()
+        talk = client.talk = await agent.begin(resumed, conversation, client)
+        assert [one["data"]["receipt"] for one in envelopes(conversation)] == [1]
+        next_scene = Scene(server, runtime, talk, client, desk, conversation, agent, [])
+        await next_scene.speak()
+        await client.until(lambda one: "It is booked." in one.answers)
+        assert desk.starts == []
+        assert envelopes(conversation)[1]["meta"]["replayed"] is True
+        await talk.close()
+
+
+async def test_a_call_that_the_ledger_does_not_know_was_not_started_and_runs(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/handrail.db"
+    kept: list[str] = []
+    turns = [Turn([Ask(BOOK), Say("Never kept.")], hears="A table for Ana")]
+    async with (
+        new_server("openai-realtime", turns) as server,
+        on_model(new_model("openai-realtime", server), store=store) as scene,
+    ):
+        scene.conversation.keep = lambda: _note(kept, scene.conversation)
+        await scene.speak()
+        await scene.client.until("tool_finished")
+    async with new_runtime(desk := Desk(), "memory:") as runtime:  # a ledger that never heard of it
+        conversation = Conversation.from_dict(json.loads(kept[0]))
+        session = await runtime.open_session(mode="text", user="ana")
+        await conversation.catch_up(session, 0)
+        assert envelopes(conversation)[0]["error"]["partialSideEffects"] is False
+        async for _ in TextAgent(runtime, Repeating()).run(session, conversation, "Book it."):
+            pass
+        assert desk.of("book_table") == 1
+
+
+async def _note(kept: list[str], conversation: Conversation) -> None:
+    kept.append(json.dumps(conversation.to_dict()))
+
+
+def test_a_model_that_begins_to_listen_is_told_calls_with_their_outcomes_and_notes() -> None:
+    conversation = Conversation()
+    conversation.begin("Book it", "m1")
+    named, unnamed = Call("book_table", {"guest": "Ana"}, "c1"), Call("find_table", {"place": "x"})
+    conversation.add(AssistantMessage("One moment.", (named, unnamed)))
+    conversation.add(ToolMessage("c1", "book_table", {"ok": True, "data": 1}))
+    conversation.add(ToolMessage(None, "find_table", {"ok": True, "data": 2}))
+    conversation.later.append(HostMessage("Note of the host: paid."))
+    user, model, answer, words, note = Record(conversation).history(10_000)
+    assert user == Utterance("user", "Book it")
+    assert model == Utterance("model", "One moment.")
+    assert answer == Answer(named, {"ok": True, "data": 1})
+    assert isinstance(words, Note)
+    assert '"find_table"' in words.text
+    assert note == Note("Note of the host: paid.")

@@ -1,0 +1,87 @@
+"""The server lets go of a spoken conversation in the middle of a write: the next process knows of it, whoever goes on there."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.server.voice.test_conversations import PROVIDERS, Room, room
+
+from handrail.testing.servers.live import Ask, Say, Turn, call
+
+POST = call("post", q="0.4")
+
+
+async def begun(here: Room) -> None:
+    """The handler has started."""
+    async with asyncio.timeout(20):
+        while not here.desk.tools.started():
+            await asyncio.sleep(0.01)
+
+
+async def stopped_in_mid_write(name: str, folder: Path, store: str) -> Any:
+    turns = [Turn([Ask(POST), Say("Posted.")], hears="Post it")]
+    async with room(name, folder, turns, store=store) as here:
+        async with here.enter() as client:
+            await here.speak(client)
+            await begun(here)
+            stored = await here.desk.talks.conversations.load(here.talker.id)
+            here.desk.server.should_exit = True
+            await client.refused(1001)
+        await here.desk.running
+        return here.talker, stored
+
+
+def answers(here: Room) -> list[Any]:
+    messages = here.desk.talks._talks[here.talker.id].conversation.messages
+    return [one.envelope for one in messages if hasattr(one, "envelope")]
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_a_restart_in_mid_write_keeps_the_outcome_and_the_write_is_not_made_twice(tmp_path, name):
+    store = f"sqlite:///{tmp_path}/handrail.db"
+    talker, while_it_ran = await stopped_in_mid_write(name, tmp_path, store)
+    (open_call,) = [one for one in while_it_ran.document["messages"] if one["role"] == "tool"]
+    assert open_call["envelope"]["error"]["partialSideEffects"] is True  # stored before it started, should we crash
+    assert [one["tool"] for one in while_it_ran.document["unanswered"]] == ["post"]
+
+    turns = [Turn([Ask(POST), Say("It was posted.")], hears="Did it work?")]
+    async with room(name, tmp_path, turns, store=store) as again:
+        talker.desk, again.talker = again.desk, talker
+        shown = (await talker.show())["messages"]
+        assert [(card["type"], card["ok"]) for card in shown[1]["toolCards"]] == [("tool_finished", True)]
+        assert [one["ok"] for one in answers(again)] == [True]
+        async with again.enter() as client:
+            await again.speak(client)
+            assert (await client.message("turn_done"))["text"] == "It was posted."
+        assert [one["meta"].get("replayed") for one in answers(again)] == [None, True]
+        assert [next(iter(one)) for one in again.desk.tools.started()] == ["begun", "ended"]
+
+
+async def test_a_text_turn_after_the_restart_does_not_make_the_write_twice(tmp_path):
+    store = f"sqlite:///{tmp_path}/handrail.db"
+    talker, _ = await stopped_in_mid_write("openai-realtime", tmp_path, store)
+    async with room("openai-realtime", tmp_path, [], store=store) as again:
+        talker.desk = again.desk
+        told = await talker.say('call post {"q": "0.4"}')
+        assert told[-1].data["text"].strip() == "post: ok"
+        assert [next(iter(one)) for one in again.desk.tools.started()] == ["begun", "ended"]
+
+
+async def test_a_stop_in_a_hurry_stores_what_is_known_and_the_next_process_asks_the_ledger(tmp_path):
+    store = f"sqlite:///{tmp_path}/handrail.db"
+    turns = [Turn([Ask(POST), Say("Posted.")], hears="Post it")]
+    async with room("openai-realtime", tmp_path, turns, store=store) as here:
+        async with here.enter() as client:
+            await here.speak(client)
+            await begun(here)
+            here.desk.talks.hurried.set()
+            here.desk.server.should_exit = True
+            await client.refused(1001)
+        talker = here.talker
+        await here.desk.running
+    async with room("openai-realtime", tmp_path, [], store=store) as again:
+        talker.desk = again.desk
+        told = await talker.say('call post {"q": "0.4"}')
+        assert told[-1].data["text"].strip() == "post: ok"
+        assert [next(iter(one)) for one in again.desk.tools.started()] == ["begun", "ended"]
