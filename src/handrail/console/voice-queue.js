@@ -1,5 +1,6 @@
-// What is to be played, in order, and how far it was: pieces of PCM that belong to numbered items, each at its own place. It
-// knows no clock; the audio thread pulls from it, so the position is that of the samples that were handed out.
+// What is to be played, in order, and how much of it was: pieces of PCM that belong to numbered items, each at its own place. It
+// knows no clock; the audio thread pulls from it, so what it reports are the samples that were handed out. Sound that did not
+// come was not played: a gap does not count, and an item of which nothing came was played for 0 ms.
 
 const AHEAD_SECONDS = 0.06; // so much is there before an item starts, so that a late piece leaves no gap
 
@@ -12,7 +13,7 @@ export class PlayQueue {
     this.written = new Map(); // item: how many of its samples have come
     this.flushed = 0; // this item and those before it are not wanted any more
     this.item = null;
-    this.position = 0;
+    this.sounded = 0; // samples of the item
     this.starved = true;
     this.done = [];
   }
@@ -25,7 +26,7 @@ export class PlayQueue {
     const cut = expected - from > near ? expected - from : 0; // it was sent again
     if (cut >= samples.length) return;
     const start = Math.abs(from - expected) <= near ? expected : Math.max(from, expected);
-    this.pieces.push({ item, from: start, samples: samples.subarray(cut), at: 0 });
+    this.pieces.push({ item, samples: samples.subarray(cut), at: 0 });
     this.written.set(item, start + samples.length - cut);
   }
 
@@ -36,7 +37,7 @@ export class PlayQueue {
     this.settle(item);
   }
 
-  /** Throw away what was not played of an item and of those before it; gives how far the one that sounds was. */
+  /** Throw away what was not played of an item and of those before it; gives how much of the one that sounds was played. */
   flush(item) {
     this.flushed = Math.max(this.flushed, item);
     this.pieces = this.pieces.filter((piece) => piece.item > this.flushed);
@@ -59,7 +60,7 @@ export class PlayQueue {
       for (let place = 0; place < count; place += 1) output[filled + place] = piece.samples[piece.at + place] / 32768;
       filled += count;
       piece.at += count;
-      this.position = piece.from + piece.at;
+      this.sounded += count;
       if (piece.at === piece.samples.length) this.pieces.shift();
       this.settle(piece.item);
     }
@@ -68,12 +69,12 @@ export class PlayQueue {
     return filled > 0;
   }
 
-  /** How far the item that sounds is. */
+  /** How much of the item that sounds was played. */
   report() {
-    return { item: this.item, ms: Math.round((this.position * 1000) / this.rate) };
+    return { item: this.item, ms: Math.floor((this.sounded * 1000) / this.rate) };
   }
 
-  /** Items that were played to their end since the last time. */
+  /** Items of which nothing more will be played, since the last time. */
   finished() {
     const done = this.done;
     this.done = [];
@@ -83,7 +84,7 @@ export class PlayQueue {
   begin(piece) {
     if (this.item !== null) this.finish(); // the next one begins: this one is over, whether or not its end was told
     this.item = piece.item;
-    this.position = piece.from;
+    this.sounded = 0;
     this.starved = true;
   }
 

@@ -46,6 +46,8 @@ class ScriptedTalk:
         self.ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self.given: list[tuple[Any, ...]] = []
         self.heard: list[tuple[bytes, int]] = []
+        self.lost: list[int | None] = []
+        """Items of which some sound was lost; None: of all that were not played."""
         self.changed = asyncio.Event()
         self.says: Callable[[str, str], None] | None = None
 
@@ -83,6 +85,10 @@ class ScriptedTalk:
 
     def played(self, item: int, ms: int, done: bool = False) -> None:
         self._note("played", item, ms, done)
+
+    def sound_lost(self, item: int | None) -> None:
+        self.lost.append(item)
+        self.changed.set()
 
     def spoken(self, id: str, completed: bool) -> None:
         self._note("spoken", id, completed)

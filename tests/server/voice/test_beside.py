@@ -29,8 +29,31 @@ async def test_a_slow_client_loses_sound_and_no_message(tmp_path):
             assert len(heard) == 400 - caller.dropped
             assert heard[-1] == 399  # the newest is kept
             assert all(pcm == PCM for _, _, pcm in client.sounds)
+            assert sorted({*range(400)} - {*heard}) == talk.lost  # the conversation knows of each
             talk.play(400, 0, PCM)
             await client.until(lambda one: one.sounds[-1][0] == 400)
+
+
+async def test_the_conversation_is_told_when_sound_cannot_have_been_heard(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker) as first:
+            talk = desk.agent.talk
+            talk.play(1, 0, PCM)
+            await first.until(lambda one: one.sounds)
+            assert talk.lost == []
+            async with on_the_line(talker) as second:
+                assert talk.lost == [None], "another client has not heard what the first one did"
+                await second.drop()
+                await talk.until(lambda one: one.lost == [None, None])
+                talk.play(2, 0, PCM)
+                assert talk.lost == [None, None, 2], "nobody is there"
+        async with on_the_line(talker) as third:
+            assert talk.lost[-1] is None
+            known = len(talk.lost)
+            talk.play(3, 0, PCM)
+            await third.until(lambda one: one.sounds)
+            assert len(talk.lost) == known
 
 
 async def test_a_client_that_does_not_read_at_all_is_closed_and_comes_back_to_everything(tmp_path):

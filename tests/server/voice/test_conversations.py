@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.agents.voice.kit import obedient
 from tests.runtime.kit import writing
 from tests.server.kit import TOOLS, Desk, Talker
 from tests.server.voice.kit import VoiceClient, limits, on_the_line, ticket_for, voice_desk
@@ -323,6 +324,47 @@ async def test_a_farewell_is_spoken_and_heard_before_the_conversation_ends(tmp_p
         assert told[-1].data["state"] == "done"
         said = [getattr(one, "text", "") for one in here.desk.model.asked[-1].messages]
         assert "Your table is booked." in said  # the text agent knows it
+
+
+async def reading_of(here: Room, client: VoiceClient) -> int:
+    """Ask for what needs a word, and hear the model out until it is told to read the preview; the number of that message."""
+    await here.speak(client)
+    end = await client.message("audio_end")
+    await client.send("played", item=end["item"], ms=end["ms"], done=True)
+    return int((await client.message("question", state="reading"))["n"])
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_a_preview_that_was_read_while_the_client_was_away_cannot_be_approved(tmp_path, name):
+    turns = [Turn([Ask(call("pay", q="rent")), Say("One moment.")], hears="Pay"), Turn([Say("Fine.")], hears="Yes.")]
+    async with room(name, tmp_path, turns) as here:
+        here.provider.on_note = obedient
+        async with here.enter() as client:
+            last = await reading_of(here, client)
+            await client.drop()
+        async with here.enter(last=last) as client:
+            end = await client.message("audio_end")
+            for ms in (0, end["ms"]):  # whatever it says of it
+                await client.send("played", item=end["item"], ms=ms, done=True)
+            again = await client.until(lambda one: [m for m in one.of("audio_end") if m["item"] > end["item"]])
+            assert "asking" not in [one["state"] for one in client.of("question")]
+            await client.send("played", item=again[0]["item"], ms=again[0]["ms"], done=True)
+            await client.message("question", state="asking")  # this time it was heard
+        assert here.desk.tools.started() == []
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_a_farewell_that_nobody_could_hear_ends_the_conversation_all_the_same(tmp_path, name):
+    turns = [Turn([Ask(call("leave")), Say("Goodbye and thank you.")], hears="That is all")]
+    tools = {**TOOLS, "leave": (writing(capabilities=["voice"], allowedModes=["voice"]), LEAVE)}
+    policy = VoicePolicy(farewell_seconds=0.5, playback_seconds=0.1)
+    async with room(name, tmp_path, turns, tools=tools, policy=policy) as here:
+        async with here.enter() as client:
+            voice = here.desk.talks._talks[here.talker.id].voice.voice
+            await here.speak(client)
+            await client.drop()
+        assert (await asyncio.wait_for(voice.ending, 20)).closing_message == "Goodbye and thank you."
+        assert (await here.talker.show())["voice"] is False
 
 
 @pytest.mark.parametrize("name", PROVIDERS)

@@ -2,6 +2,7 @@
 
 An item of the model ends where the model calls, ends its turn, or is cut off. What the client has not reported in time is
 taken to be played, so that nothing waits for a client for ever; whoever must know that it was heard asks for `reported`.
+An item of which any sound was lost on the way is `spoiled`: whatever the client says, nobody has heard it to its end.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Item:
         "sent_bytes",
         "sent_ms",
         "speaks",
+        "spoiled",
         "turn",
         "unspoken",
     )
@@ -65,7 +67,9 @@ class Item:
         self.over = False
         """Played to its end, or taken to be, or cut off."""
         self.reported = False
-        """The client itself said that it was played to its end."""
+        """The client itself said that it was played to its end, and all of it had reached that client."""
+        self.spoiled = False
+        """Some of it did not reach the client, or the client is another one than when it began."""
         self.cut = False
         self.failed = False
         """The client's voice broke off in it."""
@@ -146,7 +150,7 @@ class Playback:
             self._end(item)
             return
         if self._is_played(item):
-            item.reported = not item.failed
+            item.reported = self._is_heard(item)
             self._end(item)
             return
         loop = asyncio.get_running_loop()
@@ -154,20 +158,24 @@ class Playback:
         self._timers[item.number] = loop.call_later(left + self._patience, self._end, item)
 
     def played(self, number: int, ms: int, done: bool) -> None:
-        """The client reports. What it says of items before this one follows from it."""
+        """The client reports. Items before this one are over by it; whether they were heard, their own reports said."""
         item = self._items.get(number)
         if item is None or item.over or not item.sent_ms:
             return
         item.played_ms = max(item.played_ms, min(ms, item.sent_ms))
         for earlier in [one for one in self._items.values() if one.number < number and one.sent_ms and not one.over]:
-            earlier.played_ms = earlier.sent_ms
             if earlier.complete:
-                earlier.reported = True
+                earlier.reported = self._is_heard(earlier)
                 self._end(earlier)
         if item.complete and (done or self._is_played(item)):
-            item.played_ms = item.sent_ms
-            item.reported = True
+            item.reported = self._is_heard(item)
             self._end(item)
+
+    def lost(self, number: int | None) -> None:
+        """Some of this item, or of everything that is not over (None), did not reach the client."""
+        for item in self._items.values():
+            if not item.over and number in (None, item.number):
+                item.spoiled = True
 
     def spoken(self, id: str, completed: bool) -> None:
         """The client's voice reports. What it could not finish was not heard to its end."""
@@ -177,7 +185,7 @@ class Playback:
         del item.speaks[id]
         item.failed = item.failed or not completed
         if item.complete and not item.speaks:
-            item.reported = not item.failed
+            item.reported = self._is_heard(item)
             self._end(item)
 
     def cut(self) -> list[Item]:
@@ -198,6 +206,10 @@ class Playback:
         if item.sent_ms:
             return item.played_ms >= item.sent_ms - _CLOSE_MS
         return not item.speaks
+
+    def _is_heard(self, item: Item) -> bool:
+        """What the client says is believed only of sound that was on its way to it without a loss."""
+        return self._is_played(item) and not item.failed and not item.spoiled
 
     def _end(self, item: Item) -> None:
         timer = self._timers.pop(item.number, None)

@@ -185,7 +185,12 @@ class Talking(Protocol):
         ...
 
     def played(self, item: int, ms: int, done: bool = False) -> None:
-        """So much of the item the client has played."""
+        """So much of the item the client has really played; `done`: no more of it will be."""
+        ...
+
+    def sound_lost(self, item: int | None) -> None:
+        """Some of this item did not reach the client, or (None) some of all that it has not played yet: it dropped, fell
+        behind, or is another one. What was lost can not count as heard."""
         ...
 
     def spoken(self, id: str, completed: bool) -> None:

@@ -37,6 +37,8 @@ class Speaking:
         self.muted = False
         """The user stopped this answer: what still comes of it is not for them."""
         self.frames = 0
+        self._dropped = 0
+        """Pieces of sound that were lost between the provider and us, as far as an item was charged with them."""
 
     # ------------------------------------------------------------------------------------------- from the model
 
@@ -44,12 +46,14 @@ class Speaking:
         if self.muted:
             return
         item = self._open()
+        self._charge(item)
         talk = self._talk
         turn = item.turn
         length = len(event.pcm) * 500 / event.rate
         if turn is not None:
             turn.sound_ms += round(length)
         if not talk.abilities.sound or talk.session.state.get("shouldSuppressAudio"):
+            item.spoiled = item.spoiled or talk.abilities.sound
             return
         offset = item.sent_ms
         item.sent_bytes += len(event.pcm)
@@ -77,6 +81,7 @@ class Speaking:
         item, self.item = self.item, None
         if item is None:
             return None
+        self._charge(item)
         if item.unspoken.strip():
             self._speak(item, item.unspoken.strip(), _kind(item.purpose))
         item.unspoken = ""
@@ -88,6 +93,13 @@ class Speaking:
             self._talk.tell("audio_end", {"item": item.number, "ms": item.sent_ms})
         self.playback.completed(item)
         return item
+
+    def _charge(self, item: Item) -> None:
+        """Sound that was dropped before it came here was of the item that goes on after it, or ends."""
+        dropped = self._talk.connection.counters.dropped_audio_out
+        if dropped != self._dropped:
+            self._dropped = dropped
+            item.spoiled = True
 
     def unclaimed(self) -> list[Item]:
         """Items of no turn; they are given away here."""

@@ -156,6 +156,9 @@ class VoiceTalk:
     def played(self, item: int, ms: int, done: bool = False) -> None:
         self.playback.played(item, ms, done)
 
+    def sound_lost(self, item: int | None) -> None:
+        self.playback.lost(item)
+
     def spoken(self, id: str, completed: bool) -> None:
         self.playback.spoken(id, completed)
 

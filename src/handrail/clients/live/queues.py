@@ -38,7 +38,6 @@ class EventQueue:
         if isinstance(event, AudioOut):
             if len(self._audio) >= self._most_audio:
                 self._audio.popleft()[0] = None
-                self._counters.dropped_audio_out += 1
             self._audio.append(cell)
         else:
             self._others += 1
@@ -52,7 +51,8 @@ class EventQueue:
             while self._cells:
                 cell = self._cells.popleft()
                 event = cell[0]
-                if event is None:
+                if event is None:  # counted here, between the events where the host misses it
+                    self._counters.dropped_audio_out += 1
                     continue
                 if isinstance(event, AudioOut):
                     self._audio.popleft()

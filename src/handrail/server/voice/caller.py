@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,7 @@ class Caller:
         self._pipe = pipe
         self._exchange = exchange
         self._options = exchange.options
-        self._out = Outbox(pipe, most_sound=0)
+        self._out = Outbox(pipe, most_sound=0, lost=lambda item: None)
         self._line: Line | None = None
         self._said_hello = False
         self._closed = False
@@ -76,9 +77,10 @@ class Caller:
 
     # What the line sends
 
-    def expects(self, output_rate: int) -> None:
-        """How much sound may wait follows from its rate."""
-        self._out = Outbox(self._pipe, most_sound=int(self._options.backlog_seconds * output_rate * 2))
+    def expects(self, output_rate: int, lost: Callable[[int], None]) -> None:
+        """How much sound may wait follows from its rate; `lost` is told the items of what goes beyond it."""
+        most = int(self._options.backlog_seconds * output_rate * 2)
+        self._out = Outbox(self._pipe, most_sound=most, lost=lost)
 
     def ready(self, line: Line, data: dict[str, Any]) -> None:
         """The conversation is there: from now on the client is heard."""

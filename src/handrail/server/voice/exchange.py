@@ -162,7 +162,7 @@ class Exchange:
         talk.voice = self._lines[talk.id] = line  # from here on nobody else begins one
         self._by_key[key.hash] += 1
         line.caller = caller
-        caller.expects(self._agent.model.output_rate)
+        caller.expects(self._agent.model.output_rate, line.lost)
         try:
             await self._end_of_text(talk)
             async with talk.busy:

@@ -90,6 +90,13 @@ class Line:
         caller = self.caller
         if caller is not None:
             caller.play(sound.item, sound.offset_ms, sound.pcm)
+        else:
+            self.lost(sound.item)
+
+    def lost(self, item: int | None) -> None:
+        """Some of this item, or of all that is not played, did not reach a client: it must not count as heard."""
+        if self.voice is not None:
+            self.voice.sound_lost(item)
 
     def hear(self, pcm: bytes, rate: int) -> None:
         if self.voice is not None:
@@ -106,6 +113,7 @@ class Line:
             self._greet(self.caller, resumed=False)
         else:
             self.caller = None
+            self.lost(None)
             self._wait_for_client()
         voice.ending.add_done_callback(self._ended)
         self.begun.set_result(None)
@@ -181,8 +189,9 @@ class Line:
             before.close(TAKEN_OVER, "Another client has taken this conversation over.")
         voice = self.voice
         assert voice is not None
+        voice.sound_lost(None)
         voice.adapt(caller.abilities)
-        caller.expects(voice.output_rate)
+        caller.expects(voice.output_rate, self.lost)
         resumed = last_event is not None and self._first - 1 <= last_event <= self.last
         for told in self._after(last_event) if resumed and last_event is not None else ():
             caller.tell(told)
@@ -195,6 +204,7 @@ class Line:
         if self.caller is caller:
             self.caller = None
             if self.voice is not None:
+                self.lost(None)
                 self._wait_for_client()
 
     def _after(self, number: int) -> list[bytes]:

@@ -102,7 +102,7 @@ ABOUT_CLIENT: Mapping[str, str] = {
     "`lastEvent` is the number of the last message that it has seen of this conversation, if it comes back.",
     "text": "Words of the user: typed, or (`spoken`) recognised by the client. The same id again is the same input.",
     "speech": "The client's own detection of the user's voice, where the server gets no audio.",
-    "played": "So many milliseconds of an item were played; `done` when it was played to its end.",
+    "played": "So many milliseconds of an item were really played, without what was lost; `done` when no more of it will be.",
     "spoken": "The client's own voice has spoken a `speak`, or was cut off in it.",
     "interrupt": "The user pressed stop.",
     "end": "The user leaves voice: the session goes on in text.",

@@ -6,17 +6,30 @@ While the client keeps up nothing waits here: what is sent is written.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from handrail.server.voice.protocol import Pipe
 
 
 class Outbox:
-    """`most_sound` and `most_text` are bytes that may wait. It is held until the first message, `ready`, was sent."""
+    """`most_sound` bytes of sound may wait; `lost` is told the item of each piece that goes beyond it. It is held until the
+    first message, `ready`, was sent."""
 
-    __slots__ = ("_cells", "_held", "_most_sound", "_pipe", "_sound_bytes", "_sounds", "_text_bytes", "dropped")
+    __slots__ = (
+        "_cells",
+        "_held",
+        "_lost",
+        "_most_sound",
+        "_pipe",
+        "_sound_bytes",
+        "_sounds",
+        "_text_bytes",
+        "dropped",
+    )
 
-    def __init__(self, pipe: Pipe, *, most_sound: int) -> None:
+    def __init__(self, pipe: Pipe, *, most_sound: int, lost: Callable[[int], None]) -> None:
         self._pipe = pipe
+        self._lost = lost
         self._held = True
         self._cells: deque[_Cell] = deque()
         self._sounds: deque[_Cell] = deque()
@@ -53,8 +66,11 @@ class Outbox:
         self._sounds.append(cell)
         self._sound_bytes += len(data)
         while self._sound_bytes > self._most_sound:
-            self._drop(self._sounds.popleft())
+            oldest = self._sounds.popleft()
+            self._drop(oldest)
             self.dropped += 1
+            if oldest.item is not None:
+                self._lost(oldest.item)
 
     def flush(self, item: int) -> None:
         """The user interrupted: what is still here of this item and those before is not wanted any more."""
