@@ -111,6 +111,47 @@ def test_our_own_voice_is_no_input_but_a_person_who_speaks_over_it_stops_it(
         it.page.locator(".voice-word", has_text="Answers are read aloud").wait_for()
 
 
+def test_a_yes_into_our_own_voice_is_not_told_as_one_after_it(
+    browser: Any, server: ScriptedVoiceServer, voice: VoiceScript
+) -> None:
+    with opened(browser, server.address, before=SPEECH) as it:
+        talk(it, voice)
+        voice.say("speak", id="s1", text="Buy the table for Ana. Say yes or no.", kind="preview", item=1)
+        it.page.wait_for_function("() => said.length === 1")
+        it.page.evaluate("heard.onspeechstart(); hear('yes', false); speechSynthesis.finish()")
+        assert voice.wait_for("spoken")["completed"] is True
+        it.page.evaluate("heard.onspeechend(); hear('yes', true)")  # the recogniser is done with it only now
+        voice.say("speak", id="s2", text="Buy the table for Ana. Say yes or no.", kind="preview", item=2)
+        it.page.wait_for_function("() => said.length === 2")
+        it.page.evaluate("speechSynthesis.finish()")
+        voice.wait_for("spoken", 2)
+        assert voice.messages("speech") == voice.messages("text") == [], "it may be an echo, and began too early anyhow"
+        it.page.evaluate("heard.onspeechstart(); hear('yes', true)")  # and this one after it
+        assert voice.wait_for("text")["text"] == "yes"
+        assert voice.messages("speech")[0] == {"type": "speech", "state": "started"}
+
+
+def test_the_beginning_of_what_was_spoken_into_our_voice_is_told_with_its_age(
+    browser: Any, server: ScriptedVoiceServer, voice: VoiceScript
+) -> None:
+    with opened(browser, server.address, before=SPEECH) as it:
+        talk(it, voice)
+        voice.say("speak", id="s1", text="Buy the table for Ana.", kind="preview", item=1)
+        it.page.wait_for_function("() => said.length === 1")
+        it.page.evaluate("heard.onspeechstart(); window.began = performance.now()")
+        it.page.wait_for_function("() => performance.now() > began + 100")
+        it.page.evaluate("speechSynthesis.finish(); hear('please do', true)")
+        assert voice.wait_for("text")["text"] == "please do"
+        kinds = [message["type"] for message in voice.got if message["type"] in ("spoken", "speech", "text")]
+        assert kinds == ["spoken", "speech", "speech", "text"]
+        started = voice.messages("speech")[0]
+        assert (started["state"], started["agoMs"] >= 100) == ("started", True)
+        # Where the browser does not tell the beginning, it was some time before the first words came.
+        it.page.evaluate("hear('and thanks', true)")
+        voice.wait_for("text", 2)
+        assert voice.messages("speech")[2] == {"type": "speech", "state": "started", "agoMs": 500}
+
+
 def test_without_recognition_and_voices_one_types_over_the_same_socket(
     browser: Any, server: ScriptedVoiceServer, voice: VoiceScript
 ) -> None:

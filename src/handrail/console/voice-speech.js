@@ -2,6 +2,8 @@
 // server as text, and what the server wants said is spoken here.
 
 const ECHO = 0.6; // if so many of the words heard are words being spoken, it is ourselves that is heard
+const LATE = 500; // words come so long after their beginning, where the browser does not say when that was
+const REMEMBERED = 16;
 const STARTS_WITHIN = 4_000;
 const VOICES_WITHIN = 600;
 const RESTART_AFTER = 250;
@@ -37,10 +39,13 @@ export class Speaker {
     this.onSpoken = onSpoken;
     this.waiting = [];
     this.now = null;
+    this.ended = []; // the last ones, with their ends
   }
 
-  get text() {
-    return this.now?.text ?? "";
+  /** What was spoken since a moment, be it over by now or not. */
+  since(moment) {
+    const over = this.ended.filter(({ until }) => until >= moment);
+    return [...over, ...(this.now ? [this.now] : [])].map(({ text }) => text).join(" ");
   }
 
   speak({ id, text, item }) {
@@ -66,6 +71,7 @@ export class Speaker {
     if (this.now !== said) return;
     said.forget();
     this.now = null;
+    this.ended = [...this.ended.slice(1 - REMEMBERED), { text: said.text, until: performance.now() }];
     this.onSpoken(said.id, completed);
     this.next();
   }
@@ -88,14 +94,17 @@ export class Speaker {
   }
 }
 
-/** Listens with the browser's recogniser until it is closed. */
+/** Listens with the browser's recogniser until it is closed. The final words of an utterance come a good while after it, and so
+ * perhaps after our own voice has ended that it was spoken into: what counts is when it began. */
 export class Recogniser {
-  /** `onSpeech(state)`, `onWords(text, isFinal)`, `onProblem(sentence)`; `echo()` gives what is being spoken here. */
+  /** `onSpeech(state, ago)` with the milliseconds since it began, `onWords(text, isFinal)`, `onProblem(sentence)`;
+   * `echo(since)` gives what was spoken here since a moment. */
   constructor({ onSpeech, onWords, onProblem, echo }) {
     Object.assign(this, { onSpeech, onWords, onProblem, echo });
     this.isMuted = false;
     this.closed = false;
     this.isHearing = false;
+    this.utterance = null; // when it began, whether words of it came, and whether they are known not to be our own
   }
 
   open() {
@@ -103,12 +112,15 @@ export class Recogniser {
     engine.continuous = true;
     engine.interimResults = true;
     engine.lang = navigator.language;
-    engine.onspeechstart = () => this.echo() === "" && this.hear();
+    engine.onspeechstart = () => this.starts();
     engine.onspeechend = () => this.pause();
     engine.onresult = (event) => this.results(event);
     engine.onerror = ({ error }) => this.failed(error);
     // Browsers stop listening after a while of silence.
-    engine.onend = () => setTimeout(() => this.begin(), RESTART_AFTER);
+    engine.onend = () => {
+      this.utterance = null;
+      setTimeout(() => this.begin(), RESTART_AFTER);
+    };
     this.begin();
     return this;
   }
@@ -122,10 +134,17 @@ export class Recogniser {
     }
   }
 
+  /** Somebody speaks; if we do as well, the words will tell whether it is only ourselves. */
+  starts() {
+    const now = performance.now();
+    if (!this.utterance?.hasWords) this.utterance = { began: now };
+    if (this.echo(now) === "") this.hear();
+  }
+
   hear() {
     if (this.isHearing) return;
     this.isHearing = true;
-    this.onSpeech("started");
+    this.onSpeech("started", Math.round(performance.now() - this.utterance.began));
   }
 
   pause() {
@@ -137,11 +156,18 @@ export class Recogniser {
   results({ results, resultIndex }) {
     if (this.isMuted) return;
     for (let place = resultIndex; place < results.length; place += 1) {
+      const { isFinal } = results[place];
       const text = results[place][0].transcript.trim();
-      if (!text || isEcho(text, this.echo())) continue;
-      this.hear(); // also over our own voice: it stops
-      if (results[place].isFinal) this.pause();
-      this.onWords(text, results[place].isFinal);
+      if (!text) continue;
+      const heard = (this.utterance ??= { began: performance.now() - LATE });
+      heard.hasWords = true;
+      heard.isTheirs ||= !isEcho(text, this.echo(heard.began));
+      if (heard.isTheirs) {
+        this.hear(); // also over our own voice: it stops
+        if (isFinal) this.pause();
+        this.onWords(text, isFinal);
+      }
+      if (isFinal) this.utterance = null;
     }
   }
 
@@ -155,6 +181,7 @@ export class Recogniser {
   mute(isMuted) {
     this.isMuted = isMuted;
     this.pause();
+    this.utterance = null;
     if (isMuted) this.engine?.abort();
     else this.begin();
   }

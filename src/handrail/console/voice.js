@@ -11,6 +11,7 @@ import { Transcript } from "./voice-transcript.js";
 const ENDS_WITHIN = 5_000;
 const ENDING_FOLLOWS = 500;
 const MOST_TEXT = 8_000;
+const MOST_AGO = 60_000;
 const GOES_ON = "You can go on in text.";
 const ENDINGS = {
   user_requested: null,
@@ -102,10 +103,10 @@ class Voice extends EventTarget {
     const recogniser =
       this.able.recognises &&
       new Recogniser({
-        onSpeech: (state) => this.speech(state),
+        onSpeech: (state, ago) => this.speech(state, ago),
         onWords: (text, isFinal) => this.words(text, isFinal),
         onProblem: (sentence) => this.deaf(sentence),
-        echo: () => this.speaker?.text ?? "",
+        echo: (since) => this.speaker?.since(since) ?? "",
       });
     return { speaker: speaker || null, recogniser: recogniser || null };
   }
@@ -127,9 +128,10 @@ class Voice extends EventTarget {
     this.unsent = this.link?.send("played", report) ? null : report;
   }
 
-  speech(state) {
+  /** `ago`: so many milliseconds before now it began. */
+  speech(state, ago = 0) {
     if (state === "started") this.speaker?.flush();
-    this.link?.send("speech", { state });
+    this.link?.send("speech", { state, ...(ago > 0 ? { agoMs: Math.min(ago, MOST_AGO) } : {}) });
     this.set(state === "started" ? "hearing" : "listening"); // until the server says more
   }
 

@@ -112,6 +112,18 @@ async def test_words_whose_beginning_nobody_heard_answer_no_question() -> None:
         assert scene.desk.starts == []
 
 
+async def test_a_yes_that_began_while_the_preview_was_spoken_buys_nothing_however_late_it_is_told() -> None:
+    async with written([BUY], ["I need your word."], ["Hm."], ["Hm."]) as (scene, _):
+        await scene.talk.say("Buy it", id="u1", spoken=True)
+        await scene.client.until(lambda client: any(data["state"] == "asking" for data in client.of("question")))
+        scene.talk.speech("started", 30.0)
+        scene.talk.speech("ended")
+        await scene.talk.say("Yes", id="u2", spoken=True)
+        await scene.client.until(lambda client: "Hm." in client.answers)
+        assert scene.desk.starts == []
+        assert "approved" not in [data["state"] for data in scene.client.of("question")]
+
+
 async def test_who_only_types_and_reads_is_sent_to_the_screen_for_an_approval() -> None:
     async with written([BUY], ["Please look."], abilities=TYPING) as (scene, _):
         await scene.talk.say("Buy it", id="u1")

@@ -80,8 +80,8 @@ class ScriptedTalk:
         self.listener.tell("transcript", _transcript("model", id, f"You said {text}."))
         self.listener.tell("turn_done", done(number, id, text, f"You said {text}."))
 
-    def speech(self, state: str) -> None:
-        self._note("speech", state)
+    def speech(self, state: str, ago_seconds: float = 0.0) -> None:
+        self._note("speech", state, *([ago_seconds] if ago_seconds else []))
 
     def played(self, item: int, ms: int, done: bool = False) -> None:
         self._note("played", item, ms, done)

@@ -31,6 +31,8 @@ NOT_RIGHT = (
     '{"type": "played", "item": 1, "ms": 99999999999}',
     '{"type": "played", "item": 9007199254740993, "ms": 1}',
     '{"type": "speech", "state": "paused"}',
+    '{"type": "speech", "state": "started", "agoMs": -1}',
+    '{"type": "speech", "state": "started", "agoMs": 60001}',
     '{"type": "spoken", "id": "", "completed": true}',
     '{"type": "spoken", "id": "a", "completed": "yes"}',
     '{"type": "text", "id": "m1"}',

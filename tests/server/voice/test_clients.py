@@ -26,13 +26,14 @@ async def test_a_client_with_a_ticket_is_let_in_and_heard(tmp_path):
             await talk.until(lambda one: one.heard)
             assert talk.heard == [(b"\x01\x00" * 480, 24_000)]
             await client.send("speech", state="started")
+            await client.send("speech", state="started", agoMs=1_500)
             await client.send("played", item=3, ms=120, done=True)
             await client.send("spoken", id="s1", completed=False)
             await client.send("interrupt")
             await client.send("text", id="m1", text="hello", spoken=True)
-            await talk.until(lambda one: len(one.given) == 5)
+            await talk.until(lambda one: len(one.given) == 6)
             assert sorted(talk.given) == sorted([
-                ("speech", "started"), ("played", 3, 120, True), ("spoken", "s1", False), ("interrupt",),
+                ("speech", "started"), ("speech", "started", 1.5), ("played", 3, 120, True), ("spoken", "s1", False), ("interrupt",),
                 ("say", "hello", "m1", True),
             ])  # fmt: skip
             shown = await talker.show()

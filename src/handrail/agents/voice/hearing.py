@@ -87,13 +87,13 @@ class Hearing:
         """Whether something was said of which it is not known yet what it was."""
         return self._settling is not None
 
-    def started(self) -> None:
-        """The user begins to speak."""
+    def started(self, ago_seconds: float = 0.0) -> None:
+        """The user begins to speak, or began so long ago."""
         self._reports_speech = True
         self.is_speaking = True
         self._client_ended = None
         if self._now is None:
-            self._now = self._new(asyncio.get_running_loop().time())
+            self._now = self._new(asyncio.get_running_loop().time() - ago_seconds)
         self._talk.asking.speech_started()
 
     def begins(self, name: str) -> None:

@@ -180,8 +180,8 @@ class Talking(Protocol):
         """Words that the user typed, or that the client recognised. The same id again is the same input."""
         ...
 
-    def speech(self, state: SpeechState) -> None:
-        """The client's own detection of the user's voice."""
+    def speech(self, state: SpeechState, ago_seconds: float = 0.0) -> None:
+        """The client's own detection of the user's voice; it may find out some time later that it has begun."""
         ...
 
     def played(self, item: int, ms: int, done: bool = False) -> None:

@@ -144,11 +144,11 @@ class VoiceTalk:
             self._cut_in(stop_model=True)
         self._send_words(text, id, spoken=spoken)
 
-    def speech(self, state: SpeechState) -> None:
+    def speech(self, state: SpeechState, ago_seconds: float = 0.0) -> None:
         if self.is_over:
             return
         if state == "started":
-            self.user_starts()
+            self.user_starts(ago_seconds)
         else:
             self.hearing.client_ended()
         self.watch.moved()
@@ -196,9 +196,9 @@ class VoiceTalk:
 
     # ------------------------------------------------------------------------------------------- interruptions
 
-    def user_starts(self) -> None:
-        """Somebody noticed that the user begins to speak."""
-        self.hearing.started()
+    def user_starts(self, ago_seconds: float = 0.0) -> None:
+        """Somebody noticed that the user begins to speak, or began so long ago."""
+        self.hearing.started(ago_seconds)
         if self.is_generating or self.playback.latest is not None or self.calls.running:
             self._cut_in(stop_model=not self.input_rates)
 

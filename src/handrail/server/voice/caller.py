@@ -208,7 +208,7 @@ class Caller:
         if voice is None:
             return True
         if kind == "speech":
-            voice.speech(message["state"])
+            voice.speech(message["state"], message.get("agoMs", 0) / 1000)
         elif kind == "played":
             voice.played(message["item"], message["ms"], message.get("done", False))
         elif kind == "spoken":

@@ -18,6 +18,7 @@ PROTOCOL = "handrail.voice.v1"
 MOST_TEXT_BYTES = 64 * 1024
 MOST_AUDIO_BYTES = 32 * 1024
 MOST_WORDS = 8_000
+MOST_AGO_MS = 60_000
 _DEPTH = 8
 _MOST_MS = 86_400_000
 
@@ -84,7 +85,11 @@ CLIENT: Mapping[str, Schema] = {
         {"id": _ID, "text": {"type": "string", "minLength": 1, "maxLength": MOST_WORDS}, "spoken": _YES},
         ("id", "text"),
     ),
-    "speech": _closed("speech", {"state": {"enum": ["started", "ended"]}}, ("state",)),
+    "speech": _closed(
+        "speech",
+        {"state": {"enum": ["started", "ended"]}, "agoMs": {"type": "integer", "minimum": 0, "maximum": MOST_AGO_MS}},
+        ("state",),
+    ),
     "played": _closed(
         "played",
         {"item": _NUMBER, "ms": {"type": "integer", "minimum": 0, "maximum": _MOST_MS}, "done": _YES},
@@ -101,7 +106,8 @@ ABOUT_CLIENT: Mapping[str, str] = {
     "hello": "The first message: shows the ticket, and says what the client can do and, where it sends audio, at which rate. "
     "`lastEvent` is the number of the last message that it has seen of this conversation, if it comes back.",
     "text": "Words of the user: typed, or (`spoken`) recognised by the client. The same id again is the same input.",
-    "speech": "The client's own detection of the user's voice, where the server gets no audio.",
+    "speech": "The client's own detection of the user's voice, where the server gets no audio. `agoMs`: so long before "
+    "this message the voice began, where the client learns of it later.",
     "played": "So many milliseconds of an item were really played, without what was lost; `done` when no more of it will be.",
     "spoken": "The client's own voice has spoken a `speak`, or was cut off in it.",
     "interrupt": "The user pressed stop.",
