@@ -8,6 +8,7 @@ from tests.server.voice.kit import connected, limits, on_the_line, ticket_for, v
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from handrail.contract.store import StoreUnavailable
 from handrail.server.voice.messages import PROTOCOL
 
 
@@ -33,8 +34,8 @@ async def test_a_client_with_a_ticket_is_let_in_and_heard(tmp_path):
             await client.send("text", id="m1", text="hello", spoken=True)
             await talk.until(lambda one: len(one.given) == 6)
             assert sorted(talk.given) == sorted([
-                ("speech", "started"), ("speech", "started", 1.5), ("played", 3, 120, True), ("spoken", "s1", False), ("interrupt",),
-                ("say", "hello", "m1", True),
+                ("speech", "started"), ("speech", "started", 1.5), ("played", 3, 120, True), ("spoken", "s1", False),
+                ("interrupt",), ("say", "hello", "m1", True),
             ])  # fmt: skip
             shown = await talker.show()
             assert shown["voice"] is True
@@ -344,6 +345,25 @@ async def test_a_revoked_key_ends_its_conversations_at_once(tmp_path):
             await client.refused(4401)
         await desk.agent.talk.until(lambda one: ("end", "key_revoked") in one.given)
         assert ring._open == {}
+
+
+async def test_a_store_that_is_away_for_a_while_throws_nobody_out(tmp_path, caplog):
+    async with voice_desk(tmp_path, limits=limits(heartbeat_seconds=0.02)) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker) as client:
+            asked = []
+
+            async def away(_):
+                asked.append(1)
+                raise StoreUnavailable("The store is away.")
+
+            there, desk.talks.conversations.has = desk.talks.conversations.has, away
+            await client.until(lambda _: len(asked) >= 3)
+            desk.talks.conversations.has = there
+            await client.send("text", id="m1", text="still here")
+            await client.message("turn_done")
+            assert client.close_code is None
+        assert "Traceback" not in caplog.text
 
 
 async def test_conversations_are_limited_for_each_key_and_in_all(tmp_path):

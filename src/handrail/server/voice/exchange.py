@@ -39,6 +39,7 @@ from handrail.server.voice.tickets import SECONDS, Tickets
 
 _log = logging.getLogger("handrail.server.voice")
 _WRONG_TICKETS_PER_MINUTE = 60
+_NOT_NOW = 503
 _REVOKED = "The key of this conversation is no longer valid."
 _BY_STATUS: Mapping[int, Closing] = {404: NO_SESSION, 410: SESSION_ENDED, 429: FLOOD, 503: RESTART}
 
@@ -123,7 +124,11 @@ class Exchange:
             raise Refused(TICKET, _REVOKED)
         try:
             await self._talks.find(line.talk.id, line.talk.session.token, line.key)
+        except StoreUnavailable:
+            return  # it is not known now; the next time will tell
         except Problem as problem:
+            if problem.status == _NOT_NOW:
+                return
             raise Refused(_BY_STATUS.get(problem.status, FAULT), problem.message) from None
 
     # Inside
