@@ -229,7 +229,9 @@ class Talks:
     async def say(self, talk: Talk, message_id: str, text: str) -> Run:
         """The user says something. The same message again is the same turn: it is neither begun nor answered twice."""
         if talk.voice is not None:
-            return await talk.voice.say(message_id, text)
+            joined = await talk.voice.say(message_id, text)
+            if joined is not None:
+                return joined
         known = talk.turns.get(message_id)
         if known is not None and known.text != text:
             raise Problem(409, "That message id was used for another text; choose a new one.")

@@ -8,6 +8,7 @@ from tests.server.voice.kit import connected, limits, on_the_line, ticket_for, v
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from handrail.contract.live import LiveError
 from handrail.contract.store import StoreUnavailable
 from handrail.server.voice.messages import PROTOCOL
 
@@ -408,8 +409,6 @@ async def test_a_restart_is_told_and_the_conversation_can_be_taken_up_again(tmp_
 
 
 async def test_a_provider_that_cannot_be_had_is_a_sentence_and_the_session_goes_on(tmp_path):
-    from handrail.contract.live import LiveError
-
     async with voice_desk(tmp_path) as desk:
         talker = await desk.open()
         desk.agent.fails = LiveError("The provider does not answer.")
@@ -420,6 +419,51 @@ async def test_a_provider_that_cannot_be_had_is_a_sentence_and_the_session_goes_
         desk.agent.fails = None
         async with on_the_line(talker) as client:
             assert client.messages[0]["type"] == "ready"
+
+
+async def test_words_that_were_typed_while_voice_could_not_begin_are_answered_in_text(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        desk.agent.gate = asyncio.Event()
+        desk.agent.fails = LiveError("The provider does not answer.")
+        async with on_the_line(talker, ready=False) as client:
+            await desk.agent.begun.wait()
+            line = desk.talks._talks[talker.id].voice
+            typing = asyncio.create_task(talker.say("hello"))
+            await waited_for(line.begun)
+            desk.agent.gate.set()
+            told = await typing
+            assert (told[-1].type, told[-1].data["state"]) == ("done", "done")
+            await client.refused(4503)
+
+
+async def waited_for(future):
+    """Until somebody waits for it."""
+    async with asyncio.timeout(20):
+        while not future._callbacks:
+            await asyncio.sleep(0.001)
+
+
+async def test_a_conversation_that_begins_after_its_session_was_let_go_is_closed(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        desk.agent.gate = asyncio.Event()
+        async with on_the_line(talker, ready=False) as client:
+            await desk.agent.begun.wait()
+            talk = desk.talks._talks[talker.id]
+            line = talk.voice
+            typing = asyncio.create_task(talker.post("hello"))
+            await waited_for(line.begun)
+            await talk.leave("reconnect")
+            assert (await typing).status_code == 503  # it is not left waiting for what will not come
+            await client.refused(1001)
+            desk.agent.gate.set()
+            async with asyncio.timeout(20):
+                while not desk.agent.talks:
+                    await asyncio.sleep(0.001)
+            await desk.agent.talk.until(lambda one: one.is_over)
+            assert desk.agent.talk.given == [("close",)]
+            assert (line.voice, talk.voice, len(desk.made.voice)) == (None, None, 0)
 
 
 async def test_a_fault_is_not_told_in_detail(tmp_path, caplog):

@@ -171,7 +171,11 @@ class Exchange:
         try:
             await self._end_of_text(talk)
             async with talk.busy:
-                line.opened(await self._agent.begin(talk.session, talk.conversation, line, abilities=caller.abilities))
+                voice = await self._agent.begin(talk.session, talk.conversation, line, abilities=caller.abilities)
+                if line.has_left:  # the server let go of the session meanwhile, and with it of what was about to begin
+                    await voice.close()
+                else:
+                    line.opened(voice)
         except StoreUnavailable:
             line.failed()
             raise Refused(NO_PROVIDER, "The store cannot be reached at the moment; try again later.") from None

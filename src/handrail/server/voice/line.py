@@ -59,7 +59,7 @@ class Line:
         self._kept: deque[bytes] = deque()
         self._bytes = 0
         self._grace: asyncio.TimerHandle | None = None
-        self._left = False
+        self._left = self._let_go = False
         self._work: set[asyncio.Task[None]] = set()
 
     # What the conversation tells
@@ -118,11 +118,15 @@ class Line:
         voice.ending.add_done_callback(self._ended)
         self.begun.set_result(None)
 
+    @property
+    def has_left(self) -> bool:
+        """Whether it is over, perhaps before it has begun."""
+        return self._left
+
     def failed(self) -> None:
         """It could not begin."""
-        self._leave()
-        if not self.begun.done():
-            self.begun.set_result(None)
+        if not self._left:
+            self._leave()
 
     def _ended(self, ending: asyncio.Future[Ending]) -> None:
         """The conversation is over by itself: the session goes on in text."""
@@ -145,12 +149,15 @@ class Line:
         self.voice = None
         self._stop_waiting()
         self._hung_up()
+        if not self.begun.done():
+            self.begun.set_result(None)
 
     async def leave(self, why: str) -> None:
         """The server lets go of the session (`reconnect`) or the session ends (`closed`)."""
         if self._left:
             return
         voice, caller, turn = self.voice, self.caller, self._turn()
+        self._let_go = True
         self._leave()
         if caller is not None:
             caller.close(*_LEAVING[why])
@@ -234,11 +241,16 @@ class Line:
         self.talk.session = self.voice.session  # a new one after each reconnect to the model
         return self.voice.take(event)
 
-    async def say(self, message_id: str, text: str) -> Run:
-        """Words that were typed beside the line: they join the conversation, and are answered in it."""
+    async def say(self, message_id: str, text: str) -> Run | None:
+        """Words that were typed beside the line: they join the conversation, and are answered in it. None: there is no
+        conversation after all, and they are for the text agent."""
         await asyncio.shield(self.begun)
         if self.voice is None:
-            raise ended() if self.talk.ended else restarting()
+            if self.talk.ended:
+                raise ended()
+            if self._let_go:
+                raise restarting()
+            return None
         run = self._minutes.expect(message_id, text)
         try:
             await self.voice.say(text, id=message_id)
