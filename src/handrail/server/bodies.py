@@ -18,6 +18,8 @@ from handrail.server.problems import Problem
 _DEPTH = 40
 _MOST_DIGITS = 12
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+OWN_IDS = "voice:"
+"""So the ids begin that the server gives to spoken input; whoever chose one would have it taken for that input."""
 
 
 async def read_object(request: Request, options: Options, known: Collection[str] | None) -> dict[str, Any]:
@@ -76,6 +78,8 @@ def id_of(value: object, what: str) -> str:
     """An id that a client chose: short, and of plain characters."""
     if not isinstance(value, str) or not _ID.fullmatch(value):
         raise Problem(400, f"{what} must be 1 to 128 letters, digits or any of _ . : -")
+    if value.startswith(OWN_IDS):
+        raise Problem(400, f'{what} must not begin with "{OWN_IDS}": such ids are the server\'s own.')
     return value
 
 

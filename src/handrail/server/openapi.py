@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from handrail.server.bodies import OWN_IDS
 from handrail.server.problems import TYPES
 
 Schema = dict[str, Any]
@@ -97,7 +98,7 @@ _SECRET = {
     "name": "X-Session-Token", "in": "header", "required": True, "schema": _TEXT,
     "description": "The session's secret, told once when it was opened.",
 }  # fmt: skip
-_ID = {"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,128}$"}
+_ID = {"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,128}$", "not": {"pattern": f"^{OWN_IDS}"}}
 
 
 def _path(name: str) -> dict[str, Any]:

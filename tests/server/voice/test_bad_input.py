@@ -37,6 +37,8 @@ NOT_RIGHT = (
     '{"type": "spoken", "id": "a", "completed": "yes"}',
     '{"type": "text", "id": "m1"}',
     '{"type": "text", "id": "m 1", "text": "hello"}',
+    '{"type": "text", "id": "voice:2.2", "text": "hello"}',
+    '{"type": "text", "id": "~late:2", "text": "hello"}',
     '{"type": "text", "id": "m1", "text": ""}',
     '{"type": "text", "id": "m1", "text": "' + "x" * 8_001 + '"}',
     '{"type": "text", "id": "m1", "text": "hi", "role": "system"}',
@@ -63,6 +65,16 @@ async def test_a_message_that_is_not_right_is_refused_in_a_sentence(tmp_path):
             assert len(desk.agent.talks) == 1
             await client.send("text", id="m9", text="hello")
             await client.message("turn_done")
+
+
+async def test_an_id_of_the_servers_own_is_refused_in_the_text_protocol_too(tmp_path):
+    async with voice_desk(tmp_path) as desk:
+        talker = await desk.open()
+        for chosen in ("voice:1.1", "voice:", "~late:voice:1"):
+            answer = await talker.post("hello", chosen)
+            assert answer.status_code == 400, chosen
+        assert (await talker.show())["messages"] == []
+        assert (await talker.post("hello", "my-voice:1")).status_code == 202
 
 
 NOT_FIRST = (

@@ -13,6 +13,7 @@ from handrail.contract.errors import JsonError
 from handrail.contract.fields import shown
 from handrail.schema.strict_json import parse
 from handrail.schema.validator import CompiledSchema, compile_schema
+from handrail.server.bodies import OWN_IDS
 
 PROTOCOL = "handrail.voice.v1"
 MOST_TEXT_BYTES = 64 * 1024
@@ -27,7 +28,8 @@ Schema = dict[str, Any]
 _TEXT: Schema = {"type": "string"}
 _YES: Schema = {"type": "boolean"}
 _WHOLE: Schema = {"type": "integer", "minimum": 0}
-_ID: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,128}$"}
+_ID: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,128}$", "not": {"pattern": f"^{OWN_IDS}"}}
+"""Of an input. Those that the server gives itself, to what is spoken, are not for clients."""
 _RATE: Schema = {"type": "integer", "minimum": 8_000, "maximum": 48_000}
 _NUMBER: Schema = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}
 
@@ -228,6 +230,8 @@ def read_message(text: str) -> dict[str, Any]:
     check = _CHECKS.get(kind) if isinstance(kind, str) else None
     if check is None:
         raise BadMessage(f"There is no message of the type {shown(kind)}; known are {', '.join(CLIENT)}.")
+    if kind == "text" and str(message.get("id")).startswith(OWN_IDS):
+        raise BadMessage(f'The message "text" is not right: ids that begin with "{OWN_IDS}" are the server\'s own.')
     if not check.is_valid(message):
         raise BadMessage(f'The message "{kind}" is not right: {check.violations(message)[0].message}')
     return message
