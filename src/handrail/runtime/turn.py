@@ -52,8 +52,8 @@ class Turn:
         self.refusals = 0
         self.identical: dict[tuple[str, bytes], int] = {}
         """Identical calls on this connection, replays without an id among them."""
-        self.digests: dict[tuple[str, bytes], str] = {}
-        """Of identical calls, each worked out once: every claim carries them to the store."""
+        self.digests: list[str] = []
+        """Of identical calls, in their order, each worked out once: every claim carries them to the store."""
         self.replayed: dict[tuple[str, bytes], int] = {}
         """Those among them that were replays."""
         self.earlier: dict[str, int] = {}
@@ -70,7 +70,7 @@ class Turn:
     def begin_again(self) -> None:
         """A new connection, or the same input sent again: the model may not remember what it called in this turn."""
         self.earlier = self._digests()
-        self.identical, self.replayed, self.digests = {}, {}, {}
+        self.identical, self.replayed, self.digests = {}, {}, []
         self.ordinals = {pair: set(taken) for pair, taken in self.remembered.items()}
         self.from_before = True
 
@@ -106,16 +106,17 @@ class Turn:
 
     def _digests(self) -> dict[str, int]:
         """How often each call was made. Every claim carries it to the store, so it is put together in one go."""
-        known = self.digests
-        for key in reversed(self.identical):
-            if key in known:
-                break  # and so are all that came before it
-            known[key] = digest_of(*key)
-        newest = islice(reversed(self.identical.items()), _MOST_DIGESTS)
+        known, identical = self.digests, self.identical
+        if len(known) < len(identical):
+            # Nothing is ever taken out of `identical`, so that what is not known yet stands at its end.
+            newest = list(islice(reversed(identical), len(identical) - len(known)))
+            known += [digest_of(*key) for key in reversed(newest)]
+        digests = dict(islice(zip(reversed(known), reversed(identical.values()), strict=True), _MOST_DIGESTS))
         if self.replayed:
-            digests = {known[key]: times - self.replayed.get(key, 0) for key, times in newest}
-        else:
-            digests = {known[key]: times for key, times in newest}
+            for key, times in self.replayed.items():
+                digest = digest_of(*key)
+                if digest in digests:
+                    digests[digest] -= times
         if not self.earlier:
             return digests
         both = dict(self.earlier)

@@ -81,6 +81,17 @@ MIGRATIONS = (
             "CREATE INDEX alias_hold ON alias (hold_id) WHERE hold_id IS NOT NULL",
         ),
     ),
+    # Both were asked for open calls alone, and those are few: their pages are shared by all that are claimed together.
+    Migration(
+        4,
+        "one small index of open calls",
+        (
+            "DROP INDEX ledger_like",
+            "DROP INDEX ledger_open",
+            """CREATE INDEX ledger_open ON ledger (session_id, turn, tool, args_digest)
+                WHERE state IN ('running', 'unknown')""",
+        ),
+    ),
 )
 
 

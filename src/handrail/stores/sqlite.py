@@ -9,6 +9,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from handrail.stores.failures import is_busy, unavailable, unusable
 from handrail.stores.migrations import migrate
 from handrail.stores.owners import OwnerLocks
 from handrail.stores.statements import Clock, Transaction
+from handrail.stores.statements.grouped import carry_out
 from handrail.stores.worker import Job, Worker
 
 T = TypeVar("T")
@@ -104,19 +106,23 @@ class SqliteStore(StatementStore):
     def _all_went_well(self, db: sqlite3.Connection, batch: Sequence[Job]) -> bool:
         """Carry everything out without savepoints, which cost as much as a statement each. Nearly always nothing fails."""
         try:
-            for job in batch:
-                job.outcome = job.request(Transaction(db, self._clock(), self._owners.alive))
+            begin = partial(self._transaction, db)
+            for job, outcome in zip(batch, carry_out(begin, [job.request for job in batch]), strict=True):
+                job.outcome = outcome
         except Exception:  # whatever it is, it comes again where it is looked at
             if not db.in_transaction:
                 raise
             return False
         return True
 
+    def _transaction(self, db: sqlite3.Connection) -> Transaction:
+        return Transaction(db, self._clock(), self._owners.alive)
+
     def _carry_out(self, db: sqlite3.Connection, job: Job) -> None:
         """One request of a batch: if it fails, it undoes what it did and nothing else."""
         db.execute("SAVEPOINT request")
         try:
-            job.outcome = job.request(Transaction(db, self._clock(), self._owners.alive))
+            job.outcome = job.request(self._transaction(db))
         except Exception as error:
             job.error = self._failure(error)
             if not db.in_transaction:
@@ -129,7 +135,7 @@ class SqliteStore(StatementStore):
         for job in batch:
             try:
                 self._check_file()
-                job.outcome = job.request(Transaction(db, self._clock(), self._owners.alive))
+                job.outcome = job.request(self._transaction(db))
             except Exception as error:  # noqa: BLE001 - whatever it is belongs to the one that asked
                 job.error = self._failure(error)
 

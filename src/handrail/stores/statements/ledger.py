@@ -12,7 +12,7 @@ from handrail.contract.store import Finish, LedgerRow, LedgerState
 from handrail.stores.statements import operating
 from handrail.stores.statements.transaction import LEDGER_COLUMNS, Transaction, ledger_row, to_json
 
-_SETTLED = (LedgerState.SUCCEEDED, LedgerState.FAILED, LedgerState.CANCELLED)
+SETTLED = (LedgerState.SUCCEEDED, LedgerState.FAILED, LedgerState.CANCELLED)
 
 
 def stored_row(tx: Transaction, key: str) -> LedgerRow | None:
@@ -59,7 +59,8 @@ def unknown_like(tx: Transaction, session_id: str, turn: int, tool: str, args_di
 
 def ledger_rows(tx: Transaction, state: LedgerState | None, limit: int) -> list[LedgerRow]:
     overdue = tx.db.execute(
-        f"SELECT {LEDGER_COLUMNS} FROM ledger WHERE state = 'running' AND lease_until < ? AND effects = 'unsafe'",
+        f"""SELECT {LEDGER_COLUMNS} FROM ledger INDEXED BY ledger_open
+            WHERE state IN ('running', 'unknown') AND state = 'running' AND lease_until < ? AND effects = 'unsafe'""",
         (tx.now,),
     ).fetchall()
     for row in map(ledger_row, overdue):
@@ -76,7 +77,7 @@ def ledger_rows(tx: Transaction, state: LedgerState | None, limit: int) -> list[
 def finish(tx: Transaction, finish: Finish) -> LedgerRow:
     if finish.state is LedgerState.RUNNING:
         raise UsageError('A call cannot be finished as "running"; say what became of it.')
-    settled_at = tx.now if finish.state in _SETTLED else None
+    settled_at = tx.now if finish.state in SETTLED else None
     # Also from unknown: the first owner, taken for dead, knows best what it did. A lower fence was taken over.
     changed = tx.db.execute(
         f"""UPDATE ledger SET state = ?, envelope = ?, finished_at = ?
@@ -109,8 +110,8 @@ def renew(tx: Transaction, claims: Sequence[tuple[str, int]], lease_ms: int) -> 
 
 
 def settle(tx: Transaction, key: str, state: LedgerState, envelope: str) -> LedgerRow | None:
-    if state not in _SETTLED:
-        raise UsageError(f'An unknown outcome is settled as {", ".join(_SETTLED)}; not as "{state}".')
+    if state not in SETTLED:
+        raise UsageError(f'An unknown outcome is settled as {", ".join(SETTLED)}; not as "{state}".')
     row = fresh_row(tx, key)
     if row is None or row.state is not LedgerState.UNKNOWN:
         return None

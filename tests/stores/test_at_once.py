@@ -1,0 +1,159 @@
+"""Requests that wait together are carried out together; each is told what it would be told alone."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.stores.values import LEASE, START, alias, claim, done, session
+
+from handrail.contract.store import Block, Claim, ClaimVerdict, LedgerState, RateCharge, Store
+
+
+def many(count: int, **changes: Any) -> list[Claim]:
+    return [claim(f"n{n}", args_digest=f"n{n}", alias=alias(f"provider:n{n}"), **changes) for n in range(count)]
+
+
+async def verdicts(store: Store, claims: list[Claim]) -> list[ClaimVerdict]:
+    return [result.verdict for result in await asyncio.gather(*map(store.claim, claims))]
+
+
+@pytest.mark.parametrize("count", [3, 4, 7, 64, 141])
+async def test_all_of_many_are_claimed_finished_and_found(store: Store, count: int) -> None:
+    claims = [*many(count - 1), claim("bare", args_digest="bare")]
+    results = await asyncio.gather(*map(store.claim, claims))
+    assert {result.verdict for result in results} == {ClaimVerdict.CLAIMED}
+    for asked, result in zip(claims, results, strict=True):
+        assert result.row == await store.ledger_row(asked.key)
+        assert result.row is not None
+        assert (result.row.args_digest, result.row.lease_until) == (asked.args_digest, START + LEASE)
+    assert {(found.call_id, found.ledger_key) for found in await store.aliases("s1")} == {
+        (f"provider:n{n}", f"n{n}") for n in range(count - 1)
+    }
+    rows = await asyncio.gather(*(store.finish(done(asked.key, envelope=f'"{asked.key}"')) for asked in claims))
+    for asked, row in zip(claims, rows, strict=True):
+        assert (row.key, row.state, row.envelope, row.finished_at) == (
+            asked.key,
+            LedgerState.SUCCEEDED,
+            f'"{asked.key}"',
+            START,
+        )
+        assert row == await store.ledger_row(asked.key)
+
+
+async def _blocked(store: Store) -> Claim:
+    await store.block(Block(tenant="t", user="bad", until=START + 9))
+    return claim("odd", args_digest="odd", user="bad")
+
+
+async def _switched_off(store: Store) -> Claim:
+    await store.switch("other", "broken")
+    return claim("odd", args_digest="odd", tool="other")
+
+
+async def _ended(store: Store) -> Claim:
+    await store.create_session(session("s2", active=False))
+    return claim("odd", args_digest="odd", session_id="s2")
+
+
+async def _nowhere(store: Store) -> Claim:
+    return claim("odd", args_digest="odd", session_id="nobody")
+
+
+async def _stale(store: Store) -> Claim:
+    await store.create_session(session("s2"))
+    await store.connect("s2", registry_version="r1", owner="o1")
+    return claim("odd", args_digest="odd", session_id="s2")
+
+
+async def _running(store: Store) -> Claim:
+    await store.claim(claim("odd", args_digest="odd"))
+    return claim("odd", args_digest="odd")
+
+
+async def _settled(store: Store) -> Claim:
+    await store.claim(claim("odd", args_digest="odd"))
+    await store.finish(done("odd"))
+    return claim("odd", args_digest="odd")
+
+
+async def _unknown(store: Store) -> Claim:
+    await store.claim(claim("first", args_digest="odd"))
+    await store.finish(done("first", state=LedgerState.UNKNOWN))
+    return claim("odd", args_digest="odd", ordinal=2)
+
+
+async def _used_id(store: Store) -> Claim:
+    await store.claim(claim("first", args_digest="first", alias=alias("provider:odd")))
+    return claim("odd", args_digest="odd", alias=alias("provider:odd", raw_digest="raw2"))
+
+
+async def _limited(store: Store) -> Claim:
+    return claim("odd", args_digest="odd", rate=RateCharge(scope="x", limit=0, window_ms=1000))
+
+
+async def _ungranted(store: Store) -> Claim:
+    return claim("odd", args_digest="odd", hold_id="nothing")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "verdict"),
+    [
+        (_blocked, ClaimVerdict.BLOCKED),
+        (_switched_off, ClaimVerdict.SWITCHED_OFF),
+        (_ended, ClaimVerdict.INACTIVE),
+        (_nowhere, ClaimVerdict.INACTIVE),
+        (_stale, ClaimVerdict.STALE_CONNECTION),
+        (_running, ClaimVerdict.RUNNING),
+        (_settled, ClaimVerdict.SETTLED),
+        (_unknown, ClaimVerdict.UNKNOWN),
+        (_used_id, ClaimVerdict.MISMATCH),
+        (_limited, ClaimVerdict.RATE_LIMITED),
+        (_ungranted, ClaimVerdict.NO_GRANT),
+    ],
+)
+async def test_one_that_is_refused_among_many_is_the_only_one(
+    store: Store, prepare: Callable[[Store], Any], verdict: ClaimVerdict
+) -> None:
+    odd, others = await prepare(store), many(15)
+    told = await verdicts(store, [*others[:9], odd, *others[9:]])
+    assert told == [ClaimVerdict.CLAIMED] * 9 + [verdict] + [ClaimVerdict.CLAIMED] * 6
+
+
+async def test_of_the_same_call_asked_for_many_times_at_once_one_is_claimed(store: Store) -> None:
+    told = await verdicts(store, [*many(6), *[claim(claim_id=f"c{n}") for n in range(6)]])
+    assert told[6:] == [ClaimVerdict.CLAIMED] + [ClaimVerdict.RUNNING] * 5
+
+
+async def test_of_one_id_used_many_times_at_once_only_the_first_is_claimed(store: Store) -> None:
+    claims = [claim(f"k{n}", args_digest=f"k{n}", alias=alias(raw_digest=f"raw{n}")) for n in range(6)]
+    assert await verdicts(store, claims) == [ClaimVerdict.CLAIMED] + [ClaimVerdict.MISMATCH] * 5
+
+
+async def test_of_counters_that_come_together_the_last_are_kept(store: Store) -> None:
+    claims = [claim(f"k{n}", args_digest=f"k{n}", counters={"total": n}) for n in range(9)]
+    await asyncio.gather(*map(store.claim, claims))
+    found = await store.load_session("s1")
+    assert found is not None
+    assert found.counters == {"total": 8}
+
+
+async def test_a_block_that_waits_between_claims_keeps_its_place(store: Store) -> None:
+    claims = many(8)
+    told = await asyncio.gather(
+        *map(store.claim, claims[:4]),
+        store.block(Block(tenant="t", user="u", until=START + 9)),
+        *map(store.claim, claims[4:]),
+    )
+    assert [told[place].verdict for place in (*range(4), *range(5, 9))] == [ClaimVerdict.CLAIMED] * 4 + [
+        ClaimVerdict.BLOCKED
+    ] * 4
+
+
+async def test_an_outcome_that_was_fenced_out_changes_nothing_among_many(store: Store) -> None:
+    await asyncio.gather(*map(store.claim, many(8)))
+    first = await store.finish(done("n3", envelope='"first"'))
+    rows = await asyncio.gather(*(store.finish(done(f"n{n}", fence=2 if n == 5 else 1)) for n in range(8)))
+    assert rows[3] == first
+    assert rows[5].state is LedgerState.RUNNING
+    assert {row.state for n, row in enumerate(rows) if n != 5} == {LedgerState.SUCCEEDED}
