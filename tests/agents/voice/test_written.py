@@ -177,3 +177,16 @@ async def test_the_offline_model_speaks_by_the_same_path() -> None:
         await scene.client.until("turn_done")
         assert scene.client.answers[0]
         assert " ".join(data["text"] for data in scene.client.of("speak")) == " ".join(scene.client.answers[0].split())
+
+
+async def test_a_model_may_be_silent_while_the_host_asks_for_the_persons_word_and_only_then() -> None:
+    async with written([BUY], [""], [""], ["Bought."], [""]) as (scene, _):
+        await scene.talk.say("Buy it", id="u1", spoken=True)
+        await scene.client.until(lambda client: any(data["state"] == "asking" for data in client.of("question")))
+        scene.talk.speech("started")
+        scene.talk.speech("ended")
+        await scene.talk.say("Yes", id="u2", spoken=True)
+        await scene.client.until(lambda client: "Bought." in client.answers)
+        assert {data["text"] for data in scene.client.of("speak") if data["kind"] == "answer"} == {"Bought."}
+        await scene.talk.say("And now?", id="u3", spoken=True)
+        await scene.client.until(lambda client: "I could not finish" in client.answers[-1])

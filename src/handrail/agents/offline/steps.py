@@ -26,10 +26,10 @@ from handrail.agents.offline.goals import (
 )
 from handrail.agents.offline.moments import Times, read_times, spoken
 from handrail.agents.offline.numbers import ORDINALS
+from handrail.agents.offline.outcomes import failure, told
 from handrail.agents.offline.view import Done, SeenTool, Turn, View
 from handrail.agents.offline.vocabulary import POINTING
 from handrail.agents.offline.wording import cleaned, first_sentence, listed, named, one_line
-from handrail.contract.call import Call
 from handrail.picking.words import split_words
 
 NEED = "I still need"
@@ -51,7 +51,7 @@ class Step:
 def next_step(view: View) -> Step:
     """What to do now."""
     if view.note is not None:
-        return Step(_told(view.note.tool, view.note.envelope, view))
+        return Step(told(view.note.tool, view.note.envelope, view))
     text = view.turn.text.strip()
     if not text:
         return Step("What can I do for you?")
@@ -125,13 +125,16 @@ def _short_reply(view: View, text: str) -> Step | None:
     """Yes and no, to what was asked last."""
     if len(view.turns) < 2:
         return None
-    # A yes to something that waits does not settle it, so it may be said again.
+    # A yes to something that waits does not settle it, so it may be said again; and we may have been silent in between.
     before = next(
-        (turn for turn in reversed(view.turns[:-1]) if turn.done or not manners.says_yes(turn.text)), view.turns[0]
+        (turn for turn in reversed(view.turns[:-1]) if turn.done or (turn.answer and not manners.says_yes(turn.text))),
+        view.turns[0],
     )
     asked = _is_open(before)
-    waits = bool(before.done) and before.done[-1].error.get("type") == "CONFIRMATION_REQUIRED"
+    waits = before.waits
     held = waits and not before.settled
+    if held and not asked and view.mode == "voice" and _answers_the_host(view, text):
+        return Step()
     if manners.says_no(text) and (asked or held):
         return Step(
             "All right, I leave it."
@@ -143,6 +146,12 @@ def _short_reply(view: View, text: str) -> Step | None:
     if waits and before.settled and (manners.says_yes(text) or manners.says_no(text)):
         return Step("That is settled already. What else can I do for you?")
     return None
+
+
+def _answers_the_host(view: View, text: str) -> bool:
+    """Whether words are an answer to the question that the host reads aloud. It hears them itself, and asks again where they
+    were unclear: a word of ours could only contradict it."""
+    return manners.says_yes(text) or manners.says_no(text) or kind_of(text, view.tools) == "statement"
 
 
 def _is_open(turn: Turn) -> bool:
@@ -246,7 +255,7 @@ def _use(view: View, choice: Choice, wish: Wish) -> Step:
     if done is None:
         return _call_or_ask(choice)
     if not done.ok:
-        return Step(_failure(done))
+        return Step(failure(done, view))
     if is_empty(done.data):
         search = next((tool for tool in view.tools.values() if is_search(tool) and tool.name != choice.tool.name), None)
         argument = query_argument(search) if search is not None else None
@@ -297,7 +306,7 @@ def _search(view: View, choice: Choice, wish: Wish) -> Step:
         return Step("", [(choice.tool.name, {**choice.filled.args, argument: _query(choice.tool, argument, wish)})])
     last = searched[-1]
     if not last.ok:
-        return Step(_failure(last))
+        return Step(failure(last, view))
     if is_empty(last.data):
         return _search_again(view, choice.tool, argument, wish, searched)
     reader = reader_for(view, choice.tool)
@@ -384,7 +393,7 @@ def _with_what_there_is(view: View, wish: Wish) -> str:
     if found:
         return _answer(view, wish, list(reversed(found)))
     failed = [done for done in view.turn.done if not done.ok]
-    return _failure(failed[-1]) if failed else "I could not find anything about that."
+    return failure(failed[-1], view) if failed else "I could not find anything about that."
 
 
 # ------------------------------------------------------------------------------------------------------- acting
@@ -394,13 +403,13 @@ def _act(view: View, choice: Choice, look: Choice | None, wish: Wish) -> Step:
     if acted is not None and acted.ok and (shown := showing(view, choice.tool, acted)) is not None:
         return _show(view, *shown)
     if acted is not None:
-        return Step(_told(choice.tool.name, acted.envelope, view))
+        return Step(told(choice.tool.name, acted.envelope, view))
     if look is not None:
         looked = _done(view, look.tool)
         if looked is None:
             return Step("", [(look.tool.name, look.filled.args)])
         if looked.error.get("type") == "NOT_FOUND":
-            return Step(_failure(looked))
+            return Step(failure(looked, view))
         slots = slots_in(looked.data)
         proposal = _proposal(view, choice, wish, slots) if slots is not None else None
         if proposal is not None:
@@ -418,7 +427,7 @@ def _show(view: View, tool: SeenTool, wanted: list[dict[str, Any]]) -> Step:
     sent = _done(view, tool)
     if sent is None:
         return Step("", [(tool.name, args) for args in wanted])
-    return Step("Done. Here it is." if sent.ok else _failure(sent))
+    return Step("Done. Here it is." if sent.ok else failure(sent, view))
 
 
 def _proposal(view: View, choice: Choice, wish: Wish, slots: Slots) -> str | None:
@@ -455,38 +464,3 @@ def _free_times(slots: Slots, now: datetime) -> str:
     taken = [f"{b.astimezone(now.tzinfo):%a %H:%M}–{e.astimezone(now.tzinfo):%H:%M}" for b, e in slots.taken[:8]]
     first = "\n".join(["Free:", *free]) if free else "There is no free time in that range."
     return f"{first}\nTaken: {', '.join(taken)}." if taken else f"{first}\nNothing is taken in that range."
-
-
-# ------------------------------------------------------------------------------------------------------ outcomes
-def _told(tool: str, envelope: Mapping[str, Any], view: View) -> str:
-    """What became of a call that does something."""
-    error = envelope.get("error")
-    if not isinstance(error, Mapping) and {"start", "voice"} <= set(split_words(tool)):
-        return "I have asked your application to start voice. You can go on by speaking there."
-    if not isinstance(error, Mapping):
-        return f"Done. {described(envelope.get('data'), view.now)}" if not is_empty(envelope.get("data")) else "Done."
-    return _failure(Done(Call(tool, {}), envelope))
-
-
-def _failure(done: Done) -> str:
-    """Why something did not happen, for the person who asked for it."""
-    error = done.error
-    kind, message = error.get("type"), one_line(error.get("message", ""), 400)
-    if kind == "CONFIRMATION_REQUIRED":
-        request = error.get("confirmation_request")
-        preview = str(request.get("preview", "")) if isinstance(request, Mapping) else ""
-        approve = "Please approve or decline it; I cannot do that for you."
-        return f"I have prepared this, and it waits for your approval:\n\n{preview.strip()}\n\n{approve}"
-    if kind == "DECLINED":
-        return "You declined that, so I left it."
-    if kind in ("BUDGET_EXCEEDED", "LOOP_DETECTED"):
-        return "I have looked as often as I may in one turn and have no answer yet. Please narrow it down."
-    if kind == "RATE_LIMIT":
-        wait = error.get("retryAfter")
-        again = f"; please try again in {round(wait)} seconds" if isinstance(wait, (int, float)) else ""
-        return f"That is not possible just now{again}."
-    if kind in ("TRANSIENT", "TIMEOUT", "STORE_UNAVAILABLE", "IN_PROGRESS"):
-        return f"That did not work just now: {message} Please try again in a moment."
-    if error.get("partialSideEffects"):
-        return f"It is not known whether that happened: {message} Please have somebody look before it is tried again."
-    return f"That did not work: {message}"

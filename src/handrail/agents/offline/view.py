@@ -92,6 +92,11 @@ class Turn:
     settled: bool = False
     """What waited in it is decided: the host said so."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether its last call was held for a person's word."""
+        return bool(self.done) and self.done[-1].error.get("type") == "CONFIRMATION_REQUIRED"
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
@@ -178,9 +183,17 @@ def _turns(messages: Sequence[Message]) -> tuple[list[Turn], Note | None]:
             call = next((call for call in waiting if call.call_id == message.call_id), None)
             turns[-1].done.append(Done(_read(call or Call(message.name, {}, message.call_id)), message.envelope))
         elif isinstance(message, HostMessage):
-            note = _note(message.text) or note
-            turns[-1].settled = turns[-1].settled or note is not None
+            told = _note(message.text)
+            if told is not None:
+                note = told
+                _settle(turns, told)
     return turns, note
+
+
+def _settle(turns: list[Turn], note: Note) -> None:
+    """The turn whose call the note is about may be an earlier one: a spoken yes is a turn of its own."""
+    held = (turn for turn in reversed(turns) if turn.waits and turn.done[-1].call.name == note.tool)
+    next(held, turns[-1]).settled = True
 
 
 def _read(call: Call) -> Call:

@@ -225,6 +225,7 @@ class WrittenConnection:
         try:
             for number in range(1, self._policy.rounds + 1):
                 self._memory.tell_later()
+                self._wanted = False  # whatever was told by now is answered in this round
                 if await self._round(number, last=number == self._policy.rounds):
                     break
         except ModelError as error:
@@ -256,11 +257,23 @@ class WrittenConnection:
             self._tell(CallsMade(tuple(calls[:most])))
             await self._all_answered.wait()
             return False
+        if not text.strip() and self._waits():
+            return True
         if not text.strip():
             text = unfinished_words(number)
             self._tell(OutputTranscript(text, text, True))
         self._memory.add(AssistantMessage(text, (), raw if not calls else None))
         return True
+
+    def _waits(self) -> bool:
+        """Whether a call waits for the person's word: then the host asks and hears the answer, and a model may be silent."""
+        for message in reversed(self._memory.messages):
+            if isinstance(message, HostMessage):
+                return False
+            if isinstance(message, ToolMessage):
+                error = message.envelope.get("error")
+                return isinstance(error, Mapping) and error.get("type") == "CONFIRMATION_REQUIRED"
+        return False
 
     async def _ask(self, *, allow_calls: bool) -> tuple[str, list[Call], Any]:
         """What the model says, told as it comes; asked again once if it failed before it said anything."""

@@ -1,0 +1,129 @@
+"""The offline model in a spoken conversation, over the whole engine: what the person hears, and what the tools get."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.agents.inventions import MONDAY, ZONE, Invented, Marks, built, text
+from tests.agents.voice.kit import Client
+
+from handrail.agents.conversation import Conversation
+from handrail.agents.offline import OfflineModel
+from handrail.agents.voice.agent import VoiceAgent
+from handrail.agents.voice.port import Abilities
+from handrail.agents.voice.written import WrittenModel
+from handrail.stores import MemoryStore
+from handrail.testing import VirtualClock
+
+CANCEL = Invented(
+    "order_cancel",
+    "action",
+    "Cancels an order.",
+    {"order_id": text("The order's number, such as A-1001.")},
+    ("order_id",),
+    confirm=True,
+    fields={"preview": "Cancel the order {order_id}."},
+)
+
+
+class Caller(Client):
+    """A person whose client recognises speech and speaks."""
+
+    def __init__(self, marks: Marks) -> None:
+        super().__init__()
+        self.marks = marks
+        self._said = 0
+
+    async def say(self, words: str, *, spoken: bool = True) -> None:
+        """Say something, without waiting for the answer."""
+        assert self.talk is not None
+        if spoken:
+            self.talk.speech("started")
+            self.talk.speech("ended")
+        self._said += 1
+        await self.talk.say(words, id=f"u{self._said}", spoken=spoken)
+
+    async def ask(self, words: str) -> str:
+        """Say something and hear the answer to it."""
+        before = len(self.of("turn_done"))
+        await self.say(words)
+        await self.until("turn_done", before + 1)
+        return self.answers[-1]
+
+    async def asked(self, times: int = 1) -> None:
+        await self.until(lambda client: self.question.count("asking") == times)
+
+    @property
+    def question(self) -> list[str]:
+        return [data["state"] for data in self.of("question")]
+
+    @property
+    def heard(self) -> list[str]:
+        return [data["text"] for data in self.of("speak")]
+
+    @property
+    def calls(self) -> list[tuple[str, Any]]:
+        return [(data["toolId"], data["args"]) for data in self.of("tool_started")]
+
+
+@asynccontextmanager
+async def calling(*tools: Invented) -> AsyncIterator[Caller]:
+    with built(*tools) as (kit, marks):
+        clock = VirtualClock(MONDAY)
+        async with kit.runtime(store=MemoryStore(clock=clock.milliseconds), clock=clock) as runtime:
+            session = await runtime.open_session(mode="text", user="u1")
+            caller = Caller(marks)
+            agent = VoiceAgent(runtime, WrittenModel(OfflineModel(), clock=clock.time))
+            abilities = Abilities(sound=False, recognises=True, speaks=True)
+            talk = caller.talk = await agent.begin(session, Conversation(time_zone=ZONE), caller, abilities=abilities)
+
+            async def listen() -> None:
+                async for event in session.events():
+                    talk.take(event)
+
+            ears = asyncio.create_task(listen())
+            try:
+                yield caller
+            finally:
+                await talk.close()
+                ears.cancel()
+                await asyncio.gather(ears, return_exceptions=True)
+
+
+# ------------------------------------------------------------------------------------------------------ approvals
+async def test_what_is_held_is_heard_once_and_a_spoken_yes_is_not_contradicted() -> None:
+    async with calling(CANCEL) as caller:
+        await caller.say("Cancel order A-1001")
+        await caller.asked()
+        assert caller.heard == ["That needs your word.", "Cancel the order A-1001. Say yes or no."]
+        await caller.say("Yes")
+        await caller.until(lambda client: any("Order id" in words for words in caller.heard))
+        assert caller.question == ["reading", "asking", "approved"]
+        assert caller.heard[2:] == ["Done.", "Order id: A-1001."]
+        assert caller.marks == [("order_cancel", {"order_id": "A-1001"})]
+
+
+async def test_a_spoken_no_is_only_told_as_declined() -> None:
+    async with calling(CANCEL) as caller:
+        await caller.say("Cancel order A-1001")
+        await caller.asked()
+        await caller.say("No, thank you")
+        await caller.until(lambda client: any("declined" in words for words in caller.heard))
+        assert caller.heard[2:] == ["You declined that, so I left it."]
+        assert caller.marks == []
+
+
+@pytest.mark.parametrize("unclear", ["Yes, but a bit later", "I guess so", "Hm"])
+async def test_after_an_unclear_answer_only_the_host_asks_again(unclear: str) -> None:
+    async with calling(CANCEL) as caller:
+        await caller.say("Cancel order A-1001")
+        await caller.asked()
+        await caller.say(unclear)
+        await caller.asked(2)
+        assert [words for words in caller.heard[2:] if "Cancel the order" not in words] == []
+        await caller.say("Yes")
+        await caller.until(lambda client: any("Done." in words for words in caller.heard))
+        assert caller.question[-1] == "approved"
+        assert not any("cannot" in words or "settled" in words for words in caller.heard)
