@@ -127,3 +127,51 @@ async def test_after_an_unclear_answer_only_the_host_asks_again(unclear: str) ->
         await caller.until(lambda client: any("Done." in words for words in caller.heard))
         assert caller.question[-1] == "approved"
         assert not any("cannot" in words or "settled" in words for words in caller.heard)
+
+
+# -------------------------------------------------------------------------------------------------------- leaving
+WEATHER = Invented(
+    "get_weather",
+    "retrieval",
+    "Current weather and forecast for a city.",
+    {"city": text("The city.")},
+    ("city",),
+    "return {'ok': True, 'data': {'city': args['city'], 'temperature': 12}}",
+)
+HANG_UP = Invented(
+    "voice_end",
+    "action",
+    "Ends the spoken part of the conversation.",
+    {"why": {"type": "string", "enum": ["idle", "user_requested", "handover"], "description": "Why it ends."}},
+    ("why",),
+    """
+    ctx.voice.end_session(after="current_turn", reason=args["why"])
+    return {"ok": True, "data": {}}
+    """,
+    fields={"allowedModes": ["voice"], "capabilities": ["marks", "voice"]},
+)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["Goodbye", "bye, thank you", "End voice", "stop talking", "Please hang up", "Can you switch back to text?"],
+)
+async def test_voice_is_left_by_words(words: str) -> None:
+    async with calling(WEATHER, HANG_UP) as caller:
+        await caller.say(words)
+        await caller.until("ended")
+        assert caller.marks == [("voice_end", {"why": "user_requested"})]
+        assert caller.heard == ["Goodbye."]
+
+
+@pytest.mark.parametrize("words", ["How do I end voice?", "Stop", "Do not hang up", "What does the weather end with?"])
+async def test_voice_is_not_left_by_words_that_only_sound_like_it(words: str) -> None:
+    async with calling(WEATHER, HANG_UP) as caller:
+        await caller.ask(words)
+        assert caller.marks == []
+
+
+async def test_a_goodbye_is_answered_where_nothing_can_end_voice() -> None:
+    async with calling(WEATHER) as caller:
+        assert await caller.ask("Goodbye") == "Goodbye."
+        assert "cannot end voice" in await caller.ask("End voice")

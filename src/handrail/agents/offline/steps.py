@@ -24,6 +24,15 @@ from handrail.agents.offline.goals import (
     query_argument,
     reader_for,
 )
+from handrail.agents.offline.leaving import (
+    CANNOT_LEAVE,
+    FAREWELL,
+    HANDOVER,
+    OFFER,
+    ending_tool,
+    leaving,
+    wants_to_leave,
+)
 from handrail.agents.offline.moments import Times, read_times, spoken
 from handrail.agents.offline.numbers import ORDINALS
 from handrail.agents.offline.outcomes import failure, told
@@ -61,6 +70,8 @@ def next_step(view: View) -> Step:
             return step
     elif view.turn.done[-1].call.name == manners.BLOCKING:
         return Step(_after_block(view.turn.done[-1]))
+    elif (ending := ending_tool(view)) is not None and view.turn.done[-1].call.name == ending.name:
+        return Step(_after_leaving(view, view.turn.done[-1]))
     wish = _wish(view)
     goal = decide(view, wish)
     step = _follow(view, goal, wish)
@@ -93,12 +104,15 @@ def _manners(view: View, text: str) -> Step | None:
         seconds = 86_400 if abuse == "threat" else 60
         return Step("", [(tool.name, {"duration_seconds": seconds, "farewell_message": farewell})])
     talk = manners.small_talk(text)
+    if view.mode == "voice" and (talk == "bye" or wants_to_leave(text)):
+        left = leaving(view, "wish")
+        return Step("", [left]) if left is not None else Step(FAREWELL if talk == "bye" else CANNOT_LEAVE)
     if talk == "greeting":
         return Step("Hello. What can I do for you?")
     if talk == "thanks":
         return Step("You are welcome.")
     if talk == "bye":
-        return Step("Goodbye.")
+        return Step(FAREWELL)
     return Step(_abilities(view)) if talk == "who" else None
 
 
@@ -107,6 +121,12 @@ def _after_block(done: Done) -> str:
         farewell = done.data.get("farewellMessage") if isinstance(done.data, Mapping) else None
         return str(farewell or "This conversation is paused for now.")
     return "I will not go on like this."
+
+
+def _after_leaving(view: View, done: Done) -> str:
+    if not done.ok:
+        return failure(done, view)
+    return HANDOVER if OFFER in view.turns[-2].answer else FAREWELL
 
 
 def _abilities(view: View) -> str:
@@ -130,6 +150,9 @@ def _short_reply(view: View, text: str) -> Step | None:
         (turn for turn in reversed(view.turns[:-1]) if turn.done or (turn.answer and not manners.says_yes(turn.text))),
         view.turns[0],
     )
+    if OFFER in before.answer and (manners.says_yes(text) or manners.says_no(text)):
+        left = leaving(view, "handover") if manners.says_yes(text) else None
+        return Step("", [left]) if left is not None else Step("All right. What else can I do for you?")
     asked = _is_open(before)
     waits = before.waits
     held = waits and not before.settled
