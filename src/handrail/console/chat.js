@@ -32,6 +32,7 @@ export function chatView() {
     h("aside", { class: "beside", "aria-label": "The turn" }, inspectorView()),
   );
   const views = new Map();
+  let left = Infinity; // where the reader was when the view was last taken away; at first, and where it was the end: the end
 
   function add(item) {
     if (views.has(item)) return;
@@ -44,9 +45,23 @@ export function chatView() {
 
   /** Change something, and stay at the end if the reader was there. */
   function following(change, always = false) {
-    const stays = always || scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < NEAR;
+    const stays = always || isAtEnd();
     change();
-    if (stays) scroller.scrollTop = scroller.scrollHeight;
+    if (!scroller.isConnected) left = always ? Infinity : left;
+    else if (stays) scroller.scrollTop = scroller.scrollHeight;
+  }
+
+  const isAtEnd = () => scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < NEAR;
+
+  /** What is not in the page has no height: where to stand is known only when it is there again. */
+  function show() {
+    if (left === null) return;
+    scroller.scrollTop = Math.min(left, scroller.scrollHeight);
+    left = null;
+  }
+
+  function hide() {
+    left = isAtEnd() ? Infinity : scroller.scrollTop;
   }
 
   function redraw() {
@@ -54,7 +69,8 @@ export function chatView() {
     log.replaceChildren();
     if (conversation.items.length) for (const item of conversation.items) add(item);
     else log.append(welcome(composer));
-    scroller.scrollTop = scroller.scrollHeight;
+    if (scroller.isConnected) scroller.scrollTop = scroller.scrollHeight;
+    else left = Infinity;
   }
 
   function drawWaiting() {
@@ -84,7 +100,7 @@ export function chatView() {
   }, 1000);
   redraw();
   drawWaiting();
-  return { node, focus: () => composer.focus() };
+  return { node, show, hide, focus: () => composer.focus() };
 }
 
 function spokenAnswer(item) {

@@ -1,0 +1,65 @@
+"""Where the reader stands in a long conversation: at the newest after a reload, and where they were after another view."""
+
+from typing import Any
+
+import pytest
+from tests.console.browser import NARROW, WIDE, opened
+from tests.console.scripted_server import Script, ScriptedServer
+
+FROM_THE_END = "(() => { const s = document.querySelector('.scroller'); return s.scrollHeight - s.scrollTop - s.clientHeight; })()"
+TOP = "document.querySelector('.scroller').scrollTop"
+
+
+def long_talk(script: Script, turns: int = 30) -> None:
+    for turn in range(1, turns + 1):
+        script.messages.append({"role": "user", "turn": turn, "messageId": f"m-{turn}", "text": f"Question {turn}"})
+        answer = {"role": "assistant", "turn": turn, "text": f"Answer {turn}. " * 12, "state": "done"}
+        script.messages.append(answer)
+    script.turn = turns
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_a_long_conversation_opens_at_its_newest_message(
+    browser: Any, scripted: ScriptedServer, script: Script, viewport: dict[str, int]
+) -> None:
+    long_talk(script)
+    with opened(browser, scripted.address, viewport=viewport) as it:
+        it.page.get_by_text("Question 30").wait_for()
+        assert it.page.evaluate(TOP) > 0
+        assert it.page.evaluate(FROM_THE_END) < 4
+        it.page.reload()
+        it.page.get_by_text("Question 30").wait_for()
+        assert it.page.evaluate(TOP) > 0
+        assert it.page.evaluate(FROM_THE_END) < 4
+
+
+def test_the_reader_finds_their_place_again_after_another_view(
+    browser: Any, scripted: ScriptedServer, script: Script
+) -> None:
+    long_talk(script)
+    with opened(browser, scripted.address) as it:
+        it.page.get_by_text("Question 30").wait_for()
+        it.page.evaluate("document.querySelector('.scroller').scrollTop = 700")
+        it.page.get_by_role("link", name="Tools").click()
+        it.page.get_by_role("heading", name="Tools").first.wait_for()
+        it.page.get_by_role("link", name="Chat").click()
+        it.page.get_by_text("Question 30").wait_for()
+        assert it.page.evaluate(TOP) == 700
+
+
+def test_who_left_at_the_end_comes_back_to_the_end_with_what_was_said_meanwhile(
+    browser: Any, scripted: ScriptedServer, script: Script
+) -> None:
+    long_talk(script)
+    script.pause = 0.3
+    script.answers["go"] = [("text", {"text": "Late words. " * 200}), ("done", {"text": "Late words. " * 200})]
+    with opened(browser, scripted.address) as it:
+        it.page.fill("#message", "go")
+        it.page.press("#message", "Enter")
+        it.page.get_by_role("link", name="Audit").click()
+        it.page.get_by_role("heading", name="Audit").wait_for()
+        it.page.wait_for_function("() => document.getElementById('announce').textContent.includes('Late words')")
+        it.page.get_by_role("link", name="Chat").click()
+        it.page.get_by_text("Late words").first.wait_for()
+        assert it.page.evaluate(TOP) > 0
+        assert it.page.evaluate(FROM_THE_END) < 4
