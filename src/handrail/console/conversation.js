@@ -8,6 +8,8 @@ import { Stream } from "./stream.js";
 import { Turn } from "./turn.js";
 
 const TURNS_KEPT = 50;
+const MODE_ATTEMPTS = 40;
+const MODE_PAUSE = 250;
 
 class Conversation extends EventTarget {
   constructor() {
@@ -64,6 +66,7 @@ class Conversation extends EventTarget {
     for (const card of this.cards.values()) if (card.state === "held") card.state = "lapsed";
     for (const request of found.confirmations ?? []) this.hold(request);
     if (found.turn) this.openTurn(found.turn);
+    this.budgetMode = found.mode;
     this.takeBudget(found.budget);
     if (found.answering) this.markRunning(found.turn);
     this.tell("reset");
@@ -182,6 +185,7 @@ class Conversation extends EventTarget {
       this.budget = Object.fromEntries(
         Object.entries(this.budget).map(([name, part]) => [name, { ...part, left: part.limit }]),
       );
+      this.tell("budget");
     }
     this.tell("turn", turn);
     return turn;
@@ -288,28 +292,37 @@ class Conversation extends EventTarget {
   takeLeft(left) {
     for (const [name, value] of Object.entries(left ?? {})) {
       if (typeof value !== "number") continue;
-      const known = this.budget[name];
-      this.budget[name] = { left: value, limit: Math.max(known?.limit ?? 0, value + (known ? 0 : 1)) };
+      const limit = this.budget[name]?.limit ?? 0;
+      // What is left cannot be more than there is: then these are the limits of another mode, and the server knows better.
+      if (value > limit) this.renewBudget();
+      this.budget[name] = { left: value, limit: Math.max(limit, value) };
     }
     this.tell("budget");
   }
 
-  /** The mode has changed, and with it how much a turn may use. */
-  async renewBudget() {
+  /** The mode changes, and with it how much a turn may use. The server is asked until it is in the mode that is meant: a live
+   *  model takes its time. */
+  async renewBudget(patience = MODE_ATTEMPTS) {
     const { session } = this;
+    const asked = (this.budgetAsked = (this.budgetAsked ?? 0) + 1);
     const found = await get(`/api/sessions/${encodeURIComponent(session.sessionId)}`).catch(() => null);
-    if (!found || this.session !== session) return;
-    this.budget = {};
-    this.takeBudget(found.budget);
+    if (this.session !== session || asked !== this.budgetAsked) return;
+    const isMeant = found && (!found.mode || found.mode === (this.voice?.isOn ? "voice" : "text"));
+    if (isMeant) {
+      // What the last turn of the other mode has used is not taken from the next one.
+      const isOther = found.mode !== this.budgetMode;
+      this.budgetMode = found.mode;
+      this.budget = {};
+      this.takeBudget(found.budget, isOther);
+    } else if (patience > 1) {
+      setTimeout(() => asked === this.budgetAsked && this.renewBudget(patience - 1), MODE_PAUSE);
+    }
   }
 
-  takeBudget(budget) {
-    for (const [name, part] of Object.entries(budget ?? {})) {
-      if (typeof part === "number")
-        this.budget[name] = { left: part, limit: Math.max(part, this.budget[name]?.limit ?? 0) };
-      else if (typeof part?.limit === "number")
-        this.budget[name] = { limit: part.limit, left: part.left ?? part.limit - (part.used ?? 0) };
-    }
+  takeBudget(budget, isFresh = false) {
+    for (const [name, part] of Object.entries(budget ?? {}))
+      if (typeof part?.limit === "number")
+        this.budget[name] = { limit: part.limit, left: part.limit - (isFresh ? 0 : (part.used ?? 0)) };
     this.tell("budget");
   }
 
