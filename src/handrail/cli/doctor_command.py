@@ -6,6 +6,7 @@ import asyncio
 import os
 import sqlite3
 import sys
+import tomllib
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -120,11 +121,18 @@ def _writable(name: str, folder: Path, message: str) -> Check:
     return Check(name, True, message)
 
 
+def _names_directory(settings: Settings) -> bool:
+    """Whether the project says itself where its tools are, as one that `handrail init` made does."""
+    path = settings.project / FILE
+    written = tomllib.loads(path.read_text(encoding="utf-8")).get("tools", {}) if path.is_file() else {}
+    return "directory" in written or "HANDRAIL_TOOLS_DIRECTORY" in os.environ
+
+
 def _project_checks(settings: Settings) -> Iterator[Check]:
     chosen = with_reference_tools(settings)
     bare = chosen is not settings
-    if bare and (settings.project / FILE).is_file():
-        yield Check("tools", False, f'no folder "{settings.tools_directory}"; `handrail init` makes a project')
+    if bare and _names_directory(settings):  # it was meant to be there
+        yield Check("tools", False, f'no folder "{settings.tools_directory}", which [tools] names; make it')
         return
     try:
         with authors_speak_aside():
