@@ -408,6 +408,36 @@ def test_doctor_is_content_with_a_folder_that_serve_and_chat_can_be_started_in(t
     assert list(tmp_path.iterdir()) == [], "looking leaves nothing behind"
 
 
+@pytest.mark.parametrize("toml", ['[voice]\nlanguage = "de-AT"\n', "[agent]\nrounds = 4\n", ""])
+def test_doctor_is_content_with_settings_that_name_no_tools(tmp_path, monkeypatch, handrail, toml):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "handrail.toml").write_text(toml)
+
+    said = handrail("doctor")
+
+    assert said.code == 0, said.out
+    assert "16 reference tools checked" in said.out
+
+
+def test_without_tools_those_of_handrail_are_listed_shown_and_called(tmp_path, process):
+    time = {"value": "2026-03-29T09:30:00Z", "time_zone": "Europe/Zagreb"}
+    called = process("call", "format_datetime", "--args", json.dumps(time), cwd=tmp_path)
+    assert (called.code, json.loads(called.out)["ok"]) == (0, True), called
+
+    listed = process("list", cwd=tmp_path)
+    assert listed.code == 0, listed
+    assert "kb_search" in listed.out
+    assert process("show", "kb_search", cwd=tmp_path).code == 0
+
+
+def test_a_project_with_tools_that_were_not_built_is_told_to_build(project, handrail):
+    assert handrail("new", "lookup_order").code == 0
+    said = handrail("list")
+
+    assert said.code == 1
+    assert "handrail build" in said.err
+
+
 def test_doctor_names_an_environment_that_does_not_exist(built, handrail, monkeypatch):
     monkeypatch.setenv("HANDRAIL_ENV", "prod")
 

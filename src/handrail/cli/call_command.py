@@ -10,9 +10,9 @@ import asyncio
 import sys
 from argparse import ArgumentParser, Namespace
 
-from handrail.app import Runtime, open_registry, open_runtime
+from handrail.app import Runtime, open_runtime
 from handrail.cli.output import authors_speak_aside, print_json
-from handrail.cli.project import current_settings
+from handrail.cli.project import current_settings, tools_at_hand
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, UsageError
 from handrail.runtime.session import Session
@@ -41,8 +41,7 @@ def run(options: Namespace) -> int:
         raise UsageError(f"--user must be text; {options.user!r} is not.")
     if not options.tenant.isprintable():
         raise UsageError(f"--tenant must be text; {options.tenant!r} is not.")
-    settings = current_settings()
-    registry = open_registry(settings, options.registry)
+    settings, registry = tools_at_hand(current_settings(), options.registry)
     # As bytes, and no more than can be right: whether they are text is for the pipeline to say.
     args = sys.stdin.buffer.read(MAX_ARGUMENT_BYTES + 1) if options.args == "-" else options.args
     with authors_speak_aside():

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from handrail.app import open_registry
 from handrail.cli.output import print_json
-from handrail.cli.project import current_settings
+from handrail.cli.project import current_settings, tools_at_hand
 
 EXAMPLES = "examples:\n  handrail list\n  handrail list --mode voice\n  handrail list --category retrieval --json"
 
@@ -21,7 +20,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    registry = open_registry(current_settings(), options.registry)
+    _, registry = tools_at_hand(current_settings(), options.registry)
     tools = [tool for tool in registry.snapshot().in_mode(options.mode) if options.category in (None, tool.category)]
     if options.json:
         print_json(

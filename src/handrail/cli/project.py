@@ -24,6 +24,17 @@ def with_reference_tools(settings: Settings) -> Settings:
     return settings if named else replace(settings, tools_reference=("*",))
 
 
+def tools_at_hand(settings: Settings, artifact: str | None = None) -> tuple[Settings, Registry]:
+    """The registry that was built, or is named; where there is neither one nor tools to build, those that come with Handrail.
+    The settings are those that fit it."""
+    from handrail.app import open_registry
+
+    chosen = with_reference_tools(settings)
+    if artifact is None and chosen is not settings and not settings.artifact_path.exists():
+        return chosen, fresh_registry(chosen)
+    return settings, open_registry(settings, artifact)
+
+
 def fresh_registry(settings: Settings, artifact: str | None = None) -> Registry:
     """The registry that is named, as it is; or the project's, which in development is built first if it is not current.
 

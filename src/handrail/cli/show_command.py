@@ -5,9 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import Any, cast
 
-from handrail.app import open_registry
 from handrail.cli.output import print_json
-from handrail.cli.project import current_settings
+from handrail.cli.project import current_settings, tools_at_hand
 
 EXAMPLES = """examples:
   handrail show lookup_order
@@ -24,7 +23,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    snapshot = open_registry(current_settings(), options.registry).snapshot()
+    snapshot = tools_at_hand(current_settings(), options.registry)[1].snapshot()
     tool = snapshot.tool(options.name)
     if options.provider:
         names = [other.tool_id for other in snapshot]
