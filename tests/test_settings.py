@@ -96,6 +96,11 @@ def test_policy_is_a_table_of_the_file(tmp_path):
         ("[registry]\nvalidators = true\n", "must be text"),
         ("[policy]\nrepair = 'yes'\n", '"repair".*must be true or false'),
         ("[policy]\nrepare = true\n", 'did you mean "repair"'),
+        ("[voice]\nlanguage = 'klingon'\n", r'"language" in \[voice\] must be the tag of a language, such as "en"'),
+        ("[voice]\nlanguage = 'en_GB'\n", "must be the tag of a language"),
+        ("[voice]\nbase_url = 'nonsense'\n", r'"base_url" in \[voice\] must be an address, such as "https'),
+        ("[voice]\nbase_url = 'http://['\n", "must be an address"),
+        ("[voice]\nbase_url = 'http://host:port'\n", "must be an address"),
     ],
 )
 def test_a_mistake_is_named_in_one_sentence(tmp_path, text, says):
@@ -114,6 +119,29 @@ def test_a_mistake_is_named_in_one_sentence(tmp_path, text, says):
 def test_a_mistake_in_the_environment_is_named_too(tmp_path, name, value):
     with pytest.raises(ConfigError, match=name.rsplit("_", 1)[1].lower()):
         load_settings(tmp_path, {name: value})
+
+
+@pytest.mark.parametrize("language", ["en", "de-AT", "zh-Hant-TW", "es-419", "yue"])
+def test_a_language_is_named_by_its_tag(tmp_path, language):
+    assert load_settings(write(tmp_path, f'[voice]\nlanguage = "{language}"\n'), {}).voice_language == language
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("HANDRAIL_VOICE_MODLE", 'did you mean "HANDRAIL_VOICE_MODEL"'),
+        ("HANDRAIL_POLICY_VOICE_TOTAL_CALL", 'did you mean "HANDRAIL_POLICY_VOICE_TOTAL_CALLS"'),
+        ("HANDRAIL_AUDIT_ZZZZ", "HANDRAIL_AUDIT_DIRECTORY"),
+    ],
+)
+def test_a_variable_of_a_section_without_such_a_key_is_named(tmp_path, name, says):
+    with pytest.raises(ConfigError, match=f'"{name}", which is no setting.*{says}'):
+        load_settings(tmp_path, {name: "x"})
+
+
+def test_variables_that_are_no_settings_of_a_section_are_left_alone(tmp_path):
+    others = {"HANDRAIL_ENV": "x", "HANDRAIL_URL": "x", "HANDRAIL_KEY": "x", "HANDRAIL_SECRET_A": "x", "HANDRAIL_": "x"}
+    assert load_settings(tmp_path, others).secrets == {"a": "x"}
 
 
 def test_a_file_that_is_no_text_is_told(tmp_path):

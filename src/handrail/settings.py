@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from handrail.contract.errors import ConfigError
 from handrail.runtime.policy import ModePolicy, Policy
@@ -154,6 +156,7 @@ _CHOICES = {
 }
 _KEYS = {field.name: field for field in fields(Settings) if field.name not in ("project", "policy", "secrets")}
 _DEFAULTS = {name: field.default for name, field in _KEYS.items()}
+_LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{1,8})*")
 
 
 def find_project(start: Path) -> Path:
@@ -176,12 +179,27 @@ def load_settings(project: Path, environment: Mapping[str, str]) -> Settings:
     if not isinstance(policy, Mapping):
         raise ConfigError(f"[policy] in {FILE} must be a table.")
     policy = _policy_from(environment, policy)
+    _check_variables(environment)
     for name in _KEYS:
         text = environment.get(f"HANDRAIL_{name.upper()}")
         if text is not None:
             values[name] = _from_text(name, text)
     checked = {name: _checked(name, value) for name, value in values.items()}
     return Settings(project=project, policy=Policy.from_dict(policy), secrets=_secrets(environment), **checked)
+
+
+def _check_variables(environment: Mapping[str, str]) -> None:
+    """A variable of a section that has no such key is a slip, which would otherwise change nothing without a word."""
+    known = [f"HANDRAIL_{name.upper()}" for name in _KEYS]
+    for item in fields(Policy):
+        parts = [f"_{part.name}" for part in fields(ModePolicy)] if isinstance(item.default, ModePolicy) else [""]
+        known += [f"HANDRAIL_POLICY_{item.name}{part}".upper() for part in parts]
+    sections = tuple(sorted({name[: name.index("_", len("HANDRAIL_")) + 1] for name in known}))
+    for name in environment:
+        if name.startswith(sections) and name not in known:
+            of_section = [one for one in known if one.startswith(name[: name.index("_", len("HANDRAIL_")) + 1])]
+            near = _near(name, of_section) or f"; known are {', '.join(of_section)}"
+            raise ConfigError(f'The environment has "{name}", which is no setting{near}.')
 
 
 def _secrets(environment: Mapping[str, str]) -> dict[str, str]:
@@ -268,9 +286,21 @@ def _checked(name: str, value: Any) -> Any:
         wanted = "text"
     elif name in _CHOICES and value not in _CHOICES[name]:
         wanted = " or ".join(f'"{choice}"' for choice in _CHOICES[name])
+    elif name == "voice_language" and not _LANGUAGE.fullmatch(value):
+        wanted = 'the tag of a language, such as "en" or "de-AT"'
+    elif name == "voice_base_url" and value.strip() and not _is_address(value.strip()):
+        wanted = 'an address, such as "https://host/v1"'
     if wanted is not None:
         raise ConfigError(f'"{key}" in [{section}] must be {wanted}; {value!r} is not.')
     return value
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https", "ws", "wss") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a bracket that is not closed, or a port that is none
+        return False
 
 
 def _from_text(name: str, text: str) -> Any:
