@@ -50,6 +50,16 @@ def test_piped_lines_are_messages(built, process):
     assert "you>" not in said.out
 
 
+@pytest.mark.parametrize("line", [b"{oops", b' {"text": "hi"', b"{'text': 'hi'}"])
+def test_a_broken_command_is_told_and_not_sent_to_the_model(built, process, line):
+    said = process("chat", "--json", cwd=built, stdin=line + b"\n")
+
+    events = [json.loads(line) for line in said.out.splitlines()]
+    assert said.code == 1
+    assert [event["type"] for event in events] == ["note"], events
+    assert "nothing was sent" in events[0]["text"]
+
+
 def test_events_are_lines_of_json_for_a_program(built, process):
     said = process("chat", "--json", cwd=built, stdin=b"Where is order A-1001?\n")
 

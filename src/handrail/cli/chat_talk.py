@@ -92,7 +92,13 @@ class Talk:
         return line.result()
 
     async def _said(self, line: str) -> bool:
-        command = _command(line) if isinstance(self._screen, JsonScreen) else None
+        takes_commands = isinstance(self._screen, JsonScreen)
+        command = _command(line) if takes_commands else None
+        if command is None and takes_commands and line.lstrip().startswith("{"):
+            self._screen.note(
+                'A line that begins with { is a command, and this one is no JSON; nothing was sent. {"text": …} says it.'
+            )
+            return False
         if command is not None and not _is_said(command.get("text")):
             return await self._commanded(command)
         self._number += 1
