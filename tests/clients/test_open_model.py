@@ -50,6 +50,8 @@ async def test_a_name_chooses_provider_and_model(spec, provider, variable):
         ("gemini:x", {"GEMINI_API_KEY": "  "}, "", "set GEMINI_API_KEY"),
         ("opnai:gpt-x", {}, "", 'Did you mean "openai:gpt-x"'),
         ("gpt-x", {}, "", 'write "offline", or one of "openai:…"'),
+        ("openai-realtime:foo", {}, "", 'name it under "model" in [voice], not in [agent]'),
+        ("gemini-live:foo", {}, "", "in [voice]"),
         ("openai:", {}, "", "names no model"),
         ("gemini:../../secrets", {}, "", "names no model"),
         ("openai:a b", {}, "", "names no model"),

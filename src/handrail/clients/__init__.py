@@ -124,6 +124,10 @@ def whats_missing(spec: str, *, environment: Mapping[str, str], base_url: str = 
 def _parse(spec: str) -> tuple[Client, str]:
     provider, _, name = spec.partition(":")
     known = ", ".join(f'"{one}:…"' for one in CLIENTS if one != "openai-chat")
+    if provider in ("openai-realtime", "gemini-live"):
+        raise ConfigError(
+            f'"{spec}" is a live model, which listens and speaks: name it under "model" in [voice], not in [agent].'
+        )
     if provider not in CLIENTS:
         near = get_close_matches(provider, CLIENTS, n=1)
         hint = f' Did you mean "{near[0]}:{name or "…"}"?' if near else ""

@@ -32,6 +32,11 @@ def test_a_near_name_is_suggested() -> None:
 
 
 @both
+def test_nothing_is_suggested_where_only_the_name_of_the_model_is_missing(provider: str) -> None:
+    assert "Did you mean" not in str(whats_missing_live(f"{provider}:", environment=KEYS))
+
+
+@both
 def test_a_missing_key_is_named(provider: str) -> None:
     missing = whats_missing_live(f"{provider}:m", environment={"GEMINI_API_KEY": " "})
     assert missing is not None

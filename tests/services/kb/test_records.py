@@ -48,6 +48,7 @@ def test_a_date_is_kept_as_a_moment_in_utc():
         ({"text": "x" * 2_000_001}, "Split it"),
         ({"title": "", "text": " \n"}, "both are empty"),
         ({"contents": "x"}, "no field"),
+        ({"content": "x"}, 'did you mean "text"'),
         ({"titel": "x"}, 'did you mean "title"'),
     ],
     ids=str,

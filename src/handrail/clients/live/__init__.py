@@ -93,7 +93,7 @@ def whats_missing_live(spec: str, *, environment: Mapping[str, str], base_url: s
 def _parse(spec: str) -> tuple[LiveClient, str]:
     provider, _, name = spec.partition(":")
     if provider not in LIVE_CLIENTS or not name or not name.isascii() or not name.isprintable() or " " in name:
-        near = get_close_matches(provider, LIVE_CLIENTS, n=1)
+        near = get_close_matches(provider, LIVE_CLIENTS, n=1) if provider not in LIVE_CLIENTS else []
         hint = f' Did you mean "{near[0]}:{name or "…"}"?' if near else ""
         known = " or ".join(f'"{one}:…"' for one in LIVE_CLIENTS)
         raise ConfigError(f'"{spec}" is not a live model; write {known} with the name of a model.{hint}')

@@ -30,6 +30,8 @@ _FIELDS = (
     "id", "type", "title", "text", "tags", "namespace", "owner", "tenant", "source_type", "source", "url", "metadata",
     "last_updated",
 )  # fmt: skip
+_MEANT = {"content": "text", "contents": "text", "body": "text", "name": "title"}
+"""What others call a field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +126,7 @@ def _unknown(values: Mapping[str, object]) -> list[str]:
     problems = []
     for name in values:
         if name not in _FIELDS:
-            near = get_close_matches(str(name), _FIELDS, n=1)
+            near = [_MEANT[name]] if name in _MEANT else get_close_matches(str(name), _FIELDS, n=1, cutoff=0.7)
             hint = f'did you mean "{near[0]}"?' if near else f"known are {', '.join(_FIELDS)}."
             problems.append(f"A record has no field {_short(name)}; {hint} What is your own goes into metadata.")
     return problems
