@@ -41,6 +41,15 @@ async def test_every_path_that_is_not_open_needs_a_key(tmp_path, method, path):
                 assert "bearer" in answer.headers["www-authenticate"].lower()
 
 
+async def test_a_key_that_is_not_known_is_told_so_and_a_missing_one_is_asked_for(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        wrong = await desk.client.get("/api/tools", headers={"Authorization": "Bearer wrong"})
+        assert "does not know that key" in wrong.json()["error"]["message"]
+        for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": f"Basic {USER}"}):
+            missing = await desk.client.get("/api/tools", headers=headers)
+            assert "A key is needed" in missing.json()["error"]["message"]
+
+
 async def test_a_key_in_the_query_is_no_key(tmp_path):
     async with at_desk(tmp_path) as desk:
         assert (await desk.client.get(f"/api/tools?key={USER}&api_key={USER}")).status_code == 401

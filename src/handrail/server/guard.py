@@ -133,6 +133,8 @@ class Guard:
             wait = self._wrong.take(str(client[0]) if client else "")
             if wait:
                 raise Problem(429, "Too many requests without a right key came from there.", retry_after=wait)
+            if kind.lower() == "bearer" and secret.strip():
+                raise Problem(401, "This server does not know that key; `handrail keys add NAME` makes one.")
             raise Problem(401, "A key is needed: send the header `Authorization: Bearer KEY`.")
         wait = self._rates.take(key.hash)
         if wait:
