@@ -447,6 +447,18 @@ def test_doctor_names_an_environment_that_does_not_exist(built, handrail, monkey
     assert "environment" in [found["name"] for found in json.loads(said.out) if not found["ok"]]
 
 
+def test_audit_show_says_when_nothing_fits(built, handrail):
+    assert handrail("call", "lookup_order", "--args", '{"id": "A-1001"}').code == 0
+    everything = handrail("audit", "show")
+    assert (everything.code, everything.err) == (0, "")
+    assert "lookup_order" in everything.out
+
+    said = handrail("audit", "show", "--session", "zzz", "--event", "refusal")
+
+    assert (said.code, said.out) == (1, "")
+    assert said.err == 'No event of the audit log fits --session "zzz" and --event "refusal".\n'
+
+
 # --------------------------------------------------------------------------------------------------------- user mistakes
 
 

@@ -6,7 +6,9 @@ import pytest
 from tests.console.browser import NARROW, WIDE, opened
 from tests.console.scripted_server import Script, ScriptedServer
 
-FROM_THE_END = "(() => { const s = document.querySelector('.scroller'); return s.scrollHeight - s.scrollTop - s.clientHeight; })()"
+FROM_THE_END = (
+    "(() => { const s = document.querySelector('.scroller'); return s.scrollHeight - s.scrollTop - s.clientHeight; })()"
+)
 TOP = "document.querySelector('.scroller').scrollTop"
 
 

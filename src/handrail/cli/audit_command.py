@@ -86,18 +86,15 @@ def _tail(path: Path, options: Namespace) -> int:
 
 
 def _show(path: Path, options: Namespace) -> int:
-    _print_events(
-        read_events(
-            path,
-            session=options.session,
-            call=options.call,
-            tool=options.tool,
-            event=options.event,
-            limit=options.limit,
-        ),
-        options,
-    )
-    return 0
+    wanted = {name: getattr(options, name) for name in ("session", "call", "tool", "event")}
+    found = _print_events(read_events(path, **wanted, limit=options.limit), options)
+    if not found and options.limit != 0:
+        named = " and ".join(f'--{name} "{value}"' for name, value in wanted.items() if value is not None)
+        # Beside the output, which stays what was asked for: no events. As with `grep`, that is exit code 1.
+        sys.stderr.write(
+            _printable(f"No event of the audit log fits {named}." if named else "The audit log is empty.") + "\n"
+        )
+    return 0 if found or not any(wanted.values()) else 1
 
 
 def _verify(path: Path, options: Namespace) -> int:
@@ -136,9 +133,12 @@ def _key(chosen: str | None) -> bytes | None:
     return key
 
 
-def _print_events(events: Iterable[Mapping[str, Any]], options: Namespace) -> None:
-    for event in events:
+def _print_events(events: Iterable[Mapping[str, Any]], options: Namespace) -> int:
+    """How many there were."""
+    number = 0
+    for number, event in enumerate(events, 1):
         print(json.dumps(event) if options.json else _line(event), flush=options.action == "tail")
+    return number
 
 
 def _line(event: Mapping[str, Any]) -> str:
