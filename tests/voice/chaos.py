@@ -18,6 +18,7 @@ from tests.agents.voice.kit import Client, Scene, obedient, voice
 from tests.clients.live.kit import IMPATIENT
 
 from handrail.agents.voice.again import Again
+from handrail.agents.voice.port import Abilities
 from handrail.contract.call import Call
 from handrail.contract.envelope import ToolResponse
 from handrail.runtime.session import Session
@@ -120,9 +121,21 @@ class Person:
             await asyncio.sleep(random.random() * 0.06)
             self._happens("line cut")
             scene.server.cut_all()
+        if random.random() < 0.15:
+            await asyncio.sleep(random.random() * 0.06)
+            await self._begin_again()
+            return
         with suppress(AssertionError):  # the input was lost with a connection: it is said again in the next turn
             await scene.client.until(lambda client: len(client.of("turn_done")) > before, seconds=3)
         await self._answer_questions()
+
+    async def _begin_again(self) -> None:
+        """The conversation is let go in the middle of it, as a server does that restarts, and begun anew."""
+        scene = self.scene
+        self._happens("begun again")
+        await scene.talk.close()
+        again = await scene.agent.begin(scene.talk.session, scene.conversation, scene.client, abilities=Abilities())
+        scene.client.talk = scene.talk = again
 
     async def _begin(self) -> None:
         if self.random.random() < 0.2:
@@ -239,7 +252,12 @@ async def _end(scene: Scene, random: Random, tally: Tally, which: str) -> None:
     ended = scene.client.of("ended")
     mode = scene.talk.session.mode
     wanted = "voice" if ending.reason == "closed" else "text"
-    if ending.reason not in KNOWN_ENDS or mode != wanted or len(ended) > 1 or scene.talk.session.voice_open:
+    if (
+        ending.reason not in KNOWN_ENDS
+        or mode != wanted
+        or len(ended) > 1 + tally.happened["begun again"]
+        or scene.talk.session.voice_open
+    ):
         tally.odd_ends.append(f"{which}: {ending.reason}, {mode}, told {len(ended)} times")
     tally.happened[f"end {ending.reason}"] += 1
 
