@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from handrail.agents.voice.hearing import Heard
 from handrail.agents.voice.items import Item
+from handrail.agents.voice.port import Abilities
 from handrail.agents.voice.spoken import (
     Approve,
     Ask,
@@ -57,6 +58,8 @@ class Asking:
         self._reading: str | None = None
         """The question that the model, or the client's voice, was asked to read."""
         self._item: Item | None = None
+        self._reader: tuple[bool, Abilities] | None = None
+        """Whether the model reads, and to whom, as it was when the reading began."""
         self._misses: dict[str, int] = {}
         self._loud_since: float | None = None
         self._loud_until = 0.0
@@ -186,10 +189,12 @@ class Asking:
             return
         self._fall_quiet()
         asked, self._reading, self._item = self._reading, None, None
-        if item.cut or not item.reported:
+        # Whoever took over in the middle has not heard it; nor has anybody whose sound was lost on the way.
+        is_another = self._reader is None or self._reader[1] != self._talk.abilities
+        if item.cut or not item.reported or is_another or getattr(item, "spoiled", False):
             self._do(self._questions.preview_cut(asked))
         else:
-            said = item.text if self._talk.is_voiced else None
+            said = item.text if self._reader is not None and self._reader[0] else None
             self._do(self._questions.preview_spoken(asked, said, _now()))
 
     def consider(self) -> None:
@@ -207,6 +212,7 @@ class Asking:
             return
         read, self._next = self._next, None
         self._reading, self._item = read.id, None
+        self._reader = talk.is_voiced, talk.abilities
         self._tell(read.id, "reading")
         if talk.is_voiced:
             talk.ask_model(say_exactly(read.text), "preview")
