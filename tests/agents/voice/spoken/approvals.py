@@ -16,7 +16,6 @@ yep
 yup
 yes yes
 yes yes yes
-yeah yeah
 yes please
 yeah please
 yep please
@@ -133,7 +132,6 @@ yes, great
 yes, perfect
 yes, exactly
 yes indeed
-yes, right
 yes, it's fine
 yes, it's correct
 yes, everything is correct

@@ -152,6 +152,11 @@ KINDS: dict[str, tuple[str, ...]] = {
     ),
     "sarcasm": (
         "yeah right",
+        "yes, right",
+        "yeah, yeah",
+        "yeah yeah yeah",
+        "yep, yep",
+        "yeah, yep, go ahead",
         "yeah, sure",
         "yeah, whatever",
         "oh yeah, great",

@@ -78,6 +78,15 @@ def test_a_language_is_understood_in_its_own_sessions_only(language: str, yes: s
     assert question(language) is not None
 
 
+@pytest.mark.parametrize(
+    ("said", "language"),
+    [("Yeah, yeah.", "en"), ("Yeah yeah yeah", "en"), ("Yep, yup.", "en"), ("Yes, right.", "en"), ("Ja, ja.", "de")],
+)
+def test_a_weary_yes_is_a_miss(said: str, language: str) -> None:
+    assert understood(said, language=language) is Verdict.MISS
+    assert understood("Yes, yes, yes.") is Verdict.YES, "a plain one may be said again"
+
+
 @pytest.mark.parametrize("language", ["fi", "", "english", "x-en", "../en", "EN "])
 def test_a_language_that_has_no_grammar_understands_nothing(language: str) -> None:
     assert understood("yes", language=language) is Verdict.MISS

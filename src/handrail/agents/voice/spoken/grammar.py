@@ -17,7 +17,7 @@ from handrail.agents.voice.spoken.languages import LANGUAGES, Side, Words
 __all__ = ["Verdict", "question", "understood"]
 
 _LONGEST = 100
-_REPEATS = 3
+_MOST_AFTER = 3
 
 
 class Verdict(StrEnum):
@@ -78,11 +78,11 @@ def _any(sides: tuple[Side, ...]) -> re.Pattern[str]:
 
 def _side(side: Side) -> str:
     core = _one_of(side.core)
-    answer = f"{core}(?: {core}){{0,{_REPEATS - 1}}}"
+    answer = f"{core}(?: {core}){{0,{side.repeats - 1}}}"
     if side.before:
         answer = f"(?:{_one_of(side.before)} )?{answer}"
     if side.after:
-        answer = f"{answer}(?: {_one_of(side.after)}){{0,{_REPEATS}}}"
+        answer = f"{answer}(?: {_one_of(side.after)}){{0,{_MOST_AFTER}}}"
     if not side.alone:
         return answer
     alone = _one_of(side.alone) + (f"(?: {_one_of(side.polite)})?" if side.polite else "")

@@ -14,10 +14,12 @@ __all__ = ["LANGUAGES", "Side", "Words"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the two answers. An utterance is: at most one of `before`, one to three of `core`, at most three of `after`;
-    or one of `alone`, with at most one of `polite` behind it."""
+    """One of the two answers. An utterance is: at most one of `before`, one of `core` or as many as `repeats` allows, at most
+    three of `after`; or one of `alone`, with at most one of `polite` behind it."""
 
     core: tuple[str, ...]
+    repeats: int = 1
+    """Said twice, most words for yes are weary or mocking: "yeah, yeah", "ja, ja"."""
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     alone: tuple[str, ...] = ()
@@ -49,12 +51,13 @@ _AFTER_ANY_YES = (
     *("everything is correct", "looks good", "all good", "absolutely", "definitely", "certainly"),
     *("i am sure", "i'm sure", "i'd like that", "i would like that", "i want that", "by all means"),
     *("you can", "you may", "you can go ahead", "you may go ahead", "you can do that", "let's do it", "let's do that"),
+    *("let's go", "carry on"),
 )
 
 # These make a "yeah" sound weary or mocking ("yeah, right", "yeah, sure", "yeah, great"), so only a "yes" takes them.
 _AFTER_YES = (
     *_AFTER_ANY_YES,
-    *("sure", "okay", "ok", "right", "fine", "great", "good", "very good", "perfect", "exactly", "indeed", "of course"),
+    *("sure", "okay", "ok", "fine", "great", "good", "very good", "perfect", "exactly", "indeed", "of course"),
     *(
         "that's good",
         "that's great",
@@ -71,6 +74,7 @@ _ENGLISH = Words(
     yes=(
         Side(
             core=("yes",),
+            repeats=3,
             before=(
                 *("okay", "ok", "alright", "all right", "sure", "great", "perfect", "good", "lovely", "fine", "oh"),
                 *("absolutely", "definitely", "certainly", "of course", "correct", "that's right", "that's correct"),
@@ -89,6 +93,7 @@ _ENGLISH = Words(
     no=(
         Side(
             core=("no", "nope", "nah"),
+            repeats=3,
             before=("oh", "okay", "ok", "sorry", "absolutely", "definitely"),
             after=(
                 *_THANKS,
