@@ -238,6 +238,15 @@ def test_thousands_of_calls_are_capped_and_the_rest_answered_at_once() -> None:
     assert len(transport.replies()) == 500 - MAX_CALLS == transport.counters.refused_calls
 
 
+def test_calls_of_responses_that_never_end_are_not_kept_without_end() -> None:
+    transport = new()
+    told(transport, *[item(f"call_{n}", response=f"r{n}") for n in range(500)])
+    kept = [event for n in range(500) for event in told(transport, done(f"r{n}"))]
+    calls = [call.call_id for event in kept if isinstance(event, CallsMade) for call in event.calls]
+    assert calls == [f"call_{n}" for n in range(450, 500)]
+    assert transport.counters.unfinished_calls == 450
+
+
 def test_transcripts_are_told_in_pieces_and_whole() -> None:
     kind = "conversation.item.input_audio_transcription"
     events = told(

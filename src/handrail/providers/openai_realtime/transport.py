@@ -235,8 +235,18 @@ class OpenAIRealtimeTransport:
             return []
         if response in self._finished:  # it came after the end of its response
             return self._told([call]) if self._finished[response] else self._not_run([call])
-        self._collected.setdefault(response, []).append(call)
+        self._collect(response, call)
         return []
+
+    def _collect(self, response: str, call: Call) -> None:
+        """Keep a call until its response is done; of responses that never are, and calls without number, only so many."""
+        calls = self._collected.setdefault(response, [])
+        if len(calls) < _MOST_IDS:
+            calls.append(call)
+        else:
+            self.counters.refused_calls += 1
+        if len(self._collected) > _MOST_RESPONSES:
+            self.counters.unfinished_calls += len(self._collected.pop(next(iter(self._collected))))
 
     def _item_added(self, event: dict[str, Any]) -> list[LiveEvent]:
         item = event.get("item")
