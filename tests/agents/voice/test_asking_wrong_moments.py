@@ -163,3 +163,14 @@ async def test_a_preview_in_which_another_client_took_over_was_not_heard(provide
         await scene.client.until(lambda client: "Fine." in client.answers)
         assert_nothing_was_bought(scene)
         assert "asking" not in question(scene.client)
+
+
+@both
+async def test_an_approval_that_the_runtime_refuses_is_not_told_as_one(provider: str) -> None:
+    async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes.")]) as scene:
+        await asked(scene)
+        await scene.runtime.store.switch("buy_table", "It is closed for today.")
+        await scene.speak()
+        await scene.client.until(lambda client: question(client)[-1] in ("screen", "approved"))
+        assert question(scene.client) == ["reading", "asking", "screen"]
+        assert_nothing_was_bought(scene)

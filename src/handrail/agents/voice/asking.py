@@ -61,6 +61,8 @@ class Asking:
         self._reader: tuple[bool, Abilities] | None = None
         """Whether the model reads, and to whom, as it was when the reading began."""
         self._misses: dict[str, int] = {}
+        self._approving: set[str] = set()
+        """Approved by voice, and not known yet whether the runtime took it."""
         self._loud_since: float | None = None
         self._loud_until = 0.0
         self._sound = bytearray()
@@ -69,7 +71,8 @@ class Asking:
         """Nothing of ours sounds any more, and the questions do not know it yet."""
         self._deciding = 0
         """Utterances that the local recogniser still listens to: nothing is read before it is known what they were."""
-        self._timers: list[asyncio.TimerHandle] = []
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        """When the time of each question is over."""
         self._asking_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -80,7 +83,7 @@ class Asking:
     def close(self) -> None:
         """The conversation is over: what is open stays open on the screen."""
         self._not_asking()
-        for timer in self._timers:
+        for timer in self._timers.values():
             timer.cancel()
         if self._questions.open_id is not None:
             self._tell(self._questions.open_id, "screen")
@@ -93,11 +96,15 @@ class Asking:
         can_be_heard = talk.is_voiced or talk.abilities.speaks
         left = float(told["expires_at"]) / 1000 - talk.runtime.clock.time()
         channel = str(told["channel"]) if can_be_heard else "screen"
+        asked = str(told["id"])
+        self._stop_timer(asked)
+        loop = asyncio.get_running_loop()
+        self._timers[asked] = loop.call_later(max(0.0, left) + _TICK_SLACK, self._tick, asked)
         self._do(self._questions.wanted(told, str(told["token"]), channel, _now(), seconds=left))
-        self._timers.append(asyncio.get_running_loop().call_later(max(0.0, left) + _TICK_SLACK, self._tick))
 
     def closed(self, confirmation_id: str) -> None:
         """It was answered, here or elsewhere."""
+        self._approved(confirmation_id)
         if confirmation_id == self._questions.open_id:
             self._not_asking()
         self._do(self._questions.closed(confirmation_id))
@@ -222,8 +229,15 @@ class Asking:
         if item.over:
             self.item_over(item)
 
-    def _tick(self) -> None:
+    def _tick(self, id: str) -> None:
+        self._stop_timer(id)
         self._do(self._questions.tick(_now()))
+        self._misses.pop(id, None)
+
+    def _stop_timer(self, id: str) -> None:
+        timer = self._timers.pop(id, None)
+        if timer is not None:
+            timer.cancel()
 
     # ------------------------------------------------------------------------------------------- what is done
 
@@ -250,7 +264,7 @@ class Asking:
                     self._tell(id, "expired")
                 case Approve(id, token):
                     self._drop(id)
-                    self._tell(id, "approved")
+                    self._approving.add(id)
                     self._answer(id, token, approve=True)
                 case Decline(id, token):
                     self._drop(id)
@@ -283,10 +297,24 @@ class Asking:
                 answer = await runtime.decline(id, token=token)
         except HandrailError as error:
             _LOG.error("A spoken answer could not be carried out: %s", error)
+            self._approving.discard(id)
             self._tell(id, "screen")
             return
-        if approve and answer.error is not None and not self._talk.is_over:
+        if id not in self._approving:
+            return  # the late envelope was here before
+        if answer.error is None:
+            self._approved(id)
+        else:
+            self._approving.discard(id)
             _LOG.info("A spoken approval was not carried out: %s", answer.error.message)
+            if not self._talk.is_over:
+                self._tell(id, "screen")
+
+    def _approved(self, id: str) -> None:
+        """The approval was taken, and the call has ended: whether well, its envelope tells."""
+        if id in self._approving:
+            self._approving.discard(id)
+            self._tell(id, "approved")
 
     def _tell(self, id: str, state: str) -> None:
         self._talk.tell("question", {"id": id, "state": state, "misses": self._misses.get(id, 0)})
