@@ -1,5 +1,6 @@
 """A yes at the wrong moment, or of the wrong utterance, from end to end with both providers: nothing of it buys a table."""
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -46,6 +47,16 @@ async def test_late_words_of_an_earlier_utterance_do_not_answer_for_a_later_one(
         assert_nothing_was_bought(scene)
         said = [one.text for one in scene.conversation.messages if isinstance(one, UserMessage)]
         assert said == ["Buy it", "Yes.", "No, wait."]
+
+
+async def test_words_that_may_be_an_earlier_voices_are_a_miss_where_nobody_names_them() -> None:
+    later = Turn([Words(0, "Yes."), Say("Well.")])
+    async with voice("gemini-live", [BUY, Turn([Say("Hm.")]), later], client=Client(reports=False)) as scene:
+        await asked_after_an_utterance_without_words(scene)
+        await asyncio.sleep(1.6)  # a new voice begins after a pause
+        await scene.speak()
+        await scene.client.until(lambda client: question(client)[-1] in ("missed", "approved"))
+        assert_nothing_was_bought(scene)
 
 
 async def test_words_that_come_twice_do_not_become_the_next_utterances() -> None:

@@ -65,6 +65,8 @@ class Asking:
         """Approved by voice, and not known yet whether the runtime took it."""
         self._loud_since: float | None = None
         self._loud_until = 0.0
+        self._voice_before = False
+        """There was another voice since the last words came."""
         self._sound = bytearray()
         self._sound_rate = 0
         self._quiet_since: float | None = None
@@ -118,6 +120,8 @@ class Asking:
         if samples and (max(samples) > _LOUD or min(samples) < -_LOUD):
             now = _now()
             if self._loud_since is None or now - self._loud_until > _PAUSE_SECONDS:
+                # The words of the voice before have not come: the next ones may be its own.
+                self._voice_before = self._voice_before or self._loud_since is not None
                 self._loud_since = now
                 self._sound.clear()
             self._loud_until = now
@@ -128,21 +132,30 @@ class Asking:
 
     def heard(self, heard: Heard) -> None:
         """The words of an utterance are complete."""
-        loud, self._loud_since = self._loud_since, None
-        sound, self._sound = bytes(self._sound), bytearray()
+        loud, is_only_voice, sound = self._take_voice(heard.ended_at)
         if not self.is_open:
             return
         starts = [start for start in (heard.started_at, loud) if start is not None]
         if not starts or heard.ended_at is None:
             return  # nobody knows whether it began before our own words had ended
         # Words that may be another utterance's, or not all, approve nothing; nor do any while the person goes on speaking.
-        confidence = None if heard.sure and not self._talk.hearing.is_speaking else 0.0
+        sure = heard.sure and (is_only_voice or heard.started_at is not None)
+        confidence = None if sure and not self._talk.hearing.is_speaking else 0.0
         if self._recogniser is None:
             self._do(self._questions.heard(heard.text, min(starts), heard.ended_at, confidence))
             return
         self._deciding += 1
         work = self._heard_twice(heard.text, min(starts), heard.ended_at, confidence, sound, self._sound_rate)
         self._talk.keep(asyncio.get_running_loop().create_task(work))
+
+    def _take_voice(self, ended_at: float | None) -> tuple[float | None, bool, bytes]:
+        """The voice that words are of: where it began, whether it was the only one, its sound. One that began later is not."""
+        if self._loud_since is not None and ended_at is not None and self._loud_since > ended_at:
+            return None, False, b""
+        loud, self._loud_since = self._loud_since, None
+        is_only, self._voice_before = not self._voice_before, False
+        sound, self._sound = bytes(self._sound), bytearray()
+        return loud, is_only, sound
 
     async def _heard_twice(
         self, text: str, started: float, ended: float, confidence: float | None, sound: bytes, rate: int

@@ -7,8 +7,8 @@ Where utterances have names, words belong to the one that they name, and those o
 words are credited by their order, and an utterance that may have got another one's words is not `sure`.
 
 Where the end of speech is not told either, the model's first output shows that the input is committed, not that all of its words
-have come: nothing orders the two. So such an utterance is complete when the provider says that its words are, or when no more have
-come for a while. More that come in another utterance before that make it unsure.
+have come: nothing orders the two. So such an utterance is complete when the provider says that its words are, or when no more
+have come for a while. More that come in another utterance before that make it unsure.
 """
 
 from __future__ import annotations
