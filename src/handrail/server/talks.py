@@ -311,6 +311,8 @@ class Talks:
     async def _answer(self, talk: Talk, run: Run) -> None:
         turn = run.turn
         try:
+            if talk.session.mode == "voice" and talk.voice is None:  # a restart cut it off, and the user writes now
+                await talk.session.set_mode("text")
             await self._speak(talk, run, self._agent_run(talk, turn))
             turn.state = "failed" if "error" in turn.answer else "done"
         except asyncio.CancelledError:

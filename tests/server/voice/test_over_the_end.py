@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.server.voice.kit import on_the_line, voice_desk
 from tests.server.voice.test_conversations import PROVIDERS, Room, room
 
 from handrail.testing.servers.live import Ask, Say, Turn, call
@@ -85,3 +86,22 @@ async def test_a_stop_in_a_hurry_stores_what_is_known_and_the_next_process_asks_
         told = await talker.say('call post {"q": "0.4"}')
         assert told[-1].data["text"].strip() == "post: ok"
         assert [next(iter(one)) for one in again.desk.tools.started()] == ["begun", "ended"]
+
+
+async def test_a_session_that_a_restart_left_in_voice_is_one_of_text_for_whoever_types(tmp_path):
+    store = f"sqlite:///{tmp_path}/handrail.db"
+    async with voice_desk(tmp_path, store=store) as desk:
+        talker = await desk.open()
+        async with on_the_line(talker) as client:
+            spoken = (await talker.show())["budget"]
+            desk.server.should_exit = True
+            await client.refused(1001)
+        await desk.running
+    async with voice_desk(tmp_path, store=store) as again:
+        talker.desk = again
+        assert (await talker.show())["mode"] == "voice"  # whoever comes back to speak, speaks
+        await talker.say("hello in text")
+        shown = await talker.show()
+        assert (shown["mode"], shown["voice"]) == ("text", False)
+        assert shown["budget"]["total"]["limit"] != spoken["total"]["limit"]
+        assert again.model.asked[-1].session["mode"] == "text"
