@@ -11,7 +11,7 @@ import hmac
 import logging
 import random  # noqa: TID251  # only spreads retries out
 import secrets
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from time import perf_counter
@@ -280,9 +280,12 @@ class RuntimeCore(Recording):
         await self.open()
         return await self.confirmations.decline(confirmation_id, token)
 
-    async def interrupt(self, session: Session) -> None:
-        session.interruptions += 1  # what waits for its start is cancelled there
+    async def interrupt(self, session: Session, call_ids: Collection[str] | None = None) -> None:
+        if call_ids is None:
+            session.interruptions += 1  # what waits for its start is cancelled there
         for attempt, task in list(session.running.items()):
+            if call_ids is not None and attempt.call.call_id not in call_ids:
+                continue
             if attempt.plan.writes or attempt.plan.definition.on_interrupt == "finish" or task is None:
                 continue
             attempt.interrupted = True

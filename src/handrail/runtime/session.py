@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -185,9 +185,12 @@ class Session:
         """The calls of one model message: read-only neighbours together, a writing one alone; answers in the order asked."""
         return await self.core.pipeline.call_many(self, calls)
 
-    async def interrupt(self) -> None:
-        """The user interrupted: calls that do not write are cancelled, writing ones that have started are finished."""
-        await self.core.interrupt(self)
+    async def interrupt(self, call_ids: Collection[str] | None = None) -> None:
+        """The user interrupted: calls that do not write are cancelled, writing ones that have started are finished.
+
+        With `call_ids` only those that run under these ids are cancelled.
+        """
+        await self.core.interrupt(self, call_ids)
 
     def events(self) -> AsyncIterator[Event]:
         """What happens beside the answers to calls."""

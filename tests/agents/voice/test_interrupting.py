@@ -153,3 +153,21 @@ async def test_typed_words_stop_the_answer_and_are_answered(provider: str) -> No
         assert (first["interrupted"], second["interrupted"]) == (True, False)
         assert (second["inputId"], second["input"]) == ("m1", "What is one and one?")
         assert scene.server.complaints == []
+
+
+async def test_a_call_that_the_provider_takes_back_is_stopped_alone() -> None:
+    other = call("find_table", place="door")
+    turns = [Turn([Ask(FIND, other), Say("There is one by the door.")], hears="Hello")]
+    async with voice("gemini-live", turns) as scene:
+        scene.desk.may_finish.clear()
+        await scene.speak()
+        await scene.desk.until(lambda desk: desk.of("find_table") == 2)
+        provider = scene.server.talks[-1]
+        await provider.send({"toolCallCancellation": {"ids": [next(iter(provider.open))]}})
+        await scene.desk.until(lambda desk: desk.cancelled)
+        scene.desk.may_finish.set()
+        await scene.client.until("tool_finished")
+        assert scene.desk.cancelled == ["find_table"]
+        assert scene.desk.ends == [("find_table", {"place": "door"})]
+        outcomes = [one.envelope["ok"] for one in scene.conversation.messages if isinstance(one, ToolMessage)]
+        assert outcomes == [False, True]

@@ -100,10 +100,11 @@ class Again:
         for first in self._firsts:
             first.answered = first.told_turn is not None
 
-    def interrupted(self) -> None:
-        """The user interrupted, and with that took back what is not answered."""
+    def interrupted(self, ids: Collection[str] | None = None) -> None:
+        """The user interrupted, and with that took back what is not answered; only the calls with these ids, if some are named."""
         for first in self._firsts:
-            first.lost = first.lost or first.told_turn is None
+            if ids is None or first.call.call_id in ids:
+                first.lost = first.lost or first.told_turn is None
 
     def connected(self, connection: int, turn: int, restored: Collection[str]) -> None:
         """A new connection. What was sent on the last one and not reacted to is told again there, now."""

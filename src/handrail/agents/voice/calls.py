@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from handrail.agents import events
@@ -83,6 +83,21 @@ class Calls:
             batch.interrupted = True
         self.again.interrupted()
         return bool(self.running)
+
+    def are_all_that_runs(self, ids: Collection[str]) -> bool:
+        """Whether these calls are all that runs, or cannot be stopped alone: one that waits in a message behind others."""
+        session = self._talk.session
+        for batch in self.running:
+            named = [call for call in batch.calls if call.call_id in ids]
+            if len(batch.calls) > 1 and any(writes(session, call) for call in named):
+                return True
+        return all(call.call_id in ids for batch in self.running for call in batch.calls)
+
+    def take_back(self, ids: Collection[str]) -> None:
+        """The provider takes some calls back. A message of which others are left is still answered aloud."""
+        for batch in self.running:
+            batch.interrupted = batch.interrupted or all(call.call_id in ids for call in batch.calls)
+        self.again.interrupted(ids)
 
     async def _start(self, batch: Batch) -> None:
         talk = self._talk

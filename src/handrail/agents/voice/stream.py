@@ -53,7 +53,7 @@ class Stream:
             OutputTranscript: self._words,
             InputTranscript: talk.hearing.words,
             CallsMade: self._calls_made,
-            CallsCancelled: lambda _: talk.interrupt_calls(),
+            CallsCancelled: lambda event: talk.take_back(event.ids),
             Interrupted: lambda _: self._interrupted(),
             TurnEnded: self._turn_ended,
             UserSpeechStarted: self._user_started,

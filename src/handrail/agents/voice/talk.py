@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from handrail.agents.text import checked_input
@@ -231,6 +231,14 @@ class VoiceTalk:
     def interrupt_calls(self) -> None:
         if self.calls.interrupt():
             self.order.put(self._tell_interruption)
+
+    def take_back(self, ids: Collection[str]) -> None:
+        """The provider takes these calls back; the others are still wanted."""
+        if not self.calls.are_all_that_runs(ids):
+            self.calls.take_back(ids)
+            self.order.put(lambda: self.session.interrupt(ids))
+        else:
+            self.interrupt_calls()
 
     async def _tell_interruption(self) -> None:
         await self.session.interrupt()
