@@ -1,5 +1,7 @@
 """Voice conversations on the real SDKs and the local live servers: sound in, calls, sound out, and what is left of it."""
 
+import asyncio
+
 import pytest
 from tests.agents.voice.kit import Scene, voice
 from tests.clients.live.kit import PROVIDERS
@@ -50,3 +52,21 @@ async def test_the_conversation_keeps_what_was_said_and_called(provider: str) ->
         assert isinstance(answer, ToolMessage)
         assert answer.envelope["data"]["for"] == "window"
         assert said == AssistantMessage("One is free.")
+
+
+@both
+async def test_a_model_that_calls_without_end_is_stopped_and_the_turn_is_over(provider: str) -> None:
+    find = [Ask(call("find_table", place=str(number))) for number in range(60)]
+    async with voice(provider, [Turn([*find, Say("Never.")], hears="Look everywhere")]) as scene:
+        most = scene.talk.most_rounds
+        await scene.speak()
+        await scene.client.until("turn_done")
+        assert [one["code"] for one in scene.client.of("error")] == ["too_many_rounds"]
+        made = [one for one in scene.conversation.messages if isinstance(one, ToolMessage)]
+        assert len(made) == most
+        if provider == "gemini-live":  # it goes on after every answer, whatever it was
+            async with asyncio.timeout(15):
+                ending = await asyncio.shield(scene.talk.ending)
+            assert (ending.reason, ending.resumable) == ("fault", True)
+        assert len([one for one in scene.conversation.messages if isinstance(one, ToolMessage)]) == most
+        assert "Never." not in scene.client.answers

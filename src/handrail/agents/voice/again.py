@@ -101,7 +101,7 @@ class Again:
             first.answered = first.told_turn is not None
 
     def interrupted(self, ids: Collection[str] | None = None) -> None:
-        """The user interrupted, and with that took back what is not answered; only the calls with these ids, if some are named."""
+        """The user interrupted, and with that took back what is not answered; or only calls with these ids."""
         for first in self._firsts:
             if ids is None or first.call.call_id in ids:
                 first.lost = first.lost or first.told_turn is None

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from handrail.agents import events
 from handrail.agents.citations import citations_in
+from handrail.agents.host_words import unfinished_words
 from handrail.agents.voice.again import First, writes
+from handrail.agents.voice.port import Ending
 from handrail.agents.voice.turns import VoiceTurn
 from handrail.contract.call import Call
 from handrail.contract.errors import ErrorType
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from handrail.agents.voice.talk import VoiceTalk
 
 _LOG = logging.getLogger("handrail.agent")
+_RUNAWAY = 4
+"""So many times the rounds that a turn may have end the conversation."""
 
 
 class Batch:
@@ -54,14 +58,22 @@ class Calls:
         self.again = talk.record.conversation.again
         self.running: dict[Batch, asyncio.Task[None] | None] = {}
         self._busy_since = 0.0
+        self._turn: VoiceTurn | None = None
+        self._rounds = 0
+        """Messages with calls in that turn."""
 
     def made(self, calls: Sequence[Call]) -> None:
         """The model asks for calls. They start in their order, after the turn and the connection that they belong to."""
         talk = self._talk
-        item = talk.speaking.end_item()
         turn = talk.turns.current
         if turn is not None:
             turn.rounds += 1
+        self._rounds = self._rounds + 1 if turn is self._turn else 1
+        self._turn = turn
+        if self._rounds > talk.most_rounds:
+            self._too_many(calls)
+            return
+        item = talk.speaking.end_item()
         said = item.text if item is not None else ""
         message, waiting = talk.record.call(said, calls, lambda call: writes(talk.session, call))
         if item is not None:
@@ -71,6 +83,20 @@ class Calls:
             self._busy_since = asyncio.get_running_loop().time()
         self.running[batch] = None
         talk.order.put(lambda: self._start(batch))
+
+    def _too_many(self, calls: Sequence[Call]) -> None:
+        """The model goes on calling without an end: it is answered without being asked to go on, and the turn is over."""
+        talk, most = self._talk, self._talk.most_rounds
+        talk.end_item()
+        answers = [Answer(call, _too_late(call, most)) for call in calls]
+        talk.order.put(lambda: talk.connection.send_envelopes(answers, scheduling="silent"))
+        talk.is_generating = False
+        if self._rounds == most + 1:
+            talk.tell("error", {"code": "too_many_rounds", "message": unfinished_words(most)})
+            talk.turns.ended()
+        elif self._rounds > _RUNAWAY * most:  # a provider that asks it to go on whatever it is answered
+            talk.leave(Ending(reason="fault", resumable=True, message=unfinished_words(most)))
+        talk.settle()
 
     @property
     def awaited(self) -> bool:
@@ -217,6 +243,11 @@ class Calls:
 def _cancelled(call: Call) -> dict[str, Any]:
     message = "The call was cancelled before it started, because the user interrupted."
     return _refused(call, ErrorType.CANCELLED, message, doubtful=False)
+
+
+def _too_late(call: Call, most: int) -> dict[str, Any]:
+    message = f"One turn has at most {most} rounds of calls; this call did not run. Wait for the user."
+    return _refused(call, ErrorType.BUDGET_EXCEEDED, message, doubtful=False)
 
 
 def _failed(call: Call) -> dict[str, Any]:

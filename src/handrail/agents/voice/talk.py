@@ -53,6 +53,8 @@ class VoiceTalk:
         loop = asyncio.get_running_loop()
         self.runtime = agent.runtime
         self.policy = agent.policy
+        self.most_rounds = agent.agent_policy.rounds + agent.agent_policy.late_rounds
+        """Messages with calls in one turn, those after late results included."""
         self.model = agent.model
         self.session = session
         self.record = record
