@@ -88,9 +88,7 @@ def spoken_turn(voice: VoiceScript) -> None:
     voice.say("state", state="thinking")
     voice.say("turn", turn=1, inputId="voice:1")
     voice.say("transcript", who="model", item=1, inputId="voice:1", text="One moment.", whole="One moment.", final=True)
-    voice.say(
-        "transcript", who="user", item=2, inputId="voice:1", text="What is Hand", whole="What is Hand", final=False
-    )
+    voice.say("transcript", who="user", item=2, inputId="voice:1", text="What is Hand", final=False)
     voice.say("state", state="working")
     voice.say("tool_started", callId="c1", toolId="kb_search", args={"query": "Handrail"})
     voice.say("transcript", who="user", item=2, inputId="voice:1", text="rail?", whole="What is Handrail?", final=True)
@@ -98,10 +96,9 @@ def spoken_turn(voice: VoiceScript) -> None:
         "tool_finished", callId="c1", toolId="kb_search", ok=True, error=None, meta={"duration": 42.0}, citations=[]
     )
     voice.say("state", state="speaking")
-    for piece, whole in (("It is a ", "It is a "), ("tool runtime.", "It is a tool runtime.")):
-        voice.say(
-            "transcript", who="model", item=3, inputId="voice:1", text=piece, whole=whole, final=whole.endswith(".")
-        )
+    said = {"who": "model", "item": 3, "inputId": "voice:1"}
+    voice.say("transcript", **said, text="It is a ", final=False)
+    voice.say("transcript", **said, text="tool runtime.", whole="It is a tool runtime.", final=True)
 
 
 def ended_turn(voice: VoiceScript) -> None:
@@ -229,7 +226,7 @@ def test_a_line_that_breaks_comes_back_where_it_was(
     with opened(browser, server.address, **ALLOWED) as it:
         talk(it, voice)
         voice.say("turn", turn=1, inputId="voice:1")
-        voice.say("transcript", who="model", item=1, inputId="voice:1", text="One ", whole="One ", final=False)
+        voice.say("transcript", who="model", item=1, inputId="voice:1", text="One ", final=False)
         it.page.locator(".prose", has_text="One").wait_for()
         voice.play(1, 100)
         voice.wait(lambda: ends(voice) == [1])
@@ -238,10 +235,13 @@ def test_a_line_that_breaks_comes_back_where_it_was(
         voice.sockets_refused = 1
         voice.drop(1001, "The server restarts.")
         in_state(it, "reconnecting")
-        voice.say("transcript", who="model", item=1, inputId="voice:1", text="two", whole="One two", final=True)
+        voice.say("transcript", who="model", item=1, inputId="voice:1", text="two", final=False)
         voice.wait(lambda: len(voice.hellos) == 2)
         in_state(it, "listening")
         it.page.locator(".prose", has_text="One two").wait_for()
+        assert it.page.locator(".prose").all_inner_texts() == ["One two"], "pieces stand once, whatever was sent again"
+        voice.say("transcript", who="model", item=1, inputId="voice:1", text="", whole="One, two.", final=True)
+        it.page.locator(".prose", has_text="One, two.").wait_for()
         assert it.page.locator(".by-model").count() == 1
         assert it.page.locator(".toast", has_text="Declined by voice").count() == 1
         heard = len(voice.frames)

@@ -34,8 +34,10 @@ export class Transcript {
   }
 
   take({ who, item, inputId, text, whole, final }) {
-    if (who === "user") this.user(item, inputId, whole ?? text ?? "", final === true);
-    else this.model(item, inputId, whole ?? (this.parts.get(item)?.part.text ?? "") + (text ?? ""));
+    const known = who === "user" ? this.users.get(item)?.text : this.parts.get(item)?.part.text;
+    const words = whole ?? (known ?? "") + (text ?? "");
+    if (who === "user") this.user(item, inputId, words, final === true);
+    else this.model(item, inputId, words);
   }
 
   user(number, inputId, text, final) {

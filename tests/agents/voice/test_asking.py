@@ -135,7 +135,7 @@ async def test_a_yes_into_the_reading_does_not_count_and_it_is_read_again(provid
 async def play_all(scene: Scene, text: str) -> None:
     """Report that what was said last with these words was played to its end."""
     await scene.client.until(lambda client: text in client.words("model"))
-    item = [data["item"] for data in scene.client.of("transcript") if data["whole"] == text][-1]
+    item = [data["item"] for data in scene.client.of("transcript") if data.get("whole") == text][-1]
     await scene.client.until(lambda client: any(data["item"] == item for data in client.of("audio_end")))
     ended = next(data for data in scene.client.of("audio_end") if data["item"] == item)
     scene.talk.played(item, ended["ms"], True)

@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from tests.agents.voice.kit import Client, Scene, on_model
 
 from handrail.agents.offline.model import OfflineModel
+from handrail.agents.voice import speaking
 from handrail.agents.voice.port import Abilities, VoicePolicy
 from handrail.agents.voice.written import WrittenModel
 from handrail.contract.call import Call
@@ -50,6 +52,18 @@ async def test_recognised_words_become_a_call_and_the_answer_is_given_to_the_cli
         assert first.session["mode"] == "voice"
         assert "You are heard, not read." in first.system
         assert isinstance(played.requests[1].messages[-1], ToolMessage)
+
+
+async def test_what_is_told_of_an_answer_grows_with_it_and_not_with_its_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speaking, "_MOST_CHARACTERS", 500)
+    async with written(["word "] * 150) as (scene, _):
+        await scene.talk.say("Go on", id="u1")
+        await scene.client.until("turn_done")
+        told = [data for data in scene.client.of("transcript") if data["who"] == "model"]
+        *pieces, last = told
+        assert [data["text"] for data in pieces] == ["word "] * 100, "beyond its limit nothing is kept or told"
+        assert not any("whole" in data for data in pieces)
+        assert (last["final"], last["whole"]) == (True, "word " * 100)
 
 
 async def test_speaking_into_an_answer_stops_it() -> None:

@@ -196,7 +196,9 @@ async def test_the_minutes_show_what_was_said_and_done(tmp_path):
                 "citations": [],
             }
             tell("tool_finished", late)
-            tell("turn_done", done(2, "voice:2", "thanks", "You are", interrupted=True))
+            for piece in ("than", "ks"):  # which were cut off before they were complete
+                tell("transcript", {"who": "user", "item": 3, "inputId": "voice:2", "text": piece, "final": False})
+            tell("turn_done", done(2, "voice:2", "", "You are", interrupted=True))
             await client.message("turn_done", turn=2)
             shown = (await talker.show())["messages"]
         assert [(one["role"], one["text"], one["state"]) for one in shown] == [

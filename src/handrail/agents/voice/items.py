@@ -27,6 +27,7 @@ class Item:
 
     __slots__ = (
         "began",
+        "characters",
         "complete",
         "cut",
         "failed",
@@ -53,6 +54,8 @@ class Item:
         self.began = began
         self.purpose: Purpose = "answer"
         self.pieces: list[str] = []
+        self.characters = 0
+        """Of the pieces."""
         self.unspoken = ""
         """Words that wait for the end of their sentence before the client's voice gets them."""
         self.speaks: dict[str, str] = {}

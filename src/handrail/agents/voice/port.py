@@ -8,7 +8,7 @@ all of them, and decides for itself what it keeps for a client that is away.
 | --- | --- |
 | `state` | `state`: `listening`, `hearing`, `thinking`, `working`, `speaking` or `reconnecting` |
 | `turn` | `turn`, `inputId` |
-| `transcript` | `who` (`user`, `model`), `item`, `inputId`, `text` (the new piece), `whole`, `final` |
+| `transcript` | `who` (`user`, `model`), `item`, `inputId`, `text` (the new piece), `final`, and then `whole` |
 | `audio_end` | `item`, `ms`: the item's sound is complete, and so long |
 | `flush` | `item`: what is not played of it, and of all before it, is thrown away |
 | `tool_started`, `tool_finished`, `tool_refused`, `progress`, `message`, `confirmation`, `confirmation_closed` | as in text |

@@ -66,14 +66,15 @@ class Speaking:
         if self.muted or not event.text:
             return
         item = self._open()
-        if sum(map(len, item.pieces)) < _MOST_CHARACTERS:
-            item.pieces.append(event.text)
+        piece = event.text[: _MOST_CHARACTERS - item.characters]
+        if not piece:
+            return  # nobody listens to so much; what is told is what is kept
+        item.pieces.append(piece)
+        item.characters += len(piece)
         turn = item.turn
-        self._talk.tell_transcript(
-            "model", item.number, turn.input_id if turn else None, event.text, item.text, final=False
-        )
+        self._talk.tell_transcript("model", item.number, turn.input_id if turn else None, piece, "", final=False)
         if not self._talk.is_voiced:
-            item.unspoken += event.text
+            item.unspoken += piece
             self._speak_sentences(item)
 
     def end_item(self) -> Item | None:

@@ -328,7 +328,8 @@ class VoiceTalk:
         if self.session.state.get("shouldSuppressTranscript"):
             return
         named = {"who": who, "item": item, "inputId": input_id}
-        self.tell("transcript", {**named, "text": piece, "whole": whole, "final": final})
+        told = {"whole": whole} if final else {}  # not with every piece: together they would grow with its square
+        self.tell("transcript", {**named, "text": piece, **told, "final": final})
 
     def keep(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)

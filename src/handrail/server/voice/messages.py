@@ -137,7 +137,7 @@ SERVER: Mapping[str, Schema] = {
     "transcript": _open(
         "transcript",
         {"who": {"enum": ["user", "model"]}, "item": _WHOLE, "text": _TEXT, "whole": _TEXT, "final": _YES},
-        ("who", "item", "text", "whole", "final"),
+        ("who", "item", "text", "final"),
     ),
     "audio_end": _open("audio_end", {"item": _WHOLE, "ms": _WHOLE}, ("item", "ms")),
     "flush": _open("flush", {"item": _WHOLE}, ("item",)),
@@ -190,7 +190,7 @@ ABOUT_SERVER: Mapping[str, str] = {
     "session to see what was said before. A rate of 0 means that the model does not hear, or does not speak.",
     "state": "What is happening, for a sign on the screen.",
     "turn": "The user's input was committed.",
-    "transcript": "What was said: the new piece, and the utterance up to here.",
+    "transcript": "What was said: the new piece; with the last one, `final`, all of the utterance in `whole`, which stands.",
     "audio_end": "The sound of an item is complete, and so long.",
     "flush": "Throw away what is not played of this item and of all before it: the user interrupted.",
     "tool_started": "As in the text protocol.",

@@ -21,6 +21,7 @@ from handrail.server.talk import LATE, Run, Talk
 _log = logging.getLogger("handrail.server.voice")
 _CARDS = ("tool_started", "tool_finished", "tool_refused")
 _LONG = 60
+_MOST_WORDS = 16_000
 
 
 class Minutes:
@@ -129,8 +130,11 @@ class Minutes:
 
     def _heard(self, data: Mapping[str, Any]) -> None:
         """What the user said may become known after the turn has begun, or even after it has ended."""
-        self._words = (str(data.get("inputId")), str(data["whole"]))
-        turn = self._talk.turns.get(self._words[0])
+        input_id = str(data.get("inputId"))
+        before = self._words[1] if self._words[0] == input_id else ""
+        words = data["whole"] if data["final"] else before + data["text"]
+        self._words = (input_id, str(words)[:_MOST_WORDS])
+        turn = self._talk.turns.get(input_id)
         if turn is not None and turn.message_id not in self._typed:
             turn.text = self._words[1]
             if turn.state != "running" and data["final"]:
