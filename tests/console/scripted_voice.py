@@ -36,6 +36,7 @@ class VoiceScript:
 
     def __init__(self) -> None:
         self.offline = False
+        self.language = "en"
         self.rates = [16_000]
         self.refusal: tuple[int, str] | None = None
         """A status and a sentence instead of a ticket."""
@@ -93,7 +94,14 @@ class VoiceScript:
     def ready(self, resumed: bool) -> dict[str, Any]:
         audio = {"input": {"rate": 0 if self.offline else self.rates[0]}, "output": {"rate": OUTPUT_RATE}}
         facts = {"sessionId": "s-1", "turn": 0, "model": "scripted", "provider": "scripted", "lastEvent": self.numbers}
-        return {"type": "ready", "offline": self.offline, "resumed": resumed, "audio": audio, **facts}
+        return {
+            "type": "ready",
+            "offline": self.offline,
+            "language": self.language,
+            "resumed": resumed,
+            "audio": audio,
+            **facts,
+        }
 
     def drop(self, code: int = 1001, sentence: str = "") -> None:
         """Close the socket from the server's side, with the reason before it."""

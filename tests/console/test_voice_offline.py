@@ -152,6 +152,20 @@ def test_the_beginning_of_what_was_spoken_into_our_voice_is_told_with_its_age(
         assert voice.messages("speech")[2] == {"type": "speech", "state": "started", "agoMs": 500}
 
 
+@pytest.mark.parametrize(("language", "used"), [("de", "de"), ("en", "en-GB"), ("en-US", "en-GB")])
+def test_the_browser_hears_and_speaks_the_language_of_the_conversation(
+    browser: Any, server: ScriptedVoiceServer, voice: VoiceScript, language: str, used: str
+) -> None:
+    voice.language = language
+    own = "Object.defineProperty(navigator, 'language', { value: 'en-GB' });"
+    with opened(browser, server.address, before=own + SPEECH) as it:
+        talk(it, voice)
+        it.page.wait_for_function("() => heard?.on")
+        voice.say("speak", id="s1", text="Guten Tag.", kind="answer", item=1)
+        it.page.wait_for_function("() => said.length === 1")
+        assert it.page.evaluate("[heard.lang, speechSynthesis.now.lang]") == [used, used]
+
+
 def test_without_recognition_and_voices_one_types_over_the_same_socket(
     browser: Any, server: ScriptedVoiceServer, voice: VoiceScript
 ) -> None:

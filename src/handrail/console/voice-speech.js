@@ -22,6 +22,12 @@ export async function abilities() {
   return { sound: false, recognises: Boolean(Recognition()), speaks: await hasVoices() };
 }
 
+/** The conversation's language, as this browser's user speaks it where that is the same one. */
+export function spokenAs(language) {
+  const base = (tag) => tag.toLowerCase().split("-")[0];
+  return !language || base(navigator.language) === base(language) ? navigator.language : language;
+}
+
 function hasVoices() {
   const synthesis = globalThis.speechSynthesis;
   if (!synthesis || !globalThis.SpeechSynthesisUtterance) return false;
@@ -58,7 +64,7 @@ export class Speaker {
     const said = (this.now = this.waiting.shift());
     const utterance = new SpeechSynthesisUtterance(said.text);
     said.utterance = utterance; // kept: some browsers forget an utterance that nobody holds, and its end with it
-    utterance.lang = navigator.language;
+    utterance.lang = this.language ?? navigator.language;
     const limit = setTimeout(() => this.over(said, false), STARTS_WITHIN);
     utterance.onstart = () => clearTimeout(limit);
     utterance.onend = () => this.over(said, true);
@@ -107,11 +113,11 @@ export class Recogniser {
     this.utterance = null; // when it began, whether words of it came, and whether they are known not to be our own
   }
 
-  open() {
+  open(language) {
     const engine = (this.engine = new (Recognition())());
     engine.continuous = true;
     engine.interimResults = true;
-    engine.lang = navigator.language;
+    engine.lang = language;
     engine.onspeechstart = () => this.starts();
     engine.onspeechend = () => this.pause();
     engine.onresult = (event) => this.results(event);

@@ -5,7 +5,7 @@ import { conversation, freshMessageId } from "./conversation.js";
 import { toast } from "./dom.js";
 import { Link } from "./voice-link.js";
 import { Loudspeaker, Microphone } from "./voice-sound.js";
-import { abilities, Recogniser, Speaker } from "./voice-speech.js";
+import { abilities, Recogniser, Speaker, spokenAs } from "./voice-speech.js";
 import { Transcript } from "./voice-transcript.js";
 
 const ENDS_WITHIN = 5_000;
@@ -238,7 +238,7 @@ const closeAll = (devices) => Object.values(devices).forEach((device) => device?
 
 /** By the message's type; each is called with the voice as `this`. */
 const HANDLERS = {
-  ready({ resumed }) {
+  ready({ resumed, language }) {
     if (this.wasReady && !resumed) {
       // The server has begun anew and counts anew: what was said before is what it has stored.
       this.loudspeaker?.reset();
@@ -247,7 +247,8 @@ const HANDLERS = {
       conversation.resync();
     } else if (!resumed) conversation.renewBudget();
     this.wasReady = true;
-    if (this.recogniser && !this.recogniser.engine) this.recogniser.open();
+    if (this.speaker) this.speaker.language = spokenAs(language);
+    if (this.recogniser && !this.recogniser.engine) this.recogniser.open(spokenAs(language));
     if (this.unsent) this.played(this.unsent);
     if (!resumed) this.told = "listening";
     this.set(this.told);

@@ -57,7 +57,7 @@ class ScriptedTalk:
 
     def facts(self) -> dict[str, Any]:
         turn = self.session.turn.number if self.session.turn else 0
-        named = {"model": "scripted", "provider": "none", "offline": True}
+        named = {"model": "scripted", "provider": "none", "offline": True, "language": "en"}
         return {"sessionId": self.session.id, "turn": turn, "mode": "voice", **named, "audio": {}}
 
     def _note(self, *what: Any) -> None:

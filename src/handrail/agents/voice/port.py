@@ -169,7 +169,7 @@ class Talking(Protocol):
         ...
 
     def facts(self) -> dict[str, Any]:
-        """What the host's `ready` says: `sessionId`, `turn`, `mode`, `model`, `provider`, `offline`, `audio`."""
+        """What the host's `ready` says: `sessionId`, `turn`, `mode`, `model`, `provider`, `offline`, `language`, `audio`."""
         ...
 
     def hear(self, pcm: bytes, rate: int) -> bool:

@@ -116,6 +116,7 @@ class VoiceTalk:
             "model": self.model.name,
             "provider": self.model.provider,
             "offline": not self.model.output_rate,
+            "language": self.policy.language,
             "audio": {"input": {"rate": rates[0] if rates else 0}, "output": {"rate": self.output_rate}},
         }
 

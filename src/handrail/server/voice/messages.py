@@ -124,8 +124,9 @@ SERVER: Mapping[str, Schema] = {
     "ready": _open(
         "ready",
         {"sessionId": _TEXT, "turn": _WHOLE, "model": _TEXT, "provider": _TEXT, "offline": _YES, "resumed": _YES,
+         "language": _TEXT,
          "audio": _object(input=_object(rate=_WHOLE), output=_object(rate=_WHOLE)), "lastEvent": _NUMBER},
-        ("sessionId", "turn", "model", "provider", "offline", "resumed", "audio", "lastEvent"),
+        ("sessionId", "turn", "model", "provider", "offline", "language", "resumed", "audio", "lastEvent"),
         numbered=False,
     ),
     "state": _open(
@@ -187,7 +188,8 @@ SERVER: Mapping[str, Schema] = {
 
 ABOUT_SERVER: Mapping[str, str] = {
     "ready": "The conversation goes on with this client. `resumed`: all after its `lastEvent` follows; otherwise fetch the "
-    "session to see what was said before. A rate of 0 means that the model does not hear, or does not speak.",
+    "session to see what was said before. A rate of 0 means that the model does not hear, or does not speak. `language` is "
+    "the one in which spoken answers are understood.",
     "state": "What is happening, for a sign on the screen.",
     "turn": "The user's input was committed.",
     "transcript": "What was said: the new piece; with the last one, `final`, all of the utterance in `whole`, which stands.",
