@@ -18,6 +18,7 @@ from handrail.server.keyfile import add_key, load_keys
 from handrail.server.keys import Key, KeyRing, check_name
 from handrail.server.options import Options
 from handrail.server.parts import Parts
+from handrail.server.rates import Buckets
 from handrail.server.routes.files import console_files
 from handrail.server.talks import Talks
 from handrail.server.telling import Agent
@@ -55,7 +56,8 @@ def assemble(
 ) -> Assembled:
     talks = Talks(runtime, agent, conversations, options)
     limits = voice_options or VoiceOptions()
-    exchange = Exchange(talks, voice, keys, limits) if voice is not None else None
+    rates = Buckets(options.requests_per_minute)
+    exchange = Exchange(talks, voice, keys, limits, rates) if voice is not None else None
 
     async def forget(tenant: str, user: str) -> dict[str, Any]:
         return await forget_user(runtime, conversations, tenant, user, talks=talks)
@@ -70,7 +72,7 @@ def assemble(
         forget=forget,
         voice=exchange,
     )
-    return Assembled(create(parts, keys), talks, options, exchange)
+    return Assembled(create(parts, keys, buckets=rates), talks, options, exchange)
 
 
 def open_conversations(settings: Settings) -> Conversations:

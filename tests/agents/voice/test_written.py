@@ -138,6 +138,18 @@ async def test_a_yes_that_began_while_the_preview_was_spoken_buys_nothing_howeve
         assert "approved" not in [data["state"] for data in scene.client.of("question")]
 
 
+async def test_at_the_end_every_question_is_left_to_the_screen_also_those_that_waited() -> None:
+    other = Call("buy_table", {"guest": "Bob"}, "call_buy_00002")
+    async with written([BUY, other], ["I need your word."]) as (scene, _):
+        await scene.talk.say("Buy both", id="u1", spoken=True)
+        await scene.client.until("confirmation", 2)
+        await scene.client.until(lambda client: any(data["state"] == "asking" for data in client.of("question")))
+        await scene.talk.end()
+        left = {data["id"] for data in scene.client.of("question") if data["state"] == "screen"}
+        assert left == {data["id"] for data in scene.client.of("confirmation")}
+        assert len(left) == 2
+
+
 async def test_who_only_types_and_reads_is_sent_to_the_screen_for_an_approval() -> None:
     async with written([BUY], ["Please look."], abilities=TYPING) as (scene, _):
         await scene.talk.say("Buy it", id="u1")

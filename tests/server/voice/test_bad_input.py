@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+from time import monotonic
 
 from tests.server.voice.kit import connected, limits, on_the_line, ticket_for, voice_desk
 from websockets.frames import Frame, Opcode
 
+from handrail.server.options import Options
 from handrail.server.voice.messages import CLIENT, PROTOCOL, SERVER
 
 HELLO = {"type": "hello", "protocol": PROTOCOL, "ticket": "x"}
@@ -45,6 +47,9 @@ NOT_RIGHT = (
     '{"type": "text", "id": "m1", "text": "\\ud800"}',
     '{"type": "interrupt", "why": "because"}',
     '{"type": "end", "reason": ""}',
+    '{"type": "end", "reason": "provider_lost"}',
+    '{"type": "end", "reason": "session_ended"}',
+    '{"type": "end", "reason": "fault"}',
     '{"type": "interrupt", "x": ' + "[" * 50 + "]" * 50 + "}",
     '{"type": "interrupt", "x": "' + "x" * 70_000 + '"}',
     json.dumps(HELLO),
@@ -65,6 +70,23 @@ async def test_a_message_that_is_not_right_is_refused_in_a_sentence(tmp_path):
             assert len(desk.agent.talks) == 1
             await client.send("text", id="m9", text="hello")
             await client.message("turn_done")
+
+
+async def test_words_over_the_line_count_as_requests_of_the_key(tmp_path):
+    async with voice_desk(tmp_path, options=Options(requests_per_minute=6)) as desk:
+        now = monotonic()
+        desk.made.voice._rates._clock = lambda: now  # nothing is filled again
+        talker = await desk.open()  # the first; the ticket is the second
+        async with on_the_line(talker) as client:
+            for number in range(12):
+                await client.send("text", id=f"m{number}", text="hello")
+            refused = await client.message("error", code="rate_limit")
+            assert refused["message"] == "This key has asked too often; wait a little."
+            await client.until(lambda one: len(one.of("error")) + len(one.of("turn_done")) == 12)
+            said = [one for one in desk.agent.talk.given if one[0] == "say"]
+            assert len(said) == 4
+            assert client.close_code is None
+        assert (await talker.post("and here")).status_code == 429, "it is one allowance"
 
 
 async def test_an_id_of_the_servers_own_is_refused_in_the_text_protocol_too(tmp_path):

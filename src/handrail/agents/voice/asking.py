@@ -87,8 +87,8 @@ class Asking:
         self._not_asking()
         for timer in self._timers.values():
             timer.cancel()
-        if self._questions.open_id is not None:
-            self._tell(self._questions.open_id, "screen")
+        for each in self._questions.ids:
+            self._tell(each, "screen")
 
     # ------------------------------------------------------------------------------------------- what happens
 

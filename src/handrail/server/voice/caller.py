@@ -249,6 +249,7 @@ class Caller:
             return
         try:
             if message["type"] == "text":
+                self._exchange.count(self.key or line.key)
                 await line.voice.say(message["text"], id=message["id"], spoken=message.get("spoken", False))
             elif message["type"] == "interrupt":
                 await line.voice.interrupt()

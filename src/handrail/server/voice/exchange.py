@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from handrail.agents import Conversation
-from handrail.agents.voice.port import Abilities, Listener, Talking
+from handrail.agents.voice.port import Abilities, Listener, Talking, VoiceError
 from handrail.contract.errors import HandrailError
 from handrail.contract.store import StoreUnavailable
 from handrail.runtime.session import Session
@@ -68,12 +68,16 @@ class Agent(Protocol):
 class Exchange:
     """See the module's docstring."""
 
-    def __init__(self, talks: Talks, agent: Agent, keys: KeyRing, options: VoiceOptions) -> None:
+    def __init__(
+        self, talks: Talks, agent: Agent, keys: KeyRing, options: VoiceOptions, rates: Buckets | None = None
+    ) -> None:
         self.options = options
         self.tickets = Tickets()
         self._talks = talks
         self._agent = agent
         self._keys = keys
+        self._rates = rates
+        """How often a key may ask, in all: the same buckets that the guard of the routes takes from."""
         self._lines: dict[str, Line] = {}
         self._by_key: Counter[str] = Counter()
         self._wrong = Buckets(_WRONG_TICKETS_PER_MINUTE)
@@ -113,6 +117,11 @@ class Exchange:
                 line.attach(caller, hello.get("lastEvent"))
                 return
             await asyncio.sleep(0)  # it failed, or has just ended: it makes room for a new one
+
+    def count(self, key: Key) -> None:
+        """Words over the line are a request of this key like those over HTTP; `VoiceError` if it has asked too often."""
+        if self._rates is not None and self._rates.take(key.hash):
+            raise VoiceError("This key has asked too often; wait a little.", code="rate_limit", retryable=True)
 
     async def check(self, caller: Caller) -> None:
         """Whether a client may still be on its line: its key may be gone, or its session ended or forgotten by others."""

@@ -20,6 +20,10 @@ MOST_TEXT_BYTES = 64 * 1024
 MOST_AUDIO_BYTES = 32 * 1024
 MOST_WORDS = 8_000
 MOST_AGO_MS = 60_000
+OWN_REASONS = (
+    "blocked", "client_gone", "closed", "fault", "idle", "key_revoked", "provider_lost", "reconnect", "session_ended",
+)  # fmt: skip
+"""Why the server itself ends a conversation. Programs read more out of these, so no client may give them."""
 _DEPTH = 8
 _MOST_MS = 86_400_000
 
@@ -100,7 +104,9 @@ CLIENT: Mapping[str, Schema] = {
     "spoken": _closed("spoken", {"id": {"type": "string", "minLength": 1, "maxLength": 128}, "completed": _YES},
                       ("id", "completed")),
     "interrupt": _closed("interrupt", {}),
-    "end": _closed("end", {"reason": {"type": "string", "minLength": 1, "maxLength": 200}}),
+    "end": _closed(
+        "end", {"reason": {"type": "string", "minLength": 1, "maxLength": 200, "not": {"enum": list(OWN_REASONS)}}}
+    ),
     "pong": _closed("pong", {}),
 }  # fmt: skip
 

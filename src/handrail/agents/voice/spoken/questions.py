@@ -133,6 +133,11 @@ class Questions:
         self._now = -math.inf
 
     @property
+    def ids(self) -> list[str]:
+        """The question that is being read or asked, and those that wait for it."""
+        return [one.id for one in self._all()]
+
+    @property
     def open_id(self) -> str | None:
         """The question that is being read or asked."""
         return self._open.id if self._open else None
