@@ -92,6 +92,21 @@ MIGRATIONS = (
                 WHERE state IN ('running', 'unknown')""",
         ),
     ),
+    # Only `evict` deletes calls, and it knows their sessions: an index over keys, which lie all over it, is not needed.
+    Migration(
+        5,
+        "call ids without an index of keys",
+        (
+            """CREATE TABLE call_id (
+                session_id TEXT NOT NULL REFERENCES session, call_id TEXT NOT NULL, tool TEXT NOT NULL,
+                raw_digest TEXT NOT NULL, ledger_key TEXT, hold_id TEXT REFERENCES hold ON DELETE CASCADE,
+                PRIMARY KEY (session_id, call_id)) WITHOUT ROWID""",
+            "INSERT INTO call_id SELECT session_id, call_id, tool, raw_digest, ledger_key, hold_id FROM alias",
+            "DROP TABLE alias",
+            "ALTER TABLE call_id RENAME TO alias",
+            "CREATE INDEX alias_hold ON alias (hold_id) WHERE hold_id IS NOT NULL",
+        ),
+    ),
 )
 
 

@@ -131,6 +131,11 @@ def evict(tx: Transaction, bodies_before: int, rows_before: int) -> tuple[int, i
                 SELECT session_id FROM ledger WHERE {doomed} UNION SELECT session_id FROM hold WHERE {overdue})""",
         (rows_before, rows_before),
     )
+    tx.db.execute(
+        f"""DELETE FROM alias WHERE session_id IN (SELECT session_id FROM ledger WHERE {doomed})
+            AND ledger_key IN (SELECT key FROM ledger WHERE {doomed})""",
+        (rows_before, rows_before),
+    )
     rows = tx.db.execute(f"DELETE FROM ledger WHERE {doomed}", (rows_before,)).rowcount
     bodies = tx.db.execute(
         """UPDATE ledger SET envelope = NULL, evicted = 1

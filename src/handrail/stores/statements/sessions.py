@@ -109,6 +109,10 @@ def alias_of(tx: Transaction, session_id: str, call_id: str) -> Alias | None:
 
 def add_alias(tx: Transaction, session_id: str, alias: Alias) -> Alias:
     """A call id stands for its first meaning for ever; a held call's id is given its ledger key when it is claimed."""
+    if alias.ledger_key is not None:
+        found = tx.db.execute("SELECT 1 FROM ledger WHERE key = ?", (alias.ledger_key,)).fetchone()
+        if found is None:
+            raise UsageError(f'The ledger has no call "{alias.ledger_key}" that an id could stand for.')
     put_alias(tx, session_id, alias)
     return alias_of(tx, session_id, alias.call_id) or alias
 

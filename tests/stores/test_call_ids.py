@@ -1,0 +1,35 @@
+"""Call ids in the store: they outlive a change of its tables, and go when the call goes that they stand for."""
+
+import sqlite3
+from pathlib import Path
+
+from tests.stores.values import START, StillClock, alias, claim, done, session
+
+from handrail.contract.store import Store
+from handrail.stores import SqliteStore
+from handrail.stores.migrations import MIGRATIONS, migrate
+from handrail.stores.statements import Transaction, sessions
+
+
+async def test_call_ids_of_an_older_file_are_still_known(tmp_path: Path, clock: StillClock) -> None:
+    db = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
+    migrate(db, "s.db", START, MIGRATIONS[:3])
+    sessions.create_session(Transaction(db, START, lambda _: True), session())
+    db.execute("INSERT INTO alias VALUES ('s1', 'provider:c1', 'pay', 'raw1', NULL, NULL)")
+    db.close()
+    store = SqliteStore(tmp_path / "s.db", clock=clock)
+    await store.open()
+    assert await store.aliases("s1") == [alias()]
+    await store.close()
+
+
+async def test_only_the_ids_of_calls_that_are_dropped_are_dropped_with_them(store: Store, clock: StillClock) -> None:
+    await store.create_session(session("s2"))
+    for name in ("s1", "s2"):
+        await store.claim(claim(f"{name}-old", session_id=name, alias=alias()))
+        await store.finish(done(f"{name}-old"))
+        await store.claim(claim(f"{name}-open", session_id=name, args_digest="d2", alias=alias("provider:c2")))
+    await store.save_sessions([("s1", 1, {"active": False})])
+    assert await store.evict(bodies_before=0, rows_before=START + 1) == (0, 1)
+    assert await store.aliases("s1") == [alias("provider:c2", ledger_key="s1-open")]
+    assert [found.call_id for found in await store.aliases("s2")] == ["provider:c1", "provider:c2"]
