@@ -9,6 +9,7 @@ call half done. What is promised: per key, a writing, non-idempotent handler sta
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -152,11 +153,15 @@ class Writing:
     async def carry_out(self, attempt: Attempt, hold: Hold | None, entry: Entry) -> ToolResponse:
         """Claim and run, in a task that outlives its caller."""
         entry.kept = True
-        task = asyncio.get_running_loop().create_task(self._claim_and_run(attempt, hold, entry))
+        loop_now = asyncio.get_running_loop()
+        task = loop_now.create_task(self._claim_and_run(attempt, hold, entry))
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        # What `asyncio.shield` does, with one callback instead of four.
+        over: asyncio.Future[None] = loop_now.create_future()
+        task.add_done_callback(partial(self._over, over))
         try:
-            answer = await asyncio.shield(task)
+            await over
+            answer = task.result()
         except asyncio.CancelledError:
             if attempt.write is not None:
                 attempt.write.left = hold is None
@@ -166,6 +171,11 @@ class Writing:
         if isinstance(answer, BaseException):
             raise answer
         return answer
+
+    def _over(self, over: asyncio.Future[None], task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        if not over.done():
+            over.set_result(None)
 
     async def _claim_and_run(self, attempt: Attempt, hold: Hold | None, entry: Entry) -> ToolResponse | BaseException:
         session, write = attempt.session, attempt.write
