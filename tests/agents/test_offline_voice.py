@@ -175,3 +175,57 @@ async def test_a_goodbye_is_answered_where_nothing_can_end_voice() -> None:
     async with calling(WEATHER) as caller:
         assert await caller.ask("Goodbye") == "Goodbye."
         assert "cannot end voice" in await caller.ask("End voice")
+
+
+# ------------------------------------------------------------------------------------------------------ text only
+FREE = Invented(
+    "rota_get_shifts",
+    "retrieval",
+    "Shows which times of a range are free and which are taken on the rota.",
+    {"start": text("From.", format="date-time"), "end": text("Until.", format="date-time")},
+    ("start", "end"),
+    fields={"allowedModes": ["text"]},
+)
+MEET = Invented(
+    "rota_book_meeting",
+    "action",
+    "Books a meeting on the rota.",
+    {"title": text("What it is called."), "start": text("When.", format="date-time")},
+    ("title", "start"),
+    confirm=True,
+    fields={"allowedModes": ["text"]},
+)
+MAIL = Invented(
+    "check_email",
+    "utility",
+    "Checks whether a text is a well-formed e-mail address.",
+    {"email": text("The address.")},
+    ("email",),
+    "return {'ok': True, 'data': {'valid': True}}",
+)
+ONLY_TEXT = "I can do that in text only, not in voice."
+
+
+@pytest.mark.parametrize("words", ["Book a meeting with ana@example.com tomorrow at three", "When am I free tomorrow?"])
+async def test_what_is_there_in_text_only_is_said_and_a_yes_ends_voice(words: str) -> None:
+    async with calling(FREE, MEET, MAIL, WEATHER, HANG_UP) as caller:
+        assert await caller.ask(words) == f"{ONLY_TEXT} Shall I end voice, so that you can type it?"
+        assert caller.marks == []
+        await caller.say("Yes, please")
+        await caller.until("ended")
+        assert caller.marks == [("voice_end", {"why": "handover"})]
+        assert caller.heard[-1] == "All right, please type it."
+
+
+async def test_voice_goes_on_if_the_person_stays_and_other_tools_are_used_as_ever() -> None:
+    async with calling(FREE, MEET, MAIL, WEATHER, HANG_UP) as caller:
+        await caller.ask("When am I free tomorrow?")
+        assert await caller.ask("No") == "All right. What else can I do for you?"
+        await caller.ask("What is the weather in Split tomorrow?")
+        await caller.ask("Is ana@example.com a well-formed address?")
+        assert [name for name, _ in caller.marks] == ["get_weather", "check_email"]
+
+
+async def test_nothing_is_offered_that_nobody_can_do() -> None:
+    async with calling(MEET, WEATHER) as caller:
+        assert await caller.ask("Book a meeting tomorrow at three") == ONLY_TEXT

@@ -7,7 +7,8 @@ import pytest
 from tests.agents.inventions import Invented, built
 from tests.tools.reference import reference
 
-from handrail.agents import Prompts
+from handrail.agents import AgentPolicy, Prompts
+from handrail.agents.offering import Offering
 from handrail.agents.prompts import FILES
 from handrail.agents.tokens import tokens_of, tokens_of_json
 from handrail.contract.errors import ConfigError
@@ -111,3 +112,17 @@ def test_all_files_come_with_the_package():
 def test_without_tools_a_prompt_says_so(snapshot):
     prompt = Prompts.load().compose("text", [], version=snapshot.version)
     assert "There are none in this conversation." in prompt.text
+
+
+async def test_a_voice_prompt_names_what_is_there_in_text_only_and_a_text_prompt_does_not():
+    typed = Invented("type_it", "utility", "Types.", fields={"allowedModes": ["text"]})
+    with built(typed, Invented("say_it", "utility", "Speaks.")) as (kit, _):
+        async with kit.runtime() as runtime:
+            prompts = {}
+            for mode in ("text", "voice"):
+                session = await runtime.open_session(mode=mode)
+                offering = Offering(Prompts.load(), AgentPolicy(), None)
+                choice = await offering.choose(session, "openai-chat", "", ())
+                prompts[mode] = offering.prompt(session, "openai-chat", choice, NOW, "Europe/Zagreb").text
+    assert "- `type_it` (utility, in text only): Types." in prompts["voice"]
+    assert "in text only" not in prompts["text"]

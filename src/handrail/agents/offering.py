@@ -63,6 +63,7 @@ class Offering:
             version=session.snapshot.version,
             declarations=[schemas[tool.tool_id] for tool in choice.tools],
             more=choice.more,
+            written=_only_written(session),
             now=now,
             time_zone=time_zone,
         )
@@ -81,9 +82,19 @@ class Offering:
 
 def offered(session: Session) -> list[LoadedTool]:
     """The tools of the session's mode that its user may use and that are switched on, by name."""
+    return _usable(session, session.mode)
+
+
+def _only_written(session: Session) -> list[LoadedTool]:
+    """In voice, what the same user could use in text and cannot use here."""
+    if session.mode != "voice":
+        return []
+    here = {tool.tool_id for tool in session.snapshot.in_mode("voice")}
+    return [tool for tool in _usable(session, "text") if tool.tool_id not in here]
+
+
+def _usable(session: Session, mode: Mode) -> list[LoadedTool]:
     plans, switches = session.plans, session.switches
     return [
-        tool
-        for tool in session.snapshot.in_mode(session.mode)
-        if plans.allows(tool.tool_id) and tool.tool_id not in switches
+        tool for tool in session.snapshot.in_mode(mode) if plans.allows(tool.tool_id) and tool.tool_id not in switches
     ]

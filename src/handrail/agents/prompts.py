@@ -22,6 +22,7 @@ from handrail.registry.snapshot import LoadedTool
 GUIDE_TOOL = "get_tool_guide"
 FILES = ("core.md", "voice-behavior.md", "loop-text.md", "loop-voice.md")
 MOST_BYTES = 256 * 1024
+_MOST_WRITTEN = 20
 _OWN = Path(__file__).parent.parent / "prompts"
 
 
@@ -83,15 +84,20 @@ class Prompts:
         version: str,
         declarations: Sequence[Mapping[str, Any]] = (),
         more: int = 0,
+        written: Sequence[LoadedTool] = (),
         now: datetime | None = None,
         time_zone: str = "",
     ) -> Prompt:
-        """The prompt of a session in `mode` that is offered `tools`; `more` is how many others there are beside them."""
+        """The prompt of a session in `mode` that is offered `tools`; `more` is how many others there are beside them.
+
+        `written` are tools that are there in text only: in voice, a model can say so instead of trying something else.
+        """
         parts = [Part(name="core", text=self._texts["core.md"])]
         if mode == "voice":
             parts.append(Part(name="voice", text=self._texts["voice-behavior.md"]))
         guides = self._guides(mode, tools)
-        parts.append(Part(name="tools", text=_tools(tools, version, more, guides is not None)))
+        listed = _tools(tools, version, more, guides is not None)
+        parts.append(Part(name="tools", text="\n\n".join([listed, *_written(written)])))
         parts.append(Part(name="loop", text=self._texts[f"loop-{mode}.md"]))
         if guides:
             parts.append(Part(name="guides", text=guides))
@@ -123,6 +129,18 @@ def _tools(tools: Sequence[LoadedTool], version: str, more: int, guides_below: b
     if not guides_below and any(tool.tool_id == GUIDE_TOOL for tool in tools):
         lines += ["", f"How a tool is used, with examples, is told by `{GUIDE_TOOL}`; it costs no retrieval call."]
     return "\n".join(lines)
+
+
+def _written(tools: Sequence[LoadedTool]) -> list[str]:
+    if not tools:
+        return []
+    lines = [
+        f"- `{tool.tool_id}` ({tool.category}, in text only): {' '.join(tool.summary.split())}"
+        for tool in tools[:_MOST_WRITTEN]
+    ]
+    rest = [f"- and {len(tools) - _MOST_WRITTEN} more"] if len(tools) > _MOST_WRITTEN else []
+    first = "These are there only in text, after voice has ended; say so, and offer to end it:"
+    return ["\n".join([first, "", *lines, *rest])]
 
 
 def _now(now: datetime, time_zone: str) -> str:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from handrail.agents.offline.arguments import Filled, fill, split_words_of
+from handrail.agents.offline.leaving import only_written
 from handrail.agents.offline.manners import BLOCKING
 from handrail.agents.offline.moments import Times
 from handrail.agents.offline.pieces import Pieces
 from handrail.agents.offline.view import SeenTool, View
 from handrail.agents.offline.vocabulary import CHANGING, DOING, GENERIC, LOOKING
 from handrail.agents.offline.wording import without_politeness
+from handrail.picking import ToolIndex
 from handrail.picking.words import ASKING, COMMON, split_words, stem
 
 Kind = Literal["question", "lookup", "command", "statement"]
@@ -78,7 +80,7 @@ class Choice:
 class Goal:
     """What to do about a request. `look` is what to look at before acting."""
 
-    kind: Literal["search", "use", "act", "none"]
+    kind: Literal["search", "use", "act", "text", "none"]
     choice: Choice | None = None
     look: Choice | None = None
     why: str = ""
@@ -120,6 +122,8 @@ def decide(view: View, wish: Wish) -> Goal:
     if _wants_voice(wish.texts[-1]):
         handover = _handover(view, wish)
         return Goal("act", handover) if handover is not None else Goal("none", why=NOT_OFFERED)
+    if view.written and _is_for_text(view, wish.text, kind):
+        return Goal("text", why=only_written(view))
     undoing = _UNDOING.match(without_politeness(first)) if kind == "command" else None
     if undoing is not None:
         choices = [choice for choice in choices if _undoes(choice, wish.text)]
@@ -150,6 +154,18 @@ def decide(view: View, wish: Wish) -> Goal:
     if best is not None and best.words >= _LEAST and (best.filled.complete or best.words >= _STRONG):
         return Goal("use", best)
     return Goal("none")
+
+
+def _is_for_text(view: View, text: str, kind: Kind) -> bool:
+    """Whether a tool that is there in text only fits better than any that is here."""
+    scores = rank(view, text, 40, view.whole_index)
+    best = max(scores, key=lambda name: (scores[name], name), default="")
+    tool = view.written.get(best)
+    if tool is None or {"start", "voice"} <= set(tool.words):
+        return False
+    if tool.category == "utility":
+        return kind in ("command", "lookup") and scores[best] >= _STRONG
+    return scores[best] >= (0.05 if kind == "command" else 0.1) and (kind == "command") == (tool.category == "action")
 
 
 def _undoes(choice: Choice, request: str) -> bool:
@@ -188,14 +204,15 @@ def _order(choice: Choice) -> tuple[float, str]:
     return round(choice.total, 4), choice.tool.name
 
 
-def rank(view: View, text: str, most: int = 12) -> dict[str, float]:
+def rank(view: View, text: str, most: int = 12, index: ToolIndex | None = None) -> dict[str, float]:
     """How well each tool's words fit the request: by the words themselves, and by everyday words for the same."""
     if not view.tools:
         return {}
-    scores = dict(view.index.pick(text[:2_000], most, min_score=0.0))
+    index = index or view.index
+    scores = dict(index.pick(text[:2_000], most, min_score=0.0))
     wider = _widened(text)
     if wider:
-        for name, score in view.index.pick(wider, most, min_score=0.0):
+        for name, score in index.pick(wider, most, min_score=0.0):
             scores[name] = max(scores.get(name, 0.0), 0.8 * score)
     scores.pop(BLOCKING, None)  # only ever used against abuse, never because somebody asks
     return scores

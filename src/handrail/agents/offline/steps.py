@@ -262,6 +262,8 @@ def _follow(view: View, goal: Goal, wish: Wish) -> Step:
         return _use(view, goal.choice, wish)
     if goal.kind == "act" and goal.choice is not None:
         return _act(view, goal.choice, goal.look, wish)
+    if goal.kind == "text":
+        return Step(goal.why)
     if view.turn.done:
         return Step(_with_what_there_is(view, wish))
     return Step(f"{goal.why} {_abilities(view)}" if goal.why else _unable(view))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -25,6 +25,7 @@ from handrail.schema.validator import CompiledSchema, compile_schema
 _LISTED = re.compile(
     r"^- `?(?P<name>[\w.-]+)`? \((?P<category>retrieval|action|utility)(?P<asks>[^)]*)\): (?P<summary>.+)$", re.M
 )
+_WRITTEN = re.compile(r"^- `(?P<name>[\w.-]+)` \((?P<category>\w+), in text only\): (?P<summary>.+)$", re.M)
 _NOTE = re.compile(rf'^{LATE}: "(?P<tool>[^"]*)".*?data: (?P<envelope>\{{.*\}})$', re.S)
 
 
@@ -113,6 +114,8 @@ class View:
         self.request = request
         self.may_call = request.allow_calls
         self.tools = _tools(request.system, request.tools)
+        self.written = _written(request.system) if request.session.get("mode") == "voice" else {}
+        """Tools that are there in text only."""
         self.turns, self.note = _turns(request.messages)
         self.zone = _zone(request.session.get("time_zone"))
         self.now = _now(request.session.get("now"), self.zone)
@@ -124,9 +127,12 @@ class View:
 
     @property
     def index(self) -> ToolIndex:
-        return _index(
-            tuple((tool.name, tool.description, tool.summary, _frozen(tool.parameters)) for tool in self.tools.values())
-        )
+        return _index_of(self.tools)
+
+    @property
+    def whole_index(self) -> ToolIndex:
+        """With the tools of text, told by their summaries alone, so that all are measured alike."""
+        return _index_of({**{name: replace(tool, parameters={}) for name, tool in self.tools.items()}, **self.written})
 
     def validator(self, tool: SeenTool) -> CompiledSchema | None:
         return _validator(_frozen(tool.parameters))
@@ -159,6 +165,21 @@ def _tools(system: str, declarations: Sequence[Mapping[str, Any]]) -> dict[str, 
             parameters=parameters if isinstance(parameters, Mapping) else {},
         )
     return tools
+
+
+def _written(system: str) -> dict[str, SeenTool]:
+    return {
+        match["name"]: SeenTool(
+            name=match["name"], description="", summary=match["summary"], category=match["category"], parameters={}
+        )
+        for match in _WRITTEN.finditer(system)
+    }
+
+
+def _index_of(tools: Mapping[str, SeenTool]) -> ToolIndex:
+    return _index(
+        tuple((tool.name, tool.description, tool.summary, _frozen(tool.parameters)) for tool in tools.values())
+    )
 
 
 def _guessed_category(name: str, description: str) -> str:
