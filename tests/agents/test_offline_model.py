@@ -315,6 +315,78 @@ async def test_a_question_about_free_time_is_only_looked_at():
         assert "Free:" in words
 
 
+# ---------------------------------------------------------------------------------------------- names and numbers
+TABLE = Invented(
+    "reserve_table",
+    "action",
+    "Reserves a table of the restaurant for a guest.",
+    {
+        "guest_name": text("Who comes."),
+        "at": text("The time at the restaurant, such as 2030-05-14T19:30.", pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d$"),
+        "phone_number": text("For a call back.", pattern=r"^\+?[0-9 ]{5,20}$"),
+    },
+    ("guest_name", "at", "phone_number"),
+    confirm=True,
+)
+LOCAL = Invented(
+    "note_visit",
+    "action",
+    "Notes the visit of a patient.",
+    {
+        "name": text("The patient."),
+        "begin": text("Local time, as YYYY-MM-DDTHH:MM:SS."),
+        "mobile": text("To be reached."),
+    },
+    ("name", "begin", "mobile"),
+)
+SEVEN = {"guest_name": "Ana Kovac", "at": "2026-11-17T19:00"}
+
+
+@pytest.mark.parametrize(
+    ("words", "args"),
+    [
+        (
+            "Reserve a table for Ana Kovac tomorrow at seven pm, phone 555 0100",
+            {**SEVEN, "phone_number": "555 0100"},
+        ),
+        (
+            "reserve a table at 2026-11-17T19:00 for Ana Kovac, phone +38515550100",
+            {**SEVEN, "phone_number": "+38515550100"},
+        ),
+        (
+            "I'd like a table tomorrow at 19:00. My name is Ana Kovac and my number is +385 (1) 555-0100.",
+            {**SEVEN, "phone_number": "+385 1 555 0100"},
+        ),
+        (
+            "reserve a table for ana kovac tomorrow at seven pm phone five five five oh one oh oh",
+            {**SEVEN, "guest_name": "ana kovac", "phone_number": "5550100"},
+        ),
+    ],
+)
+async def test_names_local_times_and_phone_numbers_are_taken_as_they_are_said(words, args):
+    async with desk(TABLE, WEATHER) as here:
+        await here.say(words)
+        assert here.calls == [("reserve_table", args)]
+
+
+async def test_the_form_of_a_local_time_is_taken_from_its_description():
+    async with desk(LOCAL) as here:
+        await here.say("Note a visit for Ivo Ban on Friday at nine, mobile 091 234 5678")
+        assert here.calls == [
+            ("note_visit", {"name": "Ivo Ban", "begin": "2026-11-20T09:00:00", "mobile": "091 234 5678"})
+        ]
+
+
+async def test_a_name_and_a_number_are_asked_for_and_never_made_of_other_words():
+    async with desk(TABLE) as here:
+        asked = await here.say("I'd like a table tomorrow at 19:00 for two people")
+        assert here.calls == []
+        assert "guest name" in asked
+        assert "phone number" in asked
+        await here.say("Ana Kovac, 555 0100")
+        assert here.calls == [("reserve_table", {**SEVEN, "phone_number": "555 0100"})]
+
+
 # ------------------------------------------------------------------------------------------------------- manners
 BLOCK = Invented(
     "ignore_user",

@@ -10,20 +10,19 @@ from functools import lru_cache
 from typing import Any
 from zoneinfo import available_timezones
 
-import orjson
-
+from handrail.agents.offline.fitting import fits, local_form
 from handrail.agents.offline.free_text import free_text
 from handrail.agents.offline.moments import Times, read_times
 from handrail.agents.offline.pieces import Pieces
 from handrail.agents.offline.view import SeenTool, View
-from handrail.agents.offline.vocabulary import BEGINNING, BODY, ENDING, ID, PERSON, PLACE, QUERY, TITLE
-from handrail.contract.errors import SchemaError
+from handrail.agents.offline.vocabulary import BEGINNING, BODY, ENDING, ID, PERSON, PLACE, QUERY, TITLE, words
 from handrail.picking.words import COMMON, split_words, stem
-from handrail.schema.validator import CompiledSchema, compile_schema
 
 _UNITS = {"second": 1 / 60, "minute": 1, "hour": 60, "day": 1440, "week": 10080, "millisecond": 1 / 60000}
 _YES = re.compile(r"\b(?:with|include|including|add|enable|enabled|turn on|yes)\b", re.IGNORECASE)
 WORKDAY = (time(8), time(18))
+_PHONE_WORDS = words("phone telephone tel mobile cell cellphone fax")
+_WHO = words("who whom whose person caller customer guest patient client visitor people somebody traveller tenant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ def _reply(source: _Source, args: dict[str, Any], missing: list[str]) -> None:
         value = next(source.pieces.after("is", "to", "for"), reply) if len(reply.split()) > 6 else reply
     elif "array" in kinds:
         value = [part.strip() for part in re.split(r",|\band\b", reply) if part.strip()]
-    if value and _fits(schema, value):
+    if value and fits(schema, value):
         args[name] = value
         missing.clear()
 
@@ -213,7 +212,7 @@ def _number(name: str, schema: Mapping[str, Any], source: _Source, *, required: 
         if not required and close < 2:
             return None
         value = int(amount) if whole and amount == int(amount) else amount
-        if (whole and amount != int(amount)) or not _fits(schema, value):
+        if (whole and amount != int(amount)) or not fits(schema, value):
             continue
         source.taken.add(place)
         source.signs += 1
@@ -250,7 +249,7 @@ def _list(name: str, schema: Mapping[str, Any], source: _Source, *, required: bo
         if not found and required:
             found = [name for _, name in pieces.names]
     most = schema.get("maxItems", 50)
-    found = list(dict.fromkeys(value for value in found if _fits(items, value)))[:most]
+    found = list(dict.fromkeys(value for value in found if fits(items, value)))[:most]
     if not found or (
         not required
         and items.get("format") is None
@@ -289,18 +288,24 @@ def _string(name: str, label: str, schema: Mapping[str, Any], source: _Source, *
         return by_format
     if "format" in schema:
         return None
-    if told is not None and _fits(schema, told):
+    if _is_phone(words, schema):
+        return _signed(_phone(schema, source), source)
+    if _is_person(words, schema):
+        person = source.unused(value for value in source.pieces.people if fits(schema, value))
+        if person is not None:
+            return _signed(str(person), source)
+    if told is not None and fits(schema, told):
         source.signs += 1
         return told
     beside = source.pieces.beside(label) if not words & (BODY | QUERY | TITLE | ID) else None
-    if beside is not None and beside not in source.taken and "pattern" not in schema and _fits(schema, beside):
+    if beside is not None and beside not in source.taken and "pattern" not in schema and fits(schema, beside):
         return _signed(beside, source)
     if {"zone", "timezone", "tz"} & words:
         return _zone(source)
     if words & {"email", "mail", "url", "uri", "link", "website"}:
         return None
     if "pattern" in schema and not words & (BODY | QUERY | TITLE):
-        found = source.unused(value for value in _tokens(source) if _fits(schema, value))
+        found = source.unused(value for value in _tokens(source) if fits(schema, value))
         return _signed(found, source)
     if words & ID:
         return _signed(_code(words, schema, source), source)
@@ -308,6 +313,29 @@ def _string(name: str, label: str, schema: Mapping[str, Any], source: _Source, *
         return None
     required = required or (not source.tool.required and bool(words & (PLACE | PERSON)))
     return _free(words, schema, source, required=required)
+
+
+def _is_phone(words: set[str], schema: Mapping[str, Any]) -> bool:
+    if words & _PHONE_WORDS:
+        return not words & (BODY | QUERY | TITLE | PLACE | PERSON | {"id", "type", "model", "brand"})
+    return bool(words & {"number", "contact"} and set(split_words(str(schema.get("description", "")))) & _PHONE_WORDS)
+
+
+def _phone(schema: Mapping[str, Any], source: _Source) -> str | None:
+    """A number to call, as it was said where the schema takes it so, otherwise its digits."""
+    for said in source.pieces.phones:
+        spaced = " ".join(re.sub(r"[^\d+]+", " ", said).split())
+        for value in (said, spaced, re.sub(r"[^\d+]", "", said), re.sub(r"\D", "", said)):
+            if value not in source.taken and fits(schema, value):
+                return value
+    return None
+
+
+def _is_person(words: set[str], schema: Mapping[str, Any]) -> bool:
+    """Whether a name is a person's: by the name of the argument, or by what is said about it."""
+    if "name" not in words or words & (TITLE | BODY | QUERY | {"file", "user", "company", "product"}):
+        return False
+    return bool((words | set(split_words(str(schema.get("description", ""))))) & _WHO)
 
 
 def _signed(value: str | None, source: _Source) -> str | None:
@@ -330,7 +358,7 @@ def _by_format(schema: Mapping[str, Any], words: set[str], source: _Source) -> s
         values = pieces.uuids
     elif kind in ("ipv4", "ipv6", "hostname"):
         values = re.findall(r"[\w.:-]+", pieces.text)
-    found = source.unused(value for value in values if _fits(schema, value))
+    found = source.unused(value for value in values if fits(schema, value))
     if found is not None:
         source.taken.add(found)
         return str(found)
@@ -340,7 +368,7 @@ def _by_format(schema: Mapping[str, Any], words: set[str], source: _Source) -> s
 def _code(words: set[str], schema: Mapping[str, Any], source: _Source) -> str | None:
     """An identifier: the one beside the noun that it identifies, or the only one there is."""
     nouns = frozenset(stem(word) for word in words | set(source.tool.words)) | {"id", "number"}
-    codes = [(place, code) for place, code in source.pieces.codes if code not in source.taken and _fits(schema, code)]
+    codes = [(place, code) for place, code in source.pieces.codes if code not in source.taken and fits(schema, code)]
     beside = [code for place, code in codes if source.pieces.near(place, place + len(code), nouns)]
     if beside:
         return beside[0]
@@ -360,9 +388,10 @@ def _tokens(source: _Source) -> Iterable[str]:
 
 def _free(words: set[str], schema: Mapping[str, Any], source: _Source, *, required: bool) -> str | None:
     """Text without a form of its own, by what its name says it is: what has a sign first, then a guess if it is needed."""
-    told = free_text(words, source.pieces, acting=source.tool.category == "action")
+    acting = source.tool.category == "action" and not _is_person(words, schema)
+    told = free_text(words, source.pieces, acting=acting)
     for values, sure in ((told.signed, True), (told.guessed if required else (), False)):
-        found: str | None = source.unused(value for value in values if value and _fits(schema, value))
+        found: str | None = source.unused(value for value in values if value and fits(schema, value))
         if found is not None:
             source.taken.add(found)
             source.signs += sure
@@ -401,6 +430,9 @@ def _when(words: set[str], schema: Mapping[str, Any], source: _Source, *, requir
         return day.date().isoformat()
     if kind == "time":
         return f"{moment:%H:%M}" if "format" not in schema else moment.timetz().isoformat()
+    local = local_form(schema)
+    if local is not None:
+        return moment.astimezone(now.tzinfo).strftime(local)
     return moment.isoformat(timespec="seconds")
 
 
@@ -412,7 +444,9 @@ def _not_past(moment: datetime, now: datetime) -> datetime:
 
 
 def _described_format(words: set[str], schema: Mapping[str, Any]) -> str | None:
-    if "pattern" in schema and not _fits(schema, "2026-01-31") and not _fits(schema, "09:30"):
+    if local_form(schema) is not None:
+        return "date-time"
+    if "pattern" in schema and not fits(schema, "2026-01-31") and not fits(schema, "09:30"):
         return None
     described = str(schema.get("description", ""))
     if words & {"zone", "timezone", "tz"}:
@@ -456,16 +490,3 @@ def _cities() -> dict[str, str]:
         zone for zone in sorted(available_timezones(), reverse=True) if "/" in zone and not zone.startswith("Etc/")
     )
     return {zone.rsplit("/", 1)[1].replace("_", " ").lower(): zone for zone in named}
-
-
-def _fits(schema: Mapping[str, Any], value: Any) -> bool:
-    validator = _compiled(orjson.dumps(schema, default=dict))
-    return validator is None or validator.is_valid(value)
-
-
-@lru_cache(maxsize=2_048)
-def _compiled(schema: bytes) -> CompiledSchema | None:
-    try:
-        return compile_schema(orjson.loads(schema))
-    except SchemaError:
-        return None  # refers to a part of the whole, which is checked at the end

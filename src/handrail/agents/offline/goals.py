@@ -99,17 +99,28 @@ class Wish:
         return "\n".join(self.texts)
 
 
+_WISHED = re.compile(
+    r"^\W*(?:hi|hello|hey|good\s+\w+)?\W*(?:i(?:['’]d|\s+would)\s+like|i\s+(?:want|need)|(?:can|could|may)\s+i\s+(?:please\s+)?(?:have|get|make))\s+"
+    r"(?:to\s+(?:have|get|make)\s+)?(?:an?|the|some|another)\s+(?P<thing>(?:\w+\s+){0,2}?\w+)",
+    re.IGNORECASE,
+)
+"""A thing that is wished for: it is to be done if something here does such things."""
+
+
 def kind_of(text: str, tools: Mapping[str, SeenTool]) -> Kind:
     """Whether something is asked, looked for, to be done, or only said."""
     request = without_politeness(text)
     words = [word.strip(".,!?:;'\"").lower() for word in request.split()[:2]]
     first = words[0] if words else ""
+    acting = {stem(word) for tool in tools.values() if tool.category == "action" for word in tool.words}
+    wished = _WISHED.match(text)
+    if wished is not None and {stem(word) for word in split_words(wished["thing"])} & acting:
+        return "command"
     if first in LOOKING:
         return "lookup"
     if _QUESTION.match(request):
         return "question"
-    acting = {word for tool in tools.values() if tool.category == "action" for word in tool.words}
-    if first in DOING or (first not in _NO_VERB and stem(first) in {stem(word) for word in acting}):
+    if first in DOING or (first not in _NO_VERB and stem(first) in acting):
         return "command"
     return "question" if request.rstrip().endswith("?") else "statement"
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
-from handrail.agents.offline.numbers import numbers_in
+from handrail.agents.offline.numbers import WORDS, numbers_in
 from handrail.agents.offline.vocabulary import NO_NAME, PREPOSITIONS, VERBS
 from handrail.picking.words import ASKING, COMMON, split_words, stem
 
@@ -24,6 +24,41 @@ _NAME = re.compile(
 )
 _PLACE = r"[A-ZÀ-ÖØ-Þ][\w'’.-]*(?:\s+[A-ZÀ-ÖØ-Þ][\w'’.-]*)*(?:,\s?[A-ZÀ-ÖØ-Þ][\w.]+)*"
 _START = re.compile(r"(?:^|[.!?:;]\s+|\n\s*)$")
+_PHONE = re.compile(r"(?<![\w@.:/+-])(?:\+|00)?\(?\d(?:[ ()/.-]{0,2}\d){4,16}(?![\w@:/-]|[.,]\d)")
+_DIGIT = {
+    name: str(digit)
+    for digit, name in enumerate(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
+}
+_DIGIT |= {"oh": "0", "o": "0", "plus": "+"}
+_SPELLED = re.compile(rf"\b(?:(?:{'|'.join(_DIGIT)})\b[ ,-]*){{5,}}", re.IGNORECASE)
+_SAID_NAME = re.compile(
+    r"\b(?:(?i:name\s+is|name['’]s|under\s+the\s+name(?:\s+of)?|in\s+the\s+name\s+of|on\s+behalf\s+of|this\s+is|i\s+am|i['’]m|for|is\s+called)\s+)"
+    r"(?:(?i:mr|mrs|ms|dr|miss)\.?\s+)?([^\W\d_][\w'’.-]*(?:[ \t][^\W\d_][\w'’-]*){0,3})"
+)
+_NO_PERSON = frozenset(
+    [
+        "me",
+        "us",
+        "him",
+        "her",
+        "them",
+        "it",
+        "that",
+        "this",
+        "the",
+        "a",
+        "an",
+        "my",
+        "our",
+        "your",
+        "his",
+        "their",
+        "all",
+        "everybody",
+        "someone",
+        "today",
+    ]
+)
 _STOP = rf"(?:{'|'.join(sorted(PREPOSITIONS))}|and|or|but|please|that|which|who|is|are|was|if|when|because|so|then)"
 
 
@@ -79,7 +114,8 @@ class Pieces:
             words, place = match[0].rstrip(".'’&-").split(), match.start()
             at_start = bool(_START.search(self.bare[:place]))
             while words and (
-                words[0].lower() in COMMON | ASKING | NO_NAME or (at_start and len(words) > 1 and _is_verb(words[0]))
+                re.split("['’]", words[0].lower())[0] in COMMON | ASKING | NO_NAME
+                or (at_start and len(words) > 1 and _is_verb(words[0]))
             ):
                 place += len(words[0]) + 1
                 words, at_start = words[1:], False
@@ -87,6 +123,33 @@ class Pieces:
                 name = re.sub(r"['’]s$", "", " ".join(words))
                 (doubtful if at_start else found).append((place, name))
         return found + [pair for pair in doubtful if not _is_verb(pair[1])]
+
+    @cached_property
+    def phones(self) -> list[str]:
+        """Numbers to call, in digits or spelled digit by digit. What was read as time is none."""
+        found = [(match.start(), match[0].strip()) for match in _PHONE.finditer(self.bare)]
+        for match in _SPELLED.finditer(self.bare):
+            found.append((match.start(), "".join(_DIGIT[word] for word in re.findall(r"[a-z]+", match[0].lower()))))
+        return [number for _, number in sorted(found)]
+
+    @cached_property
+    def people(self) -> list[str]:
+        """Names of people by the words before them: "for Ana Kovac", "my name is Ana". Written small, they are names only
+        where nothing else fits."""
+        large: list[str] = []
+        small: list[str] = []
+        for match in _SAID_NAME.finditer(self.bare):
+            words = match[1].split()
+            stop = next((place for place, word in enumerate(words) if re.fullmatch(_STOP, word, re.IGNORECASE)), None)
+            words = words[:stop]
+            if not words or words[0].lower() in _NO_PERSON or any(word.lower() in WORDS for word in words):
+                continue
+            named = [word for word in words if word[:1].isupper()]
+            if words[0][:1].isupper():
+                large.append(" ".join(words[: len(named)] if words[: len(named)] == named else words[:1]))
+            else:
+                small.append(" ".join(words))
+        return [name.rstrip(".,'’") for name in [*large, *small]]
 
     def after(self, *words: str) -> Iterator[str]:
         """The phrases that follow one of these words, up to the next preposition or sign."""
