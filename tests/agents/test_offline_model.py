@@ -236,6 +236,18 @@ async def test_it_says_that_it_is_offline_once_and_how_to_change_that():
         assert NOTICE not in second
 
 
+async def test_it_says_that_it_is_offline_once_even_if_an_approval_came_in_between():
+    async with desk(*SHOP) as here:
+        said = [await here.say("cancel order A-1001")]
+        [asked] = here.told("confirmation")
+        envelope = (await here.runtime.approve(asked["id"], token=asked["token"])).to_dict()
+        told = {"callId": "c", "toolId": "order_cancel", "envelope": envelope, "confirmationId": asked["id"]}
+        late = await here.agent.late(here.session, here.conversation, told)
+        said.append(str(late[-1].data["text"]))
+        said += [await here.say("thanks"), await here.say("What's the weather in Split?")]
+        assert [NOTICE in words for words in said] == [True, False, False, False]
+
+
 async def test_what_nobody_can_do_is_said_with_what_can_be_done():
     async with desk(WEATHER) as here:
         words = await here.say("Please delete the production database")
@@ -461,12 +473,21 @@ VOICE = Invented(
         ("call me", {}),
         ("I'd rather talk about the launch", {"pending_request": "the launch"}),
         ("switch to voice please", {}),
+        ("I want to talk", {}),
+        ("I would like to speak with you, please", {}),
     ],
 )
 async def test_it_hands_over_to_voice_when_asked(words, args):
     async with desk(VOICE, WEATHER) as here:
         await here.say(words)
         assert here.calls == [("start_voice_session", args)]
+
+
+@pytest.mark.parametrize("words", ["I want to talk to Ana", "I do not want to talk", "I want to talk about refunds"])
+async def test_a_wish_to_talk_to_others_or_about_something_is_none_for_voice(words):
+    async with desk(VOICE, WEATHER) as here:
+        await here.say(words)
+        assert here.calls == []
 
 
 @pytest.mark.parametrize("words", ["thanks a lot!", "Hello", "bye", "who are you?"])

@@ -45,6 +45,7 @@ _SAME = (
 _END = r"(?=\s*(?:please\s*)?(?:[?.!,;]|$))"
 _VOICE = re.compile(
     rf"\b(?:call\s+me(?:\s+(?:back|now|on\s+the\s+phone))*{_END}|(?:(?:can|could|shall)\s+we|let['’]?s)\s+(?:talk|speak){_END}|"
+    rf"i(?:['’]d|\s+would)?\s+(?:like|love|want|wish)\s+to\s+(?:talk|speak)(?:\s+(?:to|with)\s+you)?(?:\s+(?:now|instead))?{_END}|"
     r"(?:talk|speak)\s+(?:(?:to|with)\s+(?:me|you)\s+)?(?:on|over|by)\s+(?:the\s+)?phone\b|(?:by|over|in|to)\s+voice\b|"
     r"(?:start|begin|open|have|make|want|like|prefer|use)\s+(?:a\s+|the\s+)?voice\b|"
     r"(?:rather|prefer\s+to)\s+(?:talk|speak)\b(?!\s+(?:to|with)\s+(?!me\b|you\b)))",

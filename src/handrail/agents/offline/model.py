@@ -14,7 +14,7 @@ from handrail.agents.offline.steps import Step, next_step
 from handrail.agents.offline.view import View
 from handrail.agents.tokens import tokens_of, tokens_of_json, tokens_of_messages
 from handrail.contract.call import Call, IdScope
-from handrail.contract.model import CallMade, Finished, ModelEvent, ModelRequest, TextDelta, Usage
+from handrail.contract.model import AssistantMessage, CallMade, Finished, ModelEvent, ModelRequest, TextDelta, Usage
 
 NOTICE = (
     "(This is the offline model: it follows rules and quotes what it finds, without a language model behind it. "
@@ -57,7 +57,9 @@ class OfflineModel:
 
 def _think(request: ModelRequest) -> tuple[Step, bool]:
     view = View(request)
-    return next_step(view), any(_SIGN in turn.answer for turn in view.turns)
+    # In all that was said, not in the last answer of each turn: what became of an approval is told in the same turn.
+    said = (message.text for message in request.messages if isinstance(message, AssistantMessage))
+    return next_step(view), any(_SIGN in text for text in said)
 
 
 def _pieces(text: str) -> Iterator[str]:
