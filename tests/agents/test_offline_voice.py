@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from tests.agents.inventions import MONDAY, ZONE, Invented, Marks, built, text
@@ -11,6 +13,7 @@ from tests.agents.voice.kit import Client
 
 from handrail.agents.conversation import Conversation
 from handrail.agents.offline import OfflineModel
+from handrail.agents.offline.aloud import aloud
 from handrail.agents.voice.agent import VoiceAgent
 from handrail.agents.voice.port import Abilities
 from handrail.agents.voice.written import WrittenModel
@@ -229,3 +232,51 @@ async def test_voice_goes_on_if_the_person_stays_and_other_tools_are_used_as_eve
 async def test_nothing_is_offered_that_nobody_can_do() -> None:
     async with calling(MEET, WEATHER) as caller:
         assert await caller.ask("Book a meeting tomorrow at three") == ONLY_TEXT
+
+
+# ------------------------------------------------------------------------------------------------------ to be heard
+SLOTS = Invented(
+    "find_slots",
+    "retrieval",
+    "Finds free appointments on a day.",
+    {"day": text("The day.", format="date")},
+    ("day",),
+    "return {'ok': True, 'data': {'slots': [args['day'] + hour for hour in ('T09:00', 'T09:30', 'T15:05')]}}",
+)
+VISIT = Invented(
+    "book_visit",
+    "action",
+    "Books a visit.",
+    {"name": text("Who comes."), "start": text("When, such as 2030-05-14T09:30."), "phone": text("To be reached.")},
+    ("name", "start", "phone"),
+    "return {'ok': True, 'data': {'start': args['start']}}",
+)
+
+
+async def test_times_and_lists_are_spoken_as_people_say_them() -> None:
+    async with calling(SLOTS, VISIT) as caller:
+        assert await caller.ask("Which appointments are free tomorrow?") == (
+            "Slots: Tuesday 17 November at nine in the morning, nine thirty in the morning and three oh five in the afternoon."
+        )
+        assert await caller.ask("Book a visit tomorrow at ten") == "For that I still need the name and phone."
+        assert await caller.ask("Ana Kovac, 555 0100") == "Done. Start: Tuesday 17 November at ten in the morning."
+        await caller.ask("What can you do?")
+        assert not any(words.startswith("-") or "\n" in words for words in caller.heard)
+
+
+@pytest.mark.parametrize(
+    ("written", "heard"),
+    [
+        ("Free:\n- a\n- b", "Free: a and b."),
+        ("Pick:\n1. Monday 16 November, 08:00–12:00\n2. later", None),
+        ("It is 2026-11-18T14:30:00Z.", "It is Wednesday 18 November at three thirty in the afternoon."),
+        ("2027-01-02T00:00 is taken", "Saturday 2 January 2027 at midnight is taken."),
+        ("See [the page](https://a.example/x) or https://a.example/y.", "See the page or."),
+        ("`kb_get` reads **ids**.", "kb_get reads ids."),
+        ("There is no 2026-13-40T09:00x.", "There is no 2026-13-40T09:00x."),
+    ],
+)
+def test_what_is_written_is_made_to_be_heard(written: str, heard: str | None) -> None:
+    now = datetime.fromtimestamp(MONDAY, ZoneInfo(ZONE))
+    wanted = heard or "Pick: the first, Monday 16 November from eight in the morning to noon; the second, later."
+    assert aloud(written, now) == wanted

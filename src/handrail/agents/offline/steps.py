@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from handrail.agents.offline import manners
+from handrail.agents.offline.aloud import aloud
 from handrail.agents.offline.answering import Slots, answer_from, described, is_empty, records_in, slots_in, telling
 from handrail.agents.offline.care import doubt_about_people, doubt_about_time, showing
 from handrail.agents.offline.goals import (
@@ -58,7 +59,12 @@ class Step:
 
 
 def next_step(view: View) -> Step:
-    """What to do now."""
+    """What to do now; in voice, in words that can be heard."""
+    step = _next_step(view)
+    return replace(step, text=aloud(step.text, view.now)) if step.text and view.mode == "voice" else step
+
+
+def _next_step(view: View) -> Step:
     if view.note is not None:
         return Step(told(view.note.tool, view.note.envelope, view))
     text = view.turn.text.strip()
@@ -137,7 +143,8 @@ def _abilities(view: View) -> str:
     ]
     if not lines:
         return "I have no tools in this conversation, so there is little that I can do."
-    shown = lines[:12] + ([f"- and {len(lines) - 12} more"] if len(lines) > 12 else [])
+    most = 3 if view.mode == "voice" else 12
+    shown = lines[:most] + ([f"- and {len(lines) - most} more"] if len(lines) > most else [])
     return "\n".join(["This is what I can do:", "", *shown])
 
 
@@ -218,9 +225,9 @@ def _chosen_slot(turns: list[Turn]) -> tuple[datetime, datetime] | None:
     for turn in reversed(turns[:-1]):
         slots = next((found for done in reversed(turn.done) if (found := slots_in(done.data)) is not None), None)
         if slots is not None and place is not None:
-            listed_times = re.findall(r"^(\d)\. ", turn.answer, re.M)
+            shown = re.findall(r"^\d\. |\bthe (?:first|second|third), ", turn.answer, re.M)  # written, or spoken
             proposed = slots.proposals(_proposed_minutes(turn))
-            return proposed[place - 1] if place <= min(len(proposed), len(listed_times)) else None
+            return proposed[place - 1] if place <= min(len(proposed), len(shown)) else None
     return None
 
 
@@ -278,7 +285,7 @@ def _unable(view: View) -> str:
 def _use(view: View, choice: Choice, wish: Wish) -> Step:
     done = _done(view, choice.tool)
     if done is None:
-        return _call_or_ask(choice)
+        return _call_or_ask(choice, view)
     if not done.ok:
         return Step(failure(done, view))
     if is_empty(done.data):
@@ -297,20 +304,22 @@ def _use(view: View, choice: Choice, wish: Wish) -> Step:
     return Step(_answer(view, wish, [done]))
 
 
-def _call_or_ask(choice: Choice) -> Step:
+def _call_or_ask(choice: Choice, view: View) -> Step:
     if choice.filled.complete:
         return Step("", [(choice.tool.name, choice.filled.args)])
-    return Step(_need(choice))
+    return Step(_need(choice, view))
 
 
-def _need(choice: Choice, besides: str = "") -> str:
+def _need(choice: Choice, view: View) -> str:
+    if view.mode == "voice":
+        return f"For that {NEED} the {listed([named(name) for name in choice.filled.missing])}."
     parts = []
     for name in choice.filled.missing:
         schema = choice.tool.properties.get(name, {})
         options = [str(value) for value in schema.get("enum", ())][:8]
         about = f"one of {', '.join(options)}" if options else str(schema.get("description", "")).strip().rstrip(".")
         parts.append(f"- {named(name)}" + (f": {one_line(about, 160)}" if about else ""))
-    return f"{besides}For that {NEED} the following:\n" + "\n".join(parts)
+    return f"For that {NEED} the following:\n" + "\n".join(parts)
 
 
 def _done(view: View, tool: SeenTool) -> Done | None:
@@ -325,7 +334,7 @@ def _spoken_name(tool: SeenTool) -> str:
 def _search(view: View, choice: Choice, wish: Wish) -> Step:
     argument = query_argument(choice.tool)
     if argument is None:
-        return _call_or_ask(choice)
+        return _call_or_ask(choice, view)
     searched = [done for done in view.turn.done if done.call.name == choice.tool.name]
     if not searched:
         return Step("", [(choice.tool.name, {**choice.filled.args, argument: _query(choice.tool, argument, wish)})])
@@ -443,7 +452,7 @@ def _act(view: View, choice: Choice, look: Choice | None, wish: Wish) -> Step:
     if doubt is not None:
         return Step(doubt)
     if not choice.filled.complete:
-        return Step(_need(choice))
+        return Step(_need(choice, view))
     return Step("", [(choice.tool.name, choice.filled.args)])
 
 
