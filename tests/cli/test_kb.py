@@ -275,13 +275,14 @@ def test_an_export_that_cannot_be_written_names_the_file_that_was_asked_for(base
         assert f'"{output}" cannot be written' in said.err
 
 
-def test_without_embeddings_it_is_said_once_and_not_if_chosen(base, handrail, monkeypatch, caplog):
-    handrail("kb", "search", "plan")
-    assert "keywords alone" not in caplog.text
+def test_without_embeddings_stats_and_doctor_say_so_and_nothing_else_does(base, handrail, monkeypatch, caplog):
+    assert "keywords alone" not in handrail("doctor").out, "it was chosen"
     monkeypatch.setenv("HANDRAIL_KB_EMBEDDINGS", "auto")
     monkeypatch.setenv("HANDRAIL_MODELS_DIRECTORY", str(base / "no-models"))
-    handrail("kb", "search", "plan")
-    assert caplog.text.count("keywords alone") == 1
+    said = [handrail("kb", "search", "plan"), handrail("chat", "What is Handrail?")]
+    assert "keywords alone" not in caplog.text + "".join(one.out + one.err for one in said)
+    assert handrail("doctor").out.count("keywords alone") == 1
+    assert handrail("kb", "stats").out.count("keywords alone") == 1
 
 
 def test_an_import_tells_what_it_did_before_what_is_missing(base, handrail, monkeypatch):

@@ -18,7 +18,7 @@ from handrail.build.compiler import build
 from handrail.build.scaffold import SCHEMA_COPY, editor_schema
 from handrail.build.writer import is_current
 from handrail.cli.output import authors_speak_aside, count, print_json
-from handrail.cli.project import current_settings, with_reference_tools
+from handrail.cli.project import current_settings, keywords_alone, with_reference_tools
 from handrail.contract.errors import HandrailError
 from handrail.registry.registry import environment_from
 from handrail.settings import FILE, Settings
@@ -74,6 +74,7 @@ def _checks() -> Iterator[Check]:
         else "the text model, with the client's own voice"
     )
     yield Check("voice", missing is None, missing or spoken)
+    yield Check("knowledge", True, keywords_alone(settings) or f"embeddings: {settings.kb_embeddings}")
     yield _store(settings)
     yield _folder(settings)
     yield from _project_checks(settings)

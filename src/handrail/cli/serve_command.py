@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from handrail.app import open_runtime
 from handrail.cli.output import authors_speak_aside, count
-from handrail.cli.project import current_settings, fresh_registry, with_reference_tools
+from handrail.cli.project import current_settings, fresh_registry, keywords_alone, with_reference_tools
 from handrail.contract.errors import UsageError
 from handrail.registry import Registry
 from handrail.settings import Settings
@@ -58,6 +58,9 @@ def run(options: Namespace) -> int:
     registry = fresh_registry(settings, options.registry)
     for sentence in registry.refused.values():
         sys.stderr.write(f"handrail serve: {sentence} The other tools are served.\n")
+    searches = any("kb" in entry.get("capabilities", ()) for entry in registry.entries())
+    if searches and (sentence := keywords_alone(settings)):
+        sys.stderr.write(f"handrail serve: {sentence}\n")
     with authors_speak_aside():
         return asyncio.run(_serve(settings, registry, options))
 

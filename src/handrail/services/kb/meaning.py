@@ -52,8 +52,8 @@ class Meaning:
                     self.problem = str(error)
                     _LOG.warning("The knowledge base works on keywords alone: %s", error)
                 else:
-                    if self._embedder is None:
-                        _LOG.warning(
+                    if self._embedder is None:  # nothing is wrong: `handrail serve`, `doctor` and `kb stats` say it
+                        _LOG.info(
                             "The knowledge base works on keywords alone; `handrail models install` adds embeddings."
                         )
             return self._embedder
