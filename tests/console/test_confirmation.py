@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.console.browser import Opened, opened
+from tests.console.browser import NARROW, WIDE, Opened, opened
 from tests.console.samples import held
 from tests.console.scripted_server import Script, ScriptedServer
 
@@ -144,3 +144,33 @@ def focus_is_in_dialog_or_browser(it: Opened) -> bool:
         "document.activeElement === document.body || !!document.activeElement.closest('dialog')"
     )
     return inside
+
+
+def test_a_notice_is_shown_once_and_covers_neither_the_turn_nor_the_composer(
+    browser: Any, scripted: ScriptedServer, script: Script
+) -> None:
+    for viewport in (WIDE, {"width": 900, "height": 800}, NARROW):
+        script.answers["book"] = held(script)
+        script.approvals_may_go_on.clear()
+        decided = len(script.approvals)
+        with opened(browser, scripted.address, viewport=viewport) as it:
+            ask(it.page)
+            it.page.get_by_role("button", name="Approve").dblclick()
+            wait_until(it, lambda before=decided: len(script.approvals) > before)
+            script.approvals_may_go_on.set()
+            it.page.locator(".toast").first.wait_for()
+            it.page.wait_for_timeout(100)
+            assert it.page.locator(".toast").count() == 1
+            heading = ".inspector h2" if viewport is WIDE else ".inspector summary"
+            covered = it.page.evaluate(
+                """(selectors) => {
+                  const toast = document.querySelector(".toast").getBoundingClientRect();
+                  return selectors.filter((one) => [...document.querySelectorAll(one)].some((node) => {
+                    const box = node.getBoundingClientRect();
+                    return box.width && box.left < toast.right && toast.left < box.right
+                      && box.top < toast.bottom && toast.top < box.bottom;
+                  }));
+                }""",
+                [heading, ".bars li", ".composer"],
+            )
+            assert covered == [], viewport

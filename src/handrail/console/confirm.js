@@ -85,7 +85,7 @@ function dialogFor(request, { onAside, onClosed }) {
   let isOver = false;
 
   async function decide(verdict) {
-    if (isOver) return;
+    if (isOver || dialog.dataset.busy) return; // pressed twice is pressed once
     problem.hidden = true;
     dialog.dataset.busy = verdict;
     for (const one of [approve, decline]) one.setAttribute("aria-disabled", "true");

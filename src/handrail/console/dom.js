@@ -126,7 +126,10 @@ export function announce(text) {
 /** A notice that goes away by itself; it is announced too. */
 export function toast(text, kind = "info") {
   const signs = { info: "mark", done: "done", failed: "failed" };
-  const note = h("div", { class: `toast ${kind}` }, icon(signs[kind] ?? "mark"), h("p", { text }));
+  const place = document.getElementById("toasts");
+  // The same words are on the page already: they are not said twice, they stay longer.
+  for (const one of place.children) if (one.dataset.text === text) one.remove();
+  const note = h("div", { class: `toast ${kind}`, "data-text": text }, icon(signs[kind] ?? "mark"), h("p", { text }));
   note.append(
     h(
       "button",
@@ -134,7 +137,7 @@ export function toast(text, kind = "info") {
       icon("failed"),
     ),
   );
-  document.getElementById("toasts").append(note);
+  place.append(note);
   setTimeout(() => note.remove(), 9000);
   announce(text);
 }
