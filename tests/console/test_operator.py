@@ -113,3 +113,18 @@ def test_the_metrics_are_drawn_and_told_as_tables(browser: Any, scripted: Script
         assert page.get_by_role("img", name="Latency: kb_search half under 3 ms, 95 of 100 under 40 ms").count() == 1
         page.locator("[data-plot=calls] summary").click()
         assert page.locator("[data-plot=calls] tbody tr").all_inner_texts() == ["kb_search\t12\tVALIDATION 2"]
+
+
+def test_on_a_phone_a_line_of_the_audit_has_its_tool_below_in_one_piece(
+    browser: Any, scripted: ScriptedServer, script: Script
+) -> None:
+    facts = {"ts": "2026-11-17T10:01:00Z", "toolId": "calendar_create_event", "callId": "c1", "duration": 42.5}
+    script.audit = [{"event": "confirmation_requested", "ok": False, "errorType": "CONFIRMATION_REQUIRED", **facts}]
+    with opened(browser, scripted.address, viewport={"width": 360, "height": 800}) as it:
+        it.page.locator(".welcome").wait_for()
+        it.page.evaluate("location.hash = '#/audit'")
+        name = it.page.locator(".audit-line .tool-name")
+        name.wait_for()
+        kind, tool = it.page.locator(".audit-line .event-name").bounding_box(), name.bounding_box()
+        assert tool["y"] >= kind["y"] + kind["height"] / 2
+        assert tool["height"] < 1.6 * kind["height"], "on one line"
