@@ -59,7 +59,7 @@ export const HANDLERS = {
     this.add({ kind: "message", message: data.message ?? data, at: Date.now() });
   },
   usage(data) {
-    this.current().usage = data;
+    this.current().costs(data);
     this.tell("turn", this.current());
   },
   done(data) {
@@ -75,8 +75,7 @@ export const HANDLERS = {
     }
     answer.citations = data.citations ?? answer.citations;
     answer.usage = data.usage;
-    if (data.usage) this.current().usage = data.usage;
-    this.current().rounds = data.rounds;
+    this.current().paid(data);
     if (data.budget) this.takeBudget(data.budget);
     answer.stopped = data.state === "cancelled";
     this.finish(answer, data.late !== true);

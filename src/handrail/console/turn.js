@@ -8,7 +8,20 @@ export class Turn {
     this.steps = [];
     this.usage = null;
     this.rounds = null;
+    this.before = null;
     this.isMemory = false;
+  }
+
+  /** What the part that runs has cost so far, beside what was paid before: an answer that goes on after an approval costs anew. */
+  costs(usage) {
+    this.usage = added(this.before?.usage, usage);
+  }
+
+  /** A part of the turn is over. */
+  paid({ usage, rounds }) {
+    if (usage) this.costs(usage);
+    if (rounds) this.rounds = (this.before?.rounds ?? 0) + rounds;
+    this.before = { usage: this.usage, rounds: this.rounds };
   }
 
   now() {
@@ -119,4 +132,12 @@ export class Turn {
   calls() {
     return this.steps.filter((step) => step.kind === "call");
   }
+}
+
+/** The sum of two counts of tokens; what is no number is the newer one's. */
+function added(before, usage) {
+  const sum = { ...usage };
+  for (const [name, value] of Object.entries(before ?? {}))
+    if (typeof value === "number") sum[name] = value + (typeof sum[name] === "number" ? sum[name] : 0);
+  return sum;
 }

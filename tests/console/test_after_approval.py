@@ -1,0 +1,32 @@
+"""What a turn shows when it goes on after an approval: its costs are added up, and what waited is marked as settled."""
+
+from typing import Any
+
+from tests.console.browser import opened
+from tests.console.samples import held
+from tests.console.scripted_server import Script, ScriptedServer
+
+DONE = "Done. It is in your calendar."
+
+
+def approved(it: Any, script: Script) -> None:
+    first = held(script)
+    told = {"rounds": 2, "usage": {"inputTokens": 1000, "outputTokens": 50}}
+    script.answers["book"] = [*first[:-1], ("usage", told["usage"]), ("done", {**first[-1][1], **told})]
+    it.page.fill("#message", "book")
+    it.page.press("#message", "Enter")
+    it.page.get_by_role("button", name="Approve").click()
+    it.page.get_by_text("was carried out").first.wait_for()
+    usage = {"inputTokens": 200, "outputTokens": 7}
+    script.emit("text", {"text": DONE})
+    script.emit("usage", usage)
+    script.emit("done", {"text": DONE, "late": True, "rounds": 1, "usage": usage})
+    it.page.locator(".prose", has_text=DONE).wait_for()
+
+
+def test_what_an_approval_costs_is_added_to_what_the_turn_has_cost(
+    browser: Any, scripted: ScriptedServer, script: Script
+) -> None:
+    with opened(browser, scripted.address) as it:
+        approved(it, script)
+        it.page.locator(".costs", has_text="3 rounds · 1,200 tokens in · 57 out").wait_for()
