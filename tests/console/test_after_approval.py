@@ -30,3 +30,17 @@ def test_what_an_approval_costs_is_added_to_what_the_turn_has_cost(
     with opened(browser, scripted.address) as it:
         approved(it, script)
         it.page.locator(".costs", has_text="3 rounds · 1,200 tokens in · 57 out").wait_for()
+
+
+def test_words_that_said_it_waits_are_marked_as_settled_once_it_is(
+    browser: Any, scripted: ScriptedServer, script: Script
+) -> None:
+    with opened(browser, scripted.address) as it:
+        approved(it, script)
+        settled = it.page.locator(".prose.settled")
+        assert settled.count() == 1
+        assert settled.inner_text().split("\n\n") == [
+            "Said before you approved it:",
+            "It is created when you approve it.",
+        ]
+        assert "settled" not in it.page.locator(".prose", has_text=DONE).get_attribute("class")

@@ -8,6 +8,12 @@ import { Stream } from "./stream.js";
 import { Turn } from "./turn.js";
 
 const TURNS_KEPT = 50;
+const SETTLED = {
+  approved: "Said before you approved it:",
+  carried_out: "Said before you approved it:",
+  declined: "Said before you declined it:",
+  expired: "Said before its time was over:",
+};
 const MODE_ATTEMPTS = 40;
 const MODE_PAUSE = 250;
 
@@ -218,8 +224,13 @@ class Conversation extends EventTarget {
     const answer = this.answer();
     const last = answer.parts.at(-1);
     if (last?.kind === "text") last.text += text;
-    else answer.parts.push({ kind: "text", text });
+    else answer.parts.push(this.words(text));
     this.tell("item", answer);
+  }
+
+  /** A piece of an answer. What is said while a request waits says that it waits, and is over with it. */
+  words(text) {
+    return { kind: "text", text, waits: [...this.confirmations.keys()], settled: null };
   }
 
   card(data) {
@@ -285,6 +296,14 @@ class Conversation extends EventTarget {
   close(request, state, envelope = null) {
     this.confirmations.delete(request.id);
     for (const turn of this.turns.values()) turn.decided(request.id, state);
+    for (const item of this.items) {
+      const settled = (item.parts ?? []).filter((part) => part.waits?.includes(request.id));
+      for (const part of settled) {
+        part.waits = part.waits.filter((id) => id !== request.id);
+        if (!part.waits.length) part.settled = SETTLED[state] ?? "Said before it was decided:";
+      }
+      if (settled.length) this.tell("item", item);
+    }
     this.tell("turn", this.current());
     this.tell("confirmation-closed", { request, state, envelope });
   }

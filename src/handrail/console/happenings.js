@@ -71,7 +71,7 @@ export const HANDLERS = {
       .map((part) => part.text)
       .join("");
     if (data.text && !said.trim().endsWith(data.text.trim())) {
-      answer.parts = [...answer.parts.filter((part) => part.kind !== "text"), { kind: "text", text: data.text }];
+      answer.parts = [...answer.parts.filter((part) => part.kind !== "text"), this.words(data.text)];
     }
     answer.citations = data.citations ?? answer.citations;
     answer.usage = data.usage;
