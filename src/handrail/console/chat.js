@@ -1,7 +1,7 @@
 // The conversation: what was said, the calls between, and the place to write.
 
 import { announce, button, h, icon, link, toast } from "./dom.js";
-import { headers, serverTime } from "./api.js";
+import { get, headers, serverTime } from "./api.js";
 import { cardView, sources } from "./card.js";
 import { conversation } from "./conversation.js";
 import { inspectorView } from "./inspector.js";
@@ -9,13 +9,15 @@ import { markdown } from "./markdown.js";
 import { voiceBar, voiceButton, voiceElsewhere } from "./voice-bar.js";
 import { latencyView } from "./voice-latency.js";
 import { voice } from "./voice.js";
-import { countdown, moment } from "./words.js";
+import { countdown, listIn, moment } from "./words.js";
 
-const IDEAS = [
-  "What is Handrail?",
-  "When am I free tomorrow?",
-  "Book a meeting with ana@example.com tomorrow at three",
-];
+/** What one might ask of Handrail's own tools, by the tool that it needs. */
+const IDEAS = {
+  kb_search: "What is Handrail?",
+  calendar_get_availability: "When am I free tomorrow?",
+  calendar_create_event: "Book a meeting with ana@example.com tomorrow at three",
+};
+const MOST_IDEAS = 3;
 const NEAR = 120; // so close to the end, the view follows what is written
 
 export function chatView() {
@@ -134,6 +136,32 @@ function waitingLine(request) {
   );
 }
 
+/** Beginnings that the tools of this session can do something about; those of others are told by what they do. */
+function ideas(composer) {
+  const list = h("ul", { class: "ideas" });
+  const offer = (text, act) =>
+    list.append(
+      h(
+        "li",
+        null,
+        h("button", { type: "button", class: "idea", on: { click: act } }, h("span", { text }), icon("next")),
+      ),
+    );
+  const there = new Set(conversation.session?.tools ?? Object.keys(IDEAS));
+  for (const [tool, idea] of Object.entries(IDEAS)) if (there.has(tool)) offer(idea, () => composer.send(idea));
+  if (list.children.length) return list;
+  get("/api/tools")
+    .then((found) => {
+      const tools = listIn(found, "tools").filter((one) => there.has(one.id) && one.category !== "utility");
+      for (const { summary, description } of tools.slice(0, MOST_IDEAS)) {
+        const words = String(summary ?? description ?? "").replace(/\.\s*$/, "");
+        if (words) offer(words, () => composer.begin(words));
+      }
+    })
+    .catch(() => null); // without them one still can write
+  return list;
+}
+
 function welcome(composer) {
   return h(
     "div",
@@ -144,22 +172,7 @@ function welcome(composer) {
       class: "quiet",
       text: "Every call that the model makes passes the gates before it runs. Whatever changes something waits for you.",
     }),
-    h(
-      "ul",
-      { class: "ideas" },
-      IDEAS.map((idea) =>
-        h(
-          "li",
-          null,
-          h(
-            "button",
-            { type: "button", class: "idea", on: { click: () => composer.send(idea) } },
-            h("span", { text: idea }),
-            icon("next"),
-          ),
-        ),
-      ),
-    ),
+    ideas(composer),
   );
 }
 
@@ -247,10 +260,14 @@ function textView(part, item) {
   };
   function draw() {
     scheduled = false;
-    const key = `${part.text}\u0000${item.citations?.length ?? 0}`;
+    const key = `${part.text}\u0000${item.citations?.length ?? 0}\u0000${part.settled ?? ""}`;
     if (key === shown) return;
     shown = key;
-    node.replaceChildren(...markdown(item.done ? withoutSources(part.text, item.citations) : part.text, { citation }));
+    node.classList.toggle("settled", Boolean(part.settled));
+    node.replaceChildren(
+      ...(part.settled ? [h("p", { class: "settled-when", text: part.settled })] : []),
+      ...markdown(item.done ? withoutSources(part.text, item.citations) : part.text, { citation }),
+    );
   }
   return {
     node,
@@ -404,6 +421,13 @@ function composerView() {
     });
   }
 
+  /** Words to go on from: what a tool needs to know is for the person to add. */
+  function begin(text) {
+    field.value = text;
+    grow();
+    field.focus();
+  }
+
   field.addEventListener("input", grow);
   field.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -417,5 +441,5 @@ function composerView() {
     if (voice.mustType) field.focus();
   });
   draw();
-  return { node, send, focus: () => field.focus() };
+  return { node, send, begin, focus: () => field.focus() };
 }

@@ -1,0 +1,29 @@
+"""How a conversation may begin: only with what the tools of the project can do something about."""
+
+from typing import Any
+
+from tests.console.browser import opened
+from tests.console.samples import offer
+from tests.console.scripted_server import Script, ScriptedServer
+
+
+def test_only_what_the_tools_can_do_is_suggested(browser: Any, scripted: ScriptedServer, script: Script) -> None:
+    script.facts = {"tools": ["kb_search", "kb_get"]}
+    with opened(browser, scripted.address) as it:
+        it.page.locator(".idea").first.wait_for()
+        assert it.page.locator(".idea").all_inner_texts() == ["What is Handrail?"]
+
+
+def test_tools_of_the_project_are_suggested_by_what_they_do_and_wait_for_the_rest(
+    browser: Any, scripted: ScriptedServer, script: Script
+) -> None:
+    script.facts = {"tools": ["book_visit", "count_words"]}
+    offer(script, "book_visit", summary="Books a visit for a guest.", category="action")
+    offer(script, "count_words", summary="Counts words.", category="utility")
+    offer(script, "of_another_mode", summary="Is not there.", category="action")
+    with opened(browser, scripted.address) as it:
+        it.page.locator(".idea").first.wait_for()
+        assert it.page.locator(".idea").all_inner_texts() == ["Books a visit for a guest"]
+        it.page.locator(".idea").click()
+        assert it.page.locator("#message").input_value() == "Books a visit for a guest"
+    assert script.said == []
