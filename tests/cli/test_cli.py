@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -436,6 +437,41 @@ def test_a_project_with_tools_that_were_not_built_is_told_to_build(project, hand
 
     assert said.code == 1
     assert "handrail build" in said.err
+
+
+def doctored(handrail, name):
+    found = json.loads(handrail("doctor", "--json").out)
+    return next((check["ok"], check["message"]) for check in found if check["name"] == name)
+
+
+def test_doctor_names_a_time_zone_that_is_none(built, handrail, monkeypatch):
+    assert doctored(handrail, "time zone")[0]
+    monkeypatch.setenv("HANDRAIL_AGENT_TIME_ZONE", "Mars/X")
+
+    ok, message = doctored(handrail, "time zone")
+
+    assert not ok
+    assert '"Mars/X"' in message
+
+
+@pytest.mark.parametrize(
+    ("section", "model", "check"), [("AGENT", "ollama:x", "model"), ("VOICE", "openai-realtime:x", "voice")]
+)
+def test_doctor_looks_whether_somebody_listens_on_this_machine(built, handrail, monkeypatch, section, model, check):
+    pytest.importorskip("openai" if check == "voice" else "httpx2")
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    monkeypatch.setenv(f"HANDRAIL_{section}_MODEL", model)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setenv(f"HANDRAIL_{section}_BASE_URL", address)
+        assert doctored(handrail, check) == (True, f'"{model}" has what it needs, and somebody listens at {address}')
+
+    ok, message = doctored(handrail, check)
+
+    assert not ok
+    assert message.startswith(f"nobody listens at {address}; ")
+    monkeypatch.setenv(f"HANDRAIL_{section}_BASE_URL", "https://example.com/v1")
+    assert doctored(handrail, check) == (True, f'"{model}" has what it needs; whether it answers was not tried')
 
 
 def test_doctor_names_an_environment_that_does_not_exist(built, handrail, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sqlite3
 import sys
 import tomllib
@@ -12,8 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from handrail.app import build_plan, live_missing, model_missing, open_registry, store_url
+from handrail.app import build_plan, live_missing, model_missing, open_registry, store_url, time_zone_of
 from handrail.build.compiler import build
 from handrail.build.scaffold import SCHEMA_COPY, editor_schema
 from handrail.build.writer import is_current
@@ -26,6 +28,7 @@ from handrail.stores import open_store
 
 EXAMPLES = "examples:\n  handrail doctor\n  handrail doctor --json"
 _NEEDED = ("jsonschema-rs", "orjson")
+_PROBE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +68,52 @@ def _checks() -> Iterator[Check]:
         return
     found = (settings.project / FILE).is_file()
     yield Check("settings", True, f"{FILE} is right" if found else f"no {FILE} here or above; defaults apply")
-    missing = model_missing(settings)
-    yield Check("model", missing is None, missing or f'"{settings.agent_model}" can be asked')
-    missing = live_missing(settings)
-    spoken = (
-        f'"{settings.voice_model}" can be spoken with'
-        if settings.voice_model
-        else "the text model, with the client's own voice"
-    )
-    yield Check("voice", missing is None, missing or spoken)
+    yield _zone(settings)
+    yield _model(settings)
+    yield _voice(settings)
     yield Check("knowledge", True, keywords_alone(settings) or f"embeddings: {settings.kb_embeddings}")
     yield _store(settings)
     yield _folder(settings)
     yield from _project_checks(settings)
+
+
+def _zone(settings: Settings) -> Check:
+    try:
+        return Check("time zone", True, time_zone_of(settings, os.environ))
+    except HandrailError as error:
+        return Check("time zone", False, str(error))
+
+
+def _model(settings: Settings) -> Check:
+    name = settings.agent_model
+    missing = model_missing(settings)
+    if missing is not None or name == "offline":
+        return Check("model", missing is None, missing or '"offline" needs nothing and can be asked')
+    from handrail.clients import address_of
+
+    return _reached("model", name, address_of(name, environment=os.environ, base_url=settings.agent_base_url), "agent")
+
+
+def _voice(settings: Settings) -> Check:
+    missing = live_missing(settings)
+    if missing is not None or not settings.voice_model:
+        return Check("voice", missing is None, missing or "the text model, with the client's own voice")
+    return _reached("voice", settings.voice_model, settings.voice_base_url.strip(), "voice")
+
+
+def _reached(check: str, model: str, address: str, section: str) -> Check:
+    """Whether somebody listens on this machine's own address; one elsewhere is not troubled for a look."""
+    parts = urlsplit(address)
+    host = parts.hostname or ""
+    if host not in ("localhost", "127.0.0.1", "::1"):
+        return Check(check, True, f'"{model}" has what it needs; whether it answers was not tried')
+    secure = parts.scheme in ("https", "wss")
+    try:
+        socket.create_connection((host, parts.port or (443 if secure else 80)), timeout=_PROBE_SECONDS).close()
+    except OSError:
+        sentence = f'nobody listens at {address}; start the server of "{model}", or set "base_url" in [{section}]'
+        return Check(check, False, sentence)
+    return Check(check, True, f'"{model}" has what it needs, and somebody listens at {address}')
 
 
 def _environment() -> Check:

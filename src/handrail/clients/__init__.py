@@ -16,11 +16,11 @@ from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
-from handrail.clients.streaming import ClientLimits
+from handrail.clients.streaming import ClientLimits, StreamingModel
 from handrail.contract.errors import ConfigError
 from handrail.contract.model import Model
 
-__all__ = ["CLIENTS", "Client", "ClientLimits", "open_model", "provider_of", "whats_missing"]
+__all__ = ["CLIENTS", "Client", "ClientLimits", "address_of", "open_model", "provider_of", "whats_missing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,8 @@ class Client:
     address: str
     """The environment's variable that may hold the base URL."""
     needs_key: bool = True
+    local: str = ""
+    """Where it is if nothing else is said, for one that runs on this machine."""
 
 
 _OPENAI: dict[str, Any] = {
@@ -85,6 +87,7 @@ CLIENTS: Mapping[str, Client] = {
         keys=("OLLAMA_API_KEY",),
         address="OLLAMA_HOST",
         needs_key=False,
+        local="http://127.0.0.1:11434",
     ),
 }
 """What may stand before the colon in the name of a model."""
@@ -104,7 +107,15 @@ def open_model(
     # A local server wants no key, but the SDKs want one to send.
     sent = key or ("none" if client.needs_key else "")
     model: Model = make(name, api_key=sent, base_url=address or None, limits=limits or ClientLimits())
+    if isinstance(model, StreamingModel):
+        model.address = address or client.local
     return model
+
+
+def address_of(spec: str, *, environment: Mapping[str, str], base_url: str = "") -> str:
+    """Where the model is asked, if that was said; empty where its SDK decides."""
+    client, _ = _parse(spec)
+    return _address(client, base_url, environment) or client.local
 
 
 def provider_of(spec: str) -> str:

@@ -108,6 +108,8 @@ class StreamingModel:
         self._key_name = key_name
         self._sleep = sleep
         self.counters = StreamCounters()
+        self.address = ""
+        """Where the settings say that it is, for the sentence of one that cannot be reached."""
         """What was not acted on, over all answers."""
 
     @property
@@ -209,7 +211,8 @@ class StreamingModel:
     def _explained(self, failure: Failure, error: Exception) -> ModelError:
         who, status = self._transport.WHO, failure.status
         if status is None:
-            return ModelError(f"{who} cannot be reached ({type(error).__name__}).", retryable=True)
+            at, advice = (f" at {self.address}", '; "base_url" in [agent] says where it is') if self.address else ("", "")
+            return ModelError(f"{who} cannot be reached{at} ({type(error).__name__}){advice}.", retryable=True)
         if status in (401, 403):
             advice = f"check {self._key_name}" if self._key_name else "it wants a key"
             return ModelError(f"{who} refused access (status {status}); {advice}.")
