@@ -158,6 +158,8 @@ async def test_a_provider_that_cannot_be_reached_is_an_error_that_may_pass(kind)
     await model.close()
 
     assert caught.value.retryable
+    assert f" at {gone.rstrip('/')} (" in str(caught.value)
+    assert '"base_url" in [agent] says where it is' in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["openai", "openai-responses", "anthropic", "gemini", "ollama"])

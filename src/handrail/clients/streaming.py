@@ -211,7 +211,9 @@ class StreamingModel:
     def _explained(self, failure: Failure, error: Exception) -> ModelError:
         who, status = self._transport.WHO, failure.status
         if status is None:
-            at, advice = (f" at {self.address}", '; "base_url" in [agent] says where it is') if self.address else ("", "")
+            at, advice = (
+                (f" at {self.address}", '; "base_url" in [agent] says where it is') if self.address else ("", "")
+            )
             return ModelError(f"{who} cannot be reached{at} ({type(error).__name__}){advice}.", retryable=True)
         if status in (401, 403):
             advice = f"check {self._key_name}" if self._key_name else "it wants a key"

@@ -168,13 +168,16 @@ async def test_a_provider_that_is_busy_is_tried_again(provider: str) -> None:
 
 
 @both
-async def test_a_provider_that_is_not_there_is_told_as_such(provider: str) -> None:
+async def test_a_provider_that_is_not_there_is_told_as_such(provider: str, caplog: pytest.LogCaptureFixture) -> None:
     async with new_server(provider, []) as server:
         pass
     model = new_model(provider, server)
     with pytest.raises(LiveError, match="cannot be reached") as lost:
         await model.connect(LiveConfig())
     assert lost.value.retryable is True
+    assert f":{server.port}" in str(lost.value)
+    assert '"base_url" in [voice] says where it is' in str(lost.value)
+    assert f"The live model cannot be had: {lost.value}" in caplog.text, "whoever runs the server learns of it"
     await model.close()
 
 

@@ -42,6 +42,7 @@ class GeminiLive:
     ) -> None:
         self.name = model
         self._limits = limits or LiveLimits()
+        self._address = base_url
         self._client = genai.Client(
             api_key=api_key,
             vertexai=False,
@@ -68,7 +69,7 @@ class GeminiLive:
         )
         stack = AsyncExitStack()
         try:
-            with endings(_NAME, setting_up=True):
+            with endings(_NAME, setting_up=True, address=self._address):
                 session = await stack.enter_async_context(self._client.aio.live.connect(model=model, config=settings))
         except errors.APIError as error:
             await stack.aclose()

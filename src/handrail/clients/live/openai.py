@@ -39,6 +39,7 @@ class OpenAIRealtime:
         self._transcriber = transcriber
         self._limits = limits or LiveLimits()
         self._client = AsyncOpenAI(api_key=api_key, websocket_base_url=base_url)
+        self._address = base_url
 
     async def connect(self, config: LiveConfig) -> LiveLink:
         transport = OpenAIRealtimeTransport(config, transcriber=self._transcriber)
@@ -52,7 +53,7 @@ class OpenAIRealtime:
             model=self.name, websocket_connection_options={"max_size": _MOST_BYTES, "max_queue": 64}
         )
         try:
-            with endings(_NAME, setting_up=True):
+            with endings(_NAME, setting_up=True, address=self._address):
                 connection = await manager.enter()
         except OpenAIError as error:
             raise Gone(f"{_NAME} cannot be used ({type(error).__name__}): {error}", for_good=True) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,6 +10,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 
 from handrail.clients.live.link import Gone
 
+_LOG = logging.getLogger("handrail.live")
 _REFUSALS = frozenset({1007, 1008, 4000})
 """Close codes that mean that the provider does not accept what it was sent or who sent it."""
 _PASSING = frozenset({408, 409, 425, 429})
@@ -17,15 +19,19 @@ ENDINGS = (ConnectionClosed, InvalidHandshake, InvalidURI, OSError, EOFError)
 
 
 @contextmanager
-def endings(provider: str, *, setting_up: bool = False) -> Iterator[None]:
-    """Turn what the WebSocket raises into `Gone`. Only while setting up, a refusal is for good."""
+def endings(provider: str, *, setting_up: bool = False, address: str | None = None) -> Iterator[None]:
+    """Turn what the WebSocket raises into `Gone`. Only while setting up, a refusal is for good, and the log is told of it:
+    whoever runs the server has to do something about it. `address` is the one that the settings name."""
     try:
         yield
     except ENDINGS as error:
-        raise ending(provider, error, setting_up=setting_up) from None
+        gone = ending(provider, error, setting_up=setting_up, address=address)
+        if setting_up:
+            _LOG.warning("The live model cannot be had: %s", gone)
+        raise gone from None
 
 
-def ending(provider: str, error: Exception, *, setting_up: bool = False) -> Gone:
+def ending(provider: str, error: Exception, *, setting_up: bool = False, address: str | None = None) -> Gone:
     """The same without a context manager, which costs as much as the frame of sound that it is around."""
     if isinstance(error, ConnectionClosed):
         code, reason = (error.rcvd.code, error.rcvd.reason) if error.rcvd else (1006, "")
@@ -36,7 +42,8 @@ def ending(provider: str, error: Exception, *, setting_up: bool = False) -> Gone
         return Gone(f"{provider} answered the connection with HTTP status {status}.", for_good=for_good)
     if isinstance(error, InvalidURI):
         return Gone(f"The address of {provider} is not one for a WebSocket; mend the base URL.", for_good=True)
-    return Gone(f"{provider} cannot be reached ({type(error).__name__}).")
+    at, advice = (f" at {address}", '; "base_url" in [voice] says where it is') if address else ("", "")
+    return Gone(f"{provider} cannot be reached{at} ({type(error).__name__}){advice}.")
 
 
 def closed(provider: str, code: int, reason: str, *, setting_up: bool) -> Gone:
