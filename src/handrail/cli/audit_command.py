@@ -133,12 +133,13 @@ def _key(chosen: str | None) -> bytes | None:
     return key
 
 
-def _print_events(events: Iterable[Mapping[str, Any]], options: Namespace) -> int:
-    """How many there were."""
-    number = 0
-    for number, event in enumerate(events, 1):
+def _print_events(events: Iterable[Mapping[str, Any]], options: Namespace) -> bool:
+    """Whether there were any."""
+    found = False
+    for event in events:
+        found = True
         print(json.dumps(event) if options.json else _line(event), flush=options.action == "tail")
-    return number
+    return found
 
 
 def _line(event: Mapping[str, Any]) -> str:

@@ -59,8 +59,8 @@ def run(options: Namespace) -> int:
     for sentence in registry.refused.values():
         sys.stderr.write(f"handrail serve: {sentence} The other tools are served.\n")
     searches = any("kb" in entry.get("capabilities", ()) for entry in registry.entries())
-    if searches and (sentence := keywords_alone(settings)):
-        sys.stderr.write(f"handrail serve: {sentence}\n")
+    if searches and (words := keywords_alone(settings)):
+        sys.stderr.write(f"handrail serve: {words}\n")
     with authors_speak_aside():
         return asyncio.run(_serve(settings, registry, options))
 
