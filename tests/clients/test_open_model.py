@@ -163,11 +163,17 @@ def diagnosis(capsys):
 def test_the_doctor_says_what_is_missing_for_the_model(project, monkeypatch, capsys, kind):
     client = CLIENTS[kind]
     (project / "handrail.toml").write_text(f'[agent]\nmodel = "{kind}:m"\n', "utf-8")
-    without = f'The model "{kind}:m" needs a key; set {client.keys[0]} in the environment.'
-    assert diagnosis(capsys) == ((False, without) if client.needs_key else (True, f'"{kind}:m" can be asked'))
-
+    if client.needs_key:
+        without = f'The model "{kind}:m" needs a key; set {client.keys[0]} in the environment.'
+        assert diagnosis(capsys) == (False, without)
     monkeypatch.setenv(client.keys[0], "k")
-    assert diagnosis(capsys) == (True, f'"{kind}:m" can be asked')
+    if client.needs_key:
+        assert diagnosis(capsys) == (True, f'"{kind}:m" has what it needs; whether it answers was not tried')
+
+    monkeypatch.setenv(client.address, "http://127.0.0.1:9")
+    ok, said = diagnosis(capsys)
+    assert not ok
+    assert "nobody listens at http://127.0.0.1:9" in said
 
     monkeypatch.setenv(client.address, "http://example.com")
     ok, said = diagnosis(capsys)

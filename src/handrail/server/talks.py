@@ -69,27 +69,24 @@ class Talks:
     async def drain(self) -> None:
         """The server is asked to stop: clients are told to connect again, and running turns may end."""
         self.draining = True
+        running = self._running()
+        if running:
+            _log.warning(
+                "Stopping when %s ended, in at most %d s; Ctrl-C once more does not wait.",
+                "a turn that runs has" if len(running) == 1 else f"{len(running)} turns that run have",
+                self.options.shutdown_seconds,
+            )
         leaving = [asyncio.ensure_future(talk.leave("reconnect")) for talk in self._talks.values()]
         await self._until(leaving)
         await self._cancel(leaving)
-        running = self._running()
-        if running:
-            await self._wait(running)
+        await self._until(self._running())
         for talk in self._talks.values():
             if talk.current is not None:
                 talk.current.cut = True
         await self._cancel(self._running())
 
-    async def _wait(self, running: Sequence[asyncio.Task[None]]) -> None:
-        """Until these turns have ended, for as long as a stop may take, and not once somebody is in a hurry."""
-        _log.warning(
-            "Stopping when %s ended, in at most %d s; Ctrl-C once more does not wait.",
-            "a turn that runs has" if len(running) == 1 else f"{len(running)} turns that run have",
-            self.options.shutdown_seconds,
-        )
-        await self._until(running)
-
     async def _until(self, running: Sequence[asyncio.Task[None]]) -> None:
+        """Until these have ended, for as long as a stop may take, and not once somebody is in a hurry."""
         if not running:
             return
         ended = asyncio.ensure_future(asyncio.wait(running))
