@@ -477,3 +477,18 @@ async def test_chaos_4_a_voice_turn_that_wants_too_much_is_told_so(make_tools):
         assert kind(await session.call("note", {"q": "e"}, call_id="e")) == "BUDGET_EXCEEDED"
         await settle()
         assert world.starts == 3
+
+
+@pytest.mark.parametrize("between", [1, 8, 30])
+async def test_a_message_sent_again_much_later_gets_no_second_budget(make_tools, between):
+    async with make_tools({"look": (reading(), FOUND)}) as world:
+        session = await world.session()
+        for number in range(5):
+            assert (await session.call("look", {"q": f"{number}"})).ok
+        for number in range(between):
+            await session.begin_turn(f"other {number}")
+        for number in range(3):
+            assert await session.begin_turn("m1") == 1
+            assert kind(await session.call("look", {"q": f"more {number}"})) == "BUDGET_EXCEEDED"
+            await session.begin_turn("other 0")
+        assert world.starts == 5

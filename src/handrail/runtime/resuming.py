@@ -21,7 +21,7 @@ async def restore(
 ) -> None:
     """Give a resumed session its turn, its calls by id and its held calls; `old` is what this process knew of it."""
     if old is not None:
-        session.turns = old.turns
+        session.turns, session.spent = old.turns, old.spent
         session.turn = old.turn
         for turn in session.turns.values():
             turn.remembered = {}

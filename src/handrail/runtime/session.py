@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from handrail.registry.snapshot import Snapshot
     from handrail.runtime.core import RuntimeCore
 
-TURNS_KEPT = 5
+TURNS_KEPT, TURNS_COUNTED = 5, 200
 
 
 class Session:
@@ -51,6 +51,7 @@ class Session:
         "resumed",
         "running",
         "snapshot",
+        "spent",
         "state",
         "tenant",
         "token",
@@ -92,6 +93,9 @@ class Session:
         self.resumed = resumed
         self.turn: Turn | None = None
         self.turns: dict[int, Turn] = {}
+        """Those entered last, the newest at the end."""
+        self.spent: dict[int, tuple[int, int]] = {}
+        """What turns before those have used up: a message that is sent again gets no second budget."""
         self.replays = Replays(policy.replays)
         self.calls_by_id: dict[str, Entry] = {}
         """Writing and held calls by the provider's id, for as long as the session lives."""
@@ -209,15 +213,19 @@ class Session:
         await self.core.close_session(self)
 
     def enter_turn(self, number: int, started: float) -> Turn:
-        """The turn of this number; the last five are remembered."""
-        turn = self.turns.get(number)
+        """The turn of this number. Those entered last are remembered whole, and of many more what they have spent."""
+        turn = self.turns.pop(number, None)
         if turn is None:
-            turn = self.turns[number] = Turn(number, started)
-            for old in sorted(self.turns)[:-TURNS_KEPT]:
-                del self.turns[old]
+            turn = Turn(number, started)
+            turn.retrieval_used, turn.total_used = self.spent.pop(number, (0, 0))
+            while len(self.turns) >= TURNS_KEPT:
+                old = self.turns.pop(next(iter(self.turns)))
+                self.spent[old.number] = old.retrieval_used, old.total_used
+            while len(self.spent) > TURNS_COUNTED:
+                del self.spent[next(iter(self.spent))]
             # Executions are found by keys that name their turn, so those of older turns cannot be asked for by key again.
             self.writes = {key: entry for key, entry in self.writes.items() if not entry.settled}
-        self.turn = turn
+        self.turn = self.turns[number] = turn
         return turn
 
 

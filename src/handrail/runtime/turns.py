@@ -35,7 +35,7 @@ class Turns:
             return turn.number
         if session.turn is not None and session.turn.number != started.turn:
             self.end(session)
-        fresh = started.turn not in session.turns
+        fresh = started.turn not in session.turns and started.turn not in session.spent
         turn = session.enter_turn(started.turn, perf_counter())
         turn.ended = False
         if fresh:
@@ -54,7 +54,7 @@ class Turns:
         if known is None:
             if session.turn is not None:
                 self.end(session)
-            known = Turn(max(session.turns, default=0) + 1, perf_counter())
+            known = Turn(max((*session.turns, *session.spent), default=0) + 1, perf_counter())
             known.stored, known.input_id = False, input_id
             session.turns[known.number] = known
             self.core.metrics.turn_started(session.id)
