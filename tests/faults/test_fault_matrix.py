@@ -302,7 +302,9 @@ async def test_row_16_a_locked_sqlite_file_is_waited_for_a_bounded_time(make_too
 
 
 async def test_row_17_a_slow_handler_keeps_its_lease_and_duplicates_are_in_progress(make_tools):
-    slow = PAID.replace("return", "await asyncio.sleep(1.0)\n    return")
+    slow = PAID.replace(
+        "return", "while not MARKS.with_name('go on').exists():\n        await asyncio.sleep(0.01)\n    return"
+    )
     policy = {"lease_ms": 500, "text": {"wait_seconds": 0.1}}
     async with make_tools({"pay": (writing(), slow)}, store="sqlite") as world:
         session = await world.session(runtime=world.runtime(policy=policy))
@@ -315,6 +317,7 @@ async def test_row_17_a_slow_handler_keeps_its_lease_and_duplicates_are_in_progr
         assert later.lease_until > first.lease_until
         other = await world.runtime(policy=policy).resume_session(session.id, token=session.token)
         assert kind(await pay(other, "c2")) == "IN_PROGRESS"
+        world.tools.marks.with_name("go on").touch()
         assert (await running).ok
         assert (await pay(other, "c2")).meta["replayed"], "an answer IN_PROGRESS takes no ordinal"
         assert world.starts == 1
