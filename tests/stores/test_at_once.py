@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.stores.values import LEASE, START, alias, claim, done, session
+from tests.stores.values import LEASE, START, StillClock, alias, claim, done, session
 
 from handrail.contract.store import Block, Claim, ClaimVerdict, LedgerState, RateCharge, Store
 
@@ -18,8 +18,9 @@ async def verdicts(store: Store, claims: list[Claim]) -> list[ClaimVerdict]:
     return [result.verdict for result in await asyncio.gather(*map(store.claim, claims))]
 
 
-@pytest.mark.parametrize("count", [3, 4, 7, 64, 141])
-async def test_all_of_many_are_claimed_finished_and_found(store: Store, count: int) -> None:
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("count", [1, 3, 4, 7, 64, 141, 600])
+async def test_all_of_many_are_claimed_finished_and_found(store: Store, count: int, known: bool) -> None:
     claims = [*many(count - 1), claim("bare", args_digest="bare")]
     results = await asyncio.gather(*map(store.claim, claims))
     assert {result.verdict for result in results} == {ClaimVerdict.CLAIMED}
@@ -30,7 +31,12 @@ async def test_all_of_many_are_claimed_finished_and_found(store: Store, count: i
     assert {(found.call_id, found.ledger_key) for found in await store.aliases("s1")} == {
         (f"provider:n{n}", f"n{n}") for n in range(count - 1)
     }
-    rows = await asyncio.gather(*(store.finish(done(asked.key, envelope=f'"{asked.key}"')) for asked in claims))
+    outcomes = [
+        done(result.row.key, envelope=f'"{result.row.key}"', claimed=result.row if known else None)
+        for result in results
+        if result.row is not None
+    ]
+    rows = await asyncio.gather(*map(store.finish, outcomes))
     for asked, row in zip(claims, rows, strict=True):
         assert (row.key, row.state, row.envelope, row.finished_at) == (
             asked.key,
@@ -150,10 +156,42 @@ async def test_a_block_that_waits_between_claims_keeps_its_place(store: Store) -
     ] * 4
 
 
-async def test_an_outcome_that_was_fenced_out_changes_nothing_among_many(store: Store) -> None:
-    await asyncio.gather(*map(store.claim, many(8)))
-    first = await store.finish(done("n3", envelope='"first"'))
-    rows = await asyncio.gather(*(store.finish(done(f"n{n}", fence=2 if n == 5 else 1)) for n in range(8)))
+@pytest.mark.parametrize("known", [True, False])
+async def test_an_outcome_that_was_fenced_out_changes_nothing_among_many(store: Store, known: bool) -> None:
+    results = await asyncio.gather(*map(store.claim, many(8)))
+    claimed = [result.row if known else None for result in results]
+    first = await store.finish(done("n3", envelope='"first"', claimed=claimed[3]))
+    fences = [2 if n == 5 else 1 for n in range(8)]
+    rows = await asyncio.gather(
+        *(store.finish(done(f"n{n}", fence=fences[n], claimed=claimed[n])) for n in range(8)),
+    )
     assert rows[3] == first
     assert rows[5].state is LedgerState.RUNNING
     assert {row.state for n, row in enumerate(rows) if n != 5} == {LedgerState.SUCCEEDED}
+
+
+async def test_outcomes_and_claims_that_wait_together_are_all_carried_out(store: Store) -> None:
+    results = await asyncio.gather(*map(store.claim, many(8)))
+    outcomes = [done(result.row.key, claimed=result.row) for result in results if result.row is not None]
+    later = [claim(f"later{n}", args_digest=f"later{n}") for n in range(8)]
+    told = await asyncio.gather(
+        *map(store.finish, outcomes[:4]), *map(store.claim, later), *map(store.finish, outcomes[4:])
+    )
+    assert [one.verdict for one in told[4:12]] == [ClaimVerdict.CLAIMED] * 8
+    assert {row.state for row in (*told[:4], *told[12:])} == {LedgerState.SUCCEEDED}
+    for asked in outcomes:
+        row = await store.ledger_row(asked.key)
+        assert row is not None
+        assert row.state is LedgerState.SUCCEEDED
+
+
+async def test_an_outcome_of_a_claim_that_was_taken_over_is_not_stored_however_it_is_told(
+    store: Store, clock: StillClock
+) -> None:
+    await store.register_owner("o2")
+    first = await store.claim(claim(effects="idempotent", owner="gone"))
+    clock.now += LEASE + 1
+    second = await store.claim(claim(effects="idempotent", owner="o2"))
+    assert second.verdict is ClaimVerdict.TAKEN_OVER
+    told = await store.finish(done(fence=1, envelope='"zombie"', claimed=first.row))
+    assert (told.state, told.fence, told.envelope) == (LedgerState.RUNNING, 2, None)

@@ -51,6 +51,14 @@ async def with_session(path: Path, **options: Any) -> SqliteStore:
     return store
 
 
+def commits_in(path: Path) -> int:
+    """How many transactions the file beside the store holds: the last page of each says how large the store is then."""
+    log = path.with_name(path.name + "-wal").read_bytes()
+    page_size = int.from_bytes(log[8:12])
+    frames = range(32, len(log), 24 + page_size)
+    return sum(int.from_bytes(log[start + 4 : start + 8]) > 0 for start in frames)
+
+
 # URLs
 
 
@@ -252,10 +260,9 @@ async def test_the_event_loop_goes_on_while_the_disk_waits(path: Path) -> None:
 
 async def test_what_waits_at_once_is_committed_at_once(path: Path) -> None:
     store = await with_session(path)
-    commits: list[str] = []
-    store._connections[0].set_trace_callback(lambda text: commits.append(text) if text == "COMMIT" else None)
+    before = commits_in(path)
     await asyncio.gather(*(store.claim(claim(f"k{n}", args_digest=f"d{n}")) for n in range(100)))
-    assert 1 <= len(commits) <= 10
+    assert 1 <= commits_in(path) - before <= 10
     await store.close()
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from handrail.contract.errors import HandrailError
 
@@ -73,7 +73,7 @@ class TurnStart:
     known: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Alias:
     """A provider's call id that a session has used, and what it stands for."""
 
@@ -95,7 +95,7 @@ class RateCharge:
     window_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Claim:
     """The wish to run a writing (or held) call once."""
 
@@ -149,8 +149,7 @@ class ClaimVerdict(StrEnum):
     """The confirmation is not approved, expired, or was consumed by another key."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerRow:
+class LedgerRow(NamedTuple):
     """One writing call and what became of it."""
 
     key: str
@@ -177,8 +176,7 @@ class LedgerRow:
     hold_id: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimResult:
+class ClaimResult(NamedTuple):
     verdict: ClaimVerdict
     fence: int = 0
     row: LedgerRow | None = None
@@ -195,7 +193,7 @@ class Block:
     until: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Finish:
     """The outcome of a claimed call, with what has to be stored in the same transaction."""
 
@@ -207,6 +205,8 @@ class Finish:
     session_state: Mapping[str, Any] | None = None
     connection: int | None = None
     """The connection that `session_state` belongs to: it is not stored if that is no longer current. None: always stored."""
+    claimed: LedgerRow | None = None
+    """The row as the claim gave it, if it is at hand: a store need not read again what cannot have changed since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

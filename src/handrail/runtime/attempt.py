@@ -34,12 +34,14 @@ class Refusal(NamedTuple):
 class Write:
     """What only a writing or held call needs to know on its way."""
 
-    __slots__ = ("fence", "interruptions", "key", "left", "taken", "takeover", "uncertain")
+    __slots__ = ("claimed", "fence", "interruptions", "key", "left", "taken", "takeover", "uncertain")
 
     def __init__(self, interruptions: int) -> None:
         self.key = ""
         """The ledger key."""
         self.fence = 0
+        self.claimed: LedgerRow | None = None
+        """The row that the claim has made."""
         self.taken: set[int] = set()
         """Where its ordinal was taken, and is given back to if the call does not come to a claim."""
         self.takeover: LedgerRow | None = None

@@ -200,6 +200,7 @@ class Writing:
         if result.verdict not in (ClaimVerdict.CLAIMED, ClaimVerdict.TAKEN_OVER):
             return await self._not_claimed(attempt, entry, hold, result)
         self.claims[key] = write.fence = result.fence
+        write.claimed = result.row
         try:
             return await self._execute(attempt, entry, key, result.fence, hold)
         finally:
@@ -330,6 +331,7 @@ class Writing:
             block=block,
             session_state=after,
             connection=session.connection,
+            claimed=attempt.write.claimed if attempt.write is not None else None,
         )
         self.core.crash("before_finish")
         for attempt_number in range(_FINISH_TRIES):

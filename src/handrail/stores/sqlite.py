@@ -20,7 +20,7 @@ from handrail.stores.failures import is_busy, unavailable, unusable
 from handrail.stores.migrations import migrate
 from handrail.stores.owners import OwnerLocks
 from handrail.stores.statements import Clock, Transaction
-from handrail.stores.statements.grouped import carry_out
+from handrail.stores.statements.grouped import carry_out, in_one_statement, prepare
 from handrail.stores.worker import Job, Worker
 
 T = TypeVar("T")
@@ -87,21 +87,29 @@ class SqliteStore(StatementStore):
     # On the threads
     def _commit(self, db: sqlite3.Connection, batch: Sequence[Job]) -> None:
         try:
-            db.execute("BEGIN IMMEDIATE")
             self._check_file()
-            if not self._all_went_well(db, batch):
-                # Again from the start, each on its own, so that one that fails undoes nothing but itself.
-                db.execute("ROLLBACK")
-                db.execute("BEGIN IMMEDIATE")
-                for job in batch:
-                    self._carry_out(db, job)
-            db.execute("COMMIT")
+            outcomes = in_one_statement(self._transaction(db), [job.request for job in batch])
+            if outcomes is None:
+                self._in_transaction(db, batch)
+            else:
+                for job, outcome in zip(batch, outcomes, strict=True):
+                    job.outcome = outcome
         except (sqlite3.Error, StoreUnavailable) as error:
             for job in batch:
                 # An exception of its own for each: they are raised in different tasks.
                 job.error = self._failure(error)
         finally:
             self._roll_back(db)
+
+    def _in_transaction(self, db: sqlite3.Connection, batch: Sequence[Job]) -> None:
+        db.execute("BEGIN IMMEDIATE")
+        if not self._all_went_well(db, batch):
+            # Again from the start, each on its own, so that one that fails undoes nothing but itself.
+            db.execute("ROLLBACK")
+            db.execute("BEGIN IMMEDIATE")
+            for job in batch:
+                self._carry_out(db, job)
+        db.execute("COMMIT")
 
     def _all_went_well(self, db: sqlite3.Connection, batch: Sequence[Job]) -> bool:
         """Carry everything out without savepoints, which cost as much as a statement each. Nearly always nothing fails."""
@@ -213,9 +221,11 @@ class SqliteStore(StatementStore):
             "PRAGMA foreign_keys = ON",
             "PRAGMA wal_autocheckpoint = 8000",
             "PRAGMA cache_size = -16000",
+            "PRAGMA temp_store = MEMORY",
         )
         try:
             migrate(db, self._path.name, self._clock())
+            prepare(db)
         except BaseException:
             db.close()
             raise

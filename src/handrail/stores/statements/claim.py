@@ -21,7 +21,7 @@ def claim(tx: Transaction, claim: Claim) -> ClaimResult:
     row = ledger.fresh_row(tx, claim.key)
     if row is not None and row.state is LedgerState.RUNNING and _is_ours(tx, claim):
         # The commit that nobody heard of. What has changed since (a block, another connection) came after the claim.
-        return mine(tx, claim, ClaimVerdict.CLAIMED, row.fence, row.created_at)
+        return mine(claim, tx.now, ClaimVerdict.CLAIMED, row.fence, row.created_at)
     refusal = _refused_by_session(tx, claim) or _refused_by_alias(tx, claim)
     if refusal is not None:
         return refusal
@@ -151,7 +151,7 @@ def _first(tx: Transaction, claim: Claim) -> ClaimResult:
         tx.db.execute("UPDATE alias SET ledger_key = ? WHERE hold_id = ?", (claim.key, claim.hold_id))
     _remember(tx, claim)
     _save_counters(tx, claim)
-    return mine(tx, claim, ClaimVerdict.CLAIMED, 1, tx.now)
+    return mine(claim, tx.now, ClaimVerdict.CLAIMED, 1, tx.now)
 
 
 def _taken_over(tx: Transaction, claim: Claim, row: LedgerRow) -> ClaimResult:
@@ -163,7 +163,7 @@ def _taken_over(tx: Transaction, claim: Claim, row: LedgerRow) -> ClaimResult:
     )
     _remember(tx, claim)
     _save_counters(tx, claim)
-    return mine(tx, claim, ClaimVerdict.TAKEN_OVER, row.fence + 1, row.created_at)
+    return mine(claim, tx.now, ClaimVerdict.TAKEN_OVER, row.fence + 1, row.created_at)
 
 
 def _told(row: LedgerRow) -> ClaimResult:
@@ -183,7 +183,7 @@ def _is_ours(tx: Transaction, claim: Claim) -> bool:
     return renewed.rowcount == 1
 
 
-def mine(tx: Transaction, claim: Claim, verdict: ClaimVerdict, fence: int, created_at: int) -> ClaimResult:
+def mine(claim: Claim, now: int, verdict: ClaimVerdict, fence: int, created_at: int) -> ClaimResult:
     row = LedgerRow(
         key=claim.key,
         tenant=claim.tenant,
@@ -200,7 +200,7 @@ def mine(tx: Transaction, claim: Claim, verdict: ClaimVerdict, fence: int, creat
         state=LedgerState.RUNNING,
         fence=fence,
         owner=claim.owner,
-        lease_until=tx.now + claim.lease_ms,
+        lease_until=now + claim.lease_ms,
         created_at=created_at,
         finished_at=None,
         envelope=None,

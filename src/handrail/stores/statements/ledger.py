@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from handrail.contract.errors import UsageError
 from handrail.contract.store import Finish, LedgerRow, LedgerState
@@ -39,7 +38,7 @@ def make_unknown(tx: Transaction, row: LedgerRow) -> LedgerRow:
     tx.db.execute(
         "UPDATE ledger SET state = 'unknown' WHERE key = ? AND fence = ? AND state = 'running'", (row.key, row.fence)
     )
-    return replace(row, state=LedgerState.UNKNOWN)
+    return row._replace(state=LedgerState.UNKNOWN)
 
 
 def unknown_like(tx: Transaction, session_id: str, turn: int, tool: str, args_digest: str) -> LedgerRow | None:

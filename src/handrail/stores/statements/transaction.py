@@ -26,7 +26,7 @@ class Transaction:
 
 
 # Columns are named as the fields are, so that the one list is both the SELECT and the way back.
-LEDGER_FIELDS = tuple(field.name for field in fields(LedgerRow))
+LEDGER_FIELDS = LedgerRow._fields
 HOLD_FIELDS = tuple(field.name for field in fields(Hold))
 SESSION_FIELDS = tuple(field.name for field in fields(SessionRecord))
 LEDGER_COLUMNS = ", ".join(LEDGER_FIELDS)
@@ -36,16 +36,14 @@ SESSION_COLUMNS = ", ".join(SESSION_FIELDS)
 
 def to_json(value: Mapping[str, Any], what: str) -> str:
     try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+        return orjson.dumps(value).decode()
     except TypeError as error:
         raise UsageError(f"The {what} cannot be stored as JSON ({error}).") from None
 
 
 def ledger_row(row: Sequence[Any]) -> LedgerRow:
-    values = dict(zip(LEDGER_FIELDS, row, strict=True))
-    values["state"] = LedgerState(values["state"])
-    values["evicted"] = bool(values["evicted"])
-    return LedgerRow(**values)
+    found = LedgerRow._make(row)
+    return found._replace(state=LedgerState(found.state), evicted=bool(found.evicted))
 
 
 def hold_of(row: Sequence[Any]) -> Hold:
