@@ -73,6 +73,17 @@ def test_bad_events_are_named_and_left_out(handrail, project):
     assert said.out == "1 event added, 0 updated, 0 unchanged, 1 left out.\n"
 
 
+def test_a_series_that_is_left_out_takes_its_exceptions_along_and_that_is_said(handrail, project):
+    moved = EVENT.format(uid="bomb", title="moved").replace("DURATION", "RECURRENCE-ID:20260113T140000Z\nDURATION")
+    path = write(project / "half.ics", BAD, moved, EVENT.format(uid="a", title="x"))
+    said = handrail("calendar", "import", path)
+    assert said.out == "1 event added, 0 updated, 0 unchanged, 1 left out.\n"
+    assert "Its exception was left out with it.\n" in said.err
+    problems = json.loads(handrail("calendar", "import", path, "--json").out)["problems"]
+    assert [problem["message"].endswith("left out with it.") for problem in problems] == [True]
+    assert [row["uid"] for row in json.loads(handrail("calendar", "events", *RANGE, "--json").out)] == ["a"]
+
+
 def test_strict_refuses_and_changes_nothing(handrail, project, file):
     bad = write(project / "bad.ics", BAD)
     said = handrail("calendar", "import", file, bad, "--strict")

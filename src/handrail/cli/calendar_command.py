@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from handrail.runtime.preview import escaped
 if TYPE_CHECKING:
     from handrail.services.calendar.embedded import EmbeddedCalendar
     from handrail.services.calendar.library import CalendarLibrary, Report
-    from handrail.services.calendar.reading import Reading
+    from handrail.services.calendar.reading import Problem, Reading
 
 EXAMPLES = """examples:
   handrail calendar import holidays.ics work.ics --calendar team
@@ -77,14 +77,16 @@ async def _run(options: Namespace) -> int:
 
 
 async def _import(calendar: EmbeddedCalendar, library: CalendarLibrary, options: Namespace) -> int:
+    from handrail.services.calendar.reading import whole_events
+
     readings = [_read(name, calendar.zone) for name in options.files]
-    problems = [problem for reading in readings for problem in reading.problems]
+    problems = whole_events(readings)[1]
     refused = bool(problems) and options.strict
     report: Report | None = None
     if not refused:
         report = await library.take_in(readings, options.calendar, progress_for("importing"))
     if options.json:
-        print_json(_report(report, readings))
+        print_json(_report(report, readings, problems))
     else:
         for problem in problems[:_MOST_SHOWN]:
             uid = f' (UID "{problem.uid}")' if problem.uid else ""
@@ -114,7 +116,7 @@ def _read(name: str, zone: tzinfo) -> Reading:
         raise BadFile(f'"{name}" was not imported. {error}') from None
 
 
-def _report(report: Report | None, readings: list[Reading]) -> dict[str, Any]:
+def _report(report: Report | None, readings: list[Reading], problems: Sequence[Problem]) -> dict[str, Any]:
     return {
         "imported": report is not None,
         "added": report.added if report else 0,
@@ -123,8 +125,7 @@ def _report(report: Report | None, readings: list[Reading]) -> dict[str, Any]:
         "ignored": sum(reading.ignored for reading in readings),
         "problems": [
             {"file": problem.file, "line": problem.line, "uid": problem.uid, "message": problem.message}
-            for reading in readings
-            for problem in reading.problems
+            for problem in problems
         ],
     }
 

@@ -76,6 +76,59 @@ async def test_an_exception_that_comes_in_a_later_file_joins_its_event(calendar)
     await calendar.close()
 
 
+TOO_OFTEN = "UID:{uid}\nDTSTART:20260112T090000Z\nDURATION:PT1H\nRRULE:FREQ=DAILY;COUNT=99999999"
+MOVED = "UID:{uid}\nRECURRENCE-ID:202601{day}T090000Z\nDTSTART:20260113T110000Z\nDURATION:PT1H"
+LONG_UID = "u" * 120
+
+
+@pytest.mark.parametrize(
+    ("master", "uid"),
+    [
+        (TOO_OFTEN.format(uid="a"), "a"),
+        (TOO_OFTEN.format(uid=LONG_UID), LONG_UID),
+        (TOO_OFTEN.format(uid="a\\,b\\;c"), "a\\,b\\;c"),
+        ('UID;X-FROM="a:b":a\nDTSTART:20260112T090000Z\nRRULE:FREQ=DAILY;COUNT=99999999', "a"),
+        ("DTSTART:20260112T090000Z\nSUMMARY:a\x00b\nUID:a\nRRULE:FREQ=DAILY", "a"),
+        (f"DTSTART:20260112T090000Z\nDESCRIPTION:{'x' * 1_100_000}\nUID:a\nRRULE:FREQ=DAILY", "a"),
+    ],
+    ids=["plain", "long UID", "escaped UID", "UID with a parameter", "spoilt before its UID", "too large"],
+)
+async def test_an_event_that_is_left_out_takes_its_exceptions_along(calendar, master, uid):
+    moved = [MOVED.format(uid=uid, day=day) for day in (13, 14)]
+    reading = read(calendar, sheet(moved[0], master, moved[1], PLAIN.replace("UID:a", "UID:other")))
+    report = await CalendarLibrary(calendar).take_in([reading], "primary")
+    assert (report.added, len(report.problems)) == (1, 1)
+    assert report.problems[0].message.endswith(" Its 2 exceptions were left out with it.")
+    assert await busy(calendar, *DAY) == [("2026-01-13T14:00", "2026-01-13T15:00")]
+    await calendar.close()
+
+
+async def test_exceptions_go_with_their_event_from_file_to_file_and_what_was_stored_stays(calendar):
+    good = TOO_OFTEN.format(uid="a").replace("99999999", "3")
+    await fill(calendar, good)
+    before = await CalendarLibrary(calendar).give_out("primary")
+    readings = [read(calendar, sheet(event)) for event in (MOVED.format(uid="a", day=13), TOO_OFTEN.format(uid="a"))]
+    report = await CalendarLibrary(calendar).take_in(readings, "primary")
+    assert (report.added, report.updated, report.unchanged) == (0, 0, 0)
+    assert [problem.message.endswith("Its exception was left out with it.") for problem in report.problems] == [True]
+    assert await CalendarLibrary(calendar).give_out("primary") == before
+    await calendar.close()
+
+
+async def test_only_the_exceptions_of_what_is_left_out_are_left_out(calendar):
+    """A bad exception, or an older bad event beside a good one of its UID, takes nothing along."""
+    good = TOO_OFTEN.format(uid="a").replace("99999999", "3")
+    bad_exception = "UID:a\nRECURRENCE-ID:20260112T090000Z\nDTSTART:never"
+    lone = MOVED.format(uid="b", day=13)
+    reading = read(calendar, sheet(good, bad_exception, TOO_OFTEN.format(uid="a"), MOVED.format(uid="a", day=13), lone))
+    report = await CalendarLibrary(calendar).take_in([reading], "primary")
+    assert (report.added, len(report.problems)) == (2, 2)
+    assert not any("exception" in problem.message for problem in report.problems)
+    parts = await CalendarLibrary(calendar).lines_of("primary", "a")
+    assert len(parts) == 2
+    await calendar.close()
+
+
 async def test_a_message_that_calls_off_frees_the_time(calendar):
     await fill(calendar, PLAIN)
     await fill(calendar, f"{PLAIN}\nSEQUENCE:1\nSTATUS:CONFIRMED", head="METHOD:CANCEL\n")

@@ -12,7 +12,7 @@ from handrail.contract.errors import UsageError
 from handrail.services.calendar.components import Component
 from handrail.services.calendar.embedded import EmbeddedCalendar
 from handrail.services.calendar.items import calendar_id, made_calendar, put, readable_components, touch_series
-from handrail.services.calendar.reading import Problem, Reading
+from handrail.services.calendar.reading import Problem, Reading, whole_events
 from handrail.services.calendar.writing import to_file
 
 Progress = Callable[[int, int], None]
@@ -37,12 +37,11 @@ class CalendarLibrary:
         self._tenant = tenant
 
     async def take_in(self, readings: Sequence[Reading], name: str, progress: Progress | None = None) -> Report:
-        """Put the events of files into a calendar: all of them in one transaction, or none."""
+        """Put the events of files into a calendar: all of them in one transaction, or none.
+
+        An event that cannot be used takes its exceptions along, whichever file they are in; what was stored of it stays."""
         self._calendar.checked_name(name)
-        by_uid: dict[str, list[Component]] = {}
-        for reading in readings:
-            for part in reading.components:
-                by_uid.setdefault(part.uid, []).append(part)
+        by_uid, problems = whole_events(readings)
 
         def work(db: sqlite3.Connection) -> list[str]:
             calendar = (made_calendar(db, self._tenant, name), self._tenant, name)
@@ -61,7 +60,7 @@ class CalendarLibrary:
             updated=done.count("updated"),
             unchanged=done.count("unchanged"),
             ignored=sum(reading.ignored for reading in readings),
-            problems=tuple(problem for reading in readings for problem in reading.problems),
+            problems=problems,
         )
 
     async def give_out(self, name: str) -> bytes:

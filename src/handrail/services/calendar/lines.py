@@ -15,18 +15,33 @@ MAX_FILE_BYTES = 32 * 1024 * 1024
 MAX_COMPONENT_BYTES = 1024 * 1024
 _MAX_DEPTH = 8
 _BOUNDARY = re.compile(r"(BEGIN|END):\s*([A-Za-z0-9-]+)\s*", re.IGNORECASE)
+_IDENTITY = re.compile(r'(UID|RECURRENCE-ID)(?:;(?:[^":]|"[^"]*")*)?:(.*)', re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 @dataclass(slots=True)
 class Block:
-    """One component of a calendar: its lines without folds, and what is wrong with its form, if anything is."""
+    """One component of a calendar: its lines without folds, and what is wrong with its form, if anything is.
+
+    `uid`, and whether it is an `exception` to a repeated event, are known of a broken one too, if it says so in a whole line.
+    """
 
     kind: str
     line: int
     lines: list[str] = field(default_factory=list)
     size: int = 0
     problem: str | None = None
+    uid: str = ""
+    exception: bool = False
+
+    def identify(self, text: str) -> None:
+        found = _IDENTITY.fullmatch(text)
+        if found is None:
+            return
+        if found[1].upper() == "UID":
+            self.uid = self.uid or found[2].strip()
+        else:
+            self.exception = True
 
     def add(self, text: str) -> None:
         self.size += len(text)
@@ -143,6 +158,8 @@ class _Cutter:
 
     def _plain(self, number: int, text: str) -> None:
         if self._block is not None:
+            if not self._inner:
+                self._block.identify(text)
             if _CONTROL.search(text):
                 self._spoil(f"Line {number} has control characters.")
             self._block.add(text)

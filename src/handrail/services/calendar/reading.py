@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 
 from handrail.services.calendar.components import Component, read_component
@@ -12,16 +14,19 @@ from handrail.services.calendar.lines import Block, Sheet, read_sheets
 from handrail.services.calendar.zones import ZoneBook
 
 MAX_PROBLEMS = 1_000
+_SHOWN_UID = 80
+_ESCAPE = re.compile(r"\\([\\;,nN])")
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An event that was left out."""
+    """An event that was left out. `series` is its whole UID, unless it is only an exception to another event."""
 
     file: str
     line: int
     uid: str
     message: str
+    series: str = ""
 
 
 @dataclass(slots=True)
@@ -51,6 +56,32 @@ def read_file(name: str, data: bytes, home: tzinfo, progress: Callable[[int, int
     return reading
 
 
+def whole_events(readings: Sequence[Reading]) -> tuple[dict[str, list[Component]], tuple[Problem, ...]]:
+    """The components that go into a calendar, by their UID, and the problems with the others.
+
+    The exceptions of an event that was left out go with it: on their own they would stand in the calendar as events.
+    """
+    parts = [part for reading in readings for part in reading.components]
+    problems = [problem for reading in readings for problem in reading.problems]
+    there = {part.uid for part in parts if part.recurrence_id is None}
+    lost = {problem.series for problem in problems if problem.series} - there
+    by_uid: dict[str, list[Component]] = {}
+    gone: Counter[str] = Counter()
+    for part in parts:
+        if part.uid in lost:
+            gone[part.uid] += 1
+        else:
+            by_uid.setdefault(part.uid, []).append(part)
+    return by_uid, tuple(_with_exceptions(problem, gone.pop(problem.series, 0)) for problem in problems)
+
+
+def _with_exceptions(problem: Problem, number: int) -> Problem:
+    if not number:
+        return problem
+    theirs = "Its exception was" if number == 1 else f"Its {number} exceptions were"
+    return replace(problem, message=f"{problem.message} {theirs} left out with it.")
+
+
 def _read_event(name: str, block: Block, sheet: Sheet, book: ZoneBook, home: tzinfo, reading: Reading) -> None:
     try:
         if block.problem is not None:
@@ -58,7 +89,8 @@ def _read_event(name: str, block: Block, sheet: Sheet, book: ZoneBook, home: tzi
         lines, zones = book.rewrite(_cancelled(block.lines) if sheet.method == "CANCEL" else block.lines)
         reading.components.append(read_component(lines, zones, home))
     except BadComponent as error:
-        reading.problems.append(Problem(name, block.line, _uid_of(block), str(error)))
+        series = "" if block.exception else _ESCAPE.sub(_plain, block.uid).strip()
+        reading.problems.append(Problem(name, block.line, block.uid[:_SHOWN_UID], str(error), series))
         if len(reading.problems) > MAX_PROBLEMS:
             raise BadFile(f"More than {MAX_PROBLEMS} of its events cannot be used; the last: {error}") from None
 
@@ -69,8 +101,5 @@ def _cancelled(lines: list[str]) -> list[str]:
     return [kept[0], "STATUS:CANCELLED", *kept[1:]]
 
 
-def _uid_of(block: Block) -> str:
-    for line in block.lines:
-        if line[:4].upper() == "UID:":
-            return line[4:84].strip()
-    return ""
+def _plain(escape: re.Match[str]) -> str:
+    return "\n" if escape[1] in "nN" else escape[1]
