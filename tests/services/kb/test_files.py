@@ -37,8 +37,7 @@ def test_json_lines_are_read_with_blank_lines_and_a_byte_order_mark(tmp_path):
     ("line", "part"),
     [
         (b"{", "not JSON"),
-        (b'{"id": "doc:a", "text": "\\ud800"}', "not JSON"),
-        (b'{"id": "doc:a", "text": "\xff"}', "not JSON"),
+        (b'{"id": "doc:a", "text": "\xff"}', "The line is not UTF-8 text (byte 25)."),
         (b'{"id": "doc:a", "text": "a\\u0000b"}', "NUL"),
         (b'["doc:a"]', "A record is an object"),
         (b'{"id": "doc:a", "text": NaN}', "not JSON"),
@@ -53,6 +52,23 @@ def test_a_bad_line_is_named_and_the_next_one_is_read(tmp_path, line, part):
     assert bad.place == "a.jsonl:1"
     assert part in bad.problems[0]
     assert good.record.id == "doc:good"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('{"id": "doc:a", "metadata": {"x": 1e400}}', "The number at column 35 is too large to be stored"),
+        ('{"id": "doc:a", "metadata": {"x": -1.5e999}}', "The number at column 35 is too large to be stored"),
+        ('{"id": "doc:ä", "text": "a\\ud800b"}', "The text at column 27 has half of a surrogate pair"),
+        ('{"id": "doc:a", "text": "\\udc00"}', "The text at column 26 has half of a surrogate pair"),
+        ('{"id": "doc:a", "text": "\\ud800\\u0041"}', "The text at column 26 has half of a surrogate pair"),
+    ],
+    ids=["number", "negative number", "first half", "second half", "half before a letter"],
+)
+def test_a_json_line_that_cannot_be_stored_is_not_called_something_else(tmp_path, line, says):
+    bad = _read(_write(tmp_path / "a.jsonl", line))[0]
+    assert bad.problems[0].startswith(says)
+    assert "not JSON" not in bad.problems[0]
 
 
 def test_a_line_beyond_the_limit_is_passed_over_whole(tmp_path, monkeypatch):

@@ -110,9 +110,22 @@ def _lines(source: Source, defaults: Mapping[str, str]) -> Iterator[Entry]:
             try:
                 raw = orjson.loads(line)
             except orjson.JSONDecodeError as error:
-                yield Entry(place, None, (f"The line is not JSON in UTF-8: {error.msg}.",), done)
+                yield Entry(place, None, (_unreadable(line, error),), done)
                 continue
             yield _entry(place, raw, defaults, done)
+
+
+def _unreadable(line: bytes, error: orjson.JSONDecodeError) -> str:
+    """What is wrong with a line. The reader's own words for what a JSON text may hold, but no record, would mislead."""
+    try:
+        line.decode()
+    except UnicodeDecodeError as broken:
+        return f"The line is not UTF-8 text (byte {broken.start})."
+    if "infinity" in error.msg:
+        return f"The number at column {error.colno} is too large to be stored; write it as text."
+    if "surrogate" in error.msg:
+        return f"The text at column {error.colno} has half of a surrogate pair, which is no character; remove it."
+    return f"The line is not JSON: {error.msg} (column {error.colno})."
 
 
 def _table(source: Source, defaults: Mapping[str, str]) -> Iterator[Entry]:
