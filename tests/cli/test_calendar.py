@@ -84,6 +84,22 @@ def test_a_series_that_is_left_out_takes_its_exceptions_along_and_that_is_said(h
     assert [row["uid"] for row in json.loads(handrail("calendar", "events", *RANGE, "--json").out)] == ["a"]
 
 
+def test_nothing_but_bad_events_is_a_failure(handrail, project):
+    bad = write(project / "bad.ics", BAD)
+    said = handrail("calendar", "import", bad)
+    assert (said.code, said.out) == (1, "Nothing was imported: 1 event could not be used.\n")
+    told = handrail("calendar", "import", bad, "--json")
+    assert (told.code, json.loads(told.out)["imported"]) == (1, False)
+
+
+def test_bad_events_beside_what_is_there_already_and_files_without_events_are_no_failure(handrail, project, file):
+    bad = write(project / "bad.ics", BAD)
+    assert handrail("calendar", "import", file, bad).code == 0
+    again = handrail("calendar", "import", file, bad)
+    assert (again.code, again.out) == (0, "0 events added, 0 updated, 2 unchanged, 1 left out.\n")
+    assert handrail("calendar", "import", write(project / "empty.ics")).code == 0
+
+
 def test_strict_refuses_and_changes_nothing(handrail, project, file):
     bad = write(project / "bad.ics", BAD)
     said = handrail("calendar", "import", file, bad, "--strict")

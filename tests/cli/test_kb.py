@@ -80,7 +80,18 @@ def test_bad_records_are_named_and_skipped_or_refused(base, handrail):
 
 def test_nothing_but_bad_records_is_a_failure(base, handrail):
     (base / "b.jsonl").write_text("nope\n")
-    assert handrail("kb", "import", "b.jsonl").code == 1
+    said = handrail("kb", "import", "b.jsonl")
+    assert (said.code, said.out) == (1, "")
+    assert said.err.endswith("\nNothing was imported: 1 bad record.\n")
+    told = handrail("kb", "import", "b.jsonl", "--json")
+    assert (told.code, json.loads(told.out)["skipped"]) == (1, 1)
+
+
+def test_a_second_import_beside_bad_records_ends_as_the_first_did(base, handrail):
+    (base / "b.jsonl").write_text('nope\n{"id": "doc:new", "text": "x"}\n')
+    assert handrail("kb", "import", "b.jsonl").code == 0
+    again = handrail("kb", "import", "b.jsonl")
+    assert (again.code, again.out) == (0, "0 added, 0 changed, 1 unchanged, 1 skipped.\n")
 
 
 def test_defaults_are_for_records_that_name_none(base, handrail):

@@ -85,16 +85,17 @@ async def _import(calendar: EmbeddedCalendar, library: CalendarLibrary, options:
     report: Report | None = None
     if not refused:
         report = await library.take_in(readings, options.calendar, progress_for("importing"))
+    failed = refused or (bool(problems) and report is not None and not report.taken)
     if options.json:
-        print_json(_report(report, readings, problems))
+        print_json(_report(None if failed else report, readings, problems))
     else:
         for problem in problems[:_MOST_SHOWN]:
             uid = f' (UID "{problem.uid}")' if problem.uid else ""
             sys.stderr.write(escaped(f"{problem.file}, line {problem.line}{uid}: {problem.message}") + "\n")
         if len(problems) > _MOST_SHOWN:
             sys.stderr.write(f"… and {len(problems) - _MOST_SHOWN} more; `--json` lists them all.\n")
-        print(_sentence(report, len(problems)))
-    return 1 if refused else 0
+        print(_sentence(None if failed else report, len(problems)))
+    return 1 if failed else 0
 
 
 def _read(name: str, zone: tzinfo) -> Reading:

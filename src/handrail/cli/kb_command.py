@@ -162,7 +162,7 @@ def _complainer() -> Any:
 
 def _report(outcome: Outcome, vectors: int, options: Namespace) -> int:
     tally = outcome.tally
-    nothing_good = bool(outcome.skipped) and not (tally.touched or tally.unchanged)
+    nothing_good = bool(outcome.skipped) and not (outcome.refused or tally.touched or tally.unchanged)
     if options.json:
         print_json(
             {
@@ -175,6 +175,8 @@ def _report(outcome: Outcome, vectors: int, options: Namespace) -> int:
                 "problems": [{"place": place, "problem": problem} for place, problem in outcome.problems],
             }
         )
+    elif nothing_good:
+        sys.stderr.write(f"Nothing was imported: {count(outcome.skipped, 'bad record')}.\n")
     elif outcome.refused:
         sys.stderr.write(f"Nothing was imported: {count(outcome.skipped, 'bad record')}, and --strict wants none.\n")
     else:

@@ -28,6 +28,11 @@ class Report:
     ignored: int
     problems: tuple[Problem, ...]
 
+    @property
+    def taken(self) -> int:
+        """Events of the files that are in the calendar now, whether they were there before or not."""
+        return self.added + self.updated + self.unchanged
+
 
 class CalendarLibrary:
     """Files in and out of the calendars of one tenant."""
