@@ -34,6 +34,7 @@ from handrail.runtime.capabilities import PerCall, built_in
 from handrail.runtime.core import RuntimeCore
 from handrail.runtime.policy import Policy
 from handrail.runtime.session import Session
+from handrail.services.local_time import LocalTime
 from handrail.settings import Settings
 from handrail.stores import open_store
 
@@ -98,7 +99,12 @@ class Runtime(RuntimeCore):
             metrics=metrics or Metrics(),
             clock=clock or SystemClock(),
             redactors=compile_redactor,
-            capabilities={**built_in(secrets), "guides": PerCall(Guides), **(capabilities or {})},
+            capabilities={
+                **built_in(secrets),
+                "guides": PerCall(Guides),
+                "local_time": PerCall(LocalTime),
+                **(capabilities or {}),
+            },
             policy=rules,
             crash=crash,
             capability_checks=capability_checks,

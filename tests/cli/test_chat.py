@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import date
 from threading import Timer
 from types import SimpleNamespace
 
@@ -76,6 +77,15 @@ def test_what_needs_a_person_is_left_when_there_is_none(built, process):
     assert "? cancel_order waits for your approval" in said.out
     assert "It waits for a person" in said.out
     assert "Done." not in said.out
+
+
+def test_a_preview_has_the_clock_of_the_person(tmp_path, process):
+    day = f"{date.today().year + 1}-01-13"
+    book = f'book a meeting called "Review" with ana@example.com on {day} from 14:00 to 15:00'
+    said = process("chat", "--json", book, cwd=tmp_path, HANDRAIL_AGENT_TIME_ZONE="Asia/Tokyo")
+
+    asked = [event for event in map(json.loads, said.out.splitlines()) if event["type"] == "confirmation"]
+    assert "14:00–15:00 (Asia/Tokyo), 1 h." in asked[0]["preview"]
 
 
 def test_a_yes_beforehand_approves(built, process):

@@ -279,7 +279,7 @@ def test_secrets_come_from_the_environment_alone_and_are_not_shown(tmp_path):
 
 
 async def test_every_built_in_capability_counts_as_present(make_tools):
-    names = sorted([*built_in(), "guides"])
+    names = sorted([*built_in(), "guides", "local_time"])
     source = "async def execute(args, ctx):\n    return {'ok': True, 'data': dict(ctx.capabilities)}\n"
     world = make_tools({"one": (utility(capabilities=names), source)})
     async with world:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from tests.runtime.kit import reading
 from tests.server.kit import OPERATOR, OTHER, USER, at_desk, at_server, text_of
 
 
@@ -231,6 +232,25 @@ async def test_wrong_wishes_are_told_in_a_sentence(tmp_path):
             assert answer.status_code == 400, body
             assert answer.json()["error"]["message"].endswith((".", "-"))
         assert len(desk.talks) == 0
+
+
+WHERE = """
+async def execute(args, ctx):
+    mark(str(ctx.local_time.zone))
+    return {"ok": True, "data": {"results": []}}
+"""
+
+
+async def test_tools_know_the_time_zone_of_the_person_and_remember_it(tmp_path):
+    store = f"sqlite:////{tmp_path}/store.db"
+    async with at_desk(tmp_path, store=store, tools={"where": (reading(), WHERE)}) as desk:
+        ana, bob = await desk.open(timeZone="Asia/Tokyo"), await desk.open(OTHER)
+        await ana.say("call where {}")
+        await bob.say("call where {}")
+    async with at_desk(tmp_path, store=store, tools={"where": (reading(), WHERE)}) as desk:
+        ana.desk = desk
+        await ana.say("call where {}")
+        assert desk.tools.marks.read_text().split() == ['"Asia/Tokyo"', '"None"', '"Asia/Tokyo"']
 
 
 async def test_a_session_that_was_idle_comes_back_from_the_store(tmp_path):

@@ -71,12 +71,10 @@ class Desk:
 @pytest.fixture
 def desk(artifact, tmp_path):
     @asynccontextmanager
-    async def open_desk(**options):
+    async def open_desk(zone="Europe/Zagreb", **options):
         registry = Registry.load(artifact)
         registry.lock()
-        calendar = EmbeddedCalendar(
-            tmp_path / "calendar.db", names=("team",), time_zone="Europe/Zagreb", clock=NOW.timestamp
-        )
+        calendar = EmbeddedCalendar(tmp_path / "calendar.db", names=("team",), time_zone=zone, clock=NOW.timestamp)
         store = f"sqlite:////{(tmp_path / 'handrail.db').as_posix().lstrip('/')}"
         try:
             async with Runtime(registry, store=store, capabilities={"calendar": calendar}, **options) as runtime:
@@ -114,6 +112,36 @@ async def test_the_preview_names_title_local_time_length_attendees_and_clashes(d
             "Local time: Tue 13 Jan 2026, 15:00–16:00 (Europe/Zagreb), 1 h. "
             "Clashes with 1 taken: Tue 13 Jan 2026, 15:30–17:00 in team."
         )
+
+
+WINTER = {**ARGS, "start_time": "2026-01-13T14:00:00+01:00", "end_time": "2026-01-13T15:00:00+01:00"}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "says"),
+    [
+        ({"timeZone": "Europe/Zagreb"}, "Local time: Tue 13 Jan 2026, 14:00–15:00 (Europe/Zagreb), 1 h. "
+            "Clashes with 1 taken: Tue 13 Jan 2026, 14:30–17:00 in team."),
+        ({"timeZone": "Asia/Tokyo"}, "Local time: Tue 13 Jan 2026, 22:00–23:00 (Asia/Tokyo), 1 h. "
+            "Clashes with 1 taken: Tue 13 Jan 2026, 22:30–Wed 14 Jan 2026, 01:00 in team."),
+        ({}, "Time: Tue 13 Jan 2026, 14:00–15:00 (UTC+01:00), 1 h. "
+            "Clashes with 1 taken: Tue 13 Jan 2026, 14:30–17:00 in team."),
+        ({"timeZone": "Mars/Olympus"}, "Time: Tue 13 Jan 2026, 14:00–15:00 (UTC+01:00), 1 h. "
+            "Clashes with 1 taken: Tue 13 Jan 2026, 14:30–17:00 in team."),
+    ],
+    ids=["the person's", "another than the call's", "nobody's", "an unknown one"],
+)  # fmt: skip
+async def test_a_calendar_without_a_zone_shows_one_clock_the_persons(desk, attributes, says):
+    async with desk(zone="UTC", attributes=attributes) as at:
+        await _clash(at.calendar, start="2026-01-13T13:30:00Z")
+        preview = (await at.held(WINTER))["preview"]
+        assert preview.endswith(says)
+        assert "(UTC)" not in preview
+
+
+async def test_a_zone_that_the_calendar_names_is_shown_to_everybody(desk):
+    async with desk(attributes={"timeZone": "Asia/Tokyo"}) as at:
+        assert "Local time: Tue 13 Jan 2026, 15:00–16:00 (Europe/Zagreb)" in (await at.held())["preview"]
 
 
 async def test_a_preview_without_clashes_says_so_and_many_clashes_are_counted(desk):

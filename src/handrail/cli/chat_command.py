@@ -18,6 +18,7 @@ from handrail.cli.chat_talk import Talk
 from handrail.cli.output import authors_speak_aside
 from handrail.cli.project import current_settings, fresh_registry, with_reference_tools
 from handrail.contract.errors import UsageError
+from handrail.services.local_time import attributes_for
 from handrail.settings import Settings
 
 EXAMPLES = """examples:
@@ -54,7 +55,7 @@ def run(options: Namespace) -> int:
 async def _talk(settings: Settings, runtime: Runtime, screen: Screen, lines: Lines, options: Namespace) -> int:
     async with runtime:
         agent = open_agent(settings, runtime)
-        session = await runtime.open_session(user=options.user)
+        session = await runtime.open_session(user=options.user, attributes=attributes_for(agent.policy.time_zone))
         talk = Talk(runtime, agent, session, screen, lines, approve_all=options.yes)
         try:
             return await talk.run()

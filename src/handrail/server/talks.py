@@ -29,6 +29,7 @@ from handrail.server.options import Options
 from handrail.server.problems import Problem, ended, no_session, restarting, store_away
 from handrail.server.talk import Run, Talk
 from handrail.server.telling import Agent, Telling
+from handrail.services.local_time import attributes_for
 
 _log = logging.getLogger("handrail.server")
 MOST_ATTEMPTS = 3
@@ -137,7 +138,7 @@ class Talks:
             raise Problem(503, "The server has as many sessions as it may hold; try again later.", retry_after=30)
         chosen = user_for(key, user)
         try:
-            session = await self.runtime.open_session(mode=mode, user=chosen)
+            session = await self.runtime.open_session(mode=mode, user=chosen, attributes=attributes_for(time_zone))
             conversation = Conversation(time_zone=time_zone)
             conversation.add(*history)
             await self.conversations.create(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 from handrail import ErrorType, ToolError
@@ -36,7 +36,6 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
 
 async def preview(args: Mapping[str, Any], ctx: Any) -> str:
     """What a person should know before saying yes: the time on their own clock, how long it is, and what it clashes with."""
-    zone = ctx.calendar.zone
     try:
         start, end = _checked(args, ctx.calendar.now())
         clashes = await ctx.calendar.clashes(
@@ -44,10 +43,19 @@ async def preview(args: Mapping[str, Any], ctx: Any) -> str:
         )
     except ToolError as error:
         return f"It cannot be created like this: {error.message}"
-    # A host that names no zone keeps its calendar in UTC, which is hardly the clock of the person who reads this.
-    theirs = str(zone) == "UTC" and start.utcoffset() != start.astimezone(zone).utcoffset()
-    clock = "On the calendar's clock" if theirs else "Local time"
-    return f"{clock}: {_range(start, end, zone)} ({zone}), {_length(end - start)}. {_clashes(clashes, zone)}"
+    zone = _local(ctx)
+    clock, shown = ("Local time", zone) if zone is not None else ("Time", start.tzinfo or UTC)
+    return f"{clock}: {_range(start, end, shown)} ({shown}), {_length(end - start)}. {_clashes(clashes, shown)}"
+
+
+def _local(ctx: Any) -> tzinfo | None:
+    """The zone that the host has named for its calendar, or the person's own; where nobody has named one, the offset that
+    the call is written in is the only clock there is."""
+    zone: tzinfo = ctx.calendar.zone
+    if str(zone) != "UTC":
+        return zone
+    theirs: tzinfo | None = ctx.local_time.zone if ctx.capabilities.get("local_time") else None
+    return theirs
 
 
 async def reconcile(args: Mapping[str, Any], ctx: Any) -> dict[str, Any] | None:
