@@ -9,13 +9,23 @@ import sqlite3
 import sys
 import tomllib
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-from handrail.app import build_plan, live_missing, model_missing, open_registry, store_url, time_zone_of
+from handrail.app import (
+    build_plan,
+    live_missing,
+    model_missing,
+    open_calendar,
+    open_kb,
+    open_registry,
+    store_url,
+    time_zone_of,
+)
 from handrail.build.compiler import build
 from handrail.build.scaffold import SCHEMA_COPY, editor_schema
 from handrail.build.writer import is_current
@@ -48,7 +58,7 @@ def run(options: Namespace) -> int:
         print_json([{"name": check.name, "ok": check.ok, "message": check.message} for check in checks])
     else:
         for check in checks:
-            print(f"{'ok  ' if check.ok else 'FAIL'}  {check.name:<12} {check.message}")
+            print(f"{'ok  ' if check.ok else 'FAIL'}  {check.name:<13} {check.message}")
     return 0 if all(check.ok for check in checks) else 1
 
 
@@ -71,7 +81,7 @@ def _checks() -> Iterator[Check]:
     yield _zone(settings)
     yield _model(settings)
     yield _voice(settings)
-    yield Check("knowledge", True, keywords_alone(settings) or f"embeddings: {settings.kb_embeddings}")
+    yield from _files(settings)
     yield _store(settings)
     yield _folder(settings)
     yield from _project_checks(settings)
@@ -140,6 +150,31 @@ async def _open_and_close(url: str) -> None:
     store = open_store(url)
     await store.open()
     await store.close()
+
+
+def _files(settings: Settings) -> Iterator[Check]:
+    """The databases beside the store. They are only read: a broken one is told in the words of whoever would use it."""
+    from handrail.server.assembly import open_conversations
+
+    searched = keywords_alone(settings) or f"embeddings: {settings.kb_embeddings}"
+    yield _file("knowledge", settings.kb_path, settings, lambda own: open_kb(own).database, searched)
+    yield _file("calendar", settings.calendar_path, settings, lambda own: open_calendar(own).database)
+    if store_url(settings).startswith("memory:"):
+        yield Check("conversations", True, "kept in memory, as the store is")
+    else:
+        name = settings.server_conversations
+        yield _file("conversations", name, settings, open_conversations)
+
+
+def _file(check: str, name: str, settings: Settings, opener: Callable[[Settings], Any], well: str = "") -> Check:
+    path = settings.project / name
+    try:
+        opener(settings).look()
+    except HandrailError as error:
+        return Check(check, False, str(error))
+    if not path.exists():
+        return _writable(check, path.parent, well or f"{path.name} is made when it is first needed")
+    return Check(check, True, well or f"{path.name} can be used")
 
 
 def _folder(settings: Settings) -> Check:

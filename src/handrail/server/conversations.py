@@ -22,6 +22,7 @@ import orjson
 from handrail.contract.errors import UsageError
 from handrail.contract.store import StoreUnavailable
 from handrail.server.wire import to_json
+from handrail.services.looking import look
 from handrail.stores.worker import Job, Worker
 
 T = TypeVar("T")
@@ -165,6 +166,19 @@ class Conversations:
             raise StoreUnavailable("The conversations are not open.")
         return await self._worker.submit(request)
 
+    def look(self) -> None:
+        """Raise what `open` would of a file that cannot be used. Changes nothing; a file that is not there is right."""
+        path = self._path
+        if path is None or not path.exists():
+            return
+        try:
+            os.close(os.open(path, os.O_RDWR))
+            look(path, lambda db: _check(db, path.name))
+        except OSError as error:
+            raise StoreUnavailable(f'The conversations "{path.name}" cannot be opened ({error}).') from None
+        except sqlite3.Error as error:
+            raise _unusable(path.name, error) from None
+
     def _open_file(self) -> sqlite3.Connection:
         name = ":memory:" if self._path is None else str(self._path)
         try:
@@ -182,14 +196,22 @@ class Conversations:
         return db
 
 
+def _check(db: sqlite3.Connection, name: str) -> None:
+    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    if (tables and "conversation" not in tables) or version > _VERSION:
+        raise UsageError(
+            f'"{name}" is a database of another program or of a newer Handrail; name another file for conversations.'
+        )
+
+
+def _unusable(name: str, error: sqlite3.Error) -> StoreUnavailable:
+    return StoreUnavailable(f'The conversations "{name}" cannot be used ({error}).')
+
+
 def _prepare(db: sqlite3.Connection, name: str) -> None:
     try:
-        tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        version = int(db.execute("PRAGMA user_version").fetchone()[0])
-        if (tables and "conversation" not in tables) or version > _VERSION:
-            raise UsageError(
-                f'"{name}" is a database of another program or of a newer Handrail; name another file for conversations.'
-            )
+        _check(db, name)
         # NORMAL outlives the end of the process, not always a loss of power. That costs words, never a side effect: a turn
         # whose end was lost is answered anew under its message, and its writing calls meet their outcomes in the ledger.
         for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON", "secure_delete = ON"):
@@ -200,7 +222,7 @@ def _prepare(db: sqlite3.Connection, name: str) -> None:
                 db.execute(statement)
         db.execute("COMMIT")
     except sqlite3.Error as error:
-        raise StoreUnavailable(f'The conversations "{name}" cannot be used ({error}).') from None
+        raise _unusable(name, error) from None
 
 
 def _carry_out(db: sqlite3.Connection, batch: Sequence[Job]) -> None:

@@ -19,6 +19,7 @@ from typing import TypeVar
 from handrail.contract.errors import ToolError
 from handrail.services.calendar.failures import closed, from_sqlite, overloaded, unusable
 from handrail.services.calendar.tables import checked_version, migrate
+from handrail.services.looking import look
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -59,6 +60,17 @@ class Database:
         for lane in (self._writer, self._reader):
             await asyncio.to_thread(lane.close)
 
+    def look(self) -> None:
+        """Raise what a command would say of a file that cannot be used. Changes nothing; a file that is not there is right."""
+        self._check_place()
+        if not self._path.exists():
+            return
+        self._open_file(os.O_RDWR)
+        try:
+            look(self._path, lambda db: checked_version(db, self.name))
+        except sqlite3.Error as error:
+            raise from_sqlite(self.name, error) from None
+
     async def _run(self, lane: _Lane, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._closed:
             raise closed()
@@ -86,17 +98,23 @@ class Database:
         db.execute("PRAGMA query_only = ON")
         return db
 
-    def _opened(self) -> sqlite3.Connection:
+    def _check_place(self) -> None:
         if not self._path.parent.is_dir():
             raise self._unusable(f'The folder of the calendar "{self.name}" is not there; make it, or name another.')
         if self._path.is_dir():
             raise self._unusable(f'The calendar "{self.name}" is a folder; name a file for it.')
+
+    def _open_file(self, flags: int) -> None:
         try:
             # What somebody does all day is nobody else's business. SQLite gives its side files the same rights.
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+            os.close(os.open(self._path, flags, 0o600))
         except OSError as error:
             text = f'The calendar "{self.name}" cannot be opened for writing ({error.strerror}).'
             raise self._unusable(text) from None
+
+    def _opened(self) -> sqlite3.Connection:
+        self._check_place()
+        self._open_file(os.O_RDWR | os.O_CREAT)
         deadline = time.monotonic() + 2 * self._busy_ms / 1_000
         while True:
             try:

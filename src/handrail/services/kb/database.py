@@ -15,7 +15,8 @@ from typing import Any, Generic, TypeVar
 from handrail.contract.errors import HandrailError, UsageError
 from handrail.services.kb.errors import as_sentence, is_interrupted
 from handrail.services.kb.port import KbTooSlow, KbUnavailable
-from handrail.services.kb.tables import is_current, migrate
+from handrail.services.kb.tables import checked_version, is_current, migrate
+from handrail.services.looking import look
 
 T = TypeVar("T")
 Request = Callable[["Connection"], T]
@@ -108,6 +109,16 @@ class Database:
         for db in connections:
             db.close()
 
+    def look(self) -> None:
+        """Raise what a command would say of a file that cannot be used. Changes nothing; a file that is not there is right."""
+        self._check_place()
+        if not self.path.exists():
+            return
+        try:
+            look(self.path, lambda db: checked_version(db, self.path.name))
+        except sqlite3.Error as error:
+            raise as_sentence(self.path.name, error) from None
+
     # On the threads
 
     def _submit(self, pool: ThreadPoolExecutor, job: Callable[[], T]) -> Future[T]:
@@ -182,13 +193,16 @@ class Database:
             self._writer = self._patiently()
         return self._writer
 
-    def _make_file(self) -> None:
+    def _check_place(self) -> None:
         if sqlite3.sqlite_version_info < _OLDEST:
             raise UsageError(f"A knowledge base needs SQLite 3.35 or newer; this Python has {sqlite3.sqlite_version}.")
         if not self.path.parent.is_dir():
             raise UsageError(f'The folder "{self.path.parent.name}" of the knowledge base is not there; make it first.')
         if self.path.is_dir():
             raise UsageError(f'"{self.path.name}" is a folder; name a file for the knowledge base.')
+
+    def _make_file(self) -> None:
+        self._check_place()
         try:
             # Personal records are nobody else's business. SQLite gives its side files the same rights.
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))

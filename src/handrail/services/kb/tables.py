@@ -49,12 +49,7 @@ def migrate(db: sqlite3.Connection, name: str, migrations: tuple[tuple[str, ...]
         # Read again inside each transaction: another process may have taken the step meanwhile.
         db.execute("BEGIN IMMEDIATE")
         try:
-            version = _version(db, name)
-            if version > len(migrations):
-                raise UsageError(
-                    f'The knowledge base "{name}" was written by a newer Handrail (its tables have version {version}; '
-                    f"this one knows {len(migrations)}); upgrade Handrail, or name another file."
-                )
+            version = checked_version(db, name, len(migrations))
             done = version == len(migrations)
             if not done:
                 for statement in migrations[version]:
@@ -68,6 +63,17 @@ def migrate(db: sqlite3.Connection, name: str, migrations: tuple[tuple[str, ...]
             raise
         if done:
             return
+
+
+def checked_version(db: sqlite3.Connection, name: str, known: int = len(MIGRATIONS)) -> int:
+    """The version of the tables, 0 for an empty file; `UsageError` if it is newer than what is known. Only reads."""
+    version = _version(db, name)
+    if version > known:
+        raise UsageError(
+            f'The knowledge base "{name}" was written by a newer Handrail (its tables have version {version}; '
+            f"this one knows {known}); upgrade Handrail, or name another file."
+        )
+    return version
 
 
 def is_current(db: sqlite3.Connection, name: str) -> bool:

@@ -1,0 +1,113 @@
+"""`handrail doctor` and the databases beside the store: read only, and told in the words of whoever would stop at them."""
+
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+EVENT = "BEGIN:VCALENDAR\nBEGIN:VEVENT\nUID:a\nDTSTART:20260113T140000Z\nEND:VEVENT\nEND:VCALENDAR\n"
+USING = {
+    "knowledge": ("kb.db", ("kb", "stats")),
+    "calendar": ("calendar.db", ("calendar", "list")),
+    "conversations": ("conversations.db", ("users", "forget", "ana", "--yes")),
+}
+CHECKS = pytest.mark.parametrize("check", USING)
+
+
+@pytest.fixture
+def used(built, handrail, monkeypatch):
+    """A project whose files have something in them."""
+    monkeypatch.setenv("HANDRAIL_KB_EMBEDDINGS", "none")
+    lines = [json.dumps({"id": f"doc:{number}", "text": f"word{number} " * 200}) for number in range(50)]
+    (built / "a.jsonl").write_text("\n".join(lines))
+    (built / "a.ics").write_text(EVENT)
+    assert handrail("kb", "import", "a.jsonl").code == 0
+    assert handrail("calendar", "import", "a.ics").code == 0
+    assert handrail("users", "forget", "nobody", "--yes").code == 0
+    return built
+
+
+def doctored(handrail):
+    return {found["name"]: (found["ok"], found["message"]) for found in json.loads(handrail("doctor", "--json").out)}
+
+
+def as_they_are(folder):
+    return {path.name: path.read_bytes() for name, _ in USING.values() for path in folder.glob(f"{name}*")}
+
+
+def _no_database(path):
+    path.write_bytes(b"no database " * 500)
+
+
+def _another_programs(path):
+    path.unlink()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE theirs (a)")
+
+
+def _newer(path):
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 99")
+
+
+def _folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+HARMS = pytest.mark.parametrize("harm", [_no_database, _another_programs, _newer, _folder])
+
+
+def test_files_that_are_right_are_said_to_be_and_left_alone(used, handrail):
+    before = as_they_are(used)
+    found = doctored(handrail)
+    assert found["knowledge"] == (True, "embeddings: none")
+    assert found["calendar"] == (True, "calendar.db can be used")
+    assert found["conversations"] == (True, "conversations.db can be used")
+    assert as_they_are(used) == before
+
+
+@HARMS
+@CHECKS
+def test_a_file_that_cannot_be_used_is_told_as_its_command_tells_it(used, handrail, check, harm):
+    name, words = USING[check]
+    harm(used / name)
+    listed = sorted(path.name for path in used.iterdir())
+    said = handrail("doctor")
+    ok, message = doctored(handrail)[check]
+    assert (said.code, ok) == (1, False)
+    assert sorted(path.name for path in used.iterdir()) == listed
+    stopped = handrail(*words)
+    assert stopped.code != 0
+    assert stopped.err.splitlines()[-1] == f"handrail {words[0]}: {message}"
+
+
+@CHECKS
+def test_damage_in_the_middle_of_a_file_is_found(used, handrail, check):
+    path = used / USING[check][0]
+    with closing(sqlite3.connect(path)) as db:
+        page = db.execute("PRAGMA page_size").fetchone()[0]
+    data = bytearray(path.read_bytes())
+    data[2 * page : 3 * page] = b"\xff" * page
+    path.write_bytes(data)
+    ok, message = doctored(handrail)[check]
+    assert not ok
+    assert path.name in message
+    if check != "conversations":
+        assert "is damaged; " in message
+
+
+def test_a_file_that_somebody_writes_at_the_moment_is_read_as_it_is(used, handrail):
+    with closing(sqlite3.connect(used / "kb.db", isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("INSERT INTO fact VALUES ('one', 'more')")
+        assert doctored(handrail)["knowledge"][0]
+        db.execute("COMMIT")
+        assert doctored(handrail)["knowledge"][0]
+
+
+def test_conversations_in_memory_have_no_file(used, handrail, monkeypatch):
+    monkeypatch.setenv("HANDRAIL_STORE_URL", "memory:")
+    (used / "conversations.db").write_bytes(b"of no concern")
+    assert doctored(handrail)["conversations"] == (True, "kept in memory, as the store is")
