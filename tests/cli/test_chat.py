@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from handrail.cli.chat_screen import PlainScreen
 from handrail.cli.chat_talk import Talk
 
 CANCEL = "cancel order A-1001, status cancelled"
+NOT_DECIDED = "Not decided, and not run: cancel_order, request conf_"
 SLOW = """
 import asyncio
 
@@ -77,6 +79,30 @@ def test_what_needs_a_person_is_left_when_there_is_none(built, process):
     assert "? cancel_order waits for your approval" in said.out
     assert "It waits for a person" in said.out
     assert "Done." not in said.out
+    assert NOT_DECIDED in said.out.splitlines()[-1]
+    assert "`--yes`" in said.out.splitlines()[-1]
+
+
+def test_an_input_that_ends_names_what_nobody_decided_once(built, process):
+    said = process("chat", cwd=built, stdin=f"{CANCEL}\ny\nthanks\n".encode())
+
+    named = [line for line in said.out.splitlines() if NOT_DECIDED in line]
+    assert len(named) == 1
+    assert re.search(r"request conf_[0-9a-f]+ \(", named[0])
+    assert said.out.rstrip().endswith(named[0])
+    assert said.out.count("It waits for a person") == 1
+
+
+def test_a_program_is_told_of_what_it_did_not_decide_and_of_nothing_else(built, process):
+    said = process("chat", "--json", cwd=built, stdin=f"{CANCEL}\n".encode())
+    events = [json.loads(line) for line in said.out.splitlines()]
+    asked = next(event for event in events if event["type"] == "confirmation")
+    assert events[-1]["type"] == "note"
+    assert NOT_DECIDED in events[-1]["text"]
+    assert asked["id"] in events[-1]["text"]
+
+    decided = process("chat", "--json", "--yes", CANCEL, cwd=built)
+    assert NOT_DECIDED not in decided.out
 
 
 def test_a_preview_has_the_clock_of_the_person(tmp_path, process):

@@ -42,6 +42,8 @@ class Talk:
         self._conversation = Conversation(time_zone=agent.policy.time_zone)
         self._waiting: dict[str, Mapping[str, Any]] = {}
         """Confirmations that wait for the person, with their tokens."""
+        self._told: set[str] = set()
+        """Those of them of which was said already that nobody here can be asked."""
         self._turn: asyncio.Task[bool] | None = None
         self._leaving = asyncio.Event()
         self._number = 0
@@ -60,6 +62,7 @@ class Talk:
                     break
                 if line.strip():
                     well = await self._said(line)
+            self._name_what_is_open()
         finally:
             with suppress(NotImplementedError, ValueError, RuntimeError):
                 loop.remove_signal_handler(signal.SIGINT)
@@ -134,6 +137,7 @@ class Talk:
         async for event in events:
             if event.type == "confirmation":
                 self._waiting[event.data["id"]] = event.data
+                self._told.discard(event.data["id"])
             elif event.type == "confirmation_closed":
                 self._waiting.pop(event.data["id"], None)
             well = well and event.type != "error"
@@ -151,9 +155,19 @@ class Talk:
                 if answer is None:
                     return
                 await self._decided(asked, approved=answer.strip().lower() in ("y", "yes"))
-            else:
+            elif asked["id"] not in self._told:
                 self._screen.note("It waits for a person; `--yes` approves it beforehand, a terminal asks.")
-                self._waiting.pop(asked["id"], None)
+                self._told.add(asked["id"])
+
+    def _name_what_is_open(self) -> None:
+        """Said at the end: whoever piped a "y" may believe that they have decided."""
+        for asked in self._waiting.values():
+            first = str(asked["preview"]).partition("\n")[0].rstrip(".")
+            self._screen.note(
+                f"Not decided, and not run: {asked['tool']}, request {asked['id']} ({first}). It ends with this conversation. "
+                "To decide, say it again on a terminal, which asks; or with `--yes`, which approves; or with `--json`, and "
+                'answer the request with {"approve": ID} or {"decline": ID} while the input is open.'
+            )
 
     async def _commanded(self, command: Mapping[str, Any]) -> bool:
         for name in ("approve", "decline"):
