@@ -470,6 +470,14 @@ async def test_a_refusal_of_the_model_is_put_into_words():
         assert await here.say("Something bad") == "Sorry, I cannot help with that."
 
 
+async def test_what_a_refused_answer_asks_for_is_not_run_whatever_model_says_so():
+    model = PlayedModel([[Call("write_note", {"text": "x"}, "c1"), Finished("refusal", "a turn with the call")]])
+    async with desk(NOTE, model=model) as here:
+        assert await here.say("Something bad") == "Sorry, I cannot help with that."
+        assert here.marks == here.told("tool_started") == []
+        assert here.conversation.messages[-1] == AssistantMessage("Sorry, I cannot help with that.")
+
+
 # ------------------------------------------------------------------------------------------------- sent again
 async def test_a_message_that_was_answered_is_answered_from_the_conversation():
     model = PlayedModel([["The answer."], ["Another."]])

@@ -120,6 +120,20 @@ async def test_a_fault_that_does_not_pass_ends_the_turn_with_an_error_and_the_ta
 
 
 @pytest.mark.parametrize("kind", PROVIDERS)
+async def test_what_a_refused_answer_asks_for_is_never_done(tools, kind):
+    async with (
+        SERVERS[kind]([Reply("", [PAY, LOOK], reason="refusal")]) as server,
+        desk(tools[1], server, kind) as here,
+    ):
+        assert await here.say("Pay the rent.") == "Sorry, I cannot help with that."
+        assert here.events[-1].data["reason"] == "refusal"
+        assert tools[0].started() == []
+        server.say_next(Reply("Hello again."))
+        assert await here.say("Are you there?") == "Hello again."
+        assert server.problems == []
+
+
+@pytest.mark.parametrize("kind", PROVIDERS)
 async def test_doubled_events_are_known_by_their_marks_and_counted(tools, kind):
     laughs = Reply("ha ha ha ha", fault="duplicate")
     async with SERVERS[kind]([laughs]) as server, desk(tools[1], server, kind) as here:

@@ -74,6 +74,11 @@ class Round:
         return "".join(self.pieces)
 
     @property
+    def refused(self) -> bool:
+        """Whether the provider refused or filtered the answer: nothing that it asks for is done then."""
+        return self.finished is not None and self.finished.reason == "refusal"
+
+    @property
     def may_be_repeated(self) -> bool:
         """Whether it failed in a way that may pass, and nothing of it was shown yet."""
         return self.error is not None and self.error.retryable and not self.pieces
@@ -144,7 +149,7 @@ class Loop:
                 for event in self._failed(asked, number):
                     yield event
                 return
-            if asked.calls and not last:
+            if asked.calls and not last and not asked.refused:
                 self._conversation.add(self._said(asked))
                 async with aclosing(self._call(asked.calls, number)) as told:
                     async for event in told:
@@ -341,9 +346,8 @@ class Loop:
         if finished is not None and finished.reason == "length":
             yield from self._say_more(asked, cut_words())
         elif not asked.text.strip():
-            refused = finished is not None and finished.reason == "refusal"
-            yield from self._say_more(asked, refused_words() if refused else unfinished_words(number))
-        # Calls of the last round are not run, so the model must not find them in its history either.
+            yield from self._say_more(asked, refused_words() if asked.refused else unfinished_words(number))
+        # Calls of the last round or of a refusal are not run, so the model must not find them in its history either.
         raw = finished.raw if finished is not None and not asked.calls else None
         self._conversation.add(AssistantMessage(asked.text, (), raw))
 

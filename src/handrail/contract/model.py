@@ -89,7 +89,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The end of a stream. `length` means that it was cut: calls that were not complete are not among those told."""
+    """The end of a stream. `length` means that it was cut: calls that were not complete are not among those told. After a
+    `refusal`, the provider's filter included, no call is run."""
 
     reason: Literal["stop", "calls", "length", "refusal"]
     raw: Any = None

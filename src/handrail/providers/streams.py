@@ -7,7 +7,7 @@ are told when the stream has ended and its reason is known, so that one which wa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -231,15 +231,23 @@ def distinct(slots: Iterable[Slot], counters: StreamCounters) -> list[Slot]:
     return kept
 
 
-def ending(calls: Iterable[Call], usage: Usage | None, reason: Reason, raw: Any) -> Iterator[ModelEvent]:
-    """The end of an answer: calls, usage, and why it ended."""
-    made = False
+def ending(
+    who: str, calls: Sequence[Call], usage: Usage | None, reason: Reason | None, raw: Any
+) -> Iterator[ModelEvent]:
+    """The end of an answer: calls, usage, and why it ended.
+
+    Calls of an answer that was refused or filtered are not told, and not in the turn that is sent back either: nobody can say
+    how much of them came. With calls, a reason that is not known (None) may be one of those, so that the answer broke off.
+    """
+    if calls and reason is None:
+        raise broke_off(who)
+    if calls and reason == "refusal":
+        calls, raw = (), None
     for call in calls:
-        made = True
         yield CallMade(call)
     if usage is not None:
         yield usage
-    yield Finished("calls" if made and reason == "stop" else reason, raw)
+    yield Finished("calls" if calls and reason == "stop" else reason or "stop", raw)
 
 
 def bounded_args(args: Any) -> Any:

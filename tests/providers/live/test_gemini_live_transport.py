@@ -235,6 +235,31 @@ def test_a_malformed_call_fails_the_turn() -> None:
     assert told(new(), message) == [TurnEnded("failed", "MALFORMED_FUNCTION_CALL")]
 
 
+def _ended_by(reason: str) -> dict[str, Any]:
+    return {"serverContent": {"turnComplete": True, "turnCompleteReason": reason}}
+
+
+@pytest.mark.parametrize("reason", ["RESPONSE_REJECTED", "GENERATED_CONTENT_SAFETY", "SOMETHING_NEW"])
+def test_a_turn_that_is_rejected_takes_its_open_calls_back(reason: str) -> None:
+    transport = new()
+    earlier = {"toolCall": {"functionCalls": [{"id": "fc-0", "name": "set_lamp", "args": {}}]}}
+    told(transport, earlier, DONE, TOOL_CALL)
+    assert told(transport, _ended_by(reason)) == [CallsCancelled(("fc-1",)), TurnEnded("failed", reason)]
+    assert transport.answers([Answer(Call("set_lamp", {"level": 20}, "fc-1"), CANCELLED)], "when_idle") == []
+
+
+def test_a_call_in_the_message_that_rejects_its_turn_is_not_told() -> None:
+    transport = new()
+    events = told(transport, {**TOOL_CALL, **_ended_by("GENERATED_CONTENT_SAFETY")})
+    assert events == [TurnEnded("failed", "GENERATED_CONTENT_SAFETY")]
+    assert transport.counters.unfinished_calls == 1
+
+
+@pytest.mark.parametrize("reason", ["", "NEED_MORE_INPUT"])
+def test_a_turn_that_ended_well_leaves_its_calls_open(reason: str) -> None:
+    assert told(new(), TOOL_CALL, _ended_by(reason))[1:] == [TurnEnded("done", reason)]
+
+
 class TestTheEndOfTheUsersSpeech:
     def test_it_is_the_first_output_after_speech_was_heard(self) -> None:
         transport = new()

@@ -213,6 +213,21 @@ def test_a_call_of_a_cancelled_response_does_not_run_and_is_not_left_open() -> N
     assert json.loads(output["item"]["output"])["error"]["type"] == "CANCELLED"
 
 
+@pytest.mark.parametrize("reason", ["content_filter", "something_new"])
+def test_a_call_of_a_response_that_was_filtered_does_not_run_whenever_it_comes(reason: str) -> None:
+    transport = new()
+    filtered = done(status="incomplete", status_details={"type": "incomplete", "reason": reason})
+    assert told(transport, created(), item("call_1"), filtered, item("call_2")) == [TurnEnded("cut", reason)]
+    outputs = [json.loads(sent["item"]["output"]) for sent in transport.replies()]
+    assert [output["error"]["type"] for output in outputs] == ["CANCELLED", "CANCELLED"]
+    assert transport.counters.unfinished_calls == 2
+
+
+def test_a_whole_call_of_a_response_that_was_only_too_long_is_told() -> None:
+    cut = done(status="incomplete", status_details={"type": "incomplete", "reason": "max_output_tokens"})
+    assert [type(event) for event in told(new(), created(), item(), cut)] == [CallsMade]
+
+
 def test_the_same_call_twice_is_told_once() -> None:
     transport = new()
     events = told(transport, created(), created(), item(), item(), done(), done())

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.providers.transports.kit import MODEL, NAMES, calls, finished, read, text, transport
 
-from handrail.contract.model import ModelError
+from handrail.contract.model import AssistantMessage, ModelError, ModelRequest, UserMessage
 from handrail.providers.streams import MOST_ARGUMENTS, MOST_CALLS, StreamCounters
 from handrail.testing.servers import (
     AnthropicServer,
@@ -251,15 +251,80 @@ def test_another_call_under_an_index_that_is_taken_is_another_call():
 
 @pytest.mark.parametrize(
     ("name", "reason", "expected"),
-    [
-        (name, reason, reason)
-        for name in NAMES
-        for reason in ("length", "refusal")
-        if (name, reason) != ("ollama", "refusal")
-    ],
+    [(name, reason, reason) for name in NAMES for reason in ("length", "refusal")],
 )
 def test_why_an_answer_ended_is_told(name, reason, expected):
     assert finished(read(name, played(name, Reply("Half an", reason=reason)))).reason == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_calls_of_an_answer_that_was_refused_are_neither_told_nor_kept(name):
+    told = read(name, played(name, Reply("I will.", [call("set_lamp", **LAMP)], reason="refusal")))
+
+    assert (calls(told), finished(told).reason, text(told)) == ([], "refusal", "I will.")
+    assert "set_lamp" not in json.dumps(finished(told).raw)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_sent_back_after_a_refusal_has_no_call_that_waits_for_a_result(name):
+    told = read(name, played(name, Reply("I will.", [call("set_lamp", **LAMP)], reason="refusal")))
+    history = [UserMessage("Light!"), AssistantMessage("I will.", (), finished(told).raw), UserMessage("Well?")]
+    sent = json.dumps(transport(name).body(ModelRequest(system="", messages=history), model=MODEL))
+
+    assert "I will." in sent
+    assert "set_lamp" not in sent
+
+
+def test_a_filter_that_strikes_before_the_arguments_leaves_no_call():
+    """Blank arguments are how some servers say "none", so that a call without them would run."""
+    opened = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "start", "arguments": ""}}
+    sent = [
+        {"choices": [{"index": 0, "delta": {"tool_calls": [opened]}, "finish_reason": None}]},
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": "content_filter"}]},
+    ]
+    told = read("openai-chat", [*sent, b"[DONE]"])
+
+    assert (calls(told), finished(told).reason) == ([], "refusal")
+
+
+def test_a_refusal_in_words_takes_the_calls_beside_it_along():
+    refusal = {"id": "m", "type": "message", "status": "completed", "content": [{"type": "refusal", "refusal": "No."}]}
+    asked = {
+        "id": "f",
+        "type": "function_call",
+        "status": "completed",
+        "call_id": "c",
+        "name": "pay",
+        "arguments": "{}",
+    }
+    done = [{"type": "response.output_item.done", "item": item} for item in (refusal, asked)]
+    told = read("openai-responses", [*done, {"type": "response.completed", "response": {"status": "completed"}}])
+    assert (calls(told), finished(told).reason) == ([], "refusal")
+
+    delta = {"refusal": "No.", "tool_calls": [{"index": 0, "id": "c", "function": {"name": "pay", "arguments": "{}"}}]}
+    told = read("openai-chat", [{"choices": [{"index": 0, "delta": delta, "finish_reason": "tool_calls"}]}, b"[DONE]"])
+    assert (calls(told), finished(told).reason, text(told)) == ([], "refusal", "No.")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("openai-chat", '"finish_reason": "tool_calls"'),
+        ("openai-responses", '"incomplete_details": {"reason": "max_output_tokens"'),
+        ("anthropic", '"stop_reason": "tool_use"'),
+        ("ollama", '"done_reason": "stop"'),
+    ],
+)
+def test_calls_of_an_answer_that_ended_for_a_reason_nobody_knows_are_not_told(name, reason):
+    """Among the reasons of servers that speak these protocols are those of an answer that was broken off. Gemini's, where
+    they are neither an end nor a cut, are refusals."""
+    length = "length" if name == "openai-responses" else "stop"
+    sent = played(name, Reply("", [call("set_lamp", **LAMP)], reason=length))
+    text = json.dumps([one for one in sent if one != b"[DONE]"])
+    key = reason.rpartition(": ")[0]
+    assert text.count(reason) == 1
+    with pytest.raises(ModelError, match="broke off before its end"):
+        read(name, json.loads(text.replace(reason, f'{key}: "insufficient_system_resource"')))
 
 
 def test_text_under_a_sequence_number_that_was_told_is_not_told_again():

@@ -43,6 +43,10 @@ ID_SCOPE: IdScope = "session"
 MOST_OUTPUT_TOKENS = 8_192
 """The provider wants a bound in every request; this one stands where the host names none."""
 _REASONS: dict[str, Reason] = {
+    "end_turn": "stop",
+    "tool_use": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "refusal": "refusal",
@@ -252,7 +256,7 @@ class Reader:
         if self._reason is None:
             raise broke_off(WHO)
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
-        reason = _REASONS.get(self._reason, "stop")
+        reason = _REASONS.get(self._reason)
         if reason == "length" and blocks and blocks[-1].kind == "tool_use":
             blocks.pop()  # it was stopped as if it were whole, but its input may be cut
         blocks, slots = self._whole_calls(blocks)
@@ -261,7 +265,7 @@ class Reader:
         calls = [call_of(slot, PROVIDER, ID_SCOPE) for slot in slots]
         content = [block.raw() for block in blocks if block.kind != "text" or block.start["text"].strip()]
         raw = kept_turn(PROVIDER, self._model, content)
-        yield from ending(calls, Usage(self._input, self._output), reason, raw)
+        yield from ending(WHO, calls, Usage(self._input, self._output), reason, raw)
 
     def _whole_calls(self, blocks: list[_Block]) -> tuple[list[_Block], list[Slot]]:
         """The blocks without calls that are not whole, that nothing could be answered to, or that were told twice."""

@@ -198,10 +198,8 @@ class Reader:
         if self._reason is None and not self._blocked:
             raise broke_off(WHO)
         reason: Reason = "refusal" if self._blocked else _REASONS.get(self._reason or "", "refusal")
-        slots = [] if reason == "refusal" else self._slots
-        parts = self._parts if slots or not self._slots else []
-        calls = [call_of(slot, PROVIDER, ID_SCOPE) for slot in slots]
-        yield from ending(calls, self._usage, reason, kept_turn(PROVIDER, self._model, parts))
+        calls = [call_of(slot, PROVIDER, ID_SCOPE) for slot in self._slots]
+        yield from ending(WHO, calls, self._usage, reason, kept_turn(PROVIDER, self._model, self._parts))
 
 
 def _sendable(part: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:

@@ -55,7 +55,8 @@ from handrail.providers.live_memory import (
 PROVIDER = "gemini-live"
 INPUT_RATES = (16_000, 24_000, 48_000, 8_000)
 OUTPUT_RATE = 24_000
-_FAILED = frozenset({"MALFORMED_FUNCTION_CALL", "RESPONSE_REJECTED", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"})
+_FINE = frozenset({"", "TURN_COMPLETE_REASON_UNSPECIFIED", "NEED_MORE_INPUT"})
+"""Every other reason for the end of a turn is a failure, a rejection or a filter."""
 _MOST_IDS = 2_000
 
 
@@ -100,6 +101,8 @@ class GeminiLiveTransport:
 
     def _forget_connection(self) -> None:
         self._open: dict[str, Call] = {}
+        self._of_turn: set[str] = set()
+        """Ids of the calls that the model made in this turn."""
         self._ids: dict[str, Call] = {}
         self._taken_back: set[str] = set()
         self._replies: list[Message] = []
@@ -176,6 +179,10 @@ class GeminiLiveTransport:
         if message is None:
             return []
         events: list[LiveEvent] = []
+        content = message.get("serverContent")
+        if "toolCall" in message and isinstance(content, dict) and self._rejects(content):
+            self.counters.unfinished_calls += 1
+            del message["toolCall"]
         # A message may combine fields; calls come before content, so that they are not kept waiting by it.
         for name, read in self._readers.items():
             if name not in message:
@@ -213,7 +220,9 @@ class GeminiLiveTransport:
             self.counters.refused_calls += len(refused)
             self._replies.append(self._answered([Answer(call, too_many()) for call in refused if call.call_id], None))
         if told:
-            self._open.update({call.call_id: call for call in told if call.call_id})
+            named = {call.call_id: call for call in told if call.call_id}
+            self._open.update(named)
+            self._of_turn.update(named)
             events.append(CallsMade(tuple(told)))
         return events
 
@@ -256,8 +265,16 @@ class GeminiLiveTransport:
             self._said.owed = False
             events.append(Interrupted())
         if self._ends_turn(body):
+            waiting = [call_id for call_id in self._open if call_id in self._of_turn]
+            if waiting and self._rejects(body):
+                events += self._cancelled({"ids": waiting})
+            self._of_turn.clear()
             events.append(self._turn_ended(text_of(body.get("turnCompleteReason"))))
         return events
+
+    def _rejects(self, body: dict[str, Any]) -> bool:
+        """Whether the turn ends because it was rejected or filtered: what it asked for is not to be done."""
+        return self._ends_turn(body) and text_of(body.get("turnCompleteReason")) not in _FINE
 
     def _input_transcript(self, body: dict[str, Any]) -> list[LiveEvent]:
         heard = body.get("inputTranscription")
@@ -318,7 +335,7 @@ class GeminiLiveTransport:
         self._is_muted = self._is_generating = self._in_turn = self._input_told = False
         if interrupted:
             return TurnEnded("interrupted", reason)
-        return TurnEnded("failed" if reason in _FAILED else "done", reason)
+        return TurnEnded("done" if reason in _FINE else "failed", reason)
 
     def _activity(self, body: dict[str, Any]) -> list[LiveEvent]:
         match body.get("voiceActivityType"):

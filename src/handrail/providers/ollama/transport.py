@@ -40,6 +40,8 @@ from handrail.providers.streams import (
 PROVIDER = "ollama"
 WHO = "Ollama"
 ID_SCOPE: IdScope = "session"
+_REASONS: dict[str, Reason] = {"stop": "stop", "": "stop", "length": "length", "content_filter": "refusal"}
+"""Old servers give none. Ollama itself filters nothing; a gateway that speaks its protocol may."""
 _EXACT_TIME = re.compile(r"\.\d{6,}")
 
 
@@ -137,8 +139,8 @@ class Reader:
         last = self._last
         calls = [call_of(slot, PROVIDER, ID_SCOPE) for slot in self._slots]
         usage = Usage(count_in(last.get("prompt_eval_count")), count_in(last.get("eval_count")))
-        reason: Reason = "length" if last.get("done_reason") == "length" else "stop"
-        yield from ending(calls, usage, reason, kept_turn(PROVIDER, self._model, self._raw()))
+        reason = _REASONS.get(text_in(last.get("done_reason")))
+        yield from ending(WHO, calls, usage, reason, kept_turn(PROVIDER, self._model, self._raw()))
 
     def _raw(self) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self._text)}

@@ -41,7 +41,13 @@ WHO = "OpenAI"
 ID_SCOPE: IdScope = "session"
 _SHORTEST_PADDING = 6
 """Two chunks with the same padding of so many random characters are one."""
-_REASONS: dict[str, Reason] = {"length": "length", "content_filter": "refusal"}
+_REASONS: dict[str, Reason] = {
+    "stop": "stop",
+    "tool_calls": "stop",
+    "function_call": "stop",
+    "length": "length",
+    "content_filter": "refusal",
+}
 
 
 def body(request: ModelRequest, *, model: str) -> dict[str, Any]:
@@ -179,8 +185,8 @@ class Reader:
         # Cut: the call that came last is not whole. It is not told, and must not be in the history either.
         slots = distinct(self._slots[:-1] if self._reason == "length" else self._slots, self._counters)
         calls = [call_of(slot, PROVIDER, ID_SCOPE) for slot in slots]
-        reason = "refusal" if self._refused else _REASONS.get(self._reason, "stop")
-        yield from ending(calls, self._usage, reason, self._raw(slots))
+        reason = "refusal" if self._refused else _REASONS.get(self._reason)
+        yield from ending(WHO, calls, self._usage, reason, self._raw(slots))
 
     def _raw(self, slots: list[Slot]) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self._text) or None}

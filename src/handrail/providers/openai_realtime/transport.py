@@ -285,7 +285,7 @@ class OpenAIRealtimeTransport:
             return []
         status = text_of(response.get("status"))
         calls = self._collected.pop(name, []) + self._calls_at_the_end(response)
-        runs = status in ("completed", "incomplete")
+        runs = _runs(status, response.get("status_details"))
         self._finish(name, runs)
         events: list[LiveEvent] = [*self._usage(response.get("usage"))]
         events += self._told(calls) if runs else self._not_run(calls)
@@ -316,11 +316,11 @@ class OpenAIRealtimeTransport:
         return [CallsMade(tuple(told))] if told else []
 
     def _not_run(self, calls: Sequence[Call]) -> list[LiveEvent]:
-        """Calls of a response that was cancelled: nobody is asked, and the conversation is not left waiting for them."""
+        """Calls of a response that was cancelled or filtered: nobody is asked, and the conversation does not wait for them."""
         self.counters.unfinished_calls += len(calls)
         for call in calls:
             self._reply_output(
-                call, refusal("CANCELLED", "The answer was interrupted before this call; it did not run.")
+                call, refusal("CANCELLED", "The answer was broken off before this call; it did not run.")
             )
         return []
 
@@ -329,7 +329,7 @@ class OpenAIRealtimeTransport:
             self._replies.append(self._stamped(messages.function_call_output(call.call_id, as_text(envelope))))
 
     def _turn_ended(self, status: str, details: object) -> list[LiveEvent]:
-        reason = text_of(details.get("reason")) if isinstance(details, dict) else ""
+        reason = _detail(details)
         match status:
             case "cancelled":
                 return [Interrupted(), TurnEnded("interrupted", reason)]
@@ -489,3 +489,12 @@ class OpenAIRealtimeTransport:
         """With an id, which the provider repeats in a complaint."""
         self._sent += 1
         return {"type": message["type"], "event_id": f"evt_h{self._sent}", **message}
+
+
+def _detail(details: object) -> str:
+    return text_of(details.get("reason")) if isinstance(details, dict) else ""
+
+
+def _runs(status: str, details: object) -> bool:
+    """Whether whole calls of a response are run: not those of one that was filtered, or cut for a reason not known."""
+    return status == "completed" or (status == "incomplete" and _detail(details) in ("", "max_output_tokens"))

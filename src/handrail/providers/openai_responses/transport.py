@@ -182,17 +182,19 @@ class Reader:
         slots = [_slot(item) for item in whole if item.get("type") == "function_call"]
         calls = [call_of(slot, PROVIDER, ID_SCOPE) for slot in slots]
         reason = self._reason(self._response)
+        if reason is None and not calls:
+            reason = "length"  # it says that it is not whole, and that is all one has to know of words
         asked = any(item.get("type") == "function_call" for item in self._items.values())
-        if not calls and not self._told and reason == "stop" and (asked or not self._items):
+        if not calls and not self._told and reason in ("stop", None) and (asked or not self._items):
             raise unreadable_calls(WHO)
-        yield from ending(calls, self._usage(), reason, self._raw(whole))
+        yield from ending(WHO, calls, self._usage(), reason, self._raw(whole))
 
-    def _reason(self, response: dict[str, Any]) -> Reason:
-        if self._refused:
+    def _reason(self, response: dict[str, Any]) -> Reason | None:
+        if self._refused or any(map(_is_refusal, self._items.values())):
             return "refusal"
         if response.get("status") != "incomplete":
             return "stop"
-        return _INCOMPLETE.get(text_in(object_in(response.get("incomplete_details")).get("reason")), "length")
+        return _INCOMPLETE.get(text_in(object_in(response.get("incomplete_details")).get("reason")))
 
     def _usage(self) -> Usage | None:
         usage = object_in(self._response).get("usage")
@@ -206,6 +208,12 @@ class Reader:
         while sent and sent[-1].get("type") == "reasoning":  # refused without the item that it led to
             sent.pop()
         return kept_turn(PROVIDER, self._model, sent)
+
+
+def _is_refusal(item: dict[str, Any]) -> bool:
+    """Whether it is a message that refuses, of which the pieces may have been lost."""
+    content = item.get("content") if item.get("type") == "message" else None
+    return isinstance(content, list) and any(object_in(part).get("type") == "refusal" for part in content)
 
 
 def _slot(item: dict[str, Any]) -> Slot:

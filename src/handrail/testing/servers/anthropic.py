@@ -64,7 +64,7 @@ class AnthropicServer(ProviderServer):
         return super().encode(payload, number)
 
     def frames(self, reply: Reply, calls: Sequence[NumberedCall]) -> Iterator[Frame]:
-        yield from self._played(reply, calls, "tool_use" if calls else _REASONS.get(reply.reason, "end_turn"))
+        yield from self._played(reply, calls, _REASONS.get(reply.reason, "tool_use" if calls else "end_turn"))
 
     def truncated(self, reply: Reply, calls: Sequence[NumberedCall]) -> Iterator[Frame]:
         yield from self._played(reply, calls, "max_tokens")

@@ -57,7 +57,7 @@ class OllamaServer(ProviderServer):
             call = {**({} if one.id is None else {"id": one.id}), "function": _function(part, one)}
             yield Frame(_line({"content": "", "tool_calls": [call]}), part)
         given, made = reply.usage
-        ended = {"done": True, "done_reason": "length" if reply.reason == "length" else "stop"}
+        ended = {"done": True, "done_reason": "content_filter" if reply.reason == "refusal" else reply.reason}
         counts = {"prompt_eval_count": given, "eval_count": made}
         yield Frame({**_line({"content": ""}), **ended, **counts}, end=True)
 

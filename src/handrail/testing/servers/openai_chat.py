@@ -65,7 +65,7 @@ class OpenAIChatServer(ProviderServer):
             yield Frame(self._chunk({"content": piece}))
         for index, one in enumerate(calls):
             yield from self._call(index, one, orjson.dumps(one.args).decode())
-        yield from self._end("tool_calls" if calls else _REASONS.get(reply.reason, "stop"), reply)
+        yield from self._end(_REASONS.get(reply.reason, "tool_calls" if calls else "stop"), reply)
 
     def truncated(self, reply: Reply, calls: Sequence[NumberedCall]) -> Iterator[Frame]:
         for piece in pieces(reply.text) if reply.text else ():
