@@ -108,9 +108,9 @@ class StreamingModel:
         self._key_name = key_name
         self._sleep = sleep
         self.counters = StreamCounters()
+        """What was not acted on, over all answers."""
         self.address = ""
         """Where the settings say that it is, for the sentence of one that cannot be reached."""
-        """What was not acted on, over all answers."""
 
     @property
     def name(self) -> str:
