@@ -59,7 +59,7 @@ class PlayModel:
                     yield TextDelta(f"{place} ")
                     await asyncio.sleep(self.pause)
             elif text == "break":
-                raise ModelError("The model is away.")
+                raise ModelError("The model is away.", detail="The model is away at http://10.0.0.7:11434.")
             else:
                 answer = f"You said: {text}"
             for word in answer.split(" "):

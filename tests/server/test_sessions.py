@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.runtime.kit import reading
-from tests.server.kit import OPERATOR, OTHER, USER, at_desk, at_server, text_of
+from tests.server.kit import OPERATOR, OTHER, USER, Talker, at_desk, at_server, text_of
 
 
 async def test_a_message_is_answered_as_a_stream(tmp_path):
@@ -191,6 +191,36 @@ async def test_an_error_of_the_model_is_told_and_the_message_may_be_sent_again(t
         assert events[-1].data["state"] == "failed"
         again = await ana.say("break", "m1")
         assert again[0].data["turn"] == events[0].data["turn"]
+
+
+async def test_where_the_model_is_reaches_operators_and_nobody_else(tmp_path):
+    inside = "10.0.0.7"
+    async with at_desk(tmp_path) as desk:
+        ana = await desk.open()
+        told = await ana.say("break", "m1")
+        (error,) = [event.data for event in told if event.type == "error"]
+        assert error["message"] == "The model is away."
+        page = await ana.show()
+        assert page["messages"][1]["error"]["message"] == "The model is away."
+        assert inside not in f"{told} {page}"
+
+        operator = Talker(desk, OPERATOR, ana.opened)
+        seen = await operator.show()
+        assert inside in seen["messages"][1]["error"]["detail"]
+        again = await operator.say("break", "m1")
+        assert inside in next(event.data["detail"] for event in again if event.type == "error")
+
+
+async def test_where_the_model_is_stays_inside_when_a_turn_is_told_again(tmp_path):
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        await ana.say("break", "m1")
+        for key, expected in ((USER, False), (OPERATOR, True)):
+            async with Talker(desk, key, ana.opened).listening(after=0) as stream:
+                heard = await stream.until("done")
+            (error,) = [event.data for event in heard if event.type == "error"]
+            assert ("detail" in error) is expected
+            assert ("10.0.0.7" in str(heard)) is expected
 
 
 async def test_an_ended_session_is_gone_with_what_was_said(tmp_path):

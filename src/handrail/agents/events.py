@@ -12,7 +12,7 @@
 | `confirmation_closed` | `id`, `toolId`, `outcome`: `carried_out`, `declined` or `failed` |
 | `message` | a message for the user's client, as a tool sent it |
 | `usage` | `inputTokens`, `outputTokens`, `round` |
-| `error` | `message`, `retryable`, `where` |
+| `error` | `message`, `retryable`, `where`; `detail`, for whoever runs the host, where it says more than the message |
 | `done` | `text`, `citations`, `rounds`, `usage`, `reason`, `turn`, `messageId` |
 """
 

@@ -357,7 +357,9 @@ class Loop:
     def _failed(self, asked: Round, number: int) -> Iterable[AgentEvent]:
         """The model failed: one error for the host, an apology for the user, and an answer that may be asked for again."""
         assert asked.error is not None
-        yield AgentEvent("error", {"message": str(asked.error), "retryable": asked.error.retryable, "where": "model"})
+        told = {"message": str(asked.error), "retryable": asked.error.retryable, "where": "model"}
+        known = {} if asked.error.detail == told["message"] else {"detail": asked.error.detail}
+        yield AgentEvent("error", {**told, **known})
         yield from self._say_more(asked, failed_words(bool(asked.pieces)))
         self._conversation.add(AssistantMessage(asked.text))
         self._conversation.unfinished = self._message_id

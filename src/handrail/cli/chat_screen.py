@@ -71,7 +71,7 @@ class PlainScreen:
         elif event.type == "message":
             self._line(f"  » {_message(data)}")
         elif event.type == "error":
-            self._line(f"  ! {data['message']}")
+            self._line(f"  ! {data.get('detail', data['message'])}")
         elif event.type == "done":
             self._line("")
 

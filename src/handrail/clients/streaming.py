@@ -7,6 +7,7 @@ asking again where nothing had begun, and that whatever goes wrong is a `ModelEr
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from handrail.contract.call import IdScope
 from handrail.contract.model import ModelError, ModelEvent, ModelRequest
 from handrail.providers.streams import Decoder, Lines, Reader, ServerSentEvents, StreamCounters, Whole
 
+_LOG = logging.getLogger("handrail.model")
+_LOG.addHandler(logging.NullHandler())  # where nobody set up a log, whoever asks the model shows the detail
 _PASSING = frozenset({408, 409, 425, 429})
 _LONGEST_WAIT = 20.0
 
@@ -110,7 +113,7 @@ class StreamingModel:
         self.counters = StreamCounters()
         """What was not acted on, over all answers."""
         self.address = ""
-        """Where the settings say that it is, for the sentence of one that cannot be reached."""
+        """Where the settings say that it is, for the detail of one that cannot be reached."""
 
     @property
     def name(self) -> str:
@@ -132,7 +135,17 @@ class StreamingModel:
         await self._wire.close()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Ask, again if the provider could not begin. Once something came, a failure is the caller's to judge."""
+        """Ask, again if the provider could not begin. Once something came, a failure is the caller's to judge. The log is told
+        in full: whoever talks to the model hears less."""
+        try:
+            async with aclosing(self._asked(request)) as events:
+                async for event in events:
+                    yield event
+        except ModelError as error:
+            _LOG.warning("The model %s could not answer: %s", self._name, error.detail)
+            raise
+
+    async def _asked(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         body = self._transport.body(request, model=self._name)
         for attempt in range(self._limits.retries + 1):
             try:
@@ -214,15 +227,18 @@ class StreamingModel:
             at, advice = (
                 (f" at {self.address}", '; "base_url" in [agent] says where it is') if self.address else ("", "")
             )
-            return ModelError(f"{who} cannot be reached{at} ({type(error).__name__}){advice}.", retryable=True)
+            detail = f"{who} cannot be reached{at} ({type(error).__name__}){advice}."
+            return ModelError(f"{who} cannot be reached.", retryable=True, detail=detail)
         if status in (401, 403):
             advice = f"check {self._key_name}" if self._key_name else "it wants a key"
-            return ModelError(f"{who} refused access (status {status}); {advice}.")
+            return ModelError(f"{who} refused access.", detail=f"{who} refused access (status {status}); {advice}.")
         said = f": {' '.join(failure.message.split())[:200]}" if failure.message else ""
         if status == 404:
-            return ModelError(f'{who} does not know the model "{self._name}", or the base URL is wrong (404){said}.')
+            unknown = f'{who} does not know the model "{self._name}"'
+            return ModelError(f"{unknown}.", detail=f"{unknown}, or the base URL is wrong (404){said}.")
         retryable = status in _PASSING or status >= 500
-        return ModelError(f"{who} answered with status {status}{said}.", retryable=retryable)
+        answered = f"{who} answered with status {status}"
+        return ModelError(f"{answered}.", retryable=retryable, detail=f"{answered}{said}.")
 
 
 def failure_of(error: Exception, status: object, headers: Mapping[str, str] | None, message: str) -> Failure:

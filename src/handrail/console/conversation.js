@@ -380,7 +380,7 @@ class Conversation extends EventTarget {
     const done = message.state !== "running";
     if (done) parts.filter((card) => card.state === "running").forEach(goesOn);
     if (message.text) parts.push({ kind: "text", text: message.text });
-    const problem = message.error?.message ?? null;
+    const problem = message.error?.detail ?? message.error?.message ?? null;
     if (!parts.length && !problem && done) return;
     this.items.push({
       kind: "answer",

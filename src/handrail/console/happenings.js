@@ -82,7 +82,7 @@ export const HANDLERS = {
   },
   error(data) {
     const answer = this.answer();
-    answer.problem = data.message ?? "Something went wrong.";
+    answer.problem = data.detail ?? data.message ?? "Something went wrong.";
     this.tell("item", answer);
   },
   resync() {

@@ -101,11 +101,16 @@ ModelEvent: TypeAlias = TextDelta | CallMade | Usage | Finished
 
 
 class ModelError(HandrailError):
-    """The model could not be asked, or stopped in the middle. `retryable` says whether asking again may help."""
+    """The model could not be asked, or stopped in the middle. `retryable` says whether asking again may help.
 
-    def __init__(self, message: str, *, retryable: bool = False) -> None:
+    Its sentence may be shown to anybody who talks to the model. `detail` is the same with what only those may know who run it
+    and can mend it: addresses, settings, the provider's own words.
+    """
+
+    def __init__(self, message: str, *, retryable: bool = False, detail: str = "") -> None:
         super().__init__(message)
         self.retryable = retryable
+        self.detail = detail or message
 
 
 class Model(Protocol):

@@ -353,7 +353,7 @@ def failed(who: str, error: object, *, retryable: bool) -> ModelError:
     """The provider said in its answer that it failed."""
     found = object_in(error)
     said = text_in(error) or text_in(found.get("message")) or "without a reason"
-    return ModelError(f"{who} broke off: {said[:200]}", retryable=retryable)
+    return ModelError(f"{who} broke off.", retryable=retryable, detail=f"{who} broke off: {said[:200]}")
 
 
 def broke_off(who: str) -> ModelError:

@@ -11,10 +11,10 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from handrail.server.wire import frame, notice
+from handrail.server.wire import frame, notice, without_detail
 
 SPAN = 10_000_000
 """So many numbers belong to one connection of a session."""
@@ -24,13 +24,15 @@ MOST_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One event as it is sent. `seen_by` is the number that it had before a restart, for events that were rebuilt."""
+    """One event as it is sent. `seen_by` is the number that it had before a restart, for events that were rebuilt; `detailed` is
+    the event for operators, where they are told more."""
 
     number: int
     type: str
     turn: int
     data: bytes
     seen_by: int = 0
+    detailed: bytes | None = None
 
 
 class EventLog:
@@ -75,7 +77,9 @@ class EventLog:
     def add(self, type: str, data: Mapping[str, Any], *, turn: int = 0, seen_by: int = 0) -> Kept:
         """Append an event and wake whoever waits for it."""
         self.last += 1
-        kept = Kept(self.last, type, turn, frame(self.last, type, data), seen_by)
+        plain = without_detail(type, data)
+        detailed = None if plain is data else frame(self.last, type, data)
+        kept = Kept(self.last, type, turn, frame(self.last, type, plain), seen_by, detailed)
         self._kept.append(kept)
         self._bytes += len(kept.data)
         while len(self._kept) > MOST_EVENTS or (self._bytes > MOST_BYTES and len(self._kept) > 1):
@@ -98,10 +102,10 @@ class EventLog:
         first = self._kept[0].number if self._kept else self.last + 1
         return number > self.last or number < self._before or max(number, self._start) < first - 1
 
-    def reader(self, after: int | None, *, stays: bool = False) -> Reader:
+    def reader(self, after: int | None, *, stays: bool = False, detailed: bool = False) -> Reader:
         """Somebody who reads from after this number on; None means from now on. One who `stays` is not sent away by a
-        restart that is to come: it waits for the end of a turn."""
-        made = Reader(self, self.last if after is None else after, stays)
+        restart that is to come: it waits for the end of a turn. `detailed`: an operator, who is told everything."""
+        made = Reader(self, self.last if after is None else after, stays, detailed)
         self._readers.add(made)
         return made
 
@@ -118,11 +122,12 @@ class EventLog:
 class Reader:
     """A place in a log. One task at a time waits at it."""
 
-    __slots__ = ("_at", "_log", "farewell", "stays", "wake")
+    __slots__ = ("_at", "_detailed", "_log", "farewell", "stays", "wake")
 
-    def __init__(self, log: EventLog, at: int, stays: bool) -> None:
+    def __init__(self, log: EventLog, at: int, stays: bool, detailed: bool) -> None:
         self._log = log
         self._at = at
+        self._detailed = detailed
         self.stays = stays
         self.wake = asyncio.Event()
         self.farewell: str | None = None
@@ -148,6 +153,8 @@ class Reader:
         lacking = self._log.lacks(self._at)
         events = self._log.after(self._at)
         self._at = self._log.last
+        if self._detailed:
+            events = [one if one.detailed is None else replace(one, data=one.detailed) for one in events]
         if lacking:
             events.insert(0, Kept(0, "resync", 0, notice("resync", {"lastEventId": self._at})))
         if not events and self.farewell is not None:

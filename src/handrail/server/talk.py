@@ -16,7 +16,7 @@ from handrail.runtime.events import Event
 from handrail.runtime.session import Session
 from handrail.server.conversations import StoredTurn
 from handrail.server.log import EventLog
-from handrail.server.wire import to_json
+from handrail.server.wire import to_json, without_detail
 
 LATE = "~late:"
 """Begins the id of what the model said about a late envelope; no client may choose such an id."""
@@ -162,8 +162,8 @@ class Talk:
                 name, {"turn": turn.number, **data, "rebuilt": True}, turn=turn.number, seen_by=turn.last_event
             )
 
-    def messages(self) -> list[dict[str, Any]]:
-        """The conversation as people see it."""
+    def messages(self, *, detailed: bool = False) -> list[dict[str, Any]]:
+        """The conversation as people see it; `detailed`: as an operator does."""
         if self.current is not None:
             self.current.gather()
         shown: list[dict[str, Any]] = []
@@ -172,9 +172,8 @@ class Talk:
             if not turn.message_id.startswith(LATE):
                 shown.append({"role": "user", "text": turn.text, **facts})
             if turn.answer or turn.state != "running":
-                shown.append(
-                    {"role": "assistant", "text": "", "toolCards": [], "citations": [], **turn.answer, **facts}
-                )
+                answer = turn.answer if detailed else _plain(turn.answer)
+                shown.append({"role": "assistant", "text": "", "toolCards": [], "citations": [], **answer, **facts})
         return shown
 
     def late_run(self, told: Mapping[str, Any]) -> Run:
@@ -222,6 +221,10 @@ def events_of(turn: StoredTurn) -> list[tuple[str, dict[str, Any]]]:
     rest = {"text": answer.get("text", ""), "citations": answer.get("citations", []), "usage": answer.get("usage")}
     told.append(("done", {**rest, "reason": answer.get("reason"), "state": turn.state, "messageId": turn.message_id}))
     return told
+
+
+def _plain(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**answer, "error": without_detail("error", answer["error"])} if "error" in answer else answer
 
 
 def _put_card(cards: list[dict[str, Any]], type: str, data: Mapping[str, Any]) -> None:

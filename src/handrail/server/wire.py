@@ -43,6 +43,13 @@ def notice(type: str, data: Any) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (type.encode(), to_line(data))
 
 
+def without_detail(type: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An event as those may read it who do not run the server; the same object where there is nothing to leave out."""
+    if type != "error" or "detail" not in data:
+        return data
+    return {name: value for name, value in data.items() if name != "detail"}
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)

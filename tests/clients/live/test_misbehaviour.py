@@ -175,9 +175,11 @@ async def test_a_provider_that_is_not_there_is_told_as_such(provider: str, caplo
     with pytest.raises(LiveError, match="cannot be reached") as lost:
         await model.connect(LiveConfig())
     assert lost.value.retryable is True
-    assert f":{server.port}" in str(lost.value)
-    assert '"base_url" in [voice] says where it is' in str(lost.value)
-    assert f"The live model cannot be had: {lost.value}" in caplog.text, "whoever runs the server learns of it"
+    assert f":{server.port}" in lost.value.detail
+    assert '"base_url" in [voice] says where it is' in lost.value.detail
+    assert f"The live model cannot be had: {lost.value.detail}" in caplog.text, "whoever runs the server learns of it"
+    assert str(server.port) not in str(lost.value), "and whoever speaks does not"
+    assert "base_url" not in str(lost.value)
     await model.close()
 
 

@@ -226,8 +226,9 @@ def test_the_same_call_under_the_same_id_is_told_once(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_provider_that_says_that_it_failed_is_an_error_of_the_model(name):
     server = SERVERS[name]([])
-    with pytest.raises(ModelError, match="the local server fails") as caught:
+    with pytest.raises(ModelError, match=r"broke off\.$") as caught:
         read(name, [server.failure()])
+    assert caught.value.detail.endswith("broke off: the local server fails")
     assert caught.value.retryable
 
 

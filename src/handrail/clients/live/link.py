@@ -41,12 +41,14 @@ _CLOSE_SECONDS = 2.0
 
 
 class Gone(Exception):
-    """The connection is gone. `for_good`: the provider would refuse the next one as well."""
+    """The connection is gone. `for_good`: the provider would refuse the next one as well. `detail` is the reason with what only
+    those may know who run it."""
 
-    def __init__(self, reason: str, *, for_good: bool = False) -> None:
+    def __init__(self, reason: str, *, for_good: bool = False, detail: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
         self.for_good = for_good
+        self.detail = detail or reason
 
 
 class Socket(Protocol):
@@ -191,7 +193,7 @@ class LiveLink:
             await asyncio.sleep(self._delay())
         self._finish(Closed("refused" if gone.for_good else "lost", gone.reason))
         if not first.done():
-            first.set_exception(LiveError(gone.reason, retryable=not gone.for_good))
+            first.set_exception(LiveError(gone.reason, retryable=not gone.for_good, detail=gone.detail))
 
     async def _checked_connection(self, first: asyncio.Future[None]) -> Gone:
         """A fault of this code, or of the SDK beneath it, ends a connection and never leaves the host waiting."""

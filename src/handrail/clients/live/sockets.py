@@ -27,7 +27,7 @@ def endings(provider: str, *, setting_up: bool = False, address: str | None = No
     except ENDINGS as error:
         gone = ending(provider, error, setting_up=setting_up, address=address)
         if setting_up:
-            _LOG.warning("The live model cannot be had: %s", gone)
+            _LOG.warning("The live model cannot be had: %s", gone.detail)
         raise gone from None
 
 
@@ -41,11 +41,14 @@ def ending(provider: str, error: Exception, *, setting_up: bool = False, address
         for_good = 400 <= status < 500 and status not in _PASSING
         return Gone(f"{provider} answered the connection with HTTP status {status}.", for_good=for_good)
     if isinstance(error, InvalidURI):
-        return Gone(f"The address of {provider} is not one for a WebSocket; mend the base URL.", for_good=True)
+        detail = f"The address of {provider} is not one for a WebSocket; mend the base URL."
+        return Gone(f"{provider} cannot be reached.", for_good=True, detail=detail)
     at, advice = (f" at {address}", '; "base_url" in [voice] says where it is') if address else ("", "")
-    return Gone(f"{provider} cannot be reached{at} ({type(error).__name__}){advice}.")
+    detail = f"{provider} cannot be reached{at} ({type(error).__name__}){advice}."
+    return Gone(f"{provider} cannot be reached.", detail=detail)
 
 
 def closed(provider: str, code: int, reason: str, *, setting_up: bool) -> Gone:
     said = f": {reason[:200]}" if reason else ""
-    return Gone(f"{provider} closed the connection ({code}){said}.", for_good=setting_up and code in _REFUSALS)
+    told = f"{provider} closed the connection ({code})"
+    return Gone(f"{told}.", for_good=setting_up and code in _REFUSALS, detail=f"{told}{said}.")

@@ -20,7 +20,7 @@ from handrail.server.problems import Problem, answer
 from handrail.server.streams import EventStream, frames
 from handrail.server.talk import Run, Talk, events_of
 from handrail.server.talks import Talks
-from handrail.server.wire import notice
+from handrail.server.wire import notice, without_detail
 
 MOST_TEXT = 32_000
 _MOST_USER = 256
@@ -62,7 +62,7 @@ async def show_session(request: Request) -> Response:
                 tool.tool_id for tool in session.snapshot.in_mode(session.mode) if session.plans.allows(tool.tool_id)
             ],
             "budget": talk.budget(),
-            "messages": talk.messages(),
+            "messages": talk.messages(detailed=key_of(request).is_operator),
             "confirmations": await open_confirmations(talks, talk),
             "lastEventId": talk.log.last,
         }
@@ -104,23 +104,24 @@ async def post_message(request: Request) -> Response | ASGIApp:
         place.give_back()
         raise
     if not run.fresh:
-        return EventStream(_told_again(run), place=place)
-    reader = talk.log.reader(run.which)
+        return EventStream(_told_again(run, detailed=key_of(request).is_operator), place=place)
+    reader = talk.log.reader(run.which, detailed=key_of(request).is_operator)
     told = frames(reader, parts.options, until_turn=run.turn.number)
     return EventStream(told, place=place, on_end=(reader.close,))
 
 
-async def _told_again(run: Run) -> AsyncIterator[bytes]:
+async def _told_again(run: Run, *, detailed: bool) -> AsyncIterator[bytes]:
     """A message that was answered before: the same turn, from what is stored."""
     for name, data in events_of(run.turn):
-        yield notice(name, {"turn": run.turn.number, **data, "replayed": True})
+        told = data if detailed else without_detail(name, data)
+        yield notice(name, {"turn": run.turn.number, **told, "replayed": True})
 
 
 async def listen(request: Request) -> ASGIApp:
     parts, talk = parts_of(request), await talk_of(request)
     after = last_event_id(request)
     place = parts.take_stream(key_of(request))
-    reader = talk.log.reader(after)
+    reader = talk.log.reader(after, detailed=key_of(request).is_operator)
     return EventStream(frames(reader, parts.options), place=place, on_end=(reader.close,))
 
 
