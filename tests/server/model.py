@@ -21,7 +21,8 @@ from handrail.contract.model import (
 
 
 class PlayModel:
-    """`call NAME JSON && NAME JSON` calls and tells the outcomes; `slow N TEXT` takes its time; `break` fails; else it echoes."""
+    """`call NAME JSON && NAME JSON` calls and tells the outcomes; `slow N TEXT` takes its time; `break` fails,
+    `falter` in the middle and not for good; else it echoes."""
 
     name = "play"
     provider = "openai-chat"
@@ -60,6 +61,9 @@ class PlayModel:
                     await asyncio.sleep(self.pause)
             elif text == "break":
                 raise ModelError("The model is away.", detail="The model is away at http://10.0.0.7:11434.")
+            elif text == "falter":
+                yield TextDelta("Well ")
+                raise ModelError("The model is away.", retryable=True)
             else:
                 answer = f"You said: {text}"
             for word in answer.split(" "):

@@ -6,6 +6,7 @@ import openai
 import pytest
 from tests.server.kit import KEYS, OTHER, USER, Desk, Talker, at_desk, at_server
 
+from handrail.contract.store import Block
 from handrail.server.resent import Resent
 from handrail.server.talk import Talk
 
@@ -213,6 +214,81 @@ async def test_mistakes_are_the_clients_own_errors(tmp_path):
                 with pytest.raises(openai.BadRequestError):
                     await client.chat.completions.create(model="x", **wrong)
         assert len(desk.talks) == 0
+
+
+async def no_answer(client: openai.AsyncOpenAI, text: str, *, streamed: bool) -> tuple[openai.APIError, str]:
+    """The error of a turn, and what came of its answer before."""
+    pieces: list[str] = []
+
+    async def ask() -> None:
+        answer = await client.chat.completions.create(model="x", messages=said(text), stream=streamed)
+        async for chunk in answer:
+            assert chunk.choices[0].finish_reason is None
+            pieces.append(chunk.choices[0].delta.content or "")
+
+    with pytest.raises(openai.APIError) as caught:
+        await ask()
+    return caught.value, "".join(pieces)
+
+
+async def block_ana(desk: Desk) -> None:
+    await desk.runtime.store.block(Block(tenant="", user="ana", until=await desk.runtime.store.now() + 60_000))
+    await desk.runtime.housekeeper.learn()
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "at once"])
+@pytest.mark.parametrize(("word", "status"), [("break", 502), ("falter", 503)])
+async def test_a_turn_that_failed_is_an_error_and_no_answer(tmp_path, word, status, streamed):
+    async with at_server(tmp_path) as desk, client_of(desk) as client:
+        error, told = await no_answer(client, word, streamed=streamed)
+        assert told == ("Well " if streamed and word == "falter" else "")
+        assert error.body["message"] == "The model is away."
+        assert (error.code, error.param) == ("turn_failed", None)
+        assert "10.0.0.7" not in str(error.body)
+        if not streamed:
+            assert (error.status_code, error.response.headers.get("retry-after")) == (
+                status,
+                "2" if status == 503 else None,
+            )
+            assert error.response.headers["x-handrail-session"]
+
+
+async def test_an_official_client_asks_again_by_itself_after_a_failure_that_may_pass(tmp_path):
+    async with at_server(tmp_path) as desk, client_of(desk).with_options(max_retries=1) as client:
+        with pytest.raises(openai.InternalServerError):
+            await client.chat.completions.create(model="x", messages=said("falter"))
+        assert len(desk.model.asked) == 2
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "at once"])
+async def test_a_blocked_user_is_told_for_how_long_and_not_asked_to_try_again(tmp_path, streamed):
+    async with at_server(tmp_path) as desk, client_of(desk).with_options(max_retries=3) as client:
+        asked: list[str] = []
+        client._client.event_hooks["request"].append(lambda request: _note(asked, request))
+        await client.chat.completions.create(model="x", messages=said("hello"), stream=False)
+        await block_ana(desk)
+        sessions = len(desk.talks)
+        error, told = await no_answer(client, "hello again", streamed=streamed)
+        assert isinstance(error, openai.RateLimitError)
+        assert (error.code, told) == ("user_blocked", "")
+        assert 50 <= int(error.response.headers["retry-after"]) <= 61
+        assert "paused" in error.body["message"]
+        assert len(asked) == 2, "it is not asked again by itself"
+        assert len(desk.model.asked) == 1
+        assert len(desk.talks) == sessions
+
+
+async def _note(asked: list[str], request: object) -> None:
+    asked.append(str(request))
+
+
+async def test_an_answer_that_was_given_is_given_again_to_a_user_who_is_blocked_since(tmp_path):
+    async with at_server(tmp_path) as desk, client_of(desk, **{"Idempotency-Key": "req-1"}) as client:
+        words = {"model": "x", "messages": said("hello")}
+        first = await client.chat.completions.create(**words)
+        await block_ana(desk)
+        again = await client.chat.completions.create(**words)
+        assert again.choices[0].message.content == first.choices[0].message.content
 
 
 async def test_the_models_are_listed(tmp_path):

@@ -361,7 +361,7 @@ def _openai_paths() -> dict[str, Any]:
             "post": _operation(
                 "One turn, in OpenAI's format",
                 {200: ("The answer", {**_json({"type": "object"}), **_STREAM})},
-                problems=(*_BODY, *_OF_SESSION, 409),
+                problems=(*_BODY, *_OF_SESSION, 409, 502),
                 parameters=headers,
                 body=wish,
             )

@@ -25,6 +25,7 @@ TYPES = {
     429: "RATE_LIMIT",
     431: "HEADERS_TOO_LARGE",
     500: "INTERNAL",
+    502: "BAD_GATEWAY",
     503: "UNAVAILABLE",
 }
 

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from handrail.agents.host_words import blocked_words
 from handrail.contract.model import AssistantMessage, HostMessage, Message, UserMessage
 from handrail.server.bodies import id_of, read_object, text_of
 from handrail.server.log import Reader
@@ -49,6 +50,8 @@ async def complete(request: Request) -> Response | ASGIApp:
     message_id = id_of(named or f"req_{secrets.token_hex(12)}", "Idempotency-Key")
     talk = await _talk(request, parts, body, history)
     parts.check_not_trying(talk)
+    if message_id not in talk.turns:
+        await _check_welcome(parts, talk)
     streamed = body.get("stream") is True
     place = parts.take_stream(key_of(request)) if streamed else None
     try:
@@ -68,7 +71,54 @@ async def complete(request: Request) -> Response | ASGIApp:
         return EventStream(chunks, place=place, headers=headers, on_end=(reader.close,), revoked=revoked)
     if not await _finished(request, parts, talk, run, reader, cancels=not named):
         return Response(status_code=499)
+    problem = _problem(run)
+    if problem is not None:
+        return answer(problem.body(), problem.status, {**headers, **problem.headers()})
     return answer(_completion(parts, talk, run), headers=headers)
+
+
+class NoAnswer(Problem):
+    """A turn without an answer, as OpenAI's clients know an error: they notice it, and ask again where that may help."""
+
+    def __init__(self, status: int, message: str, code: str, *, retry_after: float | None = None) -> None:
+        super().__init__(status, message, retry_after=retry_after)
+        self._code = code
+
+    def body(self) -> dict[str, Any]:
+        return {"error": {**super().body()["error"], "param": None, "code": self._code}}
+
+    def headers(self) -> dict[str, str]:
+        # Their word for it; a user who is blocked would only be told the same again, and at once.
+        waits = {"x-should-retry": "false"} if self._code == "user_blocked" else {}
+        return {**super().headers(), **waits}
+
+
+def _blocked(seconds: float) -> NoAnswer:
+    return NoAnswer(429, blocked_words(seconds), "user_blocked", retry_after=seconds)
+
+
+async def _check_welcome(parts: Parts, talk: Talk) -> None:
+    """Somebody who is blocked is told so before a turn begins, and the session that was made for that request goes."""
+    seconds = talk.session.blocked_for()
+    if seconds <= 0:
+        return
+    if talk.passing and not talk.turns and talk.current is None:
+        await parts.talks.end(talk)
+    raise _blocked(seconds)
+
+
+def _problem(run: Run) -> NoAnswer | None:
+    """Why a turn that is over has no answer; None if it has one. What the host said in its place is no answer."""
+    done = run.done or {}
+    if done.get("reason") == "blocked" and "retryAfter" in done:
+        return _blocked(float(done["retryAfter"]))
+    if run.turn.state != "failed":
+        return None
+    error = run.turn.answer.get("error") or {}
+    said = str(error.get("message") or "The turn failed.")
+    if error.get("retryable", True):
+        return NoAnswer(503, said, "turn_failed", retry_after=1)
+    return NoAnswer(502, said, "turn_failed")
 
 
 async def _talk(request: Request, parts: Parts, body: Mapping[str, Any], history: Sequence[Message]) -> Talk:
@@ -150,6 +200,11 @@ async def _chunks(
         if run.cut:
             yield b"data: %b\n\n" % to_line(Problem(503, "The server restarts; ask again in a moment.").body())
             return
+        problem = _problem(run)
+        if problem is not None:
+            yield b"data: %b\n\n" % to_line(problem.body())
+            ended = True
+            return
         yield chunk({}, _reason(run.turn.answer), handrail=_facts(talk, run))
         if with_usage:
             yield b"data: %b\n\n" % to_line({**head, "choices": [], "usage": _usage(run.turn.answer)})
@@ -162,11 +217,12 @@ async def _chunks(
 
 
 async def _deltas(parts: Parts, run: Run, reader: Reader) -> AsyncIterator[str | None]:
-    """The pieces of the answer as they come; None where there was nothing to say for a while."""
+    """The pieces of the answer as they come; None where there was nothing to say for a while. After an error the host excuses
+    itself, which is no part of the answer."""
     if not run.fresh:
         yield str(run.turn.answer.get("text", ""))
         return
-    number, seconds = run.turn.number, parts.options.heartbeat_seconds
+    number, seconds, failed = run.turn.number, parts.options.heartbeat_seconds, False
     while True:
         events = await reader.batch(seconds if not run.cut else 0.01)
         if events is None or (run.cut and not events):
@@ -176,7 +232,8 @@ async def _deltas(parts: Parts, run: Run, reader: Reader) -> AsyncIterator[str |
         for event in events:
             if event.turn not in (0, number):
                 continue
-            if event.type == "text":
+            failed = failed or event.type == "error"
+            if event.type == "text" and not failed:
                 yield str(orjson.loads(event.data.partition(b"data: ")[2])["text"])
             elif event.type == "done":
                 return
