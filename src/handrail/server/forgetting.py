@@ -34,6 +34,7 @@ async def forget_user(
     counts["conversations"], mentioned = await conversations.forget(tenant, user)
     counts["images"] = await _forget_images(images or runtime.capabilities.get("images"), mentioned)
     counts["records"] = await _forget_records(kb or runtime.capabilities.get("kb"), tenant, user)
+    await _forget_creator(runtime.capabilities.get("calendar"), tenant, user)
     # The log itself must not name whom it is told to forget; whoever knows the name can find the line.
     who = sha256(f"{tenant}\0{user}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
     runtime.audit.emit("user_forgotten", {"userHash": who, "ok": True, **counts})
@@ -53,6 +54,13 @@ async def _forget_images(images: Any, ids: set[str]) -> int:
         return len(paths)
 
     return await asyncio.to_thread(work)
+
+
+async def _forget_creator(calendar: Any, tenant: str, user: str) -> None:
+    """The events stay, but nobody who comes under the same name later is taken for who made them."""
+    forget = getattr(calendar, "forget_creator", None)
+    if forget is not None:
+        await forget(user, tenant=tenant)
 
 
 async def _forget_records(kb: Any, tenant: str, user: str) -> int:

@@ -373,6 +373,11 @@ def _openai_paths() -> dict[str, Any]:
 def _file_paths() -> dict[str, Any]:
     html = {"text/html": {"schema": _TEXT}}
     sign = _json(_object({"ok": _YES}, ("ok",)))
+    event = _object(
+        {"eventId": _TEXT, "start": _TEXT, "end": _TEXT, "calendar": _TEXT, "title": _maybe(_TEXT),
+         "attendeeCount": _maybe(_WHOLE), "attendees": _maybe(_list(_TEXT)), "meetingLink": _maybe(_TEXT)},
+        ("eventId", "start", "end", "calendar", "title", "attendeeCount", "attendees", "meetingLink"),
+    )  # fmt: skip
     return {
         "/": {"get": _operation("The console", {200: ("A page", html), 304: ("As before", {})}, open_to_all=True)},
         "/console/{name}": {
@@ -402,7 +407,7 @@ def _file_paths() -> dict[str, Any]:
         "/calendar/events/{event}": {
             "get": _operation(
                 "An event of the embedded calendar",
-                {200: ("The event", _json(_object({"eventId": _TEXT, "start": _TEXT, "end": _TEXT})))},
+                {200: ("The event", _json(event))},
                 parameters=(_path("event"),),
                 problems=(404, 503),
             )

@@ -1,4 +1,7 @@
-"""The event that a calendar tool's `html_link` names, for people who follow it. Only where the embedded calendar is."""
+"""The event that a calendar tool's `html_link` names, for people who follow it. Only where the embedded calendar is.
+
+Whoever made the event, and operators, see all of it; others see what the calendar tells anybody about a time that is taken.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from handrail.contract.errors import ToolError
-from handrail.server.parts import parts_of
+from handrail.server.keys import Key
+from handrail.server.parts import key_of, parts_of
 from handrail.server.problems import Problem, answer
+from handrail.server.talks import may_use
 
 _TENANT = ""
 """Sessions of the server belong to no tenant, and so do the calendars that their users share."""
@@ -24,8 +29,8 @@ async def show_event(request: Request) -> Response:
 
     def look(db: Any) -> Any:
         return db.execute(
-            """SELECT item.uid, item.title, item.private FROM item JOIN calendar ON calendar.id = calendar_id
-               WHERE event_id = ? AND tenant = ?""",
+            """SELECT item.uid, title, private, attendees, created_by FROM item
+               JOIN calendar ON calendar.id = calendar_id WHERE event_id = ? AND tenant = ?""",
             (event_id, _TENANT),
         ).fetchone()
 
@@ -36,18 +41,26 @@ async def show_event(request: Request) -> Response:
         raise Problem(503, error.message, retry_after=5) from None
     if found is None:
         raise _none()
-    private = bool(row[2])
+    _, title, private, attendees, creator = row
+    own = _is_for(key_of(request), creator)
+    shown = own or not private
     return answer(
         {
             "eventId": event_id,
-            "title": None if private else row[1],
+            "title": title if shown else None,
             "calendar": found.calendar,
             "start": found.start.isoformat(),
             "end": found.end.isoformat(),
-            "attendees": [] if private else list(found.attendees),
-            "meetingLink": None if private else found.meeting_link,
+            "attendeeCount": attendees if shown else None,
+            "attendees": list(found.attendees) if own else None,
+            "meetingLink": found.meeting_link if own else None,
         }
     )
+
+
+def _is_for(key: Key, creator: str | None) -> bool:
+    """An event that was imported has no creator: it is the operators'."""
+    return key.is_operator or (creator is not None and may_use(key, creator))
 
 
 def _none() -> Problem:

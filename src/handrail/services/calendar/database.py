@@ -43,6 +43,11 @@ class Database:
     def name(self) -> str:
         return self._path.name
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the file has been made; the first that is asked of it makes it."""
+        return self._path.exists()
+
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Once begun it is finished, even if whoever asked has gone."""
         return await self._run(self._writer, lambda db: _in_transaction(db, "BEGIN IMMEDIATE", work))

@@ -149,6 +149,17 @@ class EmbeddedCalendar:
 
         return replace(made, conflicts=await self.database.read(look))
 
+    async def forget_creator(self, user: str, *, tenant: str = "") -> None:
+        """No event is this user's own any more."""
+        if self.database.is_there:
+            await self.database.write(
+                lambda db: db.execute(
+                    """UPDATE item SET created_by = NULL WHERE created_by = ?
+                    AND calendar_id IN (SELECT id FROM calendar WHERE tenant = ?)""",
+                    (user, tenant),
+                )
+            )
+
     async def happenings(self, tenant: str, names: Sequence[str], start: datetime, end: datetime) -> list[Happening]:
         """Everything within a window as its owner sees it, in order; also what takes no time or is free."""
 

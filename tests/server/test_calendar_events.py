@@ -1,0 +1,118 @@
+"""`GET /calendar/events/{id}`: all of an event for who created it and for operators, for others what availability tells."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from tests.server.kit import KEYS, OPERATOR, OTHER, USER, Desk, at_desk, bearer
+
+from handrail.server.keys import Key, hash_of
+from handrail.services.calendar.embedded import EmbeddedCalendar
+from handrail.services.calendar.library import CalendarLibrary
+from handrail.services.calendar.port import Draft
+from handrail.services.calendar.reading import read_file
+
+START = datetime(2026, 3, 2, 9, tzinfo=UTC)
+GUESTS = ("zoe@example.com", "max@example.com")
+BACKEND = "hr_backend_key_for_tests_00001"
+ALL_KEYS = (*KEYS, Key(name="backend", hash=hash_of(BACKEND), role="user", user=None))
+IMPORTED = """BEGIN:VCALENDAR\r
+VERSION:2.0\r
+PRODID:-//test//EN\r
+BEGIN:VEVENT\r
+UID:secret@example.com\r
+DTSTAMP:20260101T000000Z\r
+DTSTART:20260303T090000Z\r
+DTEND:20260303T100000Z\r
+SUMMARY:Diagnosis\r
+CLASS:PRIVATE\r
+ATTENDEE:mailto:doctor@example.com\r
+END:VEVENT\r
+END:VCALENDAR\r
+"""
+
+
+@asynccontextmanager
+async def with_calendar(folder: Path) -> AsyncIterator[tuple[Desk, EmbeddedCalendar]]:
+    calendar = EmbeddedCalendar(folder / "calendar.db")
+    async with at_desk(folder, capabilities={"calendar": calendar}, keys=ALL_KEYS) as desk:
+        yield desk, calendar
+    await calendar.close()
+
+
+async def made_by_ana(calendar: EmbeddedCalendar) -> str:
+    draft = Draft(
+        uid="u1", title="Plans", start=START, end=START + timedelta(hours=1), attendees=GUESTS, with_meeting=True
+    )
+    return (await calendar.create(draft, user="ana")).link
+
+
+async def test_who_created_an_event_and_operators_see_who_comes_and_where(tmp_path):
+    async with with_calendar(tmp_path) as (desk, calendar):
+        link = await made_by_ana(calendar)
+        for key in (USER, OPERATOR, BACKEND):
+            shown = (await desk.get(link, key)).json()
+            assert shown["attendees"] == list(GUESTS)
+            assert shown["meetingLink"].startswith("https://")
+            assert (shown["title"], shown["attendeeCount"]) == ("Plans", 2)
+
+
+async def test_another_user_sees_what_availability_tells(tmp_path):
+    async with with_calendar(tmp_path) as (desk, calendar):
+        answer = await desk.get(await made_by_ana(calendar), OTHER)
+        told = await calendar.availability(
+            start=START, end=START + timedelta(hours=1), calendars=["primary"], details=True, user="bob"
+        )
+        (busy,) = told.busy
+        shown = answer.json()
+        assert (shown["title"], shown["attendeeCount"]) == (busy.title, busy.attendees) == ("Plans", 2)
+        assert (shown["start"], shown["end"]) == (busy.start.isoformat(), busy.end.isoformat())
+        assert shown["attendees"] is shown["meetingLink"] is None
+        assert "@" not in answer.text
+        assert "://" not in answer.text
+
+
+async def test_an_imported_event_is_the_operators(tmp_path):
+    async with with_calendar(tmp_path) as (desk, calendar):
+        await CalendarLibrary(calendar).take_in([read_file("a.ics", IMPORTED.encode(), calendar.zone)], "primary")
+        found = await calendar.find("secret@example.com")
+        assert found is not None
+        for key in (USER, OTHER, BACKEND):
+            shown = (await desk.get(found.link, key)).json()
+            hidden = ("title", "attendeeCount", "attendees", "meetingLink")
+            assert [shown[name] for name in hidden] == [None, None, None, None]
+        shown = (await desk.get(found.link)).json()
+        assert (shown["title"], shown["attendees"]) == ("Diagnosis", ["doctor@example.com"])
+
+
+async def test_an_event_stays_its_creators_after_it_was_taken_out_and_in_again(tmp_path):
+    async with with_calendar(tmp_path) as (desk, calendar):
+        link = await made_by_ana(calendar)
+        library = CalendarLibrary(calendar)
+        changed = (await library.give_out("primary")).replace(b"SUMMARY:Plans", b"SEQUENCE:7\r\nSUMMARY:New plans")
+        await library.take_in([read_file("a.ics", changed, calendar.zone)], "primary")
+        shown = (await desk.get(link, USER)).json()
+        assert (shown["title"], shown["attendees"]) == ("New plans", list(GUESTS))
+        assert (await desk.get(link, OTHER)).json()["attendees"] is None
+
+
+async def test_whoever_comes_under_a_forgotten_name_is_not_the_creator(tmp_path):
+    async with with_calendar(tmp_path) as (desk, calendar):
+        link = await made_by_ana(calendar)
+        await desk.client.delete("/api/users/ana", headers=bearer(OPERATOR))
+        shown = (await desk.get(link, USER)).json()
+        assert (shown["title"], shown["attendees"]) == ("Plans", None)
+
+
+async def test_forgetting_somebody_makes_no_calendar(tmp_path):
+    async with with_calendar(tmp_path) as (desk, _):
+        await desk.client.delete("/api/users/ana", headers=bearer(OPERATOR))
+        assert not (tmp_path / "calendar.db").exists()
+
+
+async def test_what_is_no_event_is_not_found(tmp_path):
+    async with with_calendar(tmp_path) as (desk, calendar):
+        await made_by_ana(calendar)
+        for name in ("evt_0", "ä", "u1"):
+            assert (await desk.get(f"/calendar/events/{name}", USER)).status_code == 404
