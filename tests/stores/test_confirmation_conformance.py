@@ -12,6 +12,7 @@ from handrail.contract.errors import UsageError
 from handrail.contract.store import ClaimVerdict, HoldState, LedgerState, RateCharge, Store
 
 OPEN = (HoldState.PENDING, HoldState.APPROVED)
+OTHER = {"args": '{"amount":6}', "args_digest": "d2"}
 
 
 async def approve(store: Store, hold_id: str = "h1") -> None:
@@ -43,7 +44,7 @@ async def test_racing_holds_of_one_call_are_one(store: Store) -> None:
     assert all(tokens)
 
 
-@pytest.mark.parametrize("change", [{"args_digest": "d2"}, {"tool": "refund"}, {"session_id": "s2"}])
+@pytest.mark.parametrize("change", [OTHER, {"tool": "refund"}, {"session_id": "s2"}])
 async def test_another_call_is_held_beside_it(store: Store, change: dict[str, str]) -> None:
     await store.create_session(session("s2"))
     await store.hold(held(), "x")
@@ -85,7 +86,7 @@ async def test_a_call_cannot_be_held_for_a_session_that_is_not_there(store: Stor
 
 async def test_held_calls_are_listed_by_session_and_state_in_order(store: Store) -> None:
     for n in range(3):
-        await store.hold(held(f"h{9 - n}", args_digest=f"d{n}"), "x")
+        await store.hold(held(f"h{9 - n}", args=f'{{"amount":{n}}}', args_digest=f"d{n}"), "x")
     await store.move_hold("h8", HoldState.DECLINED, frm=OPEN)
     assert [hold.hold_id for hold in await store.holds("s1", OPEN)] == ["h9", "h7"]
     assert [hold.hold_id for hold in await store.holds("s1", [HoldState.DECLINED])] == ["h8"]
@@ -98,7 +99,7 @@ async def test_held_calls_are_listed_by_session_and_state_in_order(store: Store)
 
 async def test_any_token_of_a_held_call_is_known_and_no_other(store: Store) -> None:
     await store.hold(held(), "x")
-    await store.hold(held("h2", args_digest="d2"), "other")
+    await store.hold(held("h2", **OTHER), "other")
     await store.add_hold_token("h1", "y")
     await store.add_hold_token("h1", "y")
     known = [await store.hold_has_token("h1", token) for token in ("x", "y", "other", "")]
@@ -206,7 +207,7 @@ async def test_a_grant_ends_with_its_time(store: Store, clock: StillClock) -> No
 @pytest.mark.parametrize(
     "change",
     [
-        {"args_digest": "d2"},
+        {"args": '{"amount":6}'},
         {"tool": "refund"},
         {"tool_hash": "h2"},
         {"user": "somebody"},
@@ -222,6 +223,25 @@ async def test_a_grant_is_bound_to_its_call(store: Store, change: dict[str, Any]
     await approve(store)
     assert (await store.claim(claim(**({"hold_id": "h1"} | change)))).verdict is ClaimVerdict.NO_GRANT
     assert (await store.claim(claim(hold_id="h1"))).verdict is ClaimVerdict.CLAIMED
+
+
+async def test_a_grant_is_for_all_arguments_also_where_the_ledger_compares_fewer(store: Store) -> None:
+    """Two bookings that `dedupeFields` make the same one: each has a request of its own, and each grant runs its own."""
+    for hold_id, amount in (("h1", 5), ("h2", 6)):
+        await store.hold(held(hold_id, args=f'{{"amount":{amount}}}', args_digest=f"d{amount}"), "x")
+        await approve(store, hold_id)
+    both = {"hold_id": "h2", "args_digest": "same"}
+    assert (await store.claim(claim("k1", hold_id="h1", args_digest="same"))).verdict is ClaimVerdict.CLAIMED
+    assert (await store.claim(claim("k2", ordinal=2, **both))).verdict is ClaimVerdict.NO_GRANT
+    six = {"args": '{"amount":6}', **both}
+    # A key runs once: the other grant neither runs under it nor gets the outcome of arguments that nobody approved.
+    assert (await store.claim(claim("k1", **six))).verdict is ClaimVerdict.NO_GRANT
+    assert (await store.claim(claim("k2", ordinal=2, **six))).verdict is ClaimVerdict.CLAIMED
+
+
+async def test_a_request_that_bears_another_digest_is_the_open_one_by_its_arguments(store: Store) -> None:
+    await store.hold(held(args_digest="of older versions"), "x")
+    assert (await store.hold(held("h2"), "y")).hold_id == "h1"
 
 
 async def test_of_two_hundred_racing_claims_under_other_keys_one_gets_the_grant(store: Store) -> None:

@@ -615,5 +615,5 @@ async def test_two_identical_calls_under_their_own_ordinals_both_run(store: Stor
 
 async def test_every_state_of_a_hold_can_be_stored(store: Store) -> None:
     for n, state in enumerate(HoldState):
-        await store.hold(held(f"h{n}", args_digest=f"d{n}", state=state), "x")
+        await store.hold(held(f"h{n}", args=f'{{"amount":{n}}}', args_digest=f"d{n}", state=state), "x")
     assert [hold.state for hold in await store.holds("s1", list(HoldState))] == list(HoldState)

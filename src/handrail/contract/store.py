@@ -221,6 +221,7 @@ class Hold:
     tool: str
     tool_hash: str
     args_digest: str
+    """Of `args`, all of them; older versions stored that of the tool's `dedupeFields`, so `args` is what is compared."""
     args: str
     """The exact validated arguments as canonical JSON."""
     raw_args: str

@@ -61,6 +61,8 @@ class Attempt:
     canonical = raw_digest = loop_key = b""
     """The arguments in canonical form: validated, as they came, and as the loop detector compares them."""
     digest = key = ""
+    exact = ""
+    """The digest of all arguments; `digest` is that of the tool's `dedupeFields`, where it names some."""
     ordinal = 1
     defaulted: tuple[str, ...] = ()
     clamped: tuple[str, ...] = ()

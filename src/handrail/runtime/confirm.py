@@ -20,7 +20,8 @@ from handrail.contract.errors import ErrorType, SchemaError
 from handrail.contract.store import Hold, HoldState, LedgerState, StoreUnavailable
 from handrail.runtime.attempt import Attempt, Refusal, Write
 from handrail.runtime.gates import budget
-from handrail.runtime.keys import args_digest
+from handrail.runtime.held import OPEN, call_id_of, closed_answer, declined_answer, pair_of, request_of
+from handrail.runtime.keys import args_digest, exact_digest
 from handrail.runtime.pipeline import failure_from
 from handrail.runtime.preview import render
 from handrail.runtime.recorded import declined, settle_from_row
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
     from handrail.runtime.session import Session
 
-OPEN = (HoldState.PENDING, HoldState.APPROVED)
 _POLL_SECONDS = 0.1
 _PREVIEW_SECONDS = 5.0
 
@@ -60,7 +60,6 @@ class Confirmations:
     async def hold(self, attempt: Attempt, entry: Entry) -> ToolResponse:
         """Hold the call, ask the user's channel, and tell the model that it waits."""
         session, plan = attempt.session, attempt.plan
-        pair = (plan.tool_id, attempt.digest)
         token = secrets.token_urlsafe(32)
         seconds = session.limits.confirmation_seconds
         new = await self._new_hold(attempt, await self.core.store.now() + seconds * 1000)
@@ -69,6 +68,7 @@ class Confirmations:
         self.core.crash("after_hold")
         if session.writes.get(new.ledger_key) is entry:
             del session.writes[new.ledger_key]
+        pair = pair_of(asked)
         there = session.holds.get(pair)
         if asked.hold_id != new.hold_id:
             budget.give_back(attempt)  # somebody has asked for the same meanwhile, and has paid for it
@@ -77,7 +77,7 @@ class Confirmations:
         session.holds[pair] = (asked, entry)
         entry.held(asked.hold_id, asked.ledger_key)
         if attempt.key.startswith("provider:"):
-            session.calls_by_id[attempt.key] = entry
+            self.core.earlier.stands_for(attempt, entry)
         limit = plan.definition.rate_limit
         if limit is not None and plan.writes and limit.scope == "user":
             self.core.rates.write_behind(session, plan.tool_id, limit)  # no claim will carry this unit
@@ -92,6 +92,8 @@ class Confirmations:
             message = "The request for a confirmation is no longer kept."
             refusal = Refusal("confirmation", ErrorType.CONFLICT, message, rule="expired")
             return self.core.pipeline.refuse(attempt, refusal, free=True)
+        if attempt.turn.from_before:
+            self.core.earlier.take_held(attempt.session, attempt.turn, hold)
         if hold.state in OPEN:
             return self._held_answer(attempt, hold)
         if hold.state is HoldState.CONSUMED:
@@ -99,7 +101,7 @@ class Confirmations:
             return await self.core.pipeline.await_outcome(attempt, entry)
         if hold.state is HoldState.DECLINED:
             return self.core.pipeline.refuse(attempt, declined(hold.tool), free=True)
-        failure = _closed(hold).error
+        failure = closed_answer(hold).error
         assert failure is not None
         refusal = Refusal("confirmation", failure.type, failure.message, rule=hold.state.value)
         return self.core.pipeline.refuse(attempt, refusal, free=True)
@@ -107,7 +109,6 @@ class Confirmations:
     async def answered_from(self, attempt: Attempt, hold: Hold, entry: Entry) -> ToolResponse | None:
         """The answer that an open or carried-out confirmation gives to an identical call; None if it gives none any more."""
         session = attempt.session
-        pair = (hold.tool, hold.args_digest)
         stored = await self.core.store.hold_by_id(hold.hold_id)
         if stored is not None and stored.state in OPEN:
             await self._same_hold(attempt, stored, entry)
@@ -127,14 +128,25 @@ class Confirmations:
             # It failed without effects, so it was not carried out: a person is asked anew.
         if stored is not None and stored.state is HoldState.DECLINED and not entry.settled:
             self._declined(session, stored, entry)  # by somebody who reached another process
+        pair = pair_of(hold)
         if session.holds.get(pair, (None, None))[1] is entry:
             del session.holds[pair]
+        return None
+
+    async def answered_under(self, attempt: Attempt, key: str) -> ToolResponse | None:
+        """The answer of a confirmation with this ledger key: of a call with other arguments that the tool's `dedupeFields`
+        make the same one. A call with an id of its own takes another key; one that may be a repetition does not."""
+        for hold, entry in list(attempt.session.holds.values()):
+            if hold.ledger_key == key:
+                answer = await self.answered_from(attempt, hold, entry)
+                if answer is not None:
+                    return answer
         return None
 
     async def _same_hold(self, attempt: Attempt, hold: Hold, entry: Entry) -> None:
         """Another id for a call that is held, or was: it stands for the same request from now on."""
         if attempt.key.startswith("provider:") and attempt.session.calls_by_id.get(attempt.key) is not entry:
-            attempt.session.calls_by_id[attempt.key] = entry
+            self.core.earlier.stands_for(attempt, entry)
             key = hold.ledger_key if hold.state is HoldState.CONSUMED else None
             await self.core.earlier.remember_id(attempt, key, hold.hold_id)
 
@@ -150,7 +162,7 @@ class Confirmations:
         if hold.state is HoldState.CONSUMED:
             return await self._carried_out(hold)
         if hold.state not in OPEN:
-            return _closed(hold)
+            return closed_answer(hold)
         session = await self.core.session_for(hold)
         if session is None:
             return _failure(ErrorType.SESSION_INACTIVE, "The session has ended.")
@@ -166,7 +178,7 @@ class Confirmations:
         if moved is None or moved.state is not HoldState.APPROVED:
             if moved is not None and moved.state is HoldState.CONSUMED:
                 return await self._carried_out(moved)
-            return _closed(moved or hold)
+            return closed_answer(moved or hold)
         self.core.audit_hold("confirmation_approved", session, hold, None)
         if not self.core.has_connection(session):
             taken = await self._left_to_owner(session, moved)
@@ -182,7 +194,7 @@ class Confirmations:
 
     async def _reopen_if_refused(self, session: Session, hold: Hold) -> None:
         """The claim was refused (blocked, switched off): the approver was told, and nothing runs later by itself."""
-        known = session.holds.get((hold.tool, hold.args_digest))
+        known = session.holds.get(pair_of(hold))
         if known is not None and known[1].settled:
             return
         try:
@@ -199,21 +211,20 @@ class Confirmations:
             return _failure(ErrorType.NOT_FOUND, "There is no such confirmation request.")
         moved = await self.core.store.move_hold(hold_id, HoldState.DECLINED, frm=(HoldState.PENDING,))
         if moved is None or moved.state is not HoldState.DECLINED:
-            return _closed(moved or hold)
+            return closed_answer(moved or hold)
         session = await self.core.session_for(hold)
         if session is not None:
-            pair = (hold.tool, hold.args_digest)
-            known = session.holds.get(pair)
+            known = session.holds.get(pair_of(hold))
             entry = known[1] if known is not None else Entry.of(hold.tool, "", hold_id=hold_id)
             self._declined(session, moved, entry)
-        return _declined_answer(hold)
+        return declined_answer(hold)
 
     def _declined(self, session: Session, hold: Hold, entry: Entry) -> None:
         """A person said no: told once, and the answer to identical calls for the rest of the turn."""
         if session.turn is not None:
-            session.turn.declined.add((hold.tool, hold.args_digest))
+            session.turn.declined.add(pair_of(hold))
             session.dirty = True
-        answer = _declined_answer(hold)
+        answer = declined_answer(hold)
         entry.settle(answer, b"")
         self.core.audit_hold("confirmation_declined", session, hold, None)
         self._tell(session, hold, entry, answer)
@@ -222,11 +233,11 @@ class Confirmations:
         """The late envelope, once."""
         if not entry.told:
             entry.told = True
-            self.core.deliver(session, _call_id(hold), hold.tool, answer, hold_id=hold.hold_id)
+            self.core.deliver(session, call_id_of(hold), hold.tool, answer, hold_id=hold.hold_id)
 
     async def carry_out(self, session: Session, attempt: Attempt, hold: Hold) -> ToolResponse:
         """Run an approved call: once, whoever else tries. Its late envelope goes to the session's events."""
-        pair = (hold.tool, hold.args_digest)
+        pair = pair_of(hold)
         known = session.holds.get(pair)
         if known is None:
             raw = hold.alias.raw_digest if hold.alias else ""
@@ -246,7 +257,7 @@ class Confirmations:
                 continue
             stored = await self.core.store.hold_by_id(hold.hold_id)
             if stored is None or stored.state in (HoldState.EXPIRED, HoldState.SUPERSEDED):
-                session.holds.pop((hold.tool, hold.args_digest), None)
+                session.holds.pop(pair_of(hold), None)
             elif stored.state is HoldState.APPROVED:
                 attempt, refusal = self._checked_again(session, stored)
                 if attempt is not None and refusal is None:
@@ -262,7 +273,7 @@ class Confirmations:
     async def restore(self, session: Session, before: Mapping[tuple[str, str], tuple[Hold, Entry]]) -> None:
         """After a resume: open requests go to the user's channel again; those whose tool changed are superseded."""
         for hold in await self.core.store.holds(session.id, (*OPEN, HoldState.CONSUMED)):
-            pair = (hold.tool, hold.args_digest)
+            pair = pair_of(hold)
             tool = session.snapshot.get(hold.tool)
             if hold.state in OPEN and (tool is None or tool.hash != hold.tool_hash):
                 await self._supersede(session, hold)
@@ -300,7 +311,7 @@ class Confirmations:
             turn=attempt.turn.number,
             tool=plan.tool_id,
             tool_hash=plan.tool.hash,
-            args_digest=attempt.digest,
+            args_digest=attempt.exact,
             args=attempt.canonical.decode(),
             raw_args=attempt.raw_digest.decode(),
             preview=await self._preview(attempt),
@@ -367,7 +378,7 @@ class Confirmations:
                 rule="superseded",
             )
         turn = session.turn or session.enter_turn(hold.turn, self.core.clock.monotonic())
-        call = Call(name=hold.tool, args=None, call_id=_call_id(hold))
+        call = Call(name=hold.tool, args=None, call_id=call_id_of(hold))
         attempt = Attempt(session, call, plan, turn, perf_counter())
         attempt.args = orjson.loads(hold.raw_args)
         stale, session.is_stale = session.is_stale, False
@@ -382,7 +393,8 @@ class Confirmations:
         if refusal is not None:
             return None, refusal
         attempt.digest = args_digest(plan.definition, attempt.args, attempt.canonical)
-        if attempt.canonical.decode() != hold.args or attempt.digest != hold.args_digest:
+        attempt.exact = exact_digest(attempt.canonical)
+        if attempt.canonical.decode() != hold.args:
             return None, Refusal(
                 "confirmation",
                 ErrorType.CONFLICT,
@@ -396,7 +408,7 @@ class Confirmations:
 
     async def _supersede(self, session: Session, hold: Hold) -> None:
         await self.core.store.move_hold(hold.hold_id, HoldState.SUPERSEDED, frm=OPEN)
-        session.holds.pop((hold.tool, hold.args_digest), None)
+        session.holds.pop(pair_of(hold), None)
         self.core.audit_hold("confirmation_superseded", session, hold, None)
 
     async def _left_to_owner(self, session: Session, hold: Hold) -> ToolResponse | None:
@@ -433,40 +445,8 @@ class Confirmations:
             waited += _POLL_SECONDS
 
 
-def request_of(hold: Hold) -> dict[str, Any]:
-    """What everyone may see of a held call; the secret is not in it."""
-    return {
-        "id": hold.hold_id,
-        "tool": hold.tool,
-        "args": orjson.loads(hold.args),
-        "preview": hold.preview,
-        "expires_at": hold.expires_at,
-    }
-
-
 def token_hash(token: str) -> str:
     return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _call_id(hold: Hold) -> str | None:
-    return hold.alias.call_id.removeprefix("provider:") if hold.alias else None
-
-
-def _declined_answer(hold: Hold) -> ToolResponse:
-    return ToolResponse(False, None, failure_from(declined(hold.tool)), (), {"toolId": hold.tool})
-
-
-def _closed(hold: Hold) -> ToolResponse:
-    words = {
-        HoldState.EXPIRED: (ErrorType.CONFLICT, "This request has expired; nothing was run."),
-        HoldState.DECLINED: (ErrorType.DECLINED, "This request was declined; nothing was run."),
-        HoldState.SUPERSEDED: (
-            ErrorType.CONFLICT,
-            "This request was replaced, because the tool or its arguments changed; nothing was run.",
-        ),
-    }
-    kind, message = words.get(hold.state, (ErrorType.CONFLICT, "This request can no longer be answered."))
-    return _failure(kind, message)
 
 
 def _failure(kind: ErrorType, message: str, **facts: Any) -> ToolResponse:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import orjson
+
 from handrail.contract.envelope import ToolResponse
-from handrail.contract.store import LedgerRow, LedgerState, StoreUnavailable
+from handrail.contract.errors import ErrorType
+from handrail.contract.store import Hold, LedgerRow, LedgerState, StoreUnavailable
 from handrail.runtime.attempt import Attempt
-from handrail.runtime.keys import ledger_key
+from handrail.runtime.keys import args_digest, ledger_key
 from handrail.runtime.recorded import may_try_again, running, settle_from_row
 from handrail.runtime.replays import Entry
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
+    from handrail.runtime.session import Session
+    from handrail.runtime.turn import Turn
 
 _POLL_SECONDS = 0.05
 
@@ -55,6 +60,13 @@ class Earlier:
         if row is not None:
             attempt.turn.take(row)
 
+    def take_held(self, session: Session, turn: Turn, hold: Hold) -> None:
+        """The same for a call that is held: another that its tool's `dedupeFields` make the same takes the next ordinal."""
+        plan = session.plans.find(hold.tool)
+        if plan is not None and hold.turn == turn.number:
+            digest = args_digest(plan.definition, orjson.loads(hold.args), hold.args.encode())
+            turn.ordinals.setdefault((hold.tool, digest), set()).add(hold.ordinal)
+
     async def known(self, attempt: Attempt) -> ToolResponse | None:
         """The answer of an execution with this key, if there is one; otherwise the attempt has its key and ordinal."""
         session, plan, turn, write = attempt.session, attempt.plan, attempt.turn, attempt.write
@@ -79,6 +91,11 @@ class Earlier:
             write.key = ledger_key(
                 session.tenant, session.id, turn.number, plan.tool_id, attempt.digest, attempt.ordinal
             )
+            answer = await self.core.confirmations.answered_under(attempt, write.key) if session.holds else None
+            if answer is not None:
+                if answer.error is not None and answer.error.type is ErrorType.IN_PROGRESS:
+                    taken.discard(attempt.ordinal)
+                return answer
             entry = await self._entry(attempt, write.key)
             if entry is None:
                 return None
@@ -152,8 +169,14 @@ class Earlier:
         """A call under an id of its own that was answered from another execution: the id stands for that one."""
         if not attempt.key.startswith("provider:") or entry.ledger_key is None:
             return
-        attempt.session.calls_by_id[attempt.key] = entry
+        self.stands_for(attempt, entry)
         await self.remember_id(attempt, entry.ledger_key, entry.hold_id)
+
+    def stands_for(self, attempt: Attempt, entry: Entry) -> None:
+        """The id of this call means that execution, though it may be written otherwise: it comes again as it came."""
+        if entry.raw_digest not in (attempt.raw_digest, self.core.digest_of(attempt.raw_digest)):
+            entry = entry.under(attempt.raw_digest)
+        attempt.session.calls_by_id[attempt.key] = entry
 
     async def remember_id(self, attempt: Attempt, key: str | None, hold_id: str | None) -> None:
         alias = self.core.writing.alias(attempt, key, hold_id)

@@ -41,6 +41,11 @@ def args_digest(definition: ToolDefinition, args: Mapping[str, Any], canonical_a
     """What two writing calls are compared by: their validated arguments, or the tool's `dedupeFields` of them."""
     if definition.dedupe_fields:
         return sha256(canonical({name: args[name] for name in definition.dedupe_fields if name in args})).hexdigest()
+    return exact_digest(canonical_args)
+
+
+def exact_digest(canonical_args: bytes) -> str:
+    """What a person's yes or no is bound to: all of the validated arguments, whatever makes two calls the same booking."""
     return sha256(canonical_args).hexdigest()
 
 

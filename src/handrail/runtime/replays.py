@@ -57,6 +57,12 @@ class Entry:
         meta = plain_meta(plan, duration, defaulted, more)
         return cls(plan.tool_id, as_they_came(text, defaulted), (ToolResponse(True, None, None, (), meta), raw))
 
+    def under(self, raw_digest: bytes | str) -> Entry:
+        """The same execution, asked for in other words. What is not known of it yet is looked up when it is asked for."""
+        entry = Entry.of(self.tool, raw_digest, ledger_key=self.ledger_key, hold_id=self.hold_id)
+        entry.call_id, entry.response, entry.unknown = self.call_id, self.response, self.unknown
+        return entry
+
     @property
     def settled(self) -> bool:
         return self.response is not None

@@ -36,20 +36,27 @@ async def restore(
             alias.tool, alias.raw_digest, ledger_key=alias.ledger_key, hold_id=alias.hold_id
         )
     if session.turn is not None:
-        await _take_ordinals(core, session.turn, aliases, restored)
+        await _take_ordinals(core, session, session.turn, aliases, restored)
     await core.confirmations.restore(session, old.holds if old is not None else {})
 
 
-async def _take_ordinals(core: RuntimeCore, turn: Turn, aliases: Sequence[Alias], restored: Sequence[str]) -> None:
+async def _take_ordinals(
+    core: RuntimeCore, session: Session, turn: Turn, aliases: Sequence[Alias], restored: Sequence[str]
+) -> None:
     """The calls that the model still remembers have taken their ordinals in this turn."""
     counted: set[str] = set()
     for call_id in restored:
         names = re.compile(rf"provider:(\d+:)?{re.escape(str(call_id))}")
-        found = [alias for alias in aliases if alias.ledger_key is not None and names.fullmatch(alias.call_id)]
+        found = [alias for alias in aliases if names.fullmatch(alias.call_id)]
         if not found or found[-1].call_id in counted:
             continue
         counted.add(found[-1].call_id)
-        row = await core.store.ledger_row(found[-1].ledger_key or "")
-        if row is not None:
-            turn.take(row)
+        if found[-1].ledger_key is not None:
+            row = await core.store.ledger_row(found[-1].ledger_key)
+            if row is not None:
+                turn.take(row)
+        elif found[-1].hold_id is not None:
+            hold = await core.store.hold_by_id(found[-1].hold_id)
+            if hold is not None:
+                core.earlier.take_held(session, turn, hold)
     turn.remembered = {pair: set(taken) for pair, taken in turn.ordinals.items()}

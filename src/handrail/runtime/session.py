@@ -102,7 +102,7 @@ class Session:
         self.writes: dict[str, Entry] = {}
         """Executions by ledger key, in this process."""
         self.holds: dict[tuple[str, str], tuple[Hold, Entry]] = {}
-        """Held calls by tool and arguments, open or carried out."""
+        """Held calls by tool and all arguments, open or carried out."""
         self.running: dict[Attempt, asyncio.Task[Any] | None] = {}
         self.events_queue = Events()
         self.is_stale = False

@@ -34,7 +34,7 @@ from handrail.contract.store import (
 from handrail.runtime.attempt import Attempt, Refusal, Write
 from handrail.runtime.earlier import LookAgain
 from handrail.runtime.gates import budget, loop
-from handrail.runtime.keys import args_digest, hash_key
+from handrail.runtime.keys import args_digest, exact_digest, hash_key
 from handrail.runtime.outcome import checked_result, failure_of
 from handrail.runtime.rates import claim_charge
 from handrail.runtime.recorded import (
@@ -77,6 +77,7 @@ class Writing:
         """Steps 9 to 16 for a writing or held call."""
         session, plan = attempt.session, attempt.plan
         attempt.digest = args_digest(plan.definition, attempt.args, attempt.canonical)
+        attempt.exact = exact_digest(attempt.canonical) if plan.definition.dedupe_fields else attempt.digest
         attempt.write = Write(session.interruptions)
         by_id = attempt.key
         restored = session.calls_by_id.get(by_id) if by_id else None
@@ -136,7 +137,7 @@ class Writing:
         """What a request, a person's no, or an earlier execution answers; None if this call is the first of its kind."""
         session, write = attempt.session, attempt.write
         assert write is not None
-        pair = (attempt.plan.tool_id, attempt.digest)
+        pair = (attempt.plan.tool_id, attempt.exact)
         while True:
             held = session.holds.get(pair)
             if held is not None:

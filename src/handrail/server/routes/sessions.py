@@ -13,7 +13,8 @@ from starlette.types import ASGIApp
 
 from handrail.contract.definition import Mode
 from handrail.contract.store import HoldState
-from handrail.runtime.confirm import request_of, token_hash
+from handrail.runtime.confirm import token_hash
+from handrail.runtime.held import request_of
 from handrail.server.bodies import id_of, last_event_id, read_object, text_of
 from handrail.server.parts import key_of, parts_of, talk_of
 from handrail.server.problems import Problem, answer

@@ -112,10 +112,10 @@ def _refused_by_grant(tx: Transaction, claim: Claim) -> ClaimResult | None:
         return None
     consumed = tx.db.execute(
         """UPDATE hold SET state = ?, consumed_by = ? WHERE hold_id = ? AND state = ? AND expires_at > ?
-           AND tenant = ? AND session_id = ? AND user IS ? AND tool = ? AND tool_hash = ? AND args_digest = ?""",
+           AND tenant = ? AND session_id = ? AND user IS ? AND tool = ? AND tool_hash = ? AND args = ?""",
         (
             *(HoldState.CONSUMED, claim.key, claim.hold_id, HoldState.APPROVED, tx.now),
-            *(claim.tenant, claim.session_id, claim.user, claim.tool, claim.tool_hash, claim.args_digest),
+            *(claim.tenant, claim.session_id, claim.user, claim.tool, claim.tool_hash, claim.args),
         ),
     )
     return None if consumed.rowcount else ClaimResult(verdict=ClaimVerdict.NO_GRANT)

@@ -67,8 +67,8 @@ def move_hold(tx: Transaction, hold_id: str, to: HoldState, frm: Sequence[HoldSt
 def _open_like(tx: Transaction, hold: Hold) -> Hold | None:
     row = tx.db.execute(
         f"""SELECT {HOLD_COLUMNS} FROM hold
-            WHERE session_id = ? AND tool = ? AND args_digest = ? AND state IN ('pending', 'approved')""",
-        (hold.session_id, hold.tool, hold.args_digest),
+            WHERE session_id = ? AND tool = ? AND args = ? AND state IN ('pending', 'approved')""",
+        (hold.session_id, hold.tool, hold.args),
     ).fetchone()
     if row is None:
         return None
