@@ -24,8 +24,8 @@ async def die(world: Any, runtime: Runtime) -> None:
 class Flaky(MemoryStore):
     """A store that can be made to fail: before the change (`down`), or after it, so that nobody hears of it (`deaf`)."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self.down = 0
         self.deaf = 0
         self.only: str | None = None

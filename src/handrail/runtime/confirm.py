@@ -159,25 +159,27 @@ class Confirmations:
                 {"confirmationId": hold_id, "ok": False, "errorType": "NOT_FOUND", "gate": "confirmation"},
             )
             return _failure(ErrorType.NOT_FOUND, "There is no such confirmation request.")
+        if self.core.doubts.about(hold):
+            return await self.core.doubts.again(hold)
         if hold.state is HoldState.CONSUMED:
-            return await self._carried_out(hold)
+            return await self.carried_out(hold)
         if hold.state not in OPEN:
             return closed_answer(hold)
         session = await self.core.session_for(hold)
         if session is None:
             return _failure(ErrorType.SESSION_INACTIVE, "The session has ended.")
-        attempt, refusal = self._checked_again(session, hold)
+        attempt, refusal = self.checked_again(session, hold)
         if refusal is not None:
             if refusal.rule == "superseded":
                 await self._supersede(session, hold)
-            return self._refused(session, hold, refusal)
+            return self.refused(session, hold, refusal)
         assert attempt is not None
         self.core.crash("before_approve")
         moved = await self.core.store.move_hold(hold_id, HoldState.APPROVED, frm=OPEN)
         self.core.crash("after_approve")
         if moved is None or moved.state is not HoldState.APPROVED:
             if moved is not None and moved.state is HoldState.CONSUMED:
-                return await self._carried_out(moved)
+                return await self.carried_out(moved)
             return closed_answer(moved or hold)
         self.core.audit_hold("confirmation_approved", session, hold, None)
         if not self.core.has_connection(session):
@@ -188,7 +190,7 @@ class Confirmations:
         await self._reopen_if_refused(session, moved)
         return answer
 
-    def _refused(self, session: Session, hold: Hold, refusal: Refusal) -> ToolResponse:
+    def refused(self, session: Session, hold: Hold, refusal: Refusal) -> ToolResponse:
         self.core.audit_hold("confirmation_refused", session, hold, None, refusal)
         return ToolResponse(False, None, failure_from(refusal), (), {"toolId": hold.tool})
 
@@ -259,7 +261,7 @@ class Confirmations:
             if stored is None or stored.state in (HoldState.EXPIRED, HoldState.SUPERSEDED):
                 session.holds.pop(pair_of(hold), None)
             elif stored.state is HoldState.APPROVED:
-                attempt, refusal = self._checked_again(session, stored)
+                attempt, refusal = self.checked_again(session, stored)
                 if attempt is not None and refusal is None:
                     self.core.spawn(self.carry_out(session, attempt, stored))
             elif stored.state is HoldState.DECLINED and not entry.settled:
@@ -367,7 +369,7 @@ class Confirmations:
             return None
         return hold
 
-    def _checked_again(self, session: Session, hold: Hold) -> tuple[Attempt | None, Refusal | None]:
+    def checked_again(self, session: Session, hold: Hold) -> tuple[Attempt | None, Refusal | None]:
         """Steps 1 and 4 to 8, with the session as it is now and without the connection check."""
         plan = session.plans.find(hold.tool)
         if plan is None or plan.tool.hash != hold.tool_hash:
@@ -417,12 +419,12 @@ class Confirmations:
         while waited < session.policy.approver_wait_seconds:
             stored = await self.core.store.hold_by_id(hold.hold_id)
             if stored is not None and stored.state is HoldState.CONSUMED:
-                return await self._carried_out(stored)
+                return await self.carried_out(stored)
             await self.core.clock.sleep(_POLL_SECONDS)
             waited += _POLL_SECONDS
         return None
 
-    async def _carried_out(self, hold: Hold) -> ToolResponse:
+    async def carried_out(self, hold: Hold) -> ToolResponse:
         """The outcome of a call that was carried out before: a second approval gets the same one."""
         session = self.core.sessions.get(hold.session_id)
         entry = session.writes.get(hold.ledger_key) if session is not None else None

@@ -26,6 +26,7 @@ from handrail.contract.store import Block, Hold, HoldState, SessionRecord, Store
 from handrail.registry import Registry, Snapshot
 from handrail.runtime.attempt import Attempt
 from handrail.runtime.confirm import Confirmations
+from handrail.runtime.doubts import Doubts
 from handrail.runtime.earlier import Earlier
 from handrail.runtime.housekeeper import Housekeeper
 from handrail.runtime.pipeline import Pipeline
@@ -82,6 +83,7 @@ class RuntimeCore(Recording):
         self.writing = Writing(self)
         self.earlier = Earlier(self)
         self.confirmations = Confirmations(self)
+        self.doubts = Doubts(self)
         self.turns = Turns(self)
         self.housekeeper = Housekeeper(self)
         self.sessions: dict[str, Session] = {}

@@ -162,7 +162,9 @@ class Earlier:
         return entry
 
     async def _may_be_abandoned(self, row: LedgerRow) -> bool:
-        """Whether a claim may take it over; the claim looks whether its owner lives."""
+        """Whether a claim may take it over; the claim looks whether its owner lives, or is we ourselves, unheard."""
+        if row.hold_id is None and row.key in self.core.writing.doubtful:
+            return True
         return row.effects != "unsafe" and row.lease_until < await self.core.store.now()
 
     async def remember(self, attempt: Attempt, entry: Entry) -> None:

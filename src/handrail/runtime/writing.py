@@ -196,6 +196,8 @@ class Writing:
             result = await self._claimed(self._claim(attempt, key, hold))
         except StoreUnavailable as error:
             self._forget(attempt, entry, hold)
+            if hold is not None:
+                self.core.doubts.holds.add(hold.hold_id)
             return self.unavailable(attempt, error)
         self.core.crash("after_claim")
         if result.verdict not in (ClaimVerdict.CLAIMED, ClaimVerdict.TAKEN_OVER):
@@ -232,13 +234,14 @@ class Writing:
     async def _claimed(self, claim: Claim) -> ClaimResult:
         """Asked a second time where the store did not answer: a claim that was committed unheard is recognised as ours."""
         try:
-            result = await self.core.store.claim(claim)
+            return await self.core.store.claim(claim)
+        except StoreUnavailable:
+            self.core.crash("between_claims")
+        try:
+            return await self.core.store.claim(claim)
         except StoreUnavailable:
             self.doubtful[claim.key] = claim.claim_id
-            self.core.crash("between_claims")
-            result = await self.core.store.claim(claim)
-        self.doubtful.pop(claim.key, None)
-        return result
+            raise
 
     async def _execute(
         self, attempt: Attempt, entry: Entry, key: str, fence: int, hold: Hold | None
@@ -411,7 +414,8 @@ class Writing:
             rate=None if hold else claim_charge(session, plan.tool_id, plan.definition.rate_limit),
             counters=None if hold else attempt.turn.counters(),
             check_connection=hold is None,
-            claim_id=self.doubtful.get(key) or f"{self.core.owner}-{next(self._numbers)}",
+            # Taken out, so that of several who try again one is recognised, and the others wait for it.
+            claim_id=self.doubtful.pop(key, "") or f"{self.core.owner}-{next(self._numbers)}",
         )
 
     def alias(self, attempt: Attempt, key: str | None, hold_id: str | None) -> Alias | None:
