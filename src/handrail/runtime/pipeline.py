@@ -20,15 +20,17 @@ from handrail.runtime.attempt import Attempt, Refusal
 from handrail.runtime.context import Context
 from handrail.runtime.gates import budget
 from handrail.runtime.hydrate import parse_call, unknown_tool, validate_call
-from handrail.runtime.keys import hash_key, id_key, loop_key
+from handrail.runtime.keys import args_digest, hash_key, id_key, loop_key
 from handrail.runtime.outcome import BadResult, checked_result, failure_of, is_empty, without_retry
 from handrail.runtime.replays import Entry
 from handrail.runtime.runner import DeadlinePassed, NotStarted, Started
+from handrail.runtime.turn import Turn
 from handrail.schema.canonical import canonical
 from handrail.schema.strict_json import parse_arguments, parse_plain
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
+    from handrail.runtime.plan import ToolPlan
     from handrail.runtime.session import Session
 
 _PASSING = (ErrorType.TRANSIENT, ErrorType.TIMEOUT, ErrorType.CANCELLED)
@@ -201,6 +203,17 @@ class Pipeline:
         changed = attempt.defaulted or attempt.clamped or attempt.repaired
         attempt.raw_digest = canonical(raw) if changed else text
         return None
+
+    def digest(self, session: Session, plan: ToolPlan, call: Call) -> str | None:
+        """What this writing call would be compared by with others, found without making it; None if its arguments are refused."""
+        attempt = Attempt(session, call, plan, session.turn or Turn(0, 0.0), 0.0)
+        if self._parse(attempt) is not None:
+            return None
+        if plan.meaning is not None and call.provider is not None:
+            attempt.args = plan.meaning(call.provider, attempt.args)
+        if self.prepare(attempt) is not None:
+            return None
+        return args_digest(plan.definition, attempt.args, attempt.canonical)
 
     def charge(self, attempt: Attempt) -> Refusal | None:
         """Steps 10 to 12."""

@@ -58,9 +58,27 @@ def _parameters(required: Sequence[str] = (), **optional: str) -> dict[str, Any]
 _WRITES = {"category": "action", "sideEffects": "writes", "idempotent": False}
 _READS = {"category": "retrieval", "sideEffects": "read_only", "idempotent": True}
 _WAIVED = {"waivers": {"action-unconfirmed": "A test tool.", "voice-latency": "A test tool."}}
+_NOTE = {"note": {"type": "string", "description": "The note.", "default": "none"}}
+_SEATS = {"seats": {"type": "integer", "description": "How many seats."}}
 _ON = {"type": "boolean", "description": "On or off."}
 TOOLS: dict[str, tuple[dict[str, Any], str]] = {
     "book_table": ({**_WRITES, **_WAIVED, "parameters": _parameters(["guest"])}, HANDLER),
+    "reserve_table": (
+        {
+            **_WRITES,
+            **_WAIVED,
+            "parameters": {
+                **_parameters(["guest"]),
+                "properties": {**_parameters(["guest"])["properties"], **_NOTE, **_SEATS},
+            },
+            "clamp": {"voice": {"seats": 8}},
+        },
+        HANDLER,
+    ),
+    "keep_table": (
+        {**_WRITES, **_WAIVED, "parameters": _parameters(["guest"], note=""), "dedupeFields": ["guest"]},
+        HANDLER,
+    ),
     "find_table": ({**_READS, "parameters": _parameters(["place"])}, HANDLER),
     "watch_table": ({**_READS, "parameters": _parameters(["place"]), "onInterrupt": "finish"}, HANDLER),
     "slow_table": ({**_READS, "parameters": _parameters(["place"]), "latencyBudgetMs": 1}, HANDLER),

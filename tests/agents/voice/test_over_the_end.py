@@ -42,7 +42,7 @@ async def lose(scene: Scene) -> None:
     """The provider is lost for good while the call runs."""
     scene.desk.may_finish.clear()
     await scene.speak()
-    await scene.desk.until(lambda desk: desk.of("book_table") == 1)
+    await scene.desk.until(lambda desk: len(desk.starts) == 1)
     scene.server.refuse_with = HTTPStatus.FORBIDDEN
     scene.server.cut_all()
     async with asyncio.timeout(15):
@@ -130,13 +130,14 @@ class Repeating:
 
     name, provider, id_scope, context_window = "repeating", "openai-chat", "session", 8_000
 
-    def __init__(self) -> None:
+    def __init__(self, tool: str = "book_table", **args: Any) -> None:
         self.made = 0
+        self._wish = tool, args or {"guest": "Ana"}
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         if isinstance(request.messages[-1], UserMessage):
             self.made += 1
-            yield CallMade(Call("book_table", {"guest": "Ana"}, f"text_{self.made}"))
+            yield CallMade(Call(*self._wish, f"text_{self.made}"))
             yield Finished("calls")
         else:
             yield TextDelta("Done.")
@@ -164,6 +165,50 @@ async def test_text_that_goes_on_does_not_write_twice_either(finished: bool) -> 
         assert [one["data"]["receipt"] for one in envelopes(scene.conversation)] == [1, 1]
         await say("Another one.")
         assert scene.desk.of("book_table") == 2
+
+
+@pytest.mark.parametrize("seats", [12, 8])
+async def test_text_that_writes_the_same_call_otherwise_does_not_write_twice_either(seats: int) -> None:
+    """Voice clamps twelve seats to eight, text does not. Both what was asked for and what was done are the same wish."""
+    wish = call("reserve_table", guest="Ana", seats=12)
+    turns = [Turn([Ask(wish), Say("Never said.")], hears="A table for Ana")]
+    async with voice("openai-realtime", turns) as scene:
+        await lose(scene)
+        await until_settled(scene)
+        agent = TextAgent(scene.runtime, Repeating("reserve_table", guest="Ana", seats=seats, note="none"))
+        async for _ in agent.run(scene.talk.session, scene.conversation, "Did that work?"):
+            pass
+        assert scene.desk.of("reserve_table") == 1
+        assert [one["data"]["receipt"] for one in envelopes(scene.conversation)] == [1, 1]
+
+
+@pytest.mark.parametrize("known_digest", [True, False])
+async def test_a_kept_call_is_the_same_as_one_that_is_written_otherwise_in_the_next_process(
+    tmp_path: Path, known_digest: bool
+) -> None:
+    """Also one that was kept before digests were."""
+    store = f"sqlite:///{tmp_path}/handrail.db"
+    kept: list[str] = []
+    turns = [Turn([Ask(call("keep_table", guest="Ana")), Say("Never kept.")], hears="A table for Ana")]
+    async with (
+        new_server("openai-realtime", turns) as server,
+        on_model(new_model("openai-realtime", server), store=store) as scene,
+    ):
+        scene.conversation.keep = lambda: _note(kept, scene.conversation)
+        await scene.speak()
+        await scene.client.until("tool_finished")
+        session = scene.talk.session
+    data = json.loads(kept[0])
+    if not known_digest:
+        del data["unanswered"][0]["digest"]
+    async with new_runtime(desk := Desk(), store) as runtime:
+        conversation = Conversation.from_dict(data)
+        resumed = await runtime.resume_session(session.id, token=session.token)
+        model = Repeating("keep_table", guest="Ana", note="A window")
+        async for _ in TextAgent(runtime, model).run(resumed, conversation, "Did that work?"):
+            pass
+        assert desk.starts == []
+        assert envelopes(conversation)[1]["meta"]["replayed"] is True
 
 
 @both

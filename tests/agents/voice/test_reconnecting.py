@@ -9,6 +9,7 @@ from tests.clients.live.kit import PROVIDERS
 
 from handrail.contract.model import ToolMessage
 from handrail.testing.servers.live import Ask, Depart, Drop, Say, Turn, call
+from handrail.testing.servers.live.script import ScriptedCall
 
 BOOK = call("book_table", guest="Ana")
 FIND = call("find_table", place="window")
@@ -81,6 +82,57 @@ async def test_a_call_issued_again_in_a_later_turn_meets_the_first_while_its_out
         assert [envelope["data"]["receipt"] for envelope in envelopes] == [1, 1]
         assert envelopes[1]["meta"]["replayed"] is True
         assert envelopes[1]["meta"]["duplicateOf"] == "fc-1" or provider == "openai-realtime"
+
+
+SAME = [
+    pytest.param(call("reserve_table", guest="Ana"), call("reserve_table", guest="Ana", note="none"), id="default"),
+    pytest.param(
+        call("reserve_table", guest="A", note="none"), call("reserve_table", guest="A"), id="default left out"
+    ),
+    pytest.param(
+        call("reserve_table", guest="Ana", seats=12), call("reserve_table", guest="Ana", seats=9), id="clamped"
+    ),
+    pytest.param(call("keep_table", guest="Ana"), call("keep_table", guest="Ana", note="A window"), id="dedupe fields"),
+]
+OTHER = [
+    pytest.param(call("reserve_table", guest="Ana"), call("reserve_table", guest="Ana", note="A window"), id="note"),
+    pytest.param(call("reserve_table", guest="A", seats=2), call("reserve_table", guest="A", seats=3), id="seats"),
+    pytest.param(call("keep_table", guest="Ana"), call("keep_table", guest="Bob"), id="dedupe fields"),
+    pytest.param(call("keep_table", guest="Ana"), call("reserve_table", guest="Ana"), id="tool"),
+]
+
+
+async def make_again(provider: str, first: ScriptedCall, second: ScriptedCall) -> int:
+    """How many of two calls start: the first loses its connection while it runs, the second is made in the next turn."""
+    turns = [
+        Turn([Ask(first, fault="drop")], hears="A table for Ana"),
+        Turn([Ask(second), Say("It is booked.")], hears="Are you there?"),
+    ]
+    async with voice(provider, turns) as scene:
+        scene.desk.may_finish.clear()
+        await scene.speak()
+        await scene.client.until("link", 3)
+        await scene.speak()
+        await scene.client.until("tool_started", 2)
+        scene.desk.may_finish.set()
+        await scene.client.until(lambda client: "It is booked." in client.answers)
+        return len(scene.desk.starts)
+
+
+@both
+@pytest.mark.parametrize(("first", "second"), SAME)
+async def test_a_call_written_otherwise_in_a_later_turn_meets_the_first_if_the_ledger_takes_them_for_the_same(
+    provider: str, first: ScriptedCall, second: ScriptedCall
+) -> None:
+    assert await make_again(provider, first, second) == 1
+
+
+@both
+@pytest.mark.parametrize(("first", "second"), OTHER)
+async def test_another_call_in_a_later_turn_runs_beside_the_first(
+    provider: str, first: ScriptedCall, second: ScriptedCall
+) -> None:
+    assert await make_again(provider, first, second) == 2
 
 
 @both

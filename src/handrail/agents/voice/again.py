@@ -3,7 +3,8 @@
 The ledger finds a call that is made again on a new connection in the same turn. It cannot find one of a later turn, because its
 key holds the turn: two turns may well ask for the same thing twice. But a model that lost its connection in mid-call, or was
 interrupted in it, has not heard the outcome, and a call of the same tool with the same arguments is then the same wish. Until
-it has been told, and has ended an answer since, such a call is answered with the outcome of the first.
+it has been told, and has ended an answer since, such a call is answered with the outcome of the first. Which arguments are the
+same, the ledger's own rule says: validated, with their defaults, clamped, and by the tool's `dedupeFields` if it has them.
 
 They are kept with the `Conversation`, because the model that asks again may be another one: voice that begins anew, the text
 agent, or either in the process after this one. What became of a call of a process that is gone, the ledger knows.
@@ -36,9 +37,10 @@ class First:
 
     __slots__ = ("answered", "call", "connection", "ended", "key", "lost", "name", "outcome", "told_turn", "turn")
 
-    def __init__(self, call: Call, key: tuple[str, bytes], turn: int, connection: int, name: str | None) -> None:
+    def __init__(self, call: Call, key: tuple[str, str], turn: int, connection: int, name: str | None) -> None:
         self.call = call
         self.key = key
+        """The tool and what its arguments are compared by, as it was when the call was made."""
         self.turn = turn
         self.connection = connection
         """The model's connection that it was made on; 0: one of a conversation that is over."""
@@ -76,7 +78,7 @@ class Again:
         if key is None:
             return None
         for first in reversed(self._firsts):
-            if first.key == key and first.lost and not _can_know(first, turn):
+            if first.lost and not _can_know(first, turn) and _is_same(session, first, key):
                 return first if first.outcome is None or _counts(first.outcome) else None
         return None
 
@@ -234,26 +236,42 @@ def writes(session: Session, call: Call) -> bool:
     return plan is not None and plan.writes
 
 
-def _key(session: Session, call: Call) -> tuple[str, bytes] | None:
+def _key(session: Session, call: Call) -> tuple[str, str] | None:
+    """The tool and what its arguments are compared by: as the ledger does, and as they came only where they are refused."""
     plan = session.plans.find(call.name) if isinstance(call.name, str) else None
     if plan is None or not plan.writes:
         return None
+    digest = session.core.pipeline.digest(session, plan, call)
+    if digest is not None:
+        return plan.tool_id, digest
     try:
-        return plan.tool_id, canonical(parse_arguments(call.args))
+        return plan.tool_id, canonical(parse_arguments(call.args)).decode()
     except JsonError:
         return None
+
+
+def _is_same(session: Session, first: First, key: tuple[str, str]) -> bool:
+    """Compared as the first was when it was made, and as it would be now: another mode clamps otherwise."""
+    return first.key == key or (first.key[0] == key[0] and _key(session, first.call) == key)
 
 
 def _to_dict(first: First) -> dict[str, Any]:
     call = {"name": first.call.name, "callId": first.call.call_id, "provider": first.call.provider}
     outcome = thaw(first.outcome) if first.outcome is not None else None
-    kept = {"tool": first.key[0], "args": first.key[1].decode(), "turn": first.turn, "key": first.name}
-    return {**call, **kept, "outcome": outcome}
+    kept = {"tool": first.key[0], "args": _text(first.call), "digest": first.key[1], "turn": first.turn}
+    return {**call, **kept, "key": first.name, "outcome": outcome}
+
+
+def _text(call: Call) -> str:
+    try:
+        return canonical(parse_arguments(call.args)).decode()
+    except JsonError:
+        return str(call.args)  # mended by the pipeline, which mends them again
 
 
 def _from_dict(data: Mapping[str, Any]) -> First:
-    args = str(data["args"])
-    call = Call(str(data["name"]), args, data["callId"], data["provider"])
-    first = First(call, (str(data["tool"]), args.encode()), int(data["turn"]), 0, data["key"])
+    call = Call(str(data["name"]), str(data["args"]), data["callId"], data["provider"])
+    key = str(data["tool"]), str(data.get("digest", ""))
+    first = First(call, key, int(data["turn"]), 0, data["key"])
     first.lost, first.ended, first.outcome = True, None, data["outcome"]
     return first
