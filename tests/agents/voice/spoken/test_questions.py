@@ -242,7 +242,7 @@ def test_a_session_in_german_is_asked_and_answered_in_german() -> None:
     assert questions.heard("Ja, bitte.", 9.5, 10.0, None) == [Approve("c1", "t1")]
 
 
-@pytest.mark.parametrize("preview", ["", "  \n", "x" * 501, "Send to \\u{202e}moc.elpmaxe"])
+@pytest.mark.parametrize("preview", ["", "  \n", "x" * 501, "Send to \\u{202e}moc.elpmaxe", "Delete *", "Pay ₹5"])
 def test_what_cannot_be_said_aloud_goes_to_the_screen(preview: str) -> None:
     assert Questions().wanted(request(preview=preview), "t1", "any", 0.0) == [ToScreen("c1", Why.NOT_SPEAKABLE)]
 

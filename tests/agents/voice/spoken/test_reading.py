@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.agents.voice.spoken import was_read
+from handrail.agents.voice.spoken import is_speakable, was_read
 
 PREVIEW = "Book a table for 4 on Wednesday 18 November 2026, 19:30 (UTC+0100), in the name of Ann Lee. Phone: +44 20 7946 0018."
 WORDS = PREVIEW.replace("(UTC+0100), ", "").replace(" Phone: +44 20 7946 0018.", "").split()
@@ -48,6 +48,14 @@ def test_a_preview_may_be_said_in_the_ways_people_say_such_things(said: str) -> 
         ("Table for two.", "Table for 2."),
         ("Meeting link: yes.\nnotes: –\ncode: •••", "Meeting link: yes. Notes. Code."),
         ("For José O’Brien.", "For Jose O'Brien."),
+        ("Pay -€5 to Bob.", "Pay minus 5 euros to Bob."),
+        ("Pay €-5.50 to Bob.", "Pay minus five euros fifty to Bob."),
+        ("Pay –$5 to Bob.", "Pay -$5 to Bob."),
+        ("Pay €5-€10 for 4.05 kg.", "Pay five euros to ten euros for four point zero five kg."),
+        ("Pay €5.05.", "Pay five euros and five cents."),
+        ("At 7 p.m. or 8:45 am.", "At 19 or quarter to nine in the morning."),
+        ("At 12 a.m.", "At midnight."),
+        ("Time zone: Europe/Berlin.", "Time zone: Europe slash Berlin."),
     ],
 )
 def test_amounts_times_addresses_and_marks_are_understood_as_they_are_said(preview: str, said: str) -> None:
@@ -103,10 +111,92 @@ def test_anything_more_anything_less_and_anything_else_is_not_the_preview(said: 
         ("At 07:00.", "At seven p.m."),
         ("", "Say yes or no."),
         ("•••", "anything"),
+        ("Pay -€5 to Bob.", "Pay 5 euros to Bob."),
+        ("Pay –5 to Bob.", "Pay 5 to Bob."),
+        ("Pay (1,-5) to Bob.", "Pay (1, 5) to Bob."),
+        ("Pay €-5 to Bob.", "Pay minus 5 to Bob."),
+        ("Pay €-5 to Bob.", "Pay 5 euros to Bob."),
+        ("Pay €5,00 to Bob.", "Pay 500 euros to Bob."),
+        ("Pay €5.05 to Bob.", "Pay 5.5 euros to Bob."),
+        ("Pay in $.", "Pay in."),
+        ("Add 5.05 kg.", "Add 5.5 kg."),
+        ("From 5 -3.", "From 5 3."),
+        ("Order #12.", "Order 12."),
+        ("Keep 1/2 of it.", "Keep 1 2 of it."),
+        ("Delete A/B.", "Delete A B."),
+        ("Call +49 170 1234567.", "Call 49 170 1234567."),
+        ("At 7 a.m.", "At 7."),
+        ("At 12 p.m.", "At 12."),
+        ("At 8:45 am.", "At quarter to nine."),
+        ("Start 2026-01-13T14:00:30Z.", "Start on 13 January 2026 at 2 PM."),
+        ("Pay 5.", "Pay 5 ¥."),
+        ("Pay 102.", "Pay 10²."),
     ],
 )
 def test_a_small_difference_is_a_difference(preview: str, said: str) -> None:
     assert not was_read(preview, said)
+
+
+@pytest.mark.parametrize(
+    "preview",
+    [
+        *("Delete *", "Pay ₹500", "Pay 5 ¥", "Pay <5", "x > 5", "a = b", "Heat to 20 °C", "Add ½", "Add 10²", "5 × 3"),
+        *(
+            "Pay .5",
+            "Pay ,5",
+            "Take 5−3",
+            "Send 👍",
+            'Set {"a":1}',
+            "Set [1]",
+            "Send to \\u{202e}",
+            "か゛",
+            "が",
+            "कि",
+            "~a",
+        ),
+    ],
+)
+def test_a_text_with_a_character_that_is_not_said_is_not_speakable_and_was_not_read(preview: str) -> None:
+    assert not is_speakable(preview)
+    assert not was_read(preview, preview)
+
+
+@pytest.mark.parametrize(
+    "preview", [PREVIEW, "¿Año, “José” – 100 %?", "Pay −5 and –€5…", "Send 日本 5", "notes: –\ncode: •••"]
+)
+def test_letters_digits_marks_with_a_name_and_plain_punctuation_are_speakable(preview: str) -> None:
+    assert is_speakable(preview)
+
+
+PLAIN_PUNCTUATION = ".,;:!?'\"()–—…•-"
+_PARTS = st.one_of(
+    st.text("abmpty ", max_size=6),
+    st.text("0123456789", min_size=1, max_size=5),
+    st.sampled_from(
+        [*"@%&+#/_€$£", *PLAIN_PUNCTUATION, " ", " -", "−", "€-", "-€", "+49 170 ", "7 a.m.", "12 pm", "th"]
+    ),
+    st.sampled_from(["19:30", "2026-11-18", "T14:00:00Z", "18 November 2026", "UTC+0100", "$1,250.50", "5.05", "and"]),
+    st.sampled_from([*"*<>₹¥½²°=~|[]{}", "José", "日本"]),
+)
+
+
+@given(st.lists(_PARTS, min_size=1, max_size=8).map("".join), st.data())
+def test_no_character_but_plain_punctuation_may_be_left_out(preview: str, data: st.DataObject) -> None:
+    places = [at for at, letter in enumerate(preview) if not letter.isspace() and letter not in PLAIN_PUNCTUATION]
+    # A zero that leads a number may go: 08:05 is 8:05, and so is a day of the month.
+    places = [at for at in places if preview[at] != "0" or preview[:at].rstrip("0")[-1:] in set("123456789.")]
+    if not places:
+        return
+    at = data.draw(st.sampled_from(places))
+    said = preview[:at] + preview[at + 1 :]
+    assert not was_read(preview, said), (preview, said)
+    assert not was_read(preview, said + " Say yes or no.")
+
+
+@given(st.lists(_PARTS, min_size=1, max_size=8).map("".join))
+def test_what_is_speakable_and_said_as_it_stands_was_read(preview: str) -> None:
+    has_words = any(not letter.isspace() and letter not in PLAIN_PUNCTUATION for letter in preview)
+    assert was_read(preview, preview) is (is_speakable(preview) and has_words), preview
 
 
 def test_in_another_language_the_exact_words_are_wanted() -> None:

@@ -17,7 +17,7 @@ from handrail.agents.voice.spoken.questions import (
     ToScreen,
     Why,
 )
-from handrail.agents.voice.spoken.reading import was_read
+from handrail.agents.voice.spoken.reading import is_speakable, was_read
 from handrail.agents.voice.spoken.recogniser import Heard, Recogniser
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "ToScreen",
     "Verdict",
     "Why",
+    "is_speakable",
     "understood",
     "was_read",
 ]

@@ -10,7 +10,18 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import TypeAlias
 
-__all__ = ["MONTHS", "NUMBER_WORDS", "Form", "amount", "date", "digit_by_digit", "number", "offset", "time"]
+__all__ = [
+    "MONTHS",
+    "NUMBER_WORDS",
+    "Form",
+    "after_point",
+    "amount",
+    "date",
+    "digit_by_digit",
+    "number",
+    "offset",
+    "time",
+]
 
 Form: TypeAlias = tuple[str, ...]
 
@@ -64,13 +75,22 @@ def digit_by_digit(digits: str) -> set[Form]:
     return {named, tuple("oh" if word == "zero" else word for word in named), tuple(digits)}
 
 
-def time(hour: int, minute: int) -> set[Form]:
-    """A time of day. After noon, the short hour needs a word that says so: "seven thirty" alone is in the morning."""
+def after_point(digits: str) -> set[Form]:
+    """What stands behind a point: `05` is zero five, `5` would be ten times as much."""
+    plain = {(digits,), *digit_by_digit(digits)}
+    return plain if digits.startswith("0") else plain | number(digits)
+
+
+def time(hour: int, minute: int, *, with_half: bool = False) -> set[Form]:
+    """A time of day. After noon, the short hour needs a word that says so: "seven thirty" alone is in the morning.
+
+    `with_half`: the half of the day is written, and so it has to be said, unless the hour tells it.
+    """
     minutes = _minutes(minute)
     hours = {(str(hour),), (f"{hour:02}",), _cardinal(hour)}
     if hour < 10:
         hours |= {("oh", _ONES[hour]), ("zero", _ONES[hour])}
-    forms = set(_joined(hours, minutes))
+    forms = set() if with_half and hour <= 12 else set(_joined(hours, minutes))
     halves = _AFTERNOON if hour >= 12 else _MORNING
     short = {(str(hour % 12 or 12),), _cardinal(hour % 12 or 12)}
     forms |= set(_joined(short, minutes, halves))
@@ -81,7 +101,7 @@ def time(hour: int, minute: int) -> set[Form]:
         base = next_short if minute == 45 else short
         half = (_AFTERNOON if after >= 12 else _MORNING) if minute == 45 else halves
         forms |= set(_joined([phrase], base, half))
-        if (after if minute == 45 else hour) in range(1, 13):
+        if not with_half and (after if minute == 45 else hour) in range(1, 13):
             forms |= set(_joined([phrase], base))
     if minute == 0 and hour in (0, 12):
         word = "midnight" if hour == 0 else "noon"
@@ -105,9 +125,10 @@ def amount(symbol: str, whole: str, cents: str) -> set[Form]:
     if not cents or int(cents) == 0:
         plain = wholes | (set(_joined(wholes, [("point",), ("dot",), ()], [(cents,)])) if cents else set())
         return set(_joined(plain, names)) | set(_joined(names, plain))
-    parts = number(cents) | {(cents,)}
-    points = set(_joined(wholes, [("point",), ("dot",), ()], parts | digit_by_digit(cents)))
-    spelt = set(_joined(wholes, names, parts, [(), (small,), (smalls,)]))
+    parts = after_point(cents)
+    points = set(_joined(wholes, [("point",), ("dot",), ()], parts))
+    spelt = set(_joined(wholes, names, parts))
+    spelt |= set(_joined(wholes, names, parts | number(cents), [(small,), (smalls,)]))
     return set(_joined(points, names)) | set(_joined(names, points)) | spelt
 
 

@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from handrail.agents.voice.spoken.grammar import Verdict, question, understood
-from handrail.agents.voice.spoken.reading import was_read
+from handrail.agents.voice.spoken.reading import is_speakable, was_read
 
 __all__ = ["Approve", "Ask", "Decline", "Expired", "Missed", "Questions", "Read", "Step", "ToScreen", "Why"]
 
@@ -278,8 +278,7 @@ class Questions:
             return Why.SCREEN_ONLY
         if question(self._language) is None:
             return Why.NO_GRAMMAR
-        # An escaped character is there to be seen, and cannot be heard.
-        if len(preview) > LONGEST_PREVIEW or not preview.strip() or "\\u{" in preview:
+        if len(preview) > LONGEST_PREVIEW or not preview.strip() or not is_speakable(preview):
             return Why.NOT_SPEAKABLE
         return None
 

@@ -4,6 +4,9 @@ Every word, number and name of the preview has to be there, in order, in one of 
 only small words, before them a short announcement, behind them the question. One word more ("not", another number, a second
 offer) and it was not read: it is read again, and then the screen has it. Spelling is not forgiven, since a name that sounds
 alike may be another person's.
+
+Every character counts but plain punctuation. One that has no way to be said here ("*", "<", "₹", "½") might be left out and not
+be missed, so a text that has one was not read, and is not for reading aloud in the first place (`is_speakable`).
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import TypeAlias
 from handrail.agents.voice.spoken import forms
 from handrail.agents.voice.spoken.grammar import question
 
-__all__ = ["was_read"]
+__all__ = ["is_speakable", "was_read"]
 
 _LONGEST = 2000
 _MOST_BEFORE, _MOST_AFTER = 16, 20
@@ -37,34 +40,45 @@ _BEFORE = _SMALL | _words(
 _AFTER = _SMALL | _words(
     "please say do you confirm would like me to go ahead shall should i correct right just if want can answer tell may or"
 )
+_PUNCTUATION = frozenset(".,;:!?'\"()-\u2010\u2011\u2012–—…•‘’‚“”„«»‹›¿¡")
+_WRITTEN = _PUNCTUATION | frozenset("@%&+#/_€$£")
+_LAST_LATIN = "\u024f"
+_MINUS = r"(?<!\w)[-−\u2010\u2012–—](?=[€$£]?\ ?\.?\d)(?!\ )"
+"""A dash right before a number or an amount, and not right behind a word: "by -5", "-€5", but not "A-5", nor "Ann - 5 people"."""
+_NO_WHOLE = re.compile(r"(?<!\w)[.,]\d")
+"""A point that begins a number is easily left out, and makes ten times as much of it."""
 _MONTH = "|".join(forms.MONTHS)
+_WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?!,?\d)"
 _PIECES = re.compile(
     rf"""
       (?P<iso>(?P<iso_y>\d{{4}})-(?P<iso_m>\d\d)-(?P<iso_d>\d\d))
-        (?:t(?P<iso_h>\d\d):(?P<iso_i>\d\d)(?::\d\d(?:\.\d+)?)?(?P<zone>z|(?P<zone_s>[+-])(?P<zone_h>\d\d):?(?P<zone_i>\d\d))?)?
+        (?:t(?P<iso_h>\d\d):(?P<iso_i>\d\d)(?::00(?:\.0+)?)?(?P<zone>z|(?P<zone_s>[+-])(?P<zone_h>\d\d):?(?P<zone_i>\d\d))?)?
     | (?P<utc>utc(?P<utc_s>[+-])(?P<utc_h>\d\d):?(?P<utc_i>\d\d))
     | (?P<dm>\b(?P<dm_d>\d{{1,2}})(?:st|nd|rd|th)?\ (?:of\ )?(?P<dm_m>{_MONTH})\b(?:,?\ (?P<dm_y>\d{{4}})\b)?)
     | (?P<md>\b(?P<md_m>{_MONTH})\ (?P<md_d>\d{{1,2}})(?:st|nd|rd|th)?\b(?!:)(?:,?\ (?P<md_y>\d{{4}})\b(?!:))?)
     | (?P<clock>\b(?P<ck_h>\d{{1,2}}):(?P<ck_m>\d\d)(?::00)?\b(?:\ ?(?P<ck_half>[ap])\.?m\b\.?)?)
     | (?P<hour>\b(?P<hr_h>\d{{1,2}})\ ?(?P<hr_half>[ap])\.?m\b\.?)
-    | (?P<money>(?P<coin>[€$£])\ ?(?P<whole>\d[\d,]*)(?:\.(?P<cents>\d\d)\b)?)
-    | (?P<spent>\b(?P<spent_whole>\d[\d,]*)(?:\.(?P<spent_cents>\d\d))?\ ?(?P<spent_coin>[€$£]))
-    | (?P<minus>(?<![\w.,])[-−](?=\d))
-    | (?P<range>(?<=\d)\ ?[-–]\ ?(?=\d))
+    | (?P<money>(?P<coin>[€$£])\ ?(?P<coin_minus>{_MINUS})?(?P<whole>{_WHOLE})(?:\.(?P<cents>\d\d)\b)?)
+    | (?P<spent>\b(?P<spent_whole>{_WHOLE})(?:\.(?P<spent_cents>\d\d))?\ ?(?P<spent_coin>[€$£]))
+    | (?P<minus>{_MINUS})
+    | (?P<range>(?<=\d)(?:\ [-–]\ |[-–]\ ?)(?=[€$£]?\d))
     | (?P<phone>\+\d[\d\ ()-]{{5,}}\d|\b\d{{7,}}\b|\b0\d+\b)
     | (?P<decimal>\b(?P<dec_whole>\d+)\.(?P<dec_part>\d+)\b)
     | (?P<number>\b(?P<digits>\d{{1,3}}(?:,\d{{3}})+|\d+)(?:st|nd|rd|th)?\b)
     | (?P<word>[^\W\d_]+(?:'[^\W\d_]+)*|\d+|[^\W_]+)
-    | (?P<mark>[@%&+\#]|(?<=\w)\.(?=\w)|_)
+    | (?P<mark>[@%&+\#/€$£]|(?<=\w)\.(?=\w)|_)
     """,
     re.VERBOSE,
 )
-_TOKENS = re.compile(r"\d+(?:st|nd|rd|th)\b|\d+|[^\W\d_]+|[@%&+€$£]|(?<=\w)\.(?=\w)|_")
+_TOKENS = re.compile(r"\d+(?:st|nd|rd|th)\b|\d+|[^\W\d_]+|[@%&+#/€$£]|(?<=\w)\.(?=\w)|_")
+_LESS: Unit = frozenset({("minus",), ("negative",)})
 _SAID = {
     "@": "at",
     "%": "percent",
     "&": "and",
     "+": "plus",
+    "#": "number",
+    "/": "slash",
     ".": "dot",
     "_": "underscore",
     "€": "euros",
@@ -73,11 +87,28 @@ _SAID = {
 }
 
 
+def is_speakable(text: str) -> bool:
+    """Whether each of its characters is one that can be said, or plain punctuation."""
+    if _NO_WHOLE.search(text):
+        return False
+    base = ""
+    for letter in unicodedata.normalize("NFD", re.sub(_MINUS, "-", text)):
+        if unicodedata.combining(letter):
+            # The accents of our letters are not compared; the marks of other alphabets make other letters.
+            if not base.isalpha() or base > _LAST_LATIN:
+                return False
+            continue
+        base = letter
+        if not (letter.isalpha() or letter.isdecimal() or letter.isspace()) and letter not in _WRITTEN:
+            return False
+    return True
+
+
 def was_read(preview: str, transcript: str, *, language: str = "en") -> bool:
     """Whether what was said is the preview, read out as it stands."""
-    said = _tokens(transcript) if len(transcript) <= 2 * _LONGEST else []
-    if not said or len(preview) > _LONGEST:
+    if len(preview) > _LONGEST or len(transcript) > 2 * _LONGEST or not is_speakable(f"{preview}\n{transcript}"):
         return False
+    said = _tokens(transcript)
     english = language.lower().startswith("en")
     spoken = list(_units(_folded(preview))) if english else []
     verbatim: list[Unit] = [frozenset({(token,)}) for token in _tokens(preview)]
@@ -156,7 +187,7 @@ def _folded(text: str) -> str:
 
 def _tokens(text: str) -> list[str]:
     text = re.sub(r"\b([ap])\.\s?m\b\.?", r"\1m", _folded(text))
-    text = re.sub(r"(?<![\w.,])[-−](?=\d)", " minus ", text)
+    text = re.sub(_MINUS, " minus ", text)
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text).replace("o'clock", "oclock")
     text = re.sub(r"(?<=\d)\.(?=\d)", " point ", text).replace("'", "")
     return [_SAID.get(token, token) for token in _TOKENS.findall(text)]
@@ -189,25 +220,27 @@ def _english(found: re.Match[str]) -> Iterator[Unit]:
         case "hour":
             yield _time(int(got["hr_h"]), 0, got["hr_half"], found)
         case "money":
+            if got["coin_minus"] is not None:
+                yield _LESS
             yield _money(got["coin"], got["whole"], got["cents"])
         case "spent":
             yield _money(got["spent_coin"], got["spent_whole"], got["spent_cents"])
         case "minus":
-            yield frozenset({("minus",), ("negative",)})
+            yield _LESS
         case "range":
             yield frozenset({(), ("to",), ("through",), ("dash",)})
         case "phone":
             if found[0].startswith("+"):
-                yield frozenset({("plus",), ()})
+                yield frozenset({("plus",)})
             yield "".join(letter for letter in found[0] if letter.isdecimal())
         case "decimal":
             yield frozenset(forms.number(got["dec_whole"]))
             yield frozenset({("point",), ("dot",)})
-            yield frozenset(forms.digit_by_digit(got["dec_part"]) | forms.number(got["dec_part"]))
+            yield frozenset(forms.after_point(got["dec_part"]))
         case "number":
             yield frozenset(forms.number(got["digits"].replace(",", "")))
         case "mark":
-            yield frozenset({(_SAID.get(found[0], "number"),)})
+            yield frozenset({(_SAID[found[0]],)})
         case _:
             yield _one(found[0])
 
@@ -252,11 +285,11 @@ def _date(day: str, month: int, year: str | None, found: re.Match[str]) -> Unit:
 
 
 def _time(hour: int, minute: int, half: str | None, found: re.Match[str]) -> Unit:
-    if half is not None and 1 <= hour <= 12:
-        hour = hour % 12 + (12 if half == "p" else 0)
-    if hour > 23 or minute > 59:
+    if hour > 23 or minute > 59 or (half is not None and not 1 <= hour <= 12):
         return frozenset({tuple(_tokens(found[0]))})
-    return frozenset(forms.time(hour, minute))
+    if half is not None:
+        hour = hour % 12 + (12 if half == "p" else 0)
+    return frozenset(forms.time(hour, minute, with_half=half is not None))
 
 
 def _money(coin: str, whole: str, cents: str | None) -> Unit:
