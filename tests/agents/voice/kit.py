@@ -164,6 +164,8 @@ class Desk:
         self.may_finish.set()
         self.says: str | None = None
         """Progress that a handler tells when it starts."""
+        self.problem: Exception | None = None
+        """What a handler fails with after it started."""
         self._moved = asyncio.Event()
 
     async def work(self, ctx: Any, args: Mapping[str, Any]) -> Any:
@@ -178,6 +180,8 @@ class Desk:
             self.cancelled.append(ctx.tool.id)
             self._moved.set()
             raise
+        if self.problem is not None:
+            raise self.problem
         self.ends.append((ctx.tool.id, dict(args)))
         self._moved.set()
         return {"ok": True, "data": {"receipt": number, "for": "".join(map(str, args.values()))}}

@@ -8,6 +8,7 @@ import pytest
 from tests.agents.voice.kit import Client, Scene, obedient, voice
 from tests.clients.live.kit import PROVIDERS
 
+from handrail import ToolError
 from handrail.agents.voice.port import VoicePolicy
 from handrail.agents.voice.spoken import Heard, Verdict
 from handrail.testing.servers.live import Ask, Say, Turn, call
@@ -45,6 +46,21 @@ async def test_a_plain_yes_after_the_preview_buys_the_table(provider: str) -> No
         assert closed["outcome"] == "carried_out"
         await _until(lambda: "was approved by the person" in str(scene.server.received))
         assert scene.server.complaints == []
+
+
+@both
+@pytest.mark.parametrize("problem", [ToolError("CONFLICT", "Somebody has that table."), RuntimeError("It broke.")])
+async def test_an_approved_call_that_fails_was_approved_all_the_same(provider: str, problem: Exception) -> None:
+    async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes.")]) as scene:
+        scene.desk.problem = problem
+        await asked(scene)
+        await scene.speak()
+        await scene.client.until("confirmation_closed")
+        await scene.client.until(lambda client: len(question(client)) == 3)
+
+        assert scene.desk.of("buy_table") == 1
+        assert question(scene.client) == ["reading", "asking", "approved"]
+        assert [closed["outcome"] for closed in scene.client.of("confirmation_closed")] == ["failed"]
 
 
 async def _until(holds: Any) -> None:

@@ -33,6 +33,7 @@ from handrail.agents.voice.spoken import (
 from handrail.agents.voice.spoken.questions import GUARD_SECONDS
 from handrail.agents.voice.words import say_exactly
 from handrail.contract.errors import HandrailError
+from handrail.contract.store import HoldState, StoreUnavailable
 
 if TYPE_CHECKING:
     from handrail.agents.voice.talk import VoiceTalk
@@ -315,13 +316,21 @@ class Asking:
             return
         if id not in self._approving:
             return  # the late envelope was here before
-        if answer.error is None:
+        if answer.error is None or await self._was_taken(id):
             self._approved(id)
-        else:
+        elif id in self._approving:
             self._approving.discard(id)
             _LOG.info("A spoken approval was not carried out: %s", answer.error.message)
             if not self._talk.is_over:
                 self._tell(id, "screen")
+
+    async def _was_taken(self, id: str) -> bool:
+        """Whether the runtime took an approval whose answer is an error: then it is used up, and the call itself has failed."""
+        try:
+            hold = await self._talk.session.core.store.hold_by_id(id)
+        except StoreUnavailable:
+            return False
+        return hold is not None and hold.state is HoldState.CONSUMED
 
     def _approved(self, id: str) -> None:
         """The approval was taken, and the call has ended: whether well, its envelope tells."""
