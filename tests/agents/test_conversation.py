@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from handrail import Call
 from handrail.agents import Conversation
-from handrail.agents.conversation import MOST_MESSAGES
+from handrail.agents.conversation import MOST_MESSAGES, MOST_TOKENS
+from handrail.agents.tokens import tokens_of_messages
 from handrail.contract.errors import UsageError
 from handrail.contract.model import AssistantMessage, HostMessage, ToolMessage, UserMessage
 
@@ -82,6 +83,35 @@ def test_it_does_not_grow_without_end():
     assert told.answer_to(f"m{MOST_MESSAGES - 1}") == f"Answer {MOST_MESSAGES - 1}"
     assert told.answer_to("m0") is None
     assert isinstance(told.messages[0], UserMessage)
+
+
+def test_it_does_not_grow_in_size_either_and_keeps_whole_turns():
+    told = Conversation()
+    large = {**ENVELOPE, "data": {"text": "x" * 40_000}}
+    for number in range(60):
+        told.begin(f"Question {number}", f"m{number}")
+        call = CALL._replace(call_id=f"c{number}")
+        told.add(AssistantMessage("", (call,)), ToolMessage(call.call_id, call.name, large))
+        told.add(AssistantMessage(f"Answer {number}"))
+        assert tokens_of_messages(told.messages) <= MOST_TOKENS + 11_000
+    assert len(told.messages) < 4 * 60
+    assert isinstance(told.messages[0], UserMessage)
+    assert told.answer_to("m59") == "Answer 59"
+    assert [type(message) for message in told.messages[:4]] == [
+        UserMessage, AssistantMessage, ToolMessage, AssistantMessage,
+    ]  # fmt: skip
+
+
+def test_the_last_turn_is_kept_however_large_it_is():
+    told = Conversation()
+    for number in range(3):
+        told.begin(f"Question {number}", f"m{number}")
+        told.add(AssistantMessage("x" * (5 * MOST_TOKENS)))
+    told.begin("And then?", "m3")
+    assert [message.text for message in told.messages if isinstance(message, UserMessage)] == [
+        "Question 2",
+        "And then?",
+    ]
 
 
 TURNS = st.lists(st.tuples(st.text(max_size=30), st.integers(0, 3), st.text(max_size=60)), min_size=1, max_size=8)

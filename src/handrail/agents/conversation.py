@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from handrail.agents.tokens import tokens_of_messages
@@ -20,7 +21,8 @@ from handrail.runtime.session import Session
 
 FORMAT = 1
 MOST_MESSAGES = 1_000
-"""Older turns are forgotten beyond this."""
+MOST_TOKENS = 200_000
+"""Older turns are forgotten beyond either of them, until half is left."""
 _MOST_TOLD = 200
 
 
@@ -44,6 +46,9 @@ class Conversation:
         """Writing calls whose outcome whoever goes on with it may not know."""
         self.keep: Callable[[], Awaitable[None]] | None = None
         """Has the host store it now, before something happens that must not be forgotten."""
+        self._measured: list[Message] = []
+        self._tokens: list[int] = []
+        """Of each message that was measured."""
         self.lock = asyncio.Lock()
         """A turn and a late envelope do not write into it at the same time."""
 
@@ -131,12 +136,25 @@ class Conversation:
         return self.messages[0 if first == starts[0] else first :]
 
     def _forget_oldest(self) -> None:
-        if len(self.messages) <= MOST_MESSAGES:
-            return
+        tokens = self._measure()
+        count, total = len(self.messages), sum(tokens)
         starts = [place for place, message in enumerate(self.messages) if isinstance(message, UserMessage)]
-        cut = next((place for place in starts if len(self.messages) - place <= MOST_MESSAGES // 2), starts[-1])
+        if not starts or (count <= MOST_MESSAGES and total <= MOST_TOKENS):
+            return
+        most = MOST_MESSAGES // 2 if count > MOST_MESSAGES else count
+        left = total if total <= MOST_TOKENS else MOST_TOKENS // 2
+        before = [0, *accumulate(tokens)]
+        fitting = (place for place in starts if count - place <= most and total - before[place] <= left)
+        cut = next(fitting, starts[-1])
         self.messages = self.messages[cut:]
         self.inputs = {name: place - cut for name, place in self.inputs.items() if place >= cut}
+
+    def _measure(self) -> list[int]:
+        """The tokens of each message; those that were measured before are not measured again."""
+        known = {id(message): size for message, size in zip(self._measured, self._tokens, strict=True)}
+        self._tokens = [known.get(id(message)) or tokens_of_messages((message,)) for message in self.messages]
+        self._measured = list(self.messages)
+        return self._tokens
 
     # ------------------------------------------------------------------------------------------------------- kept
     def to_dict(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import binascii
 from collections import deque
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from typing import Any, TypeAlias
 
 import orjson
@@ -22,6 +23,7 @@ _MOST_ENTRIES = 400
 _MOST_CHARACTERS = 200_000
 _MOST_UTTERANCE = 16_000
 _MOST_KINDS = 100
+_MOST_SEEN = 2_000
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 
 
@@ -142,8 +144,26 @@ def too_many() -> dict[str, Any]:
     return refusal("BUDGET_EXCEEDED", f"One message makes at most {MAX_CALLS} calls; this one did not run.")
 
 
-def same_call(one: Call, other: Call) -> bool:
-    return one.name == other.name and bool(one.args == other.args)
+class SeenCalls:
+    """The calls of one connection by their ids: of each only what tells it from another call, and of the newest only."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: dict[str, bytes] = {}
+
+    def __contains__(self, call_id: str) -> bool:
+        return call_id in self._seen
+
+    def is_again(self, call: Call) -> bool:
+        """Whether this very call came before under its id; the first under an id is remembered."""
+        if not call.call_id:
+            return False
+        made = sha256(orjson.dumps([call.name, call.args], default=str, option=orjson.OPT_SORT_KEYS)).digest()[:16]
+        before = self._seen.setdefault(call.call_id, made)
+        if len(self._seen) > _MOST_SEEN:
+            del self._seen[next(iter(self._seen))]
+        return before is not made and before == made
 
 
 def text_of(value: object) -> str:

@@ -21,12 +21,14 @@ from handrail.runtime.context import Context
 from handrail.runtime.gates import budget
 from handrail.runtime.hydrate import parse_call, unknown_tool, validate_call
 from handrail.runtime.keys import args_digest, hash_key, id_key, loop_key
+from handrail.runtime.known_ids import known_by_id
 from handrail.runtime.outcome import BadResult, checked_result, failure_of, is_empty, without_retry
 from handrail.runtime.replays import Entry
 from handrail.runtime.runner import DeadlinePassed, NotStarted, Started
 from handrail.runtime.turn import Turn
 from handrail.schema.canonical import canonical
 from handrail.schema.strict_json import parse_arguments, parse_plain
+from handrail.schema.trimmed import trimmed
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
@@ -72,6 +74,12 @@ class Pipeline:
         if key is not None:
             attempt.key = key
             known = session.replays.get(key) or session.calls_by_id.get(key)
+            if known is None and session.calls_by_id.is_forgotten(key):
+                try:
+                    known = await known_by_id(session, key)
+                except StoreUnavailable as error:
+                    if plan.writes:  # reads go on while the store is away
+                        return self.core.writing.unavailable(attempt, error)
             if known is not None:
                 answer = await self._again(attempt, known if isinstance(known, Entry) else Entry.of_plain(known))
                 if answer is not None:
@@ -198,10 +206,10 @@ class Pipeline:
         if clamp is not None:
             value, attempt.clamped = clamp(value)
         attempt.args = value
-        attempt.canonical = text = canonical(value)
+        attempt.canonical = text = trimmed(canonical(value))
         attempt.loop_key = text if text.isascii() else loop_key(text)
         changed = attempt.defaulted or attempt.clamped or attempt.repaired
-        attempt.raw_digest = canonical(raw) if changed else text
+        attempt.raw_digest = trimmed(canonical(raw)) if changed else text
         return None
 
     def digest(self, session: Session, plan: ToolPlan, call: Call) -> str | None:

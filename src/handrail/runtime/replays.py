@@ -10,6 +10,7 @@ import orjson
 
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.ports import Clock
+from handrail.schema.trimmed import trimmed
 
 if TYPE_CHECKING:
     from handrail.runtime.plan import ToolPlan
@@ -68,7 +69,7 @@ class Entry:
         return self.response is not None
 
     def settle(self, response: ToolResponse, raw_data: bytes) -> None:
-        self.response = (response.without_data(), raw_data)
+        self.response = (response.without_data(), trimmed(raw_data))
         self.unknown = False
         self._wake()
 

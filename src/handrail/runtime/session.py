@@ -14,6 +14,7 @@ from handrail.contract.errors import UsageError
 from handrail.contract.store import Hold
 from handrail.runtime.attempt import Attempt
 from handrail.runtime.events import Event, Events
+from handrail.runtime.known_ids import KnownIds, trim
 from handrail.runtime.plan import Plans
 from handrail.runtime.policy import ModePolicy, Policy
 from handrail.runtime.rates import Rates
@@ -97,8 +98,7 @@ class Session:
         self.spent: dict[int, tuple[int, int]] = {}
         """What turns before those have used up: a message that is sent again gets no second budget."""
         self.replays = Replays(policy.replays)
-        self.calls_by_id: dict[str, Entry] = {}
-        """Writing and held calls by the provider's id, for as long as the session lives."""
+        self.calls_by_id = KnownIds()
         self.writes: dict[str, Entry] = {}
         """Executions by ledger key, in this process."""
         self.holds: dict[tuple[str, str], tuple[Hold, Entry]] = {}
@@ -225,6 +225,7 @@ class Session:
                 del self.spent[next(iter(self.spent))]
             # Executions are found by keys that name their turn, so those of older turns cannot be asked for by key again.
             self.writes = {key: entry for key, entry in self.writes.items() if not entry.settled}
+            trim(self)
         self.turn = self.turns[number] = turn
         return turn
 

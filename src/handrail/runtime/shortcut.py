@@ -39,7 +39,7 @@ _LEAST, _MOST = -(2**53), 2**53
 _FEW, _SHORT = 16, 4096
 _new: Callable[[type[PlainContext]], PlainContext] = object.__new__
 _made = tuple.__new__
-_loads, _dumps, _SORTED = orjson.loads, orjson.dumps, orjson.OPT_SORT_KEYS
+_loads, _dumps, _SORTED, _join = orjson.loads, orjson.dumps, orjson.OPT_SORT_KEYS, b"".join
 
 
 def shortcut_for(plan: ToolPlan, core: RuntimeCore) -> Shortcut | None:
@@ -90,7 +90,8 @@ def _steps_until_run(plan: ToolPlan, core: RuntimeCore, fits: Fits, defaults: De
         if provider is not None and (type(provider) is not str or not provider.isascii()):
             return None
         key = "provider:" + call_id
-        if key in session.replays or key in session.calls_by_id:
+        known = session.calls_by_id
+        if key in session.replays or key in known or (known.forgotten is not None and key in known.forgotten):
             return None
         if meaning is not None and provider is not None:
             args = meaning(provider, args)
@@ -111,7 +112,7 @@ def _steps_until_run(plan: ToolPlan, core: RuntimeCore, fits: Fits, defaults: De
                 if name not in args:
                     args[name] = value
                     defaulted += (token,)
-            text = _dumps(args, None, _SORTED)
+            text = _join((_dumps(args, None, _SORTED), b""))  # `trimmed`, because it is kept
         except (ValueError, TypeError):  # half a surrogate pair, or a key that only looks like a text
             return None
         # 11. Loop, 12. budget
@@ -161,7 +162,7 @@ def _run_and_settle(plan: ToolPlan, core: RuntimeCore) -> Run:
         if type(returned) is dict and len(returned) == 2:
             try:
                 data = returned["data"]
-                raw = _dumps(data, None, JSON_ONLY)
+                raw = _join((_dumps(data, None, JSON_ONLY), b""))
                 usual = returned["ok"] is True and len(raw) <= most_bytes and raw.find(b"null") < 0
             except (KeyError, TypeError):
                 usual = False

@@ -22,6 +22,8 @@ LATE = "~late:"
 """Begins the id of what the model said about a late envelope; no client may choose such an id."""
 MOST_CARDS = 64
 MOST_CARD_BYTES = 16 * 1024
+MOST_SHOWN_BYTES = 1024 * 1024
+"""Of all turns that a session shows."""
 
 
 class Run:
@@ -82,6 +84,7 @@ class Talk:
     """See the module's docstring."""
 
     __slots__ = (
+        "_sizes",
         "busy",
         "conversation",
         "current",
@@ -103,6 +106,8 @@ class Talk:
         """Made for one request: it ends by itself when nobody goes on with it."""
         self.log = EventLog(session.connection, before)
         self.turns: dict[str, StoredTurn] = {}
+        self._sizes: dict[str, int] = {}
+        """Of the turns that have ended, as JSON."""
         self.current: Run | None = None
         self.busy = asyncio.Lock()
         """Whoever lets the agent speak holds it: one turn, or one late envelope, at a time."""
@@ -150,6 +155,25 @@ class Talk:
         self.turns[turn.message_id] = turn
         while len(self.turns) > most:
             del self.turns[next(iter(self.turns))]
+        self.shorten()
+
+    def shorten(self) -> None:
+        """Beyond `MOST_SHOWN_BYTES` the oldest turns lose what stands on their cards, and then go; never the newest."""
+        self._sizes = {
+            name: self._sizes.get(name) or _size(turn) for name, turn in self.turns.items() if turn.state != "running"
+        }
+        left = sum(self._sizes.values())
+        for take in (_bare, None):
+            for name in list(self._sizes)[:-1]:
+                if left <= MOST_SHOWN_BYTES:
+                    return
+                left -= self._sizes[name]
+                if take is None:
+                    del self.turns[name], self._sizes[name]
+                else:
+                    take(self.turns[name])
+                    self._sizes[name] = _size(self.turns[name])
+                    left += self._sizes[name]
 
     def rebuild(self) -> None:
         """After a restart: the events of the last turn that ended, for a reader that missed its end."""
@@ -231,13 +255,27 @@ def _put_card(cards: list[dict[str, Any]], type: str, data: Mapping[str, Any]) -
     """A call's card is what was last said about it. What is too large for a page is left out, and said to be."""
     card = {**data, "type": type}
     if len(to_json(card)) > MOST_CARD_BYTES:
-        kept = ("callId", "toolId", "ok", "round", "gate", "held", "late", "confirmationId", "type")
-        card = {name: card[name] for name in kept if name in card} | {"cut": True}
+        card = _bare_card(card)
     known = next((index for index, one in enumerate(cards) if _same(one, card)), None)
     if known is not None:
         cards[known] = {**cards[known], **card}
     elif len(cards) < MOST_CARDS:
         cards.append(card)
+
+
+def _bare(turn: StoredTurn) -> None:
+    cards = turn.answer.get("toolCards")
+    if cards:
+        turn.answer = {**turn.answer, "toolCards": [_bare_card(card) for card in cards]}
+
+
+def _bare_card(card: Mapping[str, Any]) -> dict[str, Any]:
+    kept = ("callId", "toolId", "ok", "round", "gate", "held", "late", "confirmationId", "type")
+    return {name: card[name] for name in kept if name in card} | {"cut": True}
+
+
+def _size(turn: StoredTurn) -> int:
+    return len(to_json([turn.text, turn.answer]))
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

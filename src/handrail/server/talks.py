@@ -193,6 +193,7 @@ class Talks:
         before = max((turn.last_event for turn in stored.turns), default=0)
         talk = Talk(session, Conversation.from_dict(stored.document), passing=stored.passing, before=before)
         talk.turns = {turn.message_id: turn for turn in stored.turns}
+        talk.shorten()
         talk.rebuild()
         self.runtime.metrics.session_opened(session_id)
         self._enter(talk)

@@ -23,6 +23,7 @@ from handrail.contract.errors import ErrorType, JsonError
 from handrail.contract.frozen import thaw
 from handrail.contract.store import LedgerState
 from handrail.runtime.keys import id_key
+from handrail.runtime.known_ids import known_by_id
 from handrail.runtime.recorded import settle_from_row, unknown_answer
 from handrail.runtime.replays import Entry
 from handrail.runtime.session import Session
@@ -207,7 +208,7 @@ async def _recorded(session: Session, first: First) -> Mapping[str, Any] | None:
     """What the ledger says of a call; None while it runs, which a process may do that lives on beside this one."""
     if first.name is None:
         return unknown_answer(first.key[0], {"toolId": first.key[0]}).to_dict()
-    entry = session.calls_by_id.get(first.name)
+    entry = await known_by_id(session, first.name)
     row = await session.core.store.ledger_row(entry.ledger_key) if entry is not None and entry.ledger_key else None
     if row is None:
         return _not_started(first.call)

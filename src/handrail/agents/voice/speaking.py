@@ -21,6 +21,7 @@ Kind = Literal["answer", "filler", "preview", "notice"]
 _SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’)]*\s+")
 _MOST_UNSPOKEN = 400
 _MOST_CHARACTERS = 100_000
+_MOST_UNCLAIMED = 50
 
 
 class Speaking:
@@ -87,6 +88,7 @@ class Speaking:
             self._speak(item, item.unspoken.strip(), _kind(item.purpose))
         item.unspoken = ""
         text = item.text
+        item.pieces = [text]
         if text:
             turn = item.turn
             self._talk.tell_transcript("model", item.number, turn.input_id if turn else None, "", text, final=True)
@@ -116,7 +118,7 @@ class Speaking:
         self.playback.add(item)
         talk.turns.output(item)
         if item.turn is None:
-            self._unclaimed.append(item)
+            self._unclaimed = [*self._unclaimed[-_MOST_UNCLAIMED:], item]
         talk.opened(item)
         return item
 

@@ -108,16 +108,19 @@ class Turns:
         talk = self._talk
         if self.current is not None and not self.current.done:
             self.finish(interrupted=True)
+        before = self.current
         turn = self.current = VoiceTurn(input_id, words, asyncio.get_running_loop().time(), spoke_until)
         open_item = talk.speaking.item
         if open_item is not None and open_item.turn is None:
             self._claim(open_item, turn)
         talk.record.begin(input_id, words)
-        talk.order.put(lambda: self._store(turn))
+        talk.order.put(lambda: self._store(turn, before))
         return turn
 
-    async def _store(self, turn: VoiceTurn) -> None:
+    async def _store(self, turn: VoiceTurn, before: VoiceTurn | None) -> None:
         talk = self._talk
+        if before is not None:  # it was told as done before this step, and will not be again
+            before.items, before.evidence = [], {}
         session = talk.session
         turn.number = await session.begin_turn(turn.input_id)
         if session.is_stale:

@@ -40,6 +40,7 @@ from handrail.providers.live_memory import (
     MAX_CALLS,
     Conversation,
     Note,
+    SeenCalls,
     Speech,
     count_unknown,
     ended_without_effect,
@@ -47,7 +48,6 @@ from handrail.providers.live_memory import (
     objects_in,
     read_audio,
     read_object,
-    same_call,
     text_of,
     too_many,
 )
@@ -57,7 +57,7 @@ INPUT_RATES = (16_000, 24_000, 48_000, 8_000)
 OUTPUT_RATE = 24_000
 _FINE = frozenset({"", "TURN_COMPLETE_REASON_UNSPECIFIED", "NEED_MORE_INPUT"})
 """Every other reason for the end of a turn is a failure, a rejection or a filter."""
-_MOST_IDS = 2_000
+_MOST_TAKEN_BACK = 500
 
 
 class GeminiLiveTransport:
@@ -103,8 +103,8 @@ class GeminiLiveTransport:
         self._open: dict[str, Call] = {}
         self._of_turn: set[str] = set()
         """Ids of the calls that the model made in this turn."""
-        self._ids: dict[str, Call] = {}
-        self._taken_back: set[str] = set()
+        self._ids = SeenCalls()
+        self._taken_back: dict[str, None] = {}
         self._replies: list[Message] = []
         self._heard = Speech()
         self._spoken = Speech()
@@ -235,12 +235,7 @@ class GeminiLiveTransport:
 
     def _is_duplicate(self, call: Call) -> bool:
         """Whether this call came before on this connection. Another call under its id is told: the pipeline refuses it."""
-        if call.call_id is None:
-            return False
-        before = self._ids.get(call.call_id)
-        if len(self._ids) < _MOST_IDS:
-            self._ids.setdefault(call.call_id, call)
-        return before is not None and same_call(before, call)
+        return self._ids.is_again(call)
 
     def _cancelled(self, body: dict[str, Any]) -> list[LiveEvent]:
         ids = body.get("ids")
@@ -250,8 +245,9 @@ class GeminiLiveTransport:
             return []
         for call_id in known:
             self._open.pop(call_id, None)
-            if len(self._taken_back) < _MOST_IDS:
-                self._taken_back.add(call_id)
+            self._taken_back[call_id] = None
+        for old in list(self._taken_back)[:-_MOST_TAKEN_BACK]:
+            del self._taken_back[old]
         return [CallsCancelled(tuple(known))]
 
     def _content(self, body: dict[str, Any]) -> list[LiveEvent]:

@@ -13,7 +13,7 @@ from handrail.contract.live import InputTranscript, LiveCounters
 from handrail.providers.live_memory import Speech, text_of
 
 _MOST_OPEN = 50
-_MOST_KNOWN = 4_000
+_MOST_KNOWN = 600
 
 
 class Inputs:

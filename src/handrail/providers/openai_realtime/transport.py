@@ -33,6 +33,7 @@ from handrail.providers.live_memory import (
     MAX_CALLS,
     Conversation,
     Note,
+    SeenCalls,
     Speech,
     as_text,
     count_unknown,
@@ -41,7 +42,6 @@ from handrail.providers.live_memory import (
     read_audio,
     read_object,
     refusal,
-    same_call,
     text_of,
     too_many,
 )
@@ -110,7 +110,7 @@ class OpenAIRealtimeTransport:
         self._active: str | None = None
         self._cancelled: str | None = None
         self._open: dict[str, Call] = {}
-        self._ids: dict[str, Call] = {}
+        self._ids = SeenCalls()
         self._collected: dict[str, list[Call]] = {}
         self._finished: dict[str, bool] = {}
         self._replies: list[Message] = []
@@ -266,12 +266,9 @@ class OpenAIRealtimeTransport:
         if call_id is None:
             self.counters.malformed_events += 1
             return call
-        before = self._ids.get(call_id)
-        if before is not None and same_call(before, call):
+        if self._ids.is_again(call):
             self.counters.duplicate_events += 1
             return None
-        if len(self._ids) < _MOST_IDS:
-            self._ids.setdefault(call_id, call)
         return call
 
     def _response_done(self, event: dict[str, Any]) -> list[LiveEvent]:

@@ -15,6 +15,7 @@ from typing import Any
 from handrail.agents.voice.port import Ending, Sound, Talking
 from handrail.contract.errors import HandrailError
 from handrail.runtime.events import Event
+from handrail.schema.trimmed import trimmed
 from handrail.server.keys import Key
 from handrail.server.log import MOST_BYTES, MOST_EVENTS, SPAN
 from handrail.server.problems import Problem, ended, restarting
@@ -68,7 +69,7 @@ class Line:
         self.last += 1
         if type == "message":
             data = {"message": data}  # a tool made it: its fields must not pass for the protocol's own
-        told = to_json({**data, "n": self.last, "type": type})
+        told = trimmed(to_json({**data, "n": self.last, "type": type}))
         self._kept.append(told)
         self._bytes += len(told)
         while len(self._kept) > MOST_EVENTS or (self._bytes > MOST_BYTES and len(self._kept) > 1):

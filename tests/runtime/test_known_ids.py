@@ -1,0 +1,87 @@
+"""A session that writes for hours holds little of it, and still knows every call that it has made by its id."""
+
+from tests.runtime.desk import open_desk
+from tests.runtime.kit import kind
+
+from handrail import ToolResponse
+from handrail.runtime import known_ids
+from handrail.runtime.known_ids import MOST_KNOWN, Forgotten, KnownIds
+from handrail.runtime.replays import Entry
+
+CALLS = MOST_KNOWN + 40
+
+
+async def _many(desk, session):
+    for number in range(CALLS):
+        await session.begin_turn(f"input {number}")
+        assert (await session.call("write_note", {"text": str(number)}, call_id=f"w{number}")).ok
+    await session.begin_turn("the last")
+
+
+async def test_a_call_of_long_ago_is_answered_from_its_first_execution_under_its_own_id() -> None:
+    async with open_desk() as desk:
+        session, _ = await desk.open()
+        await _many(desk, session)
+        again = await session.call("write_note", {"text": "0"}, call_id="w0")
+        assert again.ok
+        assert again.meta["replayed"] is True
+        assert len(desk.book.starts) == CALLS
+
+
+async def test_an_id_of_long_ago_with_other_arguments_or_another_tool_is_a_conflict() -> None:
+    async with open_desk() as desk:
+        session, _ = await desk.open()
+        await _many(desk, session)
+        other = await session.call("write_note", {"text": "something else"}, call_id="w0")
+        assert kind(other) == "CONFLICT"
+        reading = await session.call("read_mail", {"folder": "x"}, call_id="w1")
+        assert kind(reading) == "CONFLICT"
+        assert len(desk.book.starts) == CALLS
+
+
+async def test_what_is_held_of_calls_is_bounded_and_holds_no_outcome_of_an_earlier_turn() -> None:
+    async with open_desk() as desk:
+        session, _ = await desk.open()
+        await _many(desk, session)
+        assert len(session.calls_by_id) <= MOST_KNOWN
+        assert not any(entry.settled for entry in session.calls_by_id.values())
+        assert not session.writes
+        await session.call("write_note", {"text": "0"}, call_id="w0")
+        assert sum(entry.settled for entry in session.calls_by_id.values()) == 1
+        await session.begin_turn("one more")
+        assert not any(entry.settled for entry in session.calls_by_id.values())
+
+
+async def test_a_request_that_waits_for_a_person_is_kept_whatever_comes_after_it(monkeypatch) -> None:
+    monkeypatch.setattr(known_ids, "MOST_KNOWN", 4)
+    async with open_desk() as desk:
+        session, _ = await desk.open()
+        held = await session.call("delete_file", {"path": "held"}, call_id="h1")
+        assert kind(held) == "CONFIRMATION_REQUIRED"
+        for number in range(10):
+            await session.begin_turn(f"input {number}")
+            await session.call("write_note", {"text": str(number)}, call_id=f"w{number}")
+        again = await session.call("delete_file", {"path": "held"}, call_id="h1")
+        assert again.error is not None
+        assert again.error.confirmation_request["id"] == held.error.confirmation_request["id"]
+
+
+def test_a_call_that_runs_stays_and_one_whose_outcome_is_not_known_too() -> None:
+    known = KnownIds()
+    answer = (ToolResponse(True, None), b"{}")
+    running, unknown, settled = Entry("note", b"{}"), Entry("note", b"{}", answer), Entry("note", b"{}", answer)
+    running.kept = unknown.unknown = True
+    running.ledger_key = unknown.ledger_key = settled.ledger_key = "key"
+    known["a"], known["b"], known["c"] = running, unknown, settled
+    known.trim(())
+    assert known["a"] is running
+    assert known["b"] is unknown
+    assert (known["c"].settled, known["c"].ledger_key) == (False, "key")
+
+
+def test_what_was_forgotten_is_always_found_and_hardly_anything_else() -> None:
+    forgotten = Forgotten()
+    for number in range(2_000):
+        forgotten.add(f"provider:{number}")
+    assert all(f"provider:{number}" in forgotten for number in range(2_000))
+    assert sum(f"provider:other-{number}" in forgotten for number in range(2_000)) < 20
