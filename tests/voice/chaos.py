@@ -29,6 +29,12 @@ FAULTS = [None, None, None, *get_args(Fault)]
 KNOWN_ENDS = frozenset({"user_requested", "provider_lost", "closed"})
 TURNS = 6
 PATIENCE = 30.0
+HEARS_OUT = 4.0
+"""So long somebody waits for a question to be read, or for what became of the answer."""
+YES = ("Yes.", "Yes, please.", "Yes, go ahead.")
+ANSWERS = (*YES, *YES, "Yes, but for two.", "No.", "Who said yes?", "Hm.")
+"""What is said to a preview."""
+ANSWERED = frozenset({"approved", "declined", "expired", "screen"})
 
 
 @dataclass
@@ -65,11 +71,17 @@ class Tally:
         }
         return [f"{kind}: {one}" for kind, found in kinds.items() for one in found]
 
+    @property
+    def by_voice(self) -> int:
+        """Without any, nothing was found out about spoken approvals."""
+        return self.happened["approved by voice"]
+
     def __str__(self) -> str:
         wrong = (
             f"{len(self.doubled)} doubled, {len(self.lost)} lost, {len(self.unasked)} without a yes, "
             f"{len(self.odd_ends)} ended in no known state"
         )
+        wrong += f", {self.by_voice} approved by voice"
         happened = ", ".join(f"{name} {count}" for name, count in sorted(self.happened.items()))
         return f"{self.conversations} conversations, {self.effects} effects: {wrong} ({happened})"
 
@@ -83,13 +95,13 @@ def script(random: Random) -> list[Turn]:
             steps.append(Say("One moment.", pace=random.choice((0.0, 0.01))))
         if random.random() < 0.4:
             steps.append(Ask(call("find_table", place=f"place-{number};"), fault=random.choice(FAULTS)))
-        tool = "buy_table" if random.random() < 0.35 else "book_table"
+        tool = "buy_table" if random.random() < 0.45 else "book_table"
         steps.append(Ask(call(tool, guest=f"guest-{number};"), fault=random.choice(FAULTS)))
         steps.append(Pause(random.choice((0.0, 0.0, 0.02))))
         steps.append(Say(f"Done {number}.", pace=random.choice((0.0, 0.005))))
         turns.append(Turn(steps, hears=f"A table for guest {number}"))
         if tool == "buy_table" and random.random() < 0.7:
-            # What the person says to the preview; only the first is a yes.
+            # Said whenever it comes to it, perhaps to no question at all.
             words = random.choice(("Yes.", "Yes, but for two.", "No.", "Who said yes?", "Hm."))
             turns.append(Turn([Say("I see.", pace=random.choice((0.0, 0.005)))], hears=words))
     return turns
@@ -155,20 +167,35 @@ class Person:
             await self.scene.speak()
 
     async def _answer_by_voice(self) -> None:
-        """Where a question is read, wait until an answer counts, and say what the script has next."""
+        """A request waits: let it be read, begin to speak when an answer counts, and wait to hear what came of the
+        answer, as people do. A provider that does not tell the end of speech takes a second to know the words."""
         client = self.scene.client
-        asked = client.of("question")
-        if not asked or asked[-1]["state"] not in ("reading", "asking"):
+        if not self._waiting():
             return
-        before = len(client.of("turn_done"))
         with suppress(AssertionError):
-            await client.until(lambda client: client.of("question")[-1]["state"] != "reading", seconds=1.5)
+            await client.until(lambda client: _last_state(client) == "asking" or not self._waiting(), seconds=HEARS_OUT)
+            if _last_state(client) != "asking":
+                return
+            self._happens("answered by voice")
+            told = len(client.of("question"))
+            progress = self.scene.server.progress
+            answer = Turn([Say("I see.", pace=self.random.choice((0.0, 0.005)))], hears=self.random.choice(ANSWERS))
+            progress.turns.insert(progress.turn + 1, answer)
             await self.scene.speak()
-            await client.until(lambda client: len(client.of("turn_done")) > before, seconds=2)
+            await client.until(lambda client: len(client.of("question")) > told, seconds=HEARS_OUT)
+
+    def _waiting(self) -> set[str]:
+        """Requests that may still be answered by voice."""
+        client = self.scene.client
+        over = {told["id"] for told in client.of("question") if told["state"] in ANSWERED}
+        over |= {told["id"] for told in client.of("confirmation_closed")}
+        return {asked["id"] for asked in client.of("confirmation")} - over - self._asked
 
     async def _answer_questions(self) -> None:
-        if self.random.random() < 0.6:
+        if self.random.random() < 0.7:
             await self._answer_by_voice()
+            if _last_state(self.scene.client) in ("missed", "reading"):
+                await self._answer_by_voice()  # it is read once more
         for asked in self.scene.client.of("confirmation"):
             if asked["id"] in self._asked or self.random.random() < 0.4:
                 continue  # it may be answered by voice, or later
@@ -207,7 +234,7 @@ async def play(provider: str, seed: int, *, turns: int = TURNS) -> Tally:
         spoken = _approved_by_voice(scene)
         tally.happened["approved by voice"] += len(spoken)
         tally.unasked += [f"{provider} {seed}: {guest}" for guest in bought - person.approved - spoken]
-        if len(spoken) > scene.client.words("user").count("Yes."):
+        if len(spoken) > sum(words in YES for words in scene.client.words("user")):
             tally.unasked.append(f"{provider} {seed}: more approvals by voice than yeses")
         tally.lost += [f"{provider} {seed}: {guest}" for guest in await _untold(scene, set(done))]
         tally.happened["connections"] += scene.talk.stream.number
@@ -216,6 +243,11 @@ async def play(provider: str, seed: int, *, turns: int = TURNS) -> Tally:
         )
         await _end(scene, random, tally, f"{provider} {seed}")
     return tally
+
+
+def _last_state(client: Client) -> str:
+    asked = client.of("question")
+    return str(asked[-1]["state"]) if asked else ""
 
 
 def _approved_by_voice(scene: Scene) -> set[str]:

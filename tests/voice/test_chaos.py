@@ -15,7 +15,13 @@ def check(tally: Tally) -> None:
 
 @both
 async def test_nothing_is_doubled_or_lost_whatever_happens_to_the_line(provider: str) -> None:
-    check(await play_many(provider, range(4)))
+    tally = Tally()
+    for first in range(0, 36, 6):  # few as they are, they may be without a spoken yes
+        tally.add(await play_many(provider, range(first, first + 6), at_once=6))
+        if tally.by_voice:
+            break
+    check(tally)
+    assert tally.by_voice > 0
 
 
 @both
@@ -26,7 +32,9 @@ async def test_nothing_is_doubled_or_lost_when_the_users_line_breaks_too(provide
 @pytest.mark.long
 @both
 async def test_nothing_is_doubled_or_lost_in_many_conversations(provider: str) -> None:
-    check(await play_many(provider, range(1_000, 1_240)))
+    tally = await play_many(provider, range(1_000, 1_240))
+    check(tally)
+    assert tally.by_voice > 0
     check(await play_many(provider, range(2_000, 2_060), at_once=2, one_play=socket_chaos.play))
 
 
