@@ -50,6 +50,8 @@ class ScriptedTalk:
         """Items of which some sound was lost; None: of all that were not played."""
         self.changed = asyncio.Event()
         self.says: Callable[[str, str], None] | None = None
+        self.takes_audio = True
+        self.sound_dropped = 0
 
     @property
     def is_over(self) -> bool:
@@ -67,7 +69,7 @@ class ScriptedTalk:
     def hear(self, pcm: bytes, rate: int) -> bool:
         self.heard.append((pcm, rate))
         self.changed.set()
-        return True
+        return self.takes_audio
 
     async def say(self, text: str, *, id: str, spoken: bool = False) -> None:
         if text == "refuse":

@@ -168,6 +168,11 @@ class Talking(Protocol):
         """The rate of every `Sound`; 0 if the model does not speak."""
         ...
 
+    @property
+    def sound_dropped(self) -> int:
+        """Pieces of the model's sound that were lost between the provider and the host."""
+        ...
+
     def facts(self) -> dict[str, Any]:
         """What the host's `ready` says: `sessionId`, `turn`, `mode`, `model`, `provider`, `offline`, `language`, `audio`."""
         ...

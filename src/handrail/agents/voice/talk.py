@@ -107,6 +107,10 @@ class VoiceTalk:
     def output_rate(self) -> int:
         return self.model.output_rate
 
+    @property
+    def sound_dropped(self) -> int:
+        return self.connection.counters.dropped_audio_out
+
     def facts(self) -> dict[str, Any]:
         rates = self.input_rates
         return {

@@ -124,11 +124,13 @@ async def forget_user(request: Request) -> Response:
 
 @operators_only
 async def metrics(request: Request) -> Response:
-    found = parts_of(request).runtime.metrics
+    parts = parts_of(request)
+    found, voice = parts.runtime.metrics, parts.voice
     assert isinstance(found, Metrics)
     if "application/json" in request.headers.get("accept", ""):
-        return answer(found.to_json())
-    return Response(found.to_prometheus(), media_type=CONTENT_TYPE)
+        return answer(found.to_json() | ({"voice": voice.metrics()} if voice is not None else {}))
+    text = found.to_prometheus() + (voice.to_prometheus() if voice is not None else "")
+    return Response(text, media_type=CONTENT_TYPE)
 
 
 def _row(row: LedgerRow) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from handrail.server.voice.closing import (
     Closing,
     Refused,
 )
+from handrail.server.voice.gauges import Gauges
 from handrail.server.voice.line import KEY_REVOKED, Line
 from handrail.server.voice.messages import PROTOCOL
 from handrail.server.voice.minutes import Minutes
@@ -73,6 +74,7 @@ class Exchange:
     ) -> None:
         self.options = options
         self.tickets = Tickets()
+        self._gauges = Gauges()
         self._talks = talks
         self._agent = agent
         self._keys = keys
@@ -84,6 +86,13 @@ class Exchange:
 
     def __len__(self) -> int:
         return len(self._lines)
+
+    def metrics(self) -> dict[str, Any]:
+        """What is going on, and has been, as JSON."""
+        return self._gauges.to_json(self._lines.values())
+
+    def to_prometheus(self) -> str:
+        return self._gauges.to_prometheus(self._lines.values())
 
     def ticket(self, talk: Talk, key: Key) -> dict[str, Any]:
         """What a client needs to connect."""
@@ -172,11 +181,11 @@ class Exchange:
         self._check_room(key, _refused)
         minutes = Minutes(talk, self._talks.conversations)
         release = self._keys.using(key, lambda: self._revoked(line))
-        line = Line(talk, key, minutes, self.options, lambda: self._hung_up(talk.id, line, release))
+        line = Line(talk, key, minutes, self.options, self._gauges, lambda: self._hung_up(talk.id, line, release))
         talk.voice = self._lines[talk.id] = line  # from here on nobody else begins one
         self._by_key[key.hash] += 1
         line.caller = caller
-        caller.expects(self._agent.model.output_rate, line.lost)
+        caller.expects(self._agent.model.output_rate, line.dropped)
         try:
             await self._end_of_text(talk)
             async with talk.busy:

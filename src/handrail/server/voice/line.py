@@ -22,6 +22,7 @@ from handrail.server.problems import Problem, ended, restarting
 from handrail.server.talk import Run, Talk
 from handrail.server.voice.caller import Caller
 from handrail.server.voice.closing import ENDED, FAULT, NO_PROVIDER, RESTART, SESSION_ENDED, TAKEN_OVER, Closing
+from handrail.server.voice.gauges import FROM_MODEL, NO_CLIENT, SLOW_CLIENT, TO_MODEL, Gauges
 from handrail.server.voice.minutes import Minutes
 from handrail.server.voice.options import VoiceOptions
 from handrail.server.wire import to_json
@@ -42,7 +43,13 @@ class Line:
     """See the module's docstring. `voice` is the conversation, None until it has begun and after its end."""
 
     def __init__(
-        self, talk: Talk, key: Key, minutes: Minutes, options: VoiceOptions, hung_up: Callable[[], None]
+        self,
+        talk: Talk,
+        key: Key,
+        minutes: Minutes,
+        options: VoiceOptions,
+        gauges: Gauges,
+        hung_up: Callable[[], None],
     ) -> None:
         self.talk = talk
         self.key = key
@@ -55,6 +62,7 @@ class Line:
         self._loop = asyncio.get_running_loop()
         self._minutes = minutes
         self._options = options
+        self._gauges = gauges
         self._hung_up = hung_up
         self._first = self.last + 1
         self._kept: deque[bytes] = deque()
@@ -83,6 +91,7 @@ class Line:
         if type == "confirmation_closed":
             self.talk.tell(type, data, self._turn())  # a page that is not on the line may show the request
         try:
+            self._gauges.note(type, data)
             self._minutes.note(type, data)
         except Exception:  # noqa: BLE001  # what is shown later must not end what is said now
             _log.exception("An event of a voice conversation could not be written down")
@@ -92,6 +101,7 @@ class Line:
         if caller is not None:
             caller.play(sound.item, sound.offset_ms, sound.pcm)
         else:
+            self._gauges.drops[NO_CLIENT] += 1
             self.lost(sound.item)
 
     def lost(self, item: int | None) -> None:
@@ -99,15 +109,26 @@ class Line:
         if self.voice is not None:
             self.voice.sound_lost(item)
 
+    def dropped(self, item: int) -> None:
+        """A piece of sound did not get to a client that does not keep up."""
+        self._gauges.drops[SLOW_CLIENT] += 1
+        self.lost(item)
+
     def hear(self, pcm: bytes, rate: int) -> None:
-        if self.voice is not None:
-            self.voice.hear(pcm, rate)
+        if self.voice is not None and not self.voice.hear(pcm, rate):
+            self._gauges.drops[TO_MODEL] += 1
+
+    @property
+    def sound_dropped(self) -> int:
+        """Pieces of the model's sound that this server lost."""
+        return self.voice.sound_dropped if self.voice is not None else 0
 
     # Beginning and end
 
     def opened(self, voice: Talking) -> None:
         """The conversation has begun."""
         self.voice = voice
+        self._gauges.begun += 1
         self.talk.session = voice.session
         self.talk.tell("voice", {"on": True}, self._turn())
         if self.caller is not None and self.caller.is_open:
@@ -143,6 +164,7 @@ class Line:
 
     def _leave(self) -> None:
         self._left = True
+        self._gauges.drops[FROM_MODEL] += self.sound_dropped
         if self.voice is not None:
             self.talk.session = self.voice.session
         if self.talk.voice is self:
@@ -199,7 +221,7 @@ class Line:
         assert voice is not None
         voice.sound_lost(None)
         voice.adapt(caller.abilities)
-        caller.expects(voice.output_rate, self.lost)
+        caller.expects(voice.output_rate, self.dropped)
         resumed = last_event is not None and self._first - 1 <= last_event <= self.last
         for told in self._after(last_event) if resumed and last_event is not None else ():
             caller.tell(told)
