@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.console.browser import launched
 from tests.console.scripted_server import Script, ScriptedServer
+from tests.console.scripted_voice import ScriptedVoiceServer, VoiceScript
 
 
 @pytest.fixture(scope="module")
@@ -25,3 +26,16 @@ def scripted() -> Iterator[ScriptedServer]:
 @pytest.fixture
 def script(scripted: ScriptedServer) -> Script:
     return scripted.script
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedVoiceServer]:
+    """A server with a voice of a provider's; the model of text alone where `voice.offline` is set."""
+    made = ScriptedVoiceServer()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def voice(server: ScriptedVoiceServer) -> VoiceScript:
+    return server.voice

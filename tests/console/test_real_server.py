@@ -12,6 +12,7 @@ from tests.console.served import Served
 from tests.console.test_voice_offline import SPEECH
 
 ZONE = ZoneInfo("Europe/Zagreb")
+DEAF = "delete window.SpeechRecognition; delete window.webkitSpeechRecognition;"
 
 SPEAK_TO_THE_END = """async () => {
   while (speechSynthesis.now) { speechSynthesis.finish(); await new Promise((next) => setTimeout(next, 20)); }
@@ -173,7 +174,7 @@ def test_without_a_provider_one_talks_with_the_browsers_own_ears_and_voice(brows
 
 
 def test_without_a_recogniser_one_types_in_voice_and_stays_under_its_policy(browser: Any, served: Served) -> None:
-    with opened(browser, served.console) as it:
+    with opened(browser, served.console, before=DEAF) as it:
         page = it.page
         page.get_by_role("button", name="Talk").click()
         page.get_by_text("Type: this browser can neither recognise speech nor speak.").wait_for()

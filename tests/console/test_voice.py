@@ -26,18 +26,6 @@ def browser() -> Iterator[Any]:
         yield made
 
 
-@pytest.fixture
-def server() -> Iterator[ScriptedVoiceServer]:
-    made = ScriptedVoiceServer()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def voice(server: ScriptedVoiceServer) -> VoiceScript:
-    return server.voice
-
-
 def talk(it: Opened, voice: VoiceScript) -> None:
     it.page.locator(".talk-button").click()
     voice.wait(lambda: voice.socket)
@@ -263,15 +251,9 @@ def test_a_line_that_breaks_comes_back_where_it_was(
         voice.wait_for("pong")
 
 
-NO_DEVICE = """navigator.mediaDevices.getUserMedia = () =>
-  Promise.reject(new DOMException("Requested device not found", "NotFoundError"));"""
-
-
 @pytest.mark.parametrize(
     ("trouble", "sentence"),
     [
-        ("denied", "The microphone may not be used: allow it for this page in the browser"),
-        ("no device", "There is no microphone: connect one"),
         ("no voice", "This server has no voice."),
         ("refused", "The voice connection was refused or cannot be reached."),
         ("no provider", "The model cannot be had."),
@@ -281,8 +263,7 @@ NO_DEVICE = """navigator.mediaDevices.getUserMedia = () =>
 def test_whatever_fails_is_said_in_a_sentence_and_text_goes_on(
     browser: Any, server: ScriptedVoiceServer, voice: VoiceScript, trouble: str, sentence: str
 ) -> None:
-    allowed = {} if trouble == "denied" else ALLOWED
-    with opened(browser, server.address, before=NO_DEVICE if trouble == "no device" else "", **allowed) as it:
+    with opened(browser, server.address, **ALLOWED) as it:
         if trouble == "no voice":
             voice.refusal = (404, sentence)
         voice.sockets_refused = 1 if trouble == "refused" else 0

@@ -437,7 +437,8 @@ function composerView() {
   conversation.addEventListener("running", draw);
   conversation.addEventListener("reset", draw);
   voice.addEventListener("state", () => {
-    field.placeholder = voice.isOn ? "Talk, or type here…" : "Ask something…";
+    const words = voice.hears ? "Talk, or type here…" : "Type here…";
+    field.placeholder = voice.isOn ? words : "Ask something…";
     if (voice.mustType) field.focus();
   });
   draw();

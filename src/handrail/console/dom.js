@@ -2,6 +2,7 @@
 // assigns innerHTML, and addresses pass `safeAddress`.
 
 const SVG = "http://www.w3.org/2000/svg";
+const STAYS = { info: 9_000, failed: 20_000 }; // milliseconds; what went wrong may have to be read and done something about
 
 const SHAPES = {
   chat: ["M4 5.5h16v10.5H10.5L6 19.5V16H4z"],
@@ -138,7 +139,7 @@ export function toast(text, kind = "info") {
     ),
   );
   place.append(note);
-  setTimeout(() => note.remove(), 9000);
+  setTimeout(() => note.remove(), STAYS[kind] ?? STAYS.info);
   announce(text);
 }
 

@@ -4,6 +4,7 @@
 import { conversation } from "./conversation.js";
 import { announce, button, h, icon } from "./dom.js";
 import { levelMeter } from "./voice-level.js";
+import { wrong } from "./voice-causes.js";
 import { voice } from "./voice.js";
 
 const STATES = {
@@ -44,6 +45,7 @@ export function voiceBar() {
   const words = h("span", { class: "quiet voice-heard" });
   const meter = levelMeter();
   const mute = button("Mute", () => voice.mute(), { kind: "small", sign: "mic" });
+  const again = button("Try again", () => voice.hearAgain(), { kind: "small", sign: "mic" });
   const stop = button("Stop", () => voice.stop(), { kind: "small", sign: "stop" });
   const end = button("End voice", () => voice.end(), { kind: "small", sign: "failed" });
   const node = h(
@@ -51,14 +53,14 @@ export function voiceBar() {
     { class: "voice-bar", "aria-label": "Voice", hidden: true },
     h("div", { class: "voice-now" }, sign, word, words),
     meter.node,
-    h("div", { class: "voice-acts" }, mute, stop, end),
+    h("div", { class: "voice-acts" }, mute, again, stop, end),
   );
   let before = "off";
 
   function draw() {
-    const { state, isMuted, able } = voice;
+    const { state, isMuted } = voice;
     node.hidden = state === "off";
-    meter.run(voice.isOn && able.sound);
+    meter.run(voice.isOn && voice.hears && voice.able.sound);
     if (state !== before) words.textContent = "";
     if (state === "off" && before !== "off") announce("Voice has ended.");
     before = state;
@@ -68,8 +70,8 @@ export function voiceBar() {
     const shown = described(text, state);
     if (word.textContent !== shown) word.textContent = shown;
     sign.replaceChildren(icon(voice.mustType ? "chat" : isMuted && name === "mic" ? "muted" : name));
-    const talks = able.sound || able.recognises;
-    mute.hidden = !talks;
+    mute.hidden = !voice.hears;
+    again.hidden = voice.trouble === null;
     mute.setAttribute("aria-pressed", String(isMuted));
     mute.replaceChildren(icon(isMuted ? "muted" : "mic"), h("span", { text: isMuted ? "Unmute" : "Mute" }));
     stop.disabled = !["thinking", "working", "speaking"].includes(state);
@@ -87,7 +89,8 @@ export function voiceMark() {
   const node = h("a", { class: "voice-mark", href: "#/chat", hidden: true }, icon("mic"), word);
   const draw = () => {
     node.hidden = !voice.isOn;
-    word.textContent = `Voice: ${voice.isMuted ? "muted" : (STATES[voice.state]?.[0] ?? "").toLowerCase()}`;
+    const state = voice.mustType ? "by typing" : (STATES[voice.state]?.[0] ?? "").toLowerCase();
+    word.textContent = `Voice: ${voice.isMuted ? "muted" : state}`;
   };
   voice.addEventListener("state", draw);
   draw();
@@ -115,7 +118,10 @@ function described(text, state) {
   if (state !== "listening") return text;
   if (voice.isMuted) return "Muted";
   if (!voice.mustType) return text;
-  return voice.able.speaks
-    ? "Type: this browser cannot recognise speech. Answers are read aloud."
+  const { trouble, able } = voice;
+  const aloud = able.sound || able.speaks ? " Answers are read aloud." : "";
+  if (trouble) return `${wrong(trouble)}. Please type.${aloud}`;
+  return aloud
+    ? `Type: this browser cannot recognise speech.${aloud}`
     : "Type: this browser can neither recognise speech nor speak.";
 }

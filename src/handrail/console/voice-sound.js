@@ -1,34 +1,29 @@
 // The page's part of sound: opens the microphone and the loudspeaker, and says in one sentence why it cannot.
 
+import { causeOfDevice, Unheard } from "./voice-causes.js";
+
 const WORKLET = "/console/voice-worklet.js";
 const LONGEST_DELAY = 0.5; // seconds; what a device says beyond that is not believed
-
-const REASONS = {
-  NotAllowedError: "The microphone may not be used: allow it for this page in the browser and press the microphone again.",
-  SecurityError: "The microphone may not be used: allow it for this page in the browser and press the microphone again.",
-  NotFoundError: "There is no microphone: connect one and press the microphone again.",
-  NotReadableError: "The microphone cannot be read; perhaps another program has it.",
-};
 
 /** The microphone as frames of PCM at a rate, with how loud each is. */
 export class Microphone {
   /** `onFrame(pcm, loudness)` for each 20 ms; `onLost()` when the device is gone. */
   static async open(rate, { onFrame, onLost }) {
     if (!navigator.mediaDevices?.getUserMedia || !("audioWorklet" in AudioContext.prototype))
-      throw new Error("This browser gives no microphone to this page: use https or the address of this machine.");
+      throw new Unheard("insecure");
     let stream;
     try {
       const wanted = { echoCancellation: true, noiseSuppression: true, autoGainControl: true, channelCount: 1 };
       stream = await navigator.mediaDevices.getUserMedia({ audio: wanted });
     } catch (error) {
-      throw new Error(REASONS[error.name] ?? "The microphone could not be opened.");
+      throw new Unheard(causeOfDevice(error));
     }
     const made = new Microphone(stream);
     try {
       await made.connect(rate, onFrame);
     } catch {
       made.close();
-      throw new Error("The microphone could not be opened.");
+      throw new Unheard("unknown");
     }
     stream.getAudioTracks()[0].addEventListener("ended", onLost);
     return made;

@@ -1,19 +1,14 @@
 // Voice without a provider: the browser's own recognition and synthesis, where it has them. Words that were recognised go to the
 // server as text, and what the server wants said is spoken here.
 
+import { causeOfRecognition } from "./voice-causes.js";
+
 const ECHO = 0.6; // if so many of the words heard are words being spoken, it is ourselves that is heard
 const LATE = 500; // words come so long after their beginning, where the browser does not say when that was
 const REMEMBERED = 16;
 const STARTS_WITHIN = 4_000;
 const VOICES_WITHIN = 600;
 const RESTART_AFTER = 250;
-const TURNED_DOWN = {
-  "not-allowed": "The browser does not allow speech recognition here; type instead.",
-  "service-not-allowed": "The browser does not allow speech recognition here; type instead.",
-  "audio-capture": "There is no microphone; type instead.",
-  network: "The browser's speech recognition cannot be reached; type instead.",
-  "language-not-supported": "The browser does not recognise this language; type instead.",
-};
 
 const Recognition = () => globalThis.SpeechRecognition ?? globalThis.webkitSpeechRecognition;
 
@@ -103,7 +98,7 @@ export class Speaker {
 /** Listens with the browser's recogniser until it is closed. The final words of an utterance come a good while after it, and so
  * perhaps after our own voice has ended that it was spoken into: what counts is when it began. */
 export class Recogniser {
-  /** `onSpeech(state, ago)` with the milliseconds since it began, `onWords(text, isFinal)`, `onProblem(sentence)`;
+  /** `onSpeech(state, ago)` with the milliseconds since it began, `onWords(text, isFinal)`, `onProblem(cause)`;
    * `echo(since)` gives what was spoken here since a moment. */
   constructor({ onSpeech, onWords, onProblem, echo }) {
     Object.assign(this, { onSpeech, onWords, onProblem, echo });
@@ -177,11 +172,12 @@ export class Recogniser {
     }
   }
 
-  failed(error) {
-    const sentence = TURNED_DOWN[error];
-    if (!sentence || this.closed) return; // silence, or stopped by ourselves
+  async failed(error) {
+    const cause = await causeOfRecognition(error);
+    if (!cause || this.closed) return; // silence, or stopped by ourselves
+    this.pause();
     this.close();
-    this.onProblem(sentence);
+    this.onProblem(cause);
   }
 
   mute(isMuted) {

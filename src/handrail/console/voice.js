@@ -3,6 +3,7 @@
 
 import { conversation, freshMessageId } from "./conversation.js";
 import { toast } from "./dom.js";
+import { sentence, Unheard } from "./voice-causes.js";
 import { Link } from "./voice-link.js";
 import { Loudspeaker, Microphone } from "./voice-sound.js";
 import { abilities, Recogniser, Speaker, spokenAs } from "./voice-speech.js";
@@ -28,6 +29,7 @@ class Voice extends EventTarget {
   note = "";
   isMuted = false;
   able = { sound: false, recognises: false, speaks: false };
+  trouble = null; // why nobody can be heard any more
   questions = new Map();
   loudness = 0;
 
@@ -35,9 +37,14 @@ class Voice extends EventTarget {
     return this.state !== "off";
   }
 
+  /** Whether somebody who speaks is heard, or would be if not muted. */
+  get hears() {
+    return this.trouble === null && (this.able.sound || this.able.recognises);
+  }
+
   /** Whether typing is the only way in. */
   get mustType() {
-    return this.state === "listening" && !this.able.sound && !this.able.recognises;
+    return this.state === "listening" && !this.hears;
   }
 
   tell(what, detail = null) {
@@ -62,6 +69,7 @@ class Voice extends EventTarget {
       onState: (state) => this.line(state),
     }));
     this.isMuted = false;
+    this.trouble = null;
     this.isEnding = this.wasReady = this.wasUp = false;
     this.questions.clear();
     this.transcript = new Transcript(conversation);
@@ -74,7 +82,7 @@ class Voice extends EventTarget {
       if (this.link === link) Object.assign(this, devices);
       else closeAll(devices); // voice was ended while the browser asked for the microphone
     } catch (error) {
-      if (this.link === link) this.fail(error.message);
+      if (this.link === link) this.fail(error.message, error instanceof Unheard ? "" : GOES_ON);
     }
     if (this.link !== link) return;
     this.tell("state"); // what can be done is known now
@@ -85,10 +93,7 @@ class Voice extends EventTarget {
   async openSound(audio) {
     this.able = { sound: true, recognises: false, speaks: false };
     this.rate = audio.input.rates[0];
-    const microphone = await Microphone.open(this.rate, {
-      onFrame: (pcm, loudness) => this.heard(pcm, loudness),
-      onLost: () => this.isOn && toast("The microphone is gone. You can type instead.", "failed"),
-    });
+    const microphone = await this.openMicrophone();
     try {
       return { microphone, loudspeaker: await Loudspeaker.open(audio.output.rate, (report) => this.played(report)) };
     } catch (error) {
@@ -97,18 +102,28 @@ class Voice extends EventTarget {
     }
   }
 
+  async openMicrophone() {
+    const microphone = await Microphone.open(this.rate, {
+      onFrame: (pcm, loudness) => this.heard(pcm, loudness),
+      onLost: () => this.microphone === microphone && this.deaf("gone"),
+    });
+    return microphone;
+  }
+
   async openSpeech() {
     this.able = await abilities();
     const speaker = this.able.speaks && new Speaker((id, completed) => this.link?.send("spoken", { id, completed }));
-    const recogniser =
-      this.able.recognises &&
-      new Recogniser({
-        onSpeech: (state, ago) => this.speech(state, ago),
-        onWords: (text, isFinal) => this.words(text, isFinal),
-        onProblem: (sentence) => this.deaf(sentence),
-        echo: (since) => this.speaker?.since(since) ?? "",
-      });
-    return { speaker: speaker || null, recogniser: recogniser || null };
+    return { speaker: speaker || null, recogniser: this.able.recognises ? this.newRecogniser() : null };
+  }
+
+  newRecogniser() {
+    const recogniser = new Recogniser({
+      onSpeech: (state, ago) => this.speech(state, ago),
+      onWords: (text, isFinal) => this.words(text, isFinal),
+      onProblem: (cause) => this.recogniser === recogniser && this.deaf(cause),
+      echo: (since) => this.speaker?.since(since) ?? "",
+    });
+    return recogniser;
   }
 
   // --------------------------------------------------------------------------------------------------- talking
@@ -153,10 +168,32 @@ class Voice extends EventTarget {
     else toast("Voice is not connected; say it again in a moment.", "failed");
   }
 
-  deaf(sentence) {
+  /** Nobody can be heard any more; what is typed still counts. A microphone that is gone goes on as silence, so that whoever
+   * listens hears the end of what was said. */
+  deaf(cause) {
+    this.recogniser = null;
     this.able = { ...this.able, recognises: false };
+    this.isMuted = false;
+    this.trouble = cause;
     this.tell("state");
-    toast(sentence, "failed");
+    toast(sentence(cause, "press Try again"), "failed");
+  }
+
+  /** Try to hear once more, after something was done about the trouble. */
+  async hearAgain() {
+    const { link } = this;
+    if (!this.able.sound) {
+      this.recogniser = this.newRecogniser().open(this.language);
+      this.able = { ...this.able, recognises: true };
+    } else {
+      const microphone = await this.openMicrophone().catch((error) => error);
+      if (this.link !== link || !this.trouble) return microphone.close?.(); // ended, or pressed twice
+      if (microphone instanceof Error) return this.deaf(microphone.why);
+      this.microphone?.close();
+      this.microphone = microphone;
+    }
+    this.trouble = null;
+    this.tell("state");
   }
 
   mute() {
@@ -209,9 +246,9 @@ class Voice extends EventTarget {
     if (sentence) toast(`${sentence} ${GOES_ON}`, "info");
   }
 
-  fail(sentence) {
+  fail(what, after = GOES_ON) {
     this.over();
-    toast(`${sentence} ${GOES_ON}`, "failed");
+    toast(`${what} ${after}`.trim(), "failed");
   }
 
   over() {
@@ -247,8 +284,9 @@ const HANDLERS = {
       conversation.resync();
     } else if (!resumed) conversation.renewBudget();
     this.wasReady = true;
-    if (this.speaker) this.speaker.language = spokenAs(language);
-    if (this.recogniser && !this.recogniser.engine) this.recogniser.open(spokenAs(language));
+    this.language = spokenAs(language);
+    if (this.speaker) this.speaker.language = this.language;
+    if (this.recogniser && !this.recogniser.engine) this.recogniser.open(this.language);
     if (this.unsent) this.played(this.unsent);
     if (!resumed) this.told = "listening";
     this.set(this.told);
