@@ -110,15 +110,17 @@ def microphone(path: Path, *, again: bool) -> tuple[str, ...]:
     )
 
 
-def project(folder: Path, voice: dict[str, str]) -> Path:
-    """A project with a tool of its own that books tables, by voice too, and writes them to a file."""
+def project(folder: Path, voice: dict[str, str], *, seconds: int = 60, channel: str = "any") -> Path:
+    """A project with a tool of its own that books tables, by voice too, and writes them to a file. A booking waits so many
+    seconds for a person, on a channel."""
     tool = folder / "tools" / "book-table"
     tool.mkdir(parents=True)
-    (tool / "schema.json").write_text(json.dumps(_TABLE), encoding="utf-8")
+    (tool / "schema.json").write_text(json.dumps({**_TABLE, "confirmation": {"channel": channel}}), encoding="utf-8")
     (tool / "guide.md").write_text(_GUIDE, encoding="utf-8")
     (tool / "handler.py").write_text(_HANDLER, encoding="utf-8")
     lines = [f"{name} = {json.dumps(value)}" for name, value in voice.items()]
     settings = ["[tools]", 'reference = ["kb_search", "end_voice_session"]', "[voice]", *lines]
+    settings += ["[policy.voice]", f"confirmation_seconds = {seconds}"]
     (folder / "handrail.toml").write_text("\n".join(settings) + "\n", encoding="utf-8")
     return folder
 

@@ -144,13 +144,15 @@ def test_the_dialog_follows_the_spoken_question_and_closes_when_it_is_answered(
         voice.say("turn", turn=1, inputId="voice:1")
         voice.say("tool_started", callId="c1", toolId="calendar_create_event", args=MEETING)
         asked(voice)
-        for state, words in [
-            ("reading", "It is being read to you"),
-            ("asking", "Say yes or no"),
-            ("missed", "was not understood"),
-            ("screen", "Please decide here"),
+        for state, misses, words in [
+            ("reading", 0, "It is being read to you. Listen to the end"),
+            ("asking", 0, "Say yes or no, or decide here."),
+            ("missed", 1, "That was not understood. Say only yes or no, or decide here."),
+            ("reading", 1, "That was not understood. It is read to you once more"),
+            ("missed", 2, "That was not understood."),
+            ("screen", 2, "That was not understood twice. Please decide here."),
         ]:
-            voice.say("question", id="conf_1", state=state, misses=1)
+            voice.say("question", id="conf_1", state=state, misses=misses)
             it.page.locator(f".spoken-question[data-state={state}]", has_text=words).wait_for()
         voice.say("question", id="conf_1", state="asking", misses=1)
         voice.say("state", state="hearing")

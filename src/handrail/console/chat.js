@@ -18,6 +18,7 @@ const IDEAS = {
   calendar_create_event: "Book a meeting with ana@example.com tomorrow at three",
 };
 const MOST_IDEAS = 3;
+const LONGEST_ANSWER = 3; // so few words may be meant as the answer to a request that waits
 const NEAR = 120; // so close to the end, the view follows what is written
 
 export function chatView() {
@@ -414,6 +415,8 @@ function composerView() {
     grow();
     field.focus();
     announce("Sent.");
+    if (conversation.confirmations.size && words.split(/\s+/).length <= LONGEST_ANSWER)
+      toast("Typed words approve nothing: press Review, then Approve or Decline.");
     await conversation.say(words).catch((error) => {
       if (!field.value) field.value = words;
       grow();

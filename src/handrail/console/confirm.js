@@ -6,9 +6,16 @@ import { serverTime } from "./api.js";
 import { argumentList } from "./card.js";
 import { conversation } from "./conversation.js";
 import { questionView } from "./voice-question.js";
+import { voice } from "./voice.js";
 import { countdown } from "./words.js";
 
 const TOLD_AT = [60, 30, 10];
+const SPOKEN_WITHIN = 500; // milliseconds in which a verdict by voice is told here, on a line of its own
+const ELSEWHERE = {
+  carried_out: ["was approved and carried out", "done"],
+  declined: ["was declined and not run", "info"],
+  failed: ["was approved but could not be carried out", "failed"],
+};
 
 /** Listens to the conversation and shows one request at a time. */
 export function installConfirmations() {
@@ -45,6 +52,7 @@ export function installConfirmations() {
   });
   conversation.addEventListener("confirmation-closed", ({ detail }) => {
     if (shown?.id === detail.request.id) shown.settled(detail.state);
+    if (!detail.request.deciding) tellElsewhere(detail.request, detail.state);
   });
 }
 
@@ -144,6 +152,12 @@ function dialogFor(request, { onAside, onClosed }) {
   const ticking = setInterval(tick, 250);
   tick();
   return { id: request.id, close, settled: (state) => state !== "expired" && close() };
+}
+
+/** Decided in another tab, or before a reload: a dialog that closes by itself leaves the person wondering. */
+function tellElsewhere(request, state) {
+  const [words, kind] = ELSEWHERE[state] ?? [];
+  if (words) setTimeout(() => voice.verdicts.has(request.id) || toast(`${request.tool} ${words}.`, kind), SPOKEN_WITHIN);
 }
 
 function report(request, outcome) {

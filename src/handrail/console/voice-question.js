@@ -1,33 +1,64 @@
 // The spoken side of a request for approval, as the dialog shows it: whether it is being read, asked, was not understood, or has to
 // be decided on the screen.
 
-import { h, icon } from "./dom.js";
+import { button, h, icon } from "./dom.js";
 import { levelMeter } from "./voice-level.js";
 import { voice } from "./voice.js";
 
+const SIGNS = { reading: "speaker", asking: "mic", missed: "mic", screen: "held", expired: "held" };
+const ANSWERED = ["asking", "missed"]; // an answer by voice counts
+
 const WORDS = {
-  reading: ["speaker", "It is being read to you. Listen to the end before you answer."],
-  asking: ["mic", "Say yes or no, or decide here."],
-  missed: ["mic", "That was not understood. Say only yes or no, or decide here."],
-  screen: ["held", "Please decide here: it cannot be approved by voice."],
-  expired: ["held", "The time to answer by voice is over."],
+  reading({ misses, readings }) {
+    if (misses) return "That was not understood. It is read to you once more; then say only yes or no.";
+    if (readings > 1) return "It is read to you once more. Listen to the end before you answer.";
+    return "It is being read to you. Listen to the end before you answer.";
+  },
+  asking() {
+    if (voice.state === "hearing") return "Hearing you…";
+    return voice.isMuted ? "You are muted. Unmute to say yes or no, or decide here." : "Say yes or no, or decide here.";
+  },
+  missed() {
+    return voice.state === "hearing" ? "Hearing you…" : "That was not understood. Say only yes or no, or decide here.";
+  },
+  screen({ misses, readings }) {
+    if (misses > 1) return "That was not understood twice. Please decide here.";
+    if (readings > 1) return "It could not be read to you to its end. Please decide here.";
+    return "Please decide here: it cannot be approved by voice.";
+  },
+  expired: () => "The time to answer by voice is over.",
 };
+
+/** Whether no answer by voice will count any more. */
+const isOver = ({ state }) => state === "screen" || state === "expired";
+
+/** What is said of a question: first whatever keeps an answer from being heard. */
+function wordsOf(question) {
+  if (isOver(question) || !(question.state in WORDS)) return WORDS[question.state]?.(question);
+  if (voice.state === "reconnecting") return "The line is lost. Answer when it is back, or decide here.";
+  if (!voice.hears) return "You cannot be heard. Please decide here.";
+  return WORDS[question.state](question);
+}
 
 /** A line that follows the spoken question; `close` when the dialog is gone. */
 export function questionView(request) {
   const [sign, words, meter] = [h("span", { class: "sign" }), h("span", { role: "status" }), levelMeter()];
-  const node = h("div", { class: "spoken-question", hidden: true }, sign, words, meter.node);
+  // The voice bar is behind the dialog.
+  const unmute = button("Unmute", () => voice.mute(), { kind: "small", sign: "mic" });
+  const again = button("Try again", () => voice.hearAgain(), { kind: "small", sign: "mic" });
+  const node = h("div", { class: "spoken-question", hidden: true }, sign, words, meter.node, unmute, again);
 
   function draw() {
     const question = voice.questions.get(request.id);
-    const [name, text] = WORDS[question?.state] ?? [];
+    const text = question && wordsOf(question);
     node.hidden = !voice.isOn || !text;
-    const answers = !node.hidden && (question.state === "asking" || question.state === "missed");
-    meter.run(answers && voice.able.sound);
+    meter.run(!node.hidden && ANSWERED.includes(question.state) && voice.hears && voice.able.sound);
     if (node.hidden) return;
+    unmute.hidden = isOver(question) || !voice.isMuted;
+    again.hidden = isOver(question) || voice.trouble === null;
     node.dataset.state = question.state;
-    sign.replaceChildren(icon(name));
-    words.textContent = answers && voice.state === "hearing" ? "Hearing you…" : text;
+    sign.replaceChildren(icon(SIGNS[question.state]));
+    if (words.textContent !== text) words.textContent = text;
   }
 
   voice.addEventListener("question", draw);

@@ -31,6 +31,7 @@ class Voice extends EventTarget {
   able = { sound: false, recognises: false, speaks: false };
   trouble = null; // why nobody can be heard any more
   questions = new Map();
+  verdicts = new Set(); // of questions that were answered by voice
   loudness = 0;
 
   get isOn() {
@@ -317,7 +318,9 @@ const HANDLERS = {
     conversation.take({ type: "confirmation_closed", data });
   },
   question(data) {
-    this.questions.set(data.id, data);
+    const readings = (this.questions.get(data.id)?.readings ?? 0) + (data.state === "reading" ? 1 : 0);
+    this.questions.set(data.id, { ...data, readings });
+    if (data.state === "approved" || data.state === "declined") this.verdicts.add(data.id);
     this.tell("question", data);
     if (data.state === "approved") toast("Approved by voice.", "done");
     if (data.state === "declined") toast("Declined by voice: nothing was run.", "info");
