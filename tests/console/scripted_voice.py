@@ -50,6 +50,8 @@ class VoiceScript:
         self.refused: list[str] = []
         """Why messages of the console were not those of the protocol."""
         self.tickets = 0
+        self.tickets_may_go_on = threading.Event()
+        self.tickets_may_go_on.set()
         self.socket: Socket | None = None
         self.resumes = True
         self.changed = threading.Condition()
@@ -230,6 +232,7 @@ class VoiceHandler(Handler):
             self.answer({"error": {"type": "UNAVAILABLE", "message": sentence}}, status)
             return
         voice.tickets += 1
+        voice.tickets_may_go_on.wait(_PATIENCE)
         rates = [] if voice.offline else voice.rates
         audio = {"input": {"rates": rates}, "output": {"rate": 0 if voice.offline else OUTPUT_RATE}}
         facts = {"ticket": f"ticket-{voice.tickets}", "url": "/api/sessions/s-1/voice", "protocol": PROTOCOL}

@@ -112,6 +112,22 @@ def test_after_its_time_a_request_cannot_be_approved(browser: Any, scripted: Scr
     assert script.approvals == []
 
 
+def test_on_a_phone_each_of_the_exact_arguments_stays_on_its_line(
+    browser: Any, scripted: ScriptedServer, script: Script
+) -> None:
+    script.answers["book"] = held(script)
+    with opened(browser, scripted.address, viewport=NARROW) as it:
+        ask(it.page)
+        it.page.get_by_text("The exact arguments").click()
+        it.page.get_by_text("2026-11-17T15:30:00+01:00").wait_for()
+        lines = """[...document.querySelectorAll(".exact dd")].map((one) => {
+          const text = document.createRange();
+          text.selectNodeContents(one);
+          return new Set([...text.getClientRects()].map((box) => Math.round(box.top))).size;
+        })"""
+        assert it.page.evaluate(lines) == [1, 1, 1, 1]
+
+
 def test_two_requests_are_shown_one_after_the_other(browser: Any, scripted: ScriptedServer, script: Script) -> None:
     first, second = held(script, "conf_1"), held(script, "conf_2")
     script.answers["book"] = [*first[:3], *second]

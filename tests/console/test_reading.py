@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from tests.console.browser import NARROW, WIDE, opened
+from tests.console.samples import held
 from tests.console.scripted_server import Script, ScriptedServer
 
 FROM_THE_END = (
@@ -65,3 +66,41 @@ def test_who_left_at_the_end_comes_back_to_the_end_with_what_was_said_meanwhile(
         it.page.get_by_text("Late words").first.wait_for()
         assert it.page.evaluate(TOP) > 0
         assert it.page.evaluate(FROM_THE_END) < 4
+
+
+def test_an_empty_conversation_is_read_from_its_beginning_in_the_smallest_window(
+    browser: Any, scripted: ScriptedServer
+) -> None:
+    with opened(browser, scripted.address, viewport={"width": 320, "height": 520}) as it:
+        it.page.locator(".idea").last.wait_for()
+        assert it.page.evaluate(FROM_THE_END) > 0, "there is more than fits"
+        assert it.page.evaluate(TOP) == 0
+        it.page.locator("[data-place=tools]").click()
+        it.page.locator("[data-place=chat]").click()
+        it.page.locator(".idea").last.wait_for()
+        assert it.page.evaluate(TOP) == 0
+
+
+def test_a_long_name_of_a_tool_is_broken_only_between_its_words(
+    browser: Any, scripted: ScriptedServer, script: Script
+) -> None:
+    script.answers["book"] = held(script)
+    lines = """() => {
+      const [lines, text] = [new Map(), document.createRange()];
+      for (const node of document.querySelector(".card .tool-name").childNodes)
+        for (let place = 0; place < node.textContent.length; place += 1) {
+          text.setStart(node, place);
+          text.setEnd(node, place + 1);
+          const top = Math.round(text.getBoundingClientRect().top);
+          lines.set(top, (lines.get(top) ?? "") + node.textContent[place]);
+        }
+      return [...lines.values()];
+    }"""
+    with opened(browser, scripted.address, viewport={"width": 320, "height": 640}) as it:
+        it.page.fill("#message", "book")
+        it.page.press("#message", "Enter")
+        it.page.get_by_role("dialog").wait_for()
+        found = it.page.evaluate(lines)
+        assert len(found) > 1
+        assert "".join(found) == "calendar_create_event"
+        assert all(line.endswith("_") for line in found[:-1]), found

@@ -134,6 +134,59 @@ def test_a_spoken_turn_is_seen_in_its_order_with_its_card_its_times_and_its_ques
         page.get_by_text("Say yes or no, or decide here.").wait_for()
         assert obstacles(page) == []
         it.shoot(f"voice-{name}-confirmation")
+        page.evaluate("import('/console/voice.js').then(({ voice }) => voice.mute())")
+        page.get_by_text("You are muted. Unmute to say yes or no, or decide here.").wait_for()
+        assert obstacles(page) == []
+        it.shoot(f"voice-{name}-question-muted")
+
+
+SHOWN = [
+    ("listening", "Listening"),
+    ("hearing", "Hearing you"),
+    ("thinking", "Thinking"),
+    ("working", "Working"),
+    ("speaking", "Speaking"),
+    ("reconnecting", "Reconnecting…"),
+]
+
+
+@pytest.mark.parametrize(("name", "viewport", "scheme"), LOOKS)
+def test_every_state_has_a_word_and_a_sign_and_keeps_nobody_out(
+    browser: Any, server: ScriptedVoiceServer, voice: VoiceScript, name: str, viewport: dict[str, int], scheme: str
+) -> None:
+    def seen(state: str, words: str) -> None:
+        in_state(it, state)
+        it.page.locator(".voice-word", has_text=words).wait_for()
+        assert it.page.locator(".voice-sign svg").count() == 1
+        assert obstacles(it.page) == []
+        it.shoot(f"voice-{name}-state-{state}")
+
+    with opened(browser, server.address, viewport=viewport, scheme=scheme, **ALLOWED) as it:
+        it.page.locator(".welcome").wait_for()
+        voice.tickets_may_go_on.clear()
+        it.page.locator(".talk-button").click()
+        seen("connecting", "Connecting…")
+        assert it.page.get_by_label("Your message").get_attribute("placeholder") == "Talk, or type here…"
+        voice.tickets_may_go_on.set()
+        voice.wait(lambda: voice.socket)
+        in_state(it, "listening")
+        for state, words in SHOWN:
+            voice.say("state", state=state)
+            seen(state, words)
+        voice.say("state", state="working")
+        voice.say("cue", kind="slow")
+        seen("working", "Working: a moment longer")
+        voice.say("state", state="listening")
+        it.page.get_by_role("button", name="Mute", exact=True).click()
+        seen("muted", "Muted")
+        it.page.locator("[data-place=tools]").click()
+        it.page.locator(".voice-mark", has_text="Voice: muted").wait_for()
+        it.shoot(f"voice-{name}-other-view")
+        it.page.locator("[data-place=chat]").click()
+        it.page.get_by_role("button", name="End voice").first.click()
+        seen("ending", "Ending…")
+        acts = it.page.locator("section.voice-bar button:visible")
+        assert [one.is_disabled() for one in acts.all()] == [True, True, True], "it was pressed already"
 
 
 def test_the_dialog_follows_the_spoken_question_and_closes_when_it_is_answered(

@@ -2,7 +2,7 @@
 // refused".
 
 import { get } from "./api.js";
-import { button, facts, h, icon } from "./dom.js";
+import { button, facts, h, icon, toolName } from "./dom.js";
 import { conversation } from "./conversation.js";
 import { Stream } from "./stream.js";
 import { clock, duration, listIn, moment, plural } from "./words.js";
@@ -172,7 +172,7 @@ function line(event) {
       h("span", { class: "state" }, icon(sign)),
       h("time", { datetime: event.ts, title: moment(event.ts), text: clock(event.ts) }),
       h("span", { class: "event-name", text: event.event }),
-      event.toolId && h("code", { class: "tool-name", text: event.toolId }),
+      event.toolId && toolName(event.toolId, { class: "tool-name" }),
       h("span", {
         class: "brief",
         text: event.errorType ? `${event.errorType}${event.gate ? ` by ${event.gate}` : ""}` : "",

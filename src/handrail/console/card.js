@@ -1,13 +1,13 @@
 // The card of one tool call: what was asked, what the gates decided, how long it took, what came back.
 
-import { button, facts, h, icon, jsonBlock } from "./dom.js";
+import { button, facts, h, icon, jsonBlock, toolName } from "./dom.js";
 import { duration, gateWords, moment, plural, STATES } from "./words.js";
 import { conversation } from "./conversation.js";
 
 /** A card that is made once and then kept up to date, so that it stays open where it was opened. */
 export function cardView(card) {
   const sign = h("span", { class: "state" });
-  const name = h("code", { class: "tool-name", text: card.toolId });
+  const name = toolName(card.toolId, { class: "tool-name" });
   const word = h("span", { class: "state-word" });
   const time = h("span", { class: "time" });
   const body = h("div", { class: "card-body" });

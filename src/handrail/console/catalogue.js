@@ -2,7 +2,7 @@
 // calls pass.
 
 import { get, post } from "./api.js";
-import { button, facts, h, icon, jsonBlock, toast } from "./dom.js";
+import { button, facts, h, icon, jsonBlock, toast, toolName } from "./dom.js";
 import { envelopeView } from "./card.js";
 import { conversation } from "./conversation.js";
 import { schemaForm } from "./form.js";
@@ -71,7 +71,7 @@ export function catalogueView() {
           class: "tool-entry",
           "aria-current": tool.id === shown ? "page" : null,
         },
-        h("code", { text: tool.id }),
+        toolName(tool.id),
         h("span", { class: "quiet", text: tool.description ?? tool.summary ?? "" }),
         h("span", { class: "badges" }, badges(tool)),
       ),
@@ -138,7 +138,7 @@ function toolPage(found, summary) {
     h(
       "header",
       { class: "tool-head" },
-      h("h2", { tabindex: "-1" }, h("code", { text: tool.id })),
+      h("h2", { tabindex: "-1" }, toolName(tool.id)),
       h("span", { class: "quiet", text: `version ${tool.version ?? "?"}` }),
       h("span", { class: "badges" }, badges(tool)),
     ),

@@ -1,6 +1,6 @@
 // The conversation: what was said, the calls between, and the place to write.
 
-import { announce, button, h, icon, link, toast } from "./dom.js";
+import { announce, button, h, icon, link, toast, toolName } from "./dom.js";
 import { get, headers, serverTime } from "./api.js";
 import { cardView, sources } from "./card.js";
 import { conversation } from "./conversation.js";
@@ -51,7 +51,7 @@ export function chatView() {
     const stays = always || isAtEnd();
     change();
     if (!scroller.isConnected) left = always ? Infinity : left;
-    else if (stays) scroller.scrollTop = scroller.scrollHeight;
+    else if (stays && conversation.items.length) scroller.scrollTop = scroller.scrollHeight;
   }
 
   const isAtEnd = () => scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < NEAR;
@@ -64,7 +64,7 @@ export function chatView() {
   }
 
   function hide() {
-    left = isAtEnd() ? Infinity : scroller.scrollTop;
+    left = conversation.items.length && isAtEnd() ? Infinity : scroller.scrollTop;
   }
 
   function redraw() {
@@ -72,8 +72,9 @@ export function chatView() {
     log.replaceChildren();
     if (conversation.items.length) for (const item of conversation.items) add(item);
     else log.append(welcome(composer));
-    if (scroller.isConnected) scroller.scrollTop = scroller.scrollHeight;
-    else left = Infinity;
+    const place = conversation.items.length ? Infinity : 0; // an empty one is read from its beginning
+    if (scroller.isConnected) scroller.scrollTop = Math.min(place, scroller.scrollHeight);
+    else left = place;
   }
 
   function drawWaiting() {
@@ -125,7 +126,7 @@ function waitingLine(request) {
       "p",
       null,
       h("strong", { text: "Waiting for your approval: " }),
-      h("code", { text: request.tool }),
+      toolName(request.tool),
       " ",
       h("span", {
         class: "quiet digits",
@@ -440,7 +441,7 @@ function composerView() {
   conversation.addEventListener("running", draw);
   conversation.addEventListener("reset", draw);
   voice.addEventListener("state", () => {
-    const words = voice.hears ? "Talk, or type here…" : "Type here…";
+    const words = voice.state === "connecting" || voice.hears ? "Talk, or type here…" : "Type here…";
     field.placeholder = voice.isOn ? words : "Ask something…";
     if (voice.mustType) field.focus();
   });

@@ -1,7 +1,7 @@
 // The confirmation dialog: what would be done, in the words of the trusted preview and with the exact arguments, and how long
 // there is to decide. It can be put aside; the request then waits in the conversation until it is decided or over.
 
-import { announce, button, freshId, h, icon, toast } from "./dom.js";
+import { announce, button, freshId, h, icon, toast, toolName } from "./dom.js";
 import { serverTime } from "./api.js";
 import { argumentList } from "./card.js";
 import { conversation } from "./conversation.js";
@@ -79,7 +79,7 @@ function dialogFor(request, { onAside, onClosed }) {
           "div",
           null,
           h("h2", { id: title, text: "Do you approve this?" }),
-          h("p", { class: "quiet" }, "The assistant asked to run ", h("code", { text: request.tool })),
+          h("p", { class: "quiet" }, "The assistant asked to run ", toolName(request.tool)),
         ),
       ),
       h("p", { class: "preview", id: words, text: request.preview ?? "" }),
@@ -91,6 +91,7 @@ function dialogFor(request, { onAside, onClosed }) {
     ),
   );
   let isOver = false;
+  let closedAs = null; // how it was decided, told from outside while the dialog was there
 
   async function decide(verdict) {
     if (isOver || dialog.dataset.busy) return; // pressed twice is pressed once
@@ -107,6 +108,7 @@ function dialogFor(request, { onAside, onClosed }) {
   }
 
   function complain(text) {
+    if (closedAs) return tellElsewhere(request, closedAs); // somebody else was quicker
     delete dialog.dataset.busy;
     for (const one of [approve, decline]) one.removeAttribute("aria-disabled");
     problem.textContent = text;
@@ -135,6 +137,8 @@ function dialogFor(request, { onAside, onClosed }) {
     if (!clock.update()) return;
     for (const one of [approve, decline]) one.hidden = true;
     later.querySelector("span").textContent = "Close";
+    question.close();
+    question.node.remove(); // it would say the same
     complain("The time is over; nothing was run. Ask again if you still want it.");
     clearInterval(ticking);
     conversation.close(request, "expired");
@@ -151,7 +155,12 @@ function dialogFor(request, { onAside, onClosed }) {
   dialog.querySelector("h2").focus();
   const ticking = setInterval(tick, 250);
   tick();
-  return { id: request.id, close, settled: (state) => state !== "expired" && close() };
+  function settled(state) {
+    if (state === "expired") return;
+    closedAs = state;
+    close();
+  }
+  return { id: request.id, close, settled };
 }
 
 /** Decided in another tab, or before a reload: a dialog that closes by itself leaves the person wondering. */

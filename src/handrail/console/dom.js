@@ -19,6 +19,7 @@ const SHAPES = {
   ],
   done: ["M5 12.5l4.5 4.5L19 7.5"],
   failed: ["M6.5 6.5l11 11", "M17.5 6.5l-11 11"],
+  alert: ["M12 4.5l8.5 15h-17z", "M12 10v4.5", "M12 17v.4"],
   refused: ["M12 4a8 8 0 1 1 0 16 8 8 0 0 1 0-16z", "M6.5 6.5l11 11"],
   held: ["M9 6v12", "M15 6v12"],
   running: ["M12 4a8 8 0 1 1-8 8"],
@@ -87,6 +88,12 @@ export function icon(name) {
   return svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true", focusable: "false" }, shapes);
 }
 
+/** The name of a tool, which may be broken where its words end. */
+export function toolName(id, props = null) {
+  const words = String(id).split(/(?<=_)/);
+  return h("code", props, words.flatMap((word, place) => (place ? [h("wbr"), word] : [word])));
+}
+
 /** The address if a link may have it: http, https, or a path on this host. Anything else is null. */
 export function safeAddress(value) {
   if (typeof value !== "string" || value === "") return null;
@@ -126,7 +133,7 @@ export function announce(text) {
 
 /** A notice that goes away by itself; it is announced too. */
 export function toast(text, kind = "info") {
-  const signs = { info: "mark", done: "done", failed: "failed" };
+  const signs = { info: "mark", done: "done", failed: "alert" }; // a cross is what takes it away
   const place = document.getElementById("toasts");
   // The same words are on the page already: they are not said twice, they stay longer.
   for (const one of place.children) if (one.dataset.text === text) one.remove();

@@ -197,7 +197,7 @@ function warnings(list) {
   return h(
     "ul",
     { class: "warnings", "aria-label": "Warnings" },
-    list.map((text) => h("li", { class: "notice" }, icon("held"), h("span", { text }))),
+    list.map((text) => h("li", { class: "notice" }, icon("alert"), h("span", { text }))),
   );
 }
 

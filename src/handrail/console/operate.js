@@ -1,7 +1,7 @@
 // What an operator does: settle calls whose outcome is not known, switch tools off and on, read the policy.
 
 import { get, post } from "./api.js";
-import { button, facts, freshId, h, icon, jsonBlock, toast } from "./dom.js";
+import { button, facts, freshId, h, icon, jsonBlock, toast, toolName } from "./dom.js";
 import { argumentList } from "./card.js";
 import { listIn, moment, plural } from "./words.js";
 
@@ -101,7 +101,7 @@ function unknown(row, reload) {
   return h(
     "article",
     { class: "unknown" },
-    h("h3", null, h("code", { text: tool })),
+    h("h3", null, toolName(tool)),
     facts([
       ["Key", key],
       ["Session", row.sessionId ?? row.session],
@@ -194,7 +194,7 @@ function switchLine(tool, onSwitched) {
     why.focus();
   });
   draw();
-  return h("li", null, h("div", { class: "switch-line" }, toggle, word, h("code", { text: tool.id }), reason), form);
+  return h("li", null, h("div", { class: "switch-line" }, toggle, word, toolName(tool.id), reason), form);
 }
 
 /** How many outcomes wait to be settled, for the navigation. */

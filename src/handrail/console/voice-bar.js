@@ -74,6 +74,7 @@ export function voiceBar() {
     again.hidden = voice.trouble === null;
     mute.setAttribute("aria-pressed", String(isMuted));
     mute.replaceChildren(icon(isMuted ? "muted" : "mic"), h("span", { text: isMuted ? "Unmute" : "Mute" }));
+    for (const one of [mute, again, end]) one.disabled = state === "ending";
     stop.disabled = !["thinking", "working", "speaking"].includes(state);
   }
 
@@ -114,7 +115,7 @@ export function voiceElsewhere() {
 }
 
 function described(text, state) {
-  if (voice.note) return `${text}: ${voice.note}`;
+  if (voice.note) return voice.mustType ? voice.note : `${text}: ${voice.note}`;
   if (state !== "listening") return text;
   if (voice.isMuted) return "Muted";
   if (!voice.mustType) return text;

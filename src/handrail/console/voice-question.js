@@ -3,6 +3,7 @@
 
 import { button, h, icon } from "./dom.js";
 import { levelMeter } from "./voice-level.js";
+import { wrong } from "./voice-causes.js";
 import { voice } from "./voice.js";
 
 const SIGNS = { reading: "speaker", asking: "mic", missed: "mic", screen: "held", expired: "held" };
@@ -29,6 +30,9 @@ const WORDS = {
   expired: () => "The time to answer by voice is over.",
 };
 
+/** Whether the microphone has a level to show. */
+const isHeard = () => voice.able.sound && voice.hears && !voice.isMuted;
+
 /** Whether no answer by voice will count any more. */
 const isOver = ({ state }) => state === "screen" || state === "expired";
 
@@ -36,7 +40,7 @@ const isOver = ({ state }) => state === "screen" || state === "expired";
 function wordsOf(question) {
   if (isOver(question) || !(question.state in WORDS)) return WORDS[question.state]?.(question);
   if (voice.state === "reconnecting") return "The line is lost. Answer when it is back, or decide here.";
-  if (!voice.hears) return "You cannot be heard. Please decide here.";
+  if (!voice.hears) return `${voice.trouble ? wrong(voice.trouble) : "You cannot be heard"}. Please decide here.`;
   return WORDS[question.state](question);
 }
 
@@ -52,11 +56,12 @@ export function questionView(request) {
     const question = voice.questions.get(request.id);
     const text = question && wordsOf(question);
     node.hidden = !voice.isOn || !text;
-    meter.run(!node.hidden && ANSWERED.includes(question.state) && voice.hears && voice.able.sound);
+    meter.run(!node.hidden && ANSWERED.includes(question.state) && isHeard());
     if (node.hidden) return;
     unmute.hidden = isOver(question) || !voice.isMuted;
     again.hidden = isOver(question) || voice.trouble === null;
     node.dataset.state = question.state;
+    node.toggleAttribute("data-unheard", !voice.hears);
     sign.replaceChildren(icon(SIGNS[question.state]));
     if (words.textContent !== text) words.textContent = text;
   }

@@ -332,7 +332,7 @@ const HANDLERS = {
     this.speaker?.speak(data);
   },
   cue({ kind }) {
-    if (kind === "slow") this.set(this.state, "this takes a little longer");
+    if (kind === "slow") this.set(this.state, "a moment longer");
   },
   turn_done(data) {
     this.transcript.done(data);
