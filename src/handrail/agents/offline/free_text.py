@@ -7,13 +7,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from handrail.agents.offline.pieces import Pieces
-from handrail.agents.offline.vocabulary import BODY, PERSON, PLACE, QUERY, TITLE
+from handrail.agents.offline.vocabulary import BODY, PERSON, PLACE, QUERY, TITLE, VERBS
 from handrail.agents.offline.wording import cleaned, title_from
 from handrail.picking.words import COMMON
 
 _LEAVING, _ARRIVING = {"origin", "from", "departure", "source"}, {"destination", "to", "arrival"}
 _CAPITALISED = re.compile(r"[A-ZÀ-ÖØ-Þ][\w'’.-]*(?:,?\s+[A-ZÀ-ÖØ-Þ][\w'’.-]*)*")
 _SAYING = re.compile(r"\b(?:saying|that\s+says|to\s+say|of|showing|about)\s+(.{2,})$", re.IGNORECASE | re.DOTALL)
+_SHOWING = re.compile(
+    r"^(?:draw|paint|sketch|illustrate|make|create|generate)\s+(?:(?:me|us|her|him|them)\s+)?", re.IGNORECASE
+)
+"""The asking for a picture is not what it shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,10 @@ def free_text(words: set[str], pieces: Pieces, *, acting: bool) -> FreeText:
         return FreeText([*pieces.quoted, *pieces.after("called", "named", "titled")], [title_from(pieces.rest)])
     if words & BODY:
         told = [*pieces.quoted, *_found(re.compile(r":\s+(\S.*)$", re.DOTALL), pieces.text)]
-        return FreeText([*told, *_found(_SAYING, pieces.text)], [cleaned(pieces.text)])
+        whole = cleaned(pieces.text)
+        shown = _SHOWING.sub("", whole) if words & {"prompt", "idea"} else whole
+        asked = [shown or whole] if not acting or whole.lower() not in VERBS else []
+        return FreeText([*told, *_found(_SAYING, pieces.text)], asked)
     if words & PERSON:
         beside = _capitalised(pieces.after("with", "for", "to", "by", "about", "of", "named", "called", "is"))
         return FreeText([], [*pieces.quoted, *beside, *names])

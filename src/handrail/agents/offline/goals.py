@@ -10,10 +10,11 @@ from typing import Literal
 from handrail.agents.offline.arguments import Filled, fill, split_words_of
 from handrail.agents.offline.leaving import only_written
 from handrail.agents.offline.manners import BLOCKING
-from handrail.agents.offline.moments import Times
+from handrail.agents.offline.moments import Times, read_times
 from handrail.agents.offline.pieces import Pieces
+from handrail.agents.offline.suiting import does, gives, is_wished_for, names_it_better
 from handrail.agents.offline.view import SeenTool, View
-from handrail.agents.offline.vocabulary import CHANGING, DOING, GENERIC, LOOKING
+from handrail.agents.offline.vocabulary import DOING, GENERIC, LOOKING
 from handrail.agents.offline.wording import without_politeness
 from handrail.picking import ToolIndex
 from handrail.picking.words import ASKING, COMMON, split_words, stem
@@ -60,6 +61,9 @@ _UNDOING = re.compile(
 )
 _UNDOES = ("cancel", "delet", "remov", "withdr", "revok", "undo", "unbook", "discard", "eras", "scrap", "clear")
 NOT_OFFERED = "I have no tool for that here; it may be switched off."
+_ONE_OF = re.compile(
+    r"\b(?:one\s+of\s+(?:the\s+)?(?:two|three|them|these|both)|either|at\s+least\s+one)\b", re.IGNORECASE
+)
 _STRONG, _SPECIFIC, _LEAST = 0.34, 0.18, 0.02
 """How well a tool must fit: by its words alone, by words and arguments together, and at all."""
 
@@ -100,22 +104,13 @@ class Wish:
         return "\n".join(self.texts)
 
 
-_WISHED = re.compile(
-    r"^\W*(?:hi|hello|hey|good\s+\w+)?\W*(?:i(?:['’]d|\s+would)\s+like|i\s+(?:want|need)|(?:can|could|may)\s+i\s+(?:please\s+)?(?:have|get|make))\s+"
-    r"(?:to\s+(?:have|get|make)\s+)?(?:an?|the|some|another)\s+(?P<thing>(?:\w+\s+){0,2}?\w+)",
-    re.IGNORECASE,
-)
-"""A thing that is wished for: it is to be done if something here does such things."""
-
-
 def kind_of(text: str, tools: Mapping[str, SeenTool]) -> Kind:
     """Whether something is asked, looked for, to be done, or only said."""
     request = without_politeness(text)
     words = [word.strip(".,!?:;'\"").lower() for word in request.split()[:2]]
     first = words[0] if words else ""
-    acting = {stem(word) for tool in tools.values() if tool.category == "action" for word in tool.words}
-    wished = _WISHED.match(text)
-    if wished is not None and {stem(word) for word in split_words(wished["thing"])} & acting:
+    acting = frozenset(stem(word) for tool in tools.values() if tool.category == "action" for word in tool.words)
+    if is_wished_for(text, acting):
         return "command"
     if first in LOOKING:
         return "lookup"
@@ -146,17 +141,13 @@ def decide(view: View, wish: Wish) -> Goal:
             )
     best = max((c for c in choices if c.tool.category != "action" and not is_search(c.tool)), key=_order, default=None)
     if kind == "command":
-        action = max((c for c in choices if c.tool.category == "action"), key=_order, default=None)
-        fits = action is not None and action.words >= _LEAST and (action.filled.signs or action.words >= 0.1)
-        if (
-            action is not None
-            and fits
-            and _has_matter(action, first)
-            and (best is None or action.words + 0.1 >= best.words)
-        ):
+        said = read_times(first, view.now).rest
+        actions = [c for c in choices if c.tool.category == "action" and c.words >= _LEAST and _can_be(c)]
+        fit = [c for c in actions if does(c.tool, c.filled, said) and _has_matter(c, first)]
+        action = max(fit, key=_order, default=None)
+        if action is not None and (best is None or not names_it_better(best.tool, action.tool, first)):
             return Goal("act", action, _look(view, wish, action))
-        if best is not None and best.tool.category == "retrieval" and _changes(first, best.tool):
-            # Looking where something shall be done would pass for having done it.
+        if best is not None and not gives(best.tool, said):
             return Goal("none", why=NOT_OFFERED)
     search = _search(view, wish, choices)
     if best is not None and _is_wanted(best, kind, search is not None):
@@ -189,17 +180,18 @@ def _undoes(choice: Choice, request: str) -> bool:
     return choice.filled.signs > 0 or bool(about & {stem(word) for word in split_words(_widened(request) or request)})
 
 
+def _can_be(choice: Choice) -> bool:
+    """Whether what was found is a call: where one of several arguments is needed, schemas for providers may not say so, and
+    only the words do."""
+    tool, filled = choice.tool, choice.filled
+    return bool(filled.args) or not (_ONE_OF.search(tool.description) and tool.properties and not tool.required)
+
+
 def _has_matter(action: Choice, request: str) -> bool:
     """Whether there is anything to act on: a tool that takes things and got none is meant only if its verb was said."""
     first = next(iter(split_words(without_politeness(request))), "")
     takes = bool(action.tool.properties) and not action.tool.required
     return not takes or bool(action.filled.args) or stem(first) in {stem(word) for word in action.tool.words}
-
-
-def _changes(request: str, tool: SeenTool) -> bool:
-    """Whether a request wants something changed, by a verb that is no word of the tool: "order A-1001" may be a thing."""
-    first = next(iter(split_words(without_politeness(request))), "")
-    return first in CHANGING and stem(first) not in tool.vocabulary()
 
 
 def _is_wanted(choice: Choice, kind: Kind, can_search: bool) -> bool:

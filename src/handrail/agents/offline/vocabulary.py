@@ -38,14 +38,16 @@ LOOKING = words(
 )
 DOING = words(
     """add approve archive arrange assign block book buy call cancel change close create delete draft draw edit email
-    enable disable forward generate hire invite mail make move open order organise organize paint pause pay phone place
-    plan play post print publish purchase put refund register remind remove rename reply report request reschedule
-    reserve reset ring save schedule send set share start stop submit subscribe switch text transfer turn unsubscribe
-    update upload withdraw write"""
+    enable disable forward generate hire invite mail make meet message move open order organise organize paint
+    pause pay phone place plan play post print publish purchase put refund register remind remove rename reply report
+    request reschedule reserve reset ring save schedule send set share start stop submit subscribe switch text
+    transfer turn unsubscribe update upload withdraw write"""
 )
 CHANGING = words(
-    """add approve archive arrange assign book buy close create delete edit hire invite move organise organize pay publish
-    purchase refund register remind remove rename reschedule reserve schedule submit subscribe transfer update upload"""
+    """add approve archive arrange assign begin book build buy cancel close compose create delete draft draw edit email
+    forward generate hire invite mail make meet message move order organise organize paint pay phone post produce publish
+    purchase put refund register remind remove rename reply reschedule reserve ring schedule send set share start stop
+    submit subscribe switch text transfer turn unsubscribe update upload withdraw write"""
 )
 """Verbs to which a look is no answer."""
 VERBS = (
@@ -56,7 +58,9 @@ VERBS = (
         which who why how is are can could do does did will would"""
     )
 )
-WRITING = DOING - words("call email mail phone play print report request ring text") | words("end ignore ban transfer")
+WRITING = DOING - words("call email mail meet message phone play print report request ring text") | words(
+    "end ignore ban transfer"
+)
 """Verbs in the name of a tool that changes something."""
 GENERIC = words(
     """get set list create add new find search lookup look check make do run tool delete remove update send start end by

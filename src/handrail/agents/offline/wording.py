@@ -17,6 +17,7 @@ _ASKING = re.compile(
     re.IGNORECASE,
 )
 _OBJECT = re.compile(r"^\W*[a-z]+\s+(?:up\s+|in\s+)?(?:me\s+)?(?:an?\s+|the\s+|my\s+|our\s+|new\s+)*", re.IGNORECASE)
+_INVITED = re.compile(r"^invite\s+(.+?)\s+(?:to|for)\s+(?:an?\s+|the\s+|my\s+|our\s+)?(\w[^\n]*?)\s*$", re.IGNORECASE)
 _LOCAL = re.compile(r"([\w.+%-]+)@[\w.-]+\.\w+")
 _TAIL = re.compile(
     r"(?:[\s,;:.!?-]|\b(?:on|at|in|for|from|to|by|with|and|the|of|please|about|around|starting)\b)+$", re.IGNORECASE
@@ -37,7 +38,8 @@ def cleaned(text: str) -> str:
 def title_from(text: str) -> str:
     """A title from a request: "book a meeting with ana@example.com" gives "Meeting with ana"."""
     line = without_politeness(text.splitlines()[0] if text.strip() else text)
-    line = re.split(r"[.!?;](?:\s|$)", line)[0]
+    line = _TAIL.sub("", re.split(r"[.!?;](?:\s|$)", line)[0])
+    line = _INVITED.sub(r"make \2 with \1", line)
     line = _LOCAL.sub(lambda match: match[1].replace(".", " ").title(), _OBJECT.sub("", line, count=1))
     line = re.sub(r"\b(?:on|at|for|from)\s{2,}", " ", line)
     line = _TAIL.sub("", " ".join(line.split()))
