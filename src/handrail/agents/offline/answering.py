@@ -17,6 +17,8 @@ _TEXTS = ("full_text", "text", "content", "body", "snippet", "summary", "descrip
 _MOST_TEXT = 20_000
 _MOST_RECORDS = 10
 _MOST_SHOWN = 8
+_PLACES = ("start", "end", "begin", "offset", "index", "position", "length")
+_WENT_WELL = ("complete", "ok", "success", "succeeded", "sent", "done")
 _FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.M | re.S)
 _LINK = re.compile(r"!?\[([^\]\n]*)\]\([^)\n]*\)")
 _KEY = re.compile(r"(?<![0-9a-z])[0-9a-f]{16,}\b", re.IGNORECASE)
@@ -263,11 +265,11 @@ def described(data: Any, now: datetime) -> str:
     if not isinstance(data, Mapping):
         text = "\n".join(_items(data, now)) if isinstance(data, list) else _scalar(data, now)
         return text.strip() or "There is nothing to show."
-    facts = [f"{named(k).capitalize()}: {_scalar(v, now)}" for k, v in data.items() if _says_something(v)]
+    facts = [f"{named(k).capitalize()}: {_told(k, v, now)}" for k, v in _facts(data)]
     lines = [". ".join(facts[:_MOST_SHOWN]) + "." if facts else ""]
     for key, value in data.items():
         if isinstance(value, Mapping) and value:
-            inner = [f"{named(k)} {_scalar(v, now)}" for k, v in value.items() if _says_something(v)]
+            inner = [f"{named(k)} {_told(k, v, now)}" for k, v in _facts(value)]
             lines.append(f"{named(key).capitalize()}: {', '.join(inner[:_MOST_SHOWN])}." if inner else "")
         elif isinstance(value, list) and value:
             lines += [f"{named(key).capitalize()}:", *_items(value, now)]
@@ -278,15 +280,43 @@ def _items(values: Sequence[Any], now: datetime) -> list[str]:
     lines = []
     for value in values[:_MOST_SHOWN]:
         if isinstance(value, Mapping):
-            facts = [(k, v) for k, v in value.items() if _says_something(v)]
+            facts = _facts(value)
             head = next((v for k, v in facts if k in ("title", "name", "label", "id")), None)
-            rest = [f"{named(k)} {_scalar(v, now)}" for k, v in facts if v is not head][:5]
+            if head is None and len(facts) == 1:
+                head = facts[0][1]
+            rest = [f"{named(k)} {_told(k, v, now)}" for k, v in facts if v is not head][:5]
             lines.append("- " + ", ".join([*([one_line(head, 120)] if head is not None else []), *rest]))
         else:
             lines.append(f"- {_scalar(value, now)}")
     if len(values) > _MOST_SHOWN:
         lines.append(f"- and {len(values) - _MOST_SHOWN} more")
     return lines
+
+
+def _facts(data: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """What of a mapping tells a person something: not where in a text a thing stands, that all went well, or the same again."""
+    kept: list[tuple[str, Any]] = []
+    known: set[str] = set()
+    for key, value in data.items():
+        if not _says_something(value) or (value is True and key in _WENT_WELL):
+            continue
+        if key in _PLACES and isinstance(value, int):
+            continue
+        same = re.sub(r"\W", "", str(value)).lower() if isinstance(value, str) else ""
+        if (same and same in known) or (key == "iso" and "text" in data):
+            continue
+        known.add(same)
+        kept.append((key, value))
+    return kept
+
+
+def _told(key: str, value: Any, now: datetime) -> str:
+    """A value in words; one in a form for machines stays in it."""
+    return (
+        one_line(value)
+        if isinstance(value, str) and (key == "iso" or key.endswith(("_id", "Id")))
+        else _scalar(value, now)
+    )
 
 
 def _is_scalar(value: object) -> bool:

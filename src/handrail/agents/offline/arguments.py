@@ -458,10 +458,13 @@ def _described_format(words: set[str], schema: Mapping[str, Any]) -> str | None:
 
 def takes_time(tool: SeenTool) -> bool:
     """Whether an argument of a tool is a date or a time."""
-    return any(
-        (schema.get("format") or _described_format(set(split_words_of(name)), schema)) in ("date-time", "date", "time")
-        for name, schema in tool.properties.items()
-    )
+    return any(kind_of_time(name, schema) is not None for name, schema in tool.properties.items())
+
+
+def kind_of_time(name: str, schema: Mapping[str, Any]) -> str | None:
+    """Which of date, time or both an argument is; None if it is none of them."""
+    kind = schema.get("format") or _described_format(set(split_words_of(name)), schema)
+    return kind if kind in ("date-time", "date", "time") else None
 
 
 def is_about_free_time(tool: SeenTool) -> bool:

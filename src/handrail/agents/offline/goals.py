@@ -60,7 +60,8 @@ _UNDOING = re.compile(
     re.IGNORECASE,
 )
 _UNDOES = ("cancel", "delet", "remov", "withdr", "revok", "undo", "unbook", "discard", "eras", "scrap", "clear")
-NOT_OFFERED = "I have no tool for that here; it may be switched off."
+NO_TOOL = "I have no tool for that"
+NOT_OFFERED = f"{NO_TOOL} here; it may be switched off."
 _ONE_OF = re.compile(
     r"\b(?:one\s+of\s+(?:the\s+)?(?:two|three|them|these|both)|either|at\s+least\s+one)\b", re.IGNORECASE
 )
@@ -137,12 +138,12 @@ def decide(view: View, wish: Wish) -> Goal:
         if not choices:
             return Goal(
                 "none",
-                why=f"I have no tool for that: I cannot {' '.join(undoing[1].lower().split())} anything here.",
+                why=f"{NO_TOOL}: I cannot {' '.join(undoing[1].lower().split())} anything here.",
             )
     best = max((c for c in choices if c.tool.category != "action" and not is_search(c.tool)), key=_order, default=None)
     if kind == "command":
         said = read_times(first, view.now).rest
-        actions = [c for c in choices if c.tool.category == "action" and c.words >= _LEAST and _can_be(c)]
+        actions = [c for c in choices if c.tool.category == "action" and _can_be(c)]
         fit = [c for c in actions if does(c.tool, c.filled, said) and _has_matter(c, first)]
         action = max(fit, key=_order, default=None)
         if action is not None and (best is None or not names_it_better(best.tool, action.tool, first)):

@@ -36,6 +36,14 @@ _THANKS = re.compile(
     r"^\W*(?:(?:many\s+)?thanks?(?:\s+you)?(?:\s+(?:so|very)\s+much|\s+a\s+lot)?|cheers|great|perfect|cool|nice)(?:\W+(?:thanks?|thank\s+you))?\W*$",
     re.I,
 )
+_SORRY = re.compile(
+    r"^\W*(?:(?:oh|ok(?:ay)?|yes|yeah|well|no|hey)\W+)*(?:(?:i\s+am|i['’]?m|we['’]?re)\s+)?(?:(?:so|very|really|truly|terribly)\s+)*"
+    r"(?:sorry|(?:(?:i|we)\s+)?(?:do\s+|want\s+to\s+|must\s+)?apologi[sz]e|(?:my|many)\s+apologies|apologies|my\s+bad|my\s+fault|pardon(?:\s+me)?|"
+    r"forgive\s+me|(?:i\s+)?(?:did\s+not|didn['’]t)\s+mean\s+(?:it|that))\b"
+    r"(?:[\s,.!;-]+(?:(?:about|for)\s+(?:that|this|it|my\s+\w+|what\s+i\s+said|the\s+\w+|being\s+\w+|insulting\s+you)|i\s+(?:was|am|got)\s+(?:\w+\s*){1,3}|"
+    r"i\s+(?:did\s+not|didn['’]t)\s+mean\s+(?:it|that|to)(?:\s+\w+){0,3}|that\s+was\s+(?:\w+\s*){1,3}|(?:bad|long)\s+day|mate|again|really|so\s+much|please))*\W*$",
+    re.I,
+)
 _BYE = re.compile(r"^\W*(?:bye|goodbye|good\s+night|see\s+you|that['’]?s\s+all)(?:\W+.{0,20})?\W*$", re.I)
 _WHO = re.compile(
     r"\b(?:who|what)\s+are\s+you\b|\bwhat\s+can\s+(?:you|i)\s+(?:do|ask)|\bwhat\s+(?:tools|skills)\s+do\s+you\s+have|^\W*help\W*$",
@@ -58,21 +66,25 @@ def abuse_in(text: str) -> Literal["threat", "insult"] | None:
 
 
 def was_warned(earlier: Sequence[Turn]) -> bool:
-    """Whether a warning stands since the last block: one that is over is forgotten, and what led to it too."""
+    """Whether a warning stands since the last block or apology: what is over or made good is forgotten."""
     for turn in reversed(earlier):
         if any(done.ok and done.call.name == BLOCKING for done in turn.done):
+            return False
+        if says_sorry(turn.text):
             return False
         if WARNING in turn.answer:
             return True
     return False
 
 
-def small_talk(text: str) -> Literal["greeting", "thanks", "bye", "who"] | None:
+def small_talk(text: str) -> Literal["greeting", "thanks", "sorry", "bye", "who"] | None:
     """What needs no tool."""
     if _GREETING.match(text):
         return "greeting"
     if _THANKS.match(text):
         return "thanks"
+    if says_sorry(text):
+        return "sorry"
     if _BYE.match(text):
         return "bye"
     return "who" if _WHO.search(text) and len(text) < 80 else None
@@ -84,3 +96,7 @@ def says_yes(text: str) -> bool:
 
 def says_no(text: str) -> bool:
     return bool(_NO.match(text)) and len(text) < 80
+
+
+def says_sorry(text: str) -> bool:
+    return len(text) < 120 and bool(_SORRY.match(text))

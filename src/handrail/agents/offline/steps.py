@@ -5,7 +5,6 @@ Everything is worked out anew from the messages each time: the offline model kee
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -14,6 +13,7 @@ from typing import Any
 from handrail.agents.offline import manners
 from handrail.agents.offline.aloud import aloud
 from handrail.agents.offline.answering import Slots, answer_from, described, is_empty, records_in, slots_in, telling
+from handrail.agents.offline.asking import ANYWAY, NEED, WHICH, abilities, need_of, needed_besides, unable
 from handrail.agents.offline.care import doubt_about_people, doubt_about_time, showing
 from handrail.agents.offline.goals import (
     Choice,
@@ -34,19 +34,13 @@ from handrail.agents.offline.leaving import (
     leaving,
     wants_to_leave,
 )
-from handrail.agents.offline.moments import Times, read_times, spoken
-from handrail.agents.offline.numbers import ORDINALS
-from handrail.agents.offline.outcomes import failure, told
-from handrail.agents.offline.view import Done, SeenTool, Turn, View
-from handrail.agents.offline.vocabulary import POINTING
-from handrail.agents.offline.wording import cleaned, first_sentence, listed, named, one_line
+from handrail.agents.offline.moments import spoken
+from handrail.agents.offline.outcomes import failure, shown_words, told
+from handrail.agents.offline.view import Done, SeenTool, View
+from handrail.agents.offline.wishes import is_open, wish_of
+from handrail.agents.offline.wording import cleaned, listed
 from handrail.picking.words import split_words
 
-NEED = "I still need"
-WHICH = "Which one suits you?"
-ANYWAY = "Shall I take that time anyway?"
-_OPEN = (NEED, WHICH, ANYWAY)
-_MOST_CHAINED = 6
 _FULL = ("full_text", "content", "text", "body")
 
 
@@ -78,7 +72,7 @@ def _next_step(view: View) -> Step:
         return Step(_after_block(view.turn.done[-1]))
     elif (ending := ending_tool(view)) is not None and view.turn.done[-1].call.name == ending.name:
         return Step(_after_leaving(view, view.turn.done[-1]))
-    wish = _wish(view)
+    wish = wish_of(view)
     goal = decide(view, wish)
     step = _follow(view, goal, wish)
     if step.calls and not (view.may_call and all(_fits(view, name, args) for name, args in step.calls)):
@@ -117,9 +111,11 @@ def _manners(view: View, text: str) -> Step | None:
         return Step("Hello. What can I do for you?")
     if talk == "thanks":
         return Step("You are welcome.")
+    if talk == "sorry":
+        return Step("That is all right. What can I do for you?")
     if talk == "bye":
         return Step(FAREWELL)
-    return Step(_abilities(view)) if talk == "who" else None
+    return Step(abilities(view)) if talk == "who" else None
 
 
 def _after_block(done: Done) -> str:
@@ -135,19 +131,6 @@ def _after_leaving(view: View, done: Done) -> str:
     return HANDOVER if OFFER in view.turns[-2].answer else FAREWELL
 
 
-def _abilities(view: View) -> str:
-    lines = [
-        f"- {first_sentence(tool.summary or tool.description)}"
-        for tool in view.tools.values()
-        if tool.name != manners.BLOCKING
-    ]
-    if not lines:
-        return "I have no tools in this conversation, so there is little that I can do."
-    most = 3 if view.mode == "voice" else 12
-    shown = lines[:most] + ([f"- and {len(lines) - most} more"] if len(lines) > most else [])
-    return "\n".join(["This is what I can do:", "", *shown])
-
-
 def _short_reply(view: View, text: str) -> Step | None:
     """Yes and no, to what was asked last."""
     if len(view.turns) < 2:
@@ -160,7 +143,7 @@ def _short_reply(view: View, text: str) -> Step | None:
     if OFFER in before.answer and (manners.says_yes(text) or manners.says_no(text)):
         left = leaving(view, "handover") if manners.says_yes(text) else None
         return Step("", [left]) if left is not None else Step("All right. What else can I do for you?")
-    asked = _is_open(before)
+    asked = is_open(before)
     waits = before.waits
     held = waits and not before.settled
     if held and not asked and view.mode == "voice" and _answers_the_host(view, text):
@@ -184,79 +167,6 @@ def _answers_the_host(view: View, text: str) -> bool:
     return manners.says_yes(text) or manners.says_no(text) or kind_of(text, view.tools) == "statement"
 
 
-def _is_open(turn: Turn) -> bool:
-    return any(mark in turn.answer for mark in _OPEN)
-
-
-# --------------------------------------------------------------------------------------------------------- wish
-def _wish(view: View) -> Wish:
-    """The request: what is said now, and what it completes if a question of ours was open."""
-    turns = [view.turn]
-    for before in reversed(view.turns[:-1]):
-        if not _is_open(before) or len(turns) >= _MOST_CHAINED or not before.text or _is_new(view, turns[0].text):
-            break
-        turns.insert(0, before)
-    texts = [turn.text for turn in turns]
-    times = Times()
-    for place, text in enumerate(texts):
-        times = read_times(text, view.now, bare=place > 0).over(times)
-    chosen = _chosen_slot(turns) if len(turns) > 1 else None
-    if chosen is not None:
-        times = Times(exact=chosen, minutes=times.minutes, rest=times.rest)
-    if len(texts) == 1:
-        texts = [_with_what_was_meant(view, texts[0])]
-        times = read_times(texts[0], view.now)
-    return Wish(texts, times)
-
-
-def _is_new(view: View, text: str) -> bool:
-    """Whether a text is a request of its own rather than an answer to ours."""
-    kind = kind_of(text, view.tools)
-    if kind in ("command", "lookup"):
-        return len(text.split()) > 3 and not manners.says_yes(text)
-    return kind == "question" and len(telling(text)) > 0 and text.rstrip().endswith("?")
-
-
-def _chosen_slot(turns: list[Turn]) -> tuple[datetime, datetime] | None:
-    """ "The second one", of the times that we proposed."""
-    words = split_words(turns[-1].text)
-    bare = re.fullmatch(r"\W*(?:option|number|no\.?|#)?\s*([1-5])\W*", turns[-1].text.strip(), re.IGNORECASE)
-    place = int(bare[1]) if bare else next((ORDINALS[word] for word in words if word in ORDINALS), None)
-    for turn in reversed(turns[:-1]):
-        slots = next((found for done in reversed(turn.done) if (found := slots_in(done.data)) is not None), None)
-        if slots is not None and place is not None:
-            shown = re.findall(r"^\d\. |\bthe (?:first|second|third), ", turn.answer, re.M)  # written, or spoken
-            proposed = slots.proposals(_proposed_minutes(turn))
-            return proposed[place - 1] if place <= min(len(proposed), len(shown)) else None
-    return None
-
-
-def _proposed_minutes(turn: Turn) -> int:
-    match = re.search(r"for (\d+) minutes", turn.answer)
-    return int(match[1]) if match else 60
-
-
-def _with_what_was_meant(view: View, text: str) -> str:
-    """A question that only points back ("and who wrote it?") is asked together with the one before."""
-    words = split_words(text)
-    points = (set(words) & POINTING and len(telling(text) - {"wrote"}) <= 2) or _is_fragment(view, text)
-    if not points or len(words) > 9:
-        return text
-    before = next(
-        (turn.text for turn in reversed(view.turns[:-1]) if turn.text and manners.small_talk(turn.text) is None), ""
-    )
-    return f"{text.rstrip()} ({cleaned(before)[:200]})" if before else text
-
-
-def _is_fragment(view: View, text: str) -> bool:
-    """ "And in Split?" is a part of what was asked before; "And what is the capital?" is a question of its own."""
-    begun = re.match(r"^\W*(and|what about|how about)\b\s*", text, re.IGNORECASE)
-    if begun is None:
-        return False
-    rest = text[begun.end() :].rstrip(" ?!.")
-    return begun[1].lower() != "and" or kind_of(rest, view.tools) == "statement"
-
-
 # -------------------------------------------------------------------------------------------------------- goals
 def _follow(view: View, goal: Goal, wish: Wish) -> Step:
     if goal.kind == "search" and goal.choice is not None:
@@ -273,13 +183,7 @@ def _follow(view: View, goal: Goal, wish: Wish) -> Step:
         return Step(goal.why)
     if view.turn.done:
         return Step(_with_what_there_is(view, wish))
-    return Step(f"{goal.why} {_abilities(view)}" if goal.why else _unable(view))
-
-
-def _unable(view: View) -> str:
-    if not view.tools:
-        return "I have no tools in this conversation, and without one I know nothing about that."
-    return f"I have no tool for that. {_abilities(view)}"
+    return Step(unable(view, goal.why))
 
 
 def _use(view: View, choice: Choice, wish: Wish) -> Step:
@@ -307,19 +211,7 @@ def _use(view: View, choice: Choice, wish: Wish) -> Step:
 def _call_or_ask(choice: Choice, view: View) -> Step:
     if choice.filled.complete:
         return Step("", [(choice.tool.name, choice.filled.args)])
-    return Step(_need(choice, view))
-
-
-def _need(choice: Choice, view: View) -> str:
-    if view.mode == "voice":
-        return f"For that {NEED} the {listed([named(name) for name in choice.filled.missing])}."
-    parts = []
-    for name in choice.filled.missing:
-        schema = choice.tool.properties.get(name, {})
-        options = [str(value) for value in schema.get("enum", ())][:8]
-        about = f"one of {', '.join(options)}" if options else str(schema.get("description", "")).strip().rstrip(".")
-        parts.append(f"- {named(name)}" + (f": {one_line(about, 160)}" if about else ""))
-    return f"For that {NEED} the following:\n" + "\n".join(parts)
+    return Step(need_of(choice, view))
 
 
 def _done(view: View, tool: SeenTool) -> Done | None:
@@ -435,7 +327,7 @@ def _act(view: View, choice: Choice, look: Choice | None, wish: Wish) -> Step:
     """Look first, propose where something is open, then act; what waits for a person is told and left."""
     acted = _done(view, choice.tool)
     if acted is not None and acted.ok and (shown := showing(view, choice.tool, acted)) is not None:
-        return _show(view, *shown)
+        return _show(view, acted, *shown)
     if acted is not None:
         return Step(told(choice.tool.name, acted.envelope, view))
     if look is not None:
@@ -452,16 +344,16 @@ def _act(view: View, choice: Choice, look: Choice | None, wish: Wish) -> Step:
     if doubt is not None:
         return Step(doubt)
     if not choice.filled.complete:
-        return Step(_need(choice, view))
+        return Step(need_of(choice, view))
     return Step("", [(choice.tool.name, choice.filled.args)])
 
 
-def _show(view: View, tool: SeenTool, wanted: list[dict[str, Any]]) -> Step:
+def _show(view: View, made: Done, tool: SeenTool, wanted: list[dict[str, Any]]) -> Step:
     """What was made is shown, then it is said."""
     sent = _done(view, tool)
     if sent is None:
         return Step("", [(tool.name, args) for args in wanted])
-    return Step("Done. Here it is." if sent.ok else failure(sent, view))
+    return Step(shown_words(made) if sent.ok else failure(sent, view))
 
 
 def _proposal(view: View, choice: Choice, wish: Wish, slots: Slots) -> str | None:
@@ -482,7 +374,7 @@ def _proposal(view: View, choice: Choice, wish: Wish, slots: Slots) -> str | Non
     others = [
         name for name in choice.filled.missing if not set(split_words(name)) & {"start", "end", "time", "date", "when"}
     ]
-    more = f" And {NEED} {listed([named(name) for name in others])}." if others else ""
+    more = needed_besides(others, choice.tool)
     return f"These times are free for {minutes} minutes:\n{_numbered(free, view.now)}\n{WHICH}{more}"
 
 

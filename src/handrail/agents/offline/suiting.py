@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from handrail.agents.offline.arguments import Filled, takes_time
+from handrail.agents.offline.arguments import Filled, kind_of_time, takes_time
 from handrail.agents.offline.numbers import WORDS
 from handrail.agents.offline.view import SeenTool
 from handrail.agents.offline.vocabulary import CHANGING, DOING, LOOKING, PREPOSITIONS, words
@@ -133,7 +133,10 @@ def _lays_down(verb: str, tool: SeenTool, filled: Filled, text: str) -> bool:
     """ "Schedule lunch with Ana tomorrow at noon": no calendar names lunch, but when and with whom is all that one wants."""
     if not _puts_down(verb, tool):
         return False
-    return filled.signs >= 2 and (filled.complete or (len(filled.missing) == 1 and bool(_WITH_SOMEBODY.search(text))))
+    if not _WITH_SOMEBODY.search(text):
+        return filled.signs >= 2 and filled.complete
+    times = [name for name in filled.missing if kind_of_time(name, tool.properties.get(name, {})) is not None]
+    return (filled.signs >= 2 and len(filled.missing) <= 1) or (filled.signs > 0 and len(times) == len(filled.missing))
 
 
 def _puts_down(verb: str, tool: SeenTool) -> bool:

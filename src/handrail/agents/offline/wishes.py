@@ -1,0 +1,92 @@
+"""Wishes: the request as it is meant, from what is said now and from what it completes, corrects or points back to."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from handrail.agents.offline import manners
+from handrail.agents.offline.answering import slots_in, telling
+from handrail.agents.offline.asking import ANYWAY, NEED, WHICH
+from handrail.agents.offline.goals import Wish, kind_of
+from handrail.agents.offline.moments import Times, read_times
+from handrail.agents.offline.numbers import ORDINALS
+from handrail.agents.offline.view import Turn, View
+from handrail.agents.offline.vocabulary import POINTING
+from handrail.agents.offline.wording import cleaned
+from handrail.picking.words import split_words
+
+_OPEN = (NEED, WHICH, ANYWAY)
+_MOST_CHAINED = 6
+
+
+def is_open(turn: Turn) -> bool:
+    return any(mark in turn.answer for mark in _OPEN)
+
+
+def wish_of(view: View) -> Wish:
+    """The request: what is said now, and what it completes if a question of ours was open."""
+    turns = [view.turn]
+    for before in reversed(view.turns[:-1]):
+        if not is_open(before) or len(turns) >= _MOST_CHAINED or not before.text or _is_new(view, turns[0].text):
+            break
+        turns.insert(0, before)
+    texts = [turn.text for turn in turns]
+    times = Times()
+    for place, text in enumerate(texts):
+        times = read_times(text, view.now, bare=place > 0).over(times)
+    chosen = _chosen_slot(turns) if len(turns) > 1 else None
+    if chosen is not None:
+        times = Times(exact=chosen, minutes=times.minutes, rest=times.rest)
+    if len(texts) == 1:
+        texts = [_with_what_was_meant(view, texts[0])]
+        times = read_times(texts[0], view.now)
+    return Wish(texts, times)
+
+
+def _is_new(view: View, text: str) -> bool:
+    """Whether a text is a request of its own rather than an answer to ours."""
+    kind = kind_of(text, view.tools)
+    if kind in ("command", "lookup"):
+        return len(text.split()) > 3 and not manners.says_yes(text)
+    return kind == "question" and len(telling(text)) > 0 and text.rstrip().endswith("?")
+
+
+def _chosen_slot(turns: list[Turn]) -> tuple[datetime, datetime] | None:
+    """ "The second one", of the times that we proposed."""
+    words = split_words(turns[-1].text)
+    bare = re.fullmatch(r"\W*(?:option|number|no\.?|#)?\s*([1-5])\W*", turns[-1].text.strip(), re.IGNORECASE)
+    place = int(bare[1]) if bare else next((ORDINALS[word] for word in words if word in ORDINALS), None)
+    for turn in reversed(turns[:-1]):
+        slots = next((found for done in reversed(turn.done) if (found := slots_in(done.data)) is not None), None)
+        if slots is not None and place is not None:
+            shown = re.findall(r"^\d\. |\bthe (?:first|second|third), ", turn.answer, re.M)  # written, or spoken
+            proposed = slots.proposals(_proposed_minutes(turn))
+            return proposed[place - 1] if place <= min(len(proposed), len(shown)) else None
+    return None
+
+
+def _proposed_minutes(turn: Turn) -> int:
+    match = re.search(r"for (\d+) minutes", turn.answer)
+    return int(match[1]) if match else 60
+
+
+def _with_what_was_meant(view: View, text: str) -> str:
+    """A question that only points back ("and who wrote it?") is asked together with the one before."""
+    words = split_words(text)
+    points = (set(words) & POINTING and len(telling(text) - {"wrote"}) <= 2) or _is_fragment(view, text)
+    if not points or len(words) > 9:
+        return text
+    before = next(
+        (turn.text for turn in reversed(view.turns[:-1]) if turn.text and manners.small_talk(turn.text) is None), ""
+    )
+    return f"{text.rstrip()} ({cleaned(before)[:200]})" if before else text
+
+
+def _is_fragment(view: View, text: str) -> bool:
+    """ "And in Split?" is a part of what was asked before; "And what is the capital?" is a question of its own."""
+    begun = re.match(r"^\W*(and|what about|how about)\b\s*", text, re.IGNORECASE)
+    if begun is None:
+        return False
+    rest = text[begun.end() :].rstrip(" ?!.")
+    return begun[1].lower() != "and" or kind_of(rest, view.tools) == "statement"
