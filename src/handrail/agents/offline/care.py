@@ -31,6 +31,10 @@ def doubt_about_time(tool: SeenTool, times: Times, now: datetime, need: str) -> 
         return f'There is no such day as "{one_line(times.impossible, 40)}". For that {need} another day.'
     if tool.category != "action" or not is_about_free_time(tool) or not takes_time(tool):
         return None
+    if times.no_length:
+        return f'Nothing can last "{one_line(times.no_length, 40)}". For that {need} how long it takes.'
+    if times.is_backwards:
+        return f"That would end before it begins. For that {need} the time at which it ends, or how long it takes."
     begin = times.begins(now)
     if begin is not None and begin < now:
         return f"That time, {spoken(begin, now)}, is over. For that {need} a time that is still to come."

@@ -43,6 +43,11 @@ _SAME = (
     "person employee colleague people who contact",
     "ticket issue problem bug",
 )
+_FREE_TIME = re.compile(
+    r"\b(?:have|got|find|any)\s+(?:any\s+|some\s+|the\s+)?time\b(?!\s+zone)|\bmy\s+(?:schedule|agenda|diary|day|week)\b|"
+    r"\banything\s+(?:on|planned|scheduled)\b",
+    re.IGNORECASE,
+)
 _END = r"(?=\s*(?:please\s*)?(?:[?.!,;]|$))"
 _VOICE = re.compile(
     rf"\b(?:call\s+me(?:\s+(?:back|now|on\s+the\s+phone))*{_END}|(?:(?:can|could|shall)\s+we|let['’]?s)\s+(?:talk|speak){_END}|"
@@ -99,6 +104,8 @@ class Wish:
 
     texts: list[str]
     times: Times
+    revises: Literal["", "held", "settled"] = ""
+    """Whether it corrects something that waits for approval, or that is done."""
 
     @property
     def text(self) -> str:
@@ -117,7 +124,11 @@ def kind_of(text: str, tools: Mapping[str, SeenTool]) -> Kind:
         return "lookup"
     if _QUESTION.match(request):
         return "question"
-    if first in DOING or (first not in _NO_VERB and stem(first) in acting):
+    if (
+        first in DOING
+        or words in (["take", "it"], ["take", "that"], ["take", "this"])
+        or (first not in _NO_VERB and stem(first) in acting)
+    ):
         return "command"
     return "question" if request.rstrip().endswith("?") else "statement"
 
@@ -226,6 +237,7 @@ def rank(view: View, text: str, most: int = 12, index: ToolIndex | None = None) 
 def _widened(text: str) -> str:
     words = set(split_words(text[:2_000])) - COMMON
     more = [group for group in _SAME if {stem(word) for word in group.split()} & {stem(word) for word in words}]
+    more += ["free available availability busy calendar"] if _FREE_TIME.search(text) else []
     return " ".join([*sorted(words), *more]) if more else ""
 
 

@@ -35,6 +35,7 @@ _SURE = (
 MOST_READ = 2_000
 _MOST_MEANT = 40
 """A number from here on is hardly meant as a day: "may 50 people come"."""
+_LONGEST_HOURS = 10
 PARTS = {
     "morning": (time(8), time(12)),
     "lunch": (time(12), time(14)),
@@ -57,6 +58,8 @@ class Times:
     exact: tuple[datetime, ...] = ()
     impossible: str = ""
     """A day that was named and is in no calendar, such as 31 February."""
+    no_length: str = ""
+    """A length that was named and is none, such as -5 minutes."""
     rest: str = ""
     """The text with everything that was read blanked out."""
 
@@ -69,6 +72,15 @@ class Times:
         return bool(self.exact) or self.day is not None
 
     @property
+    def is_backwards(self) -> bool:
+        """Whether it would end before it begins; what begins late may end in the night."""
+        if len(self.exact) > 1:
+            return self.exact[1] <= self.exact[0]
+        if self.start is None or self.end is None or self.last_day != self.day:
+            return False
+        return self.end <= self.start and not (self.start.hour >= 17 and self.end.hour < 10)
+
+    @property
     def is_single_day(self) -> bool:
         return self.day is not None and self.last_day in (None, self.day)
 
@@ -76,8 +88,12 @@ class Times:
         """What an earlier text said, corrected by this one."""
         if self.exact:
             return replace(self, minutes=self.minutes or earlier.minutes)
-        if not (self.has_day or self.has_clock or self.part or self.minutes or self.impossible):
+        if not (self.has_day or self.has_clock or self.part or self.minutes or self.impossible or self.no_length):
             return replace(earlier, rest=self.rest)
+        if earlier.is_backwards and not self.has_day and self.end is None:
+            mended = earlier._ended_by(self)
+            if mended is not None:
+                return mended
         day = self if self.has_day else earlier
         clock = self if self.start is not None or self.part else earlier
         return Times(
@@ -89,8 +105,19 @@ class Times:
             minutes=self.minutes or earlier.minutes,
             exact=() if self.has_day or self.start is not None else earlier.exact,
             impossible=self.impossible or ("" if self.has_day else earlier.impossible),
+            no_length=self.no_length or ("" if self.minutes else earlier.no_length),
             rest=self.rest,
         )
+
+    def _ended_by(self, answer: Times) -> Times | None:
+        """With the end that was asked for: a time that comes after the beginning, or a length."""
+        if self.start is None:
+            return None
+        if answer.start is not None and answer.start > self.start:
+            return replace(self, end=answer.start, rest=answer.rest)
+        if answer.start is None and answer.minutes:
+            return replace(self, end=None, minutes=answer.minutes, rest=answer.rest)
+        return None
 
     def begins(self, now: datetime) -> datetime | None:
         """The moment that is meant, if a clock time is known: today or tomorrow where no day is."""
@@ -165,6 +192,7 @@ def _read(text: str, now: datetime, bare: bool) -> Times:
         day, last = _spoken_days(reader, now)
     part = _part(reader)
     start, end = _range(reader, part)
+    none = reader.take(_NO_LENGTH)
     minutes = _length(reader)
     if start is None and not exact:
         start = _single(reader, part, bare)
@@ -179,6 +207,7 @@ def _read(text: str, now: datetime, bare: bool) -> Times:
         minutes=minutes,
         exact=exact,
         impossible=reader.impossible,
+        no_length=none[1].strip() if none else "",
         rest=reader.text,
     )
 
@@ -361,6 +390,10 @@ _RANGE = re.compile(
     re.IGNORECASE,
 )
 _FOR = re.compile(rf"\bfor\s+(?P<amount>{AMOUNT})(?:\s+|-)?(?P<unit>{UNIT})\b", re.IGNORECASE)
+_NO_LENGTH = re.compile(
+    rf"(?:\bfor\s+)?((?:(?<![\w-])[-−–]\s?|\b(?:minus|negative)\s+){AMOUNT}[\s-]*{UNIT}\b|\b(?:0|zero)[\s-]+{UNIT}\b)",
+    re.IGNORECASE,
+)
 _AT = re.compile(rf"\b(?:at|around|about|by|from|starting(?:\s+at)?|@)\s+({_CLOCK})(?![\w%€$])", re.IGNORECASE)
 _ALONE = re.compile(rf"(?<![\d.:-])\b({_SURE})(?![\d:-])", re.IGNORECASE)
 _BARE = re.compile(rf"^\W*({_HOUR}|\d{{1,2}}[:.]\d\d)\W*(?:works|please|then|is\s+(?:good|fine))?\W*$", re.IGNORECASE)
@@ -385,12 +418,14 @@ def _range(reader: _Reader, part: str | None) -> tuple[time | None, time | None]
         return None, None
     first, second = (match[place] or match[place + 2] or match[place + 4] for place in (1, 2))
     suffix = re.search(r"[ap]\.?\s?m\b", second, re.IGNORECASE)
-    if suffix and not re.search(r"[ap]\.?\s?m\b", first, re.IGNORECASE):
+    said = re.search(r"[ap]\.?\s?m\b", first, re.IGNORECASE)
+    if suffix and not said:
         first = f"{first} {suffix[0]}"
     start, end = _clock(first, part), _clock(second, part)
-    if start is not None and end is not None and end <= start and end.hour < 12:
-        end = end.replace(hour=end.hour + 12)
-    if start is not None and end is not None and end <= start and suffix and start.hour >= 12:
+    if start is not None and end is not None and end <= start and end.hour < 12 and not suffix:
+        later = end.replace(hour=end.hour + 12)
+        end = later if later.hour - start.hour <= _LONGEST_HOURS else end  # "from 10 to 9" is a slip
+    if start is not None and end is not None and end <= start and suffix and not said and start.hour >= 12:
         start = start.replace(hour=start.hour - 12)  # "11 to 1 pm" begins in the morning
     return start, end
 

@@ -15,6 +15,7 @@ from handrail.agents.offline.aloud import aloud
 from handrail.agents.offline.answering import Slots, answer_from, described, is_empty, records_in, slots_in, telling
 from handrail.agents.offline.asking import ANYWAY, NEED, WHICH, abilities, need_of, needed_besides, unable
 from handrail.agents.offline.care import doubt_about_people, doubt_about_time, showing
+from handrail.agents.offline.earlier import revised
 from handrail.agents.offline.goals import (
     Choice,
     Goal,
@@ -41,6 +42,8 @@ from handrail.agents.offline.wishes import is_open, wish_of
 from handrail.agents.offline.wording import cleaned, listed
 from handrail.picking.words import split_words
 
+_ANOTHER = "If you want another one, please say what, when and with whom."
+_IN_ITS_PLACE = "It takes the place of the request before; please decline that one."
 _FULL = ("full_text", "content", "text", "body")
 
 
@@ -73,6 +76,8 @@ def _next_step(view: View) -> Step:
     elif (ending := ending_tool(view)) is not None and view.turn.done[-1].call.name == ending.name:
         return Step(_after_leaving(view, view.turn.done[-1]))
     wish = wish_of(view)
+    if wish.revises == "settled":
+        return Step(f"That is settled already, and I have no tool to change it. {_ANOTHER}")
     goal = decide(view, wish)
     step = _follow(view, goal, wish)
     if step.calls and not (view.may_call and all(_fits(view, name, args) for name, args in step.calls)):
@@ -148,6 +153,8 @@ def _short_reply(view: View, text: str) -> Step | None:
     held = waits and not before.settled
     if held and not asked and view.mode == "voice" and _answers_the_host(view, text):
         return Step()
+    if held and revised(view) is not None:
+        return None
     if manners.says_no(text) and (asked or held):
         return Step(
             "All right, I leave it."
@@ -329,7 +336,8 @@ def _act(view: View, choice: Choice, look: Choice | None, wish: Wish) -> Step:
     if acted is not None and acted.ok and (shown := showing(view, choice.tool, acted)) is not None:
         return _show(view, acted, *shown)
     if acted is not None:
-        return Step(told(choice.tool.name, acted.envelope, view))
+        note = f" {_IN_ITS_PLACE}" if wish.revises and acted.error.get("type") == "CONFIRMATION_REQUIRED" else ""
+        return Step(told(choice.tool.name, acted.envelope, view) + note)
     if look is not None:
         looked = _done(view, look.tool)
         if looked is None:

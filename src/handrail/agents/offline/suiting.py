@@ -42,7 +42,7 @@ _DEEDS = (
 )
 _SENDING = words("email forward mail message post publish send share")
 """What is made is not sent."""
-_LAYING_DOWN = words("add arrange book create enter fix organise organize plan put reserve schedule set")
+_LAYING_DOWN = words("add arrange book create enter fix organise organize plan put reserve schedule set take")
 """Verbs by which something is put into a calendar, a list, a plan."""
 _PARTICLES = words("up in on off out down me us him her them it that this these those one ones another new both")
 _NO_THING = (

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from typing import Literal
 
 from handrail.agents.offline import manners
 from handrail.agents.offline.answering import slots_in, telling
 from handrail.agents.offline.asking import ANYWAY, NEED, WHICH
+from handrail.agents.offline.earlier import Earlier, corrected_time, earlier_time, points_at_it, revised, taken_up
 from handrail.agents.offline.goals import Wish, kind_of
 from handrail.agents.offline.moments import Times, read_times
 from handrail.agents.offline.numbers import ORDINALS
@@ -25,12 +27,16 @@ def is_open(turn: Turn) -> bool:
 
 
 def wish_of(view: View) -> Wish:
-    """The request: what is said now, and what it completes if a question of ours was open."""
-    turns = [view.turn]
-    for before in reversed(view.turns[:-1]):
-        if not is_open(before) or len(turns) >= _MOST_CHAINED or not before.text or _is_new(view, turns[0].text):
-            break
-        turns.insert(0, before)
+    """The request: what is said now, and what it completes, corrects or points back to."""
+    here = len(view.turns) - 1
+    correction = revised(view)
+    if correction is not None:
+        revises: Literal["settled", "held"] = "settled" if correction.settled else "held"
+        return Wish(_texts(view, here), taken_up(corrected_time(view, here), correction), revises)
+    looked = _gone_on_from(view, here)
+    if looked is not None:
+        return Wish(_texts(view, here), read_times(view.turn.text, view.now, bare=True).over(looked.times))
+    turns = _chain(view, here)
     texts = [turn.text for turn in turns]
     times = Times()
     for place, text in enumerate(texts):
@@ -38,10 +44,52 @@ def wish_of(view: View) -> Wish:
     chosen = _chosen_slot(turns) if len(turns) > 1 else None
     if chosen is not None:
         times = Times(exact=chosen, minutes=times.minutes, rest=times.rest)
-    if len(texts) == 1:
+    before = earlier_time(view, here - len(turns) + 1) if not times.has_day else None
+    if before is not None and _takes_up(view, texts[0], times, before):
+        times = taken_up(times, before)
+    elif len(texts) == 1:
         texts = [_with_what_was_meant(view, texts[0])]
         times = read_times(texts[0], view.now)
     return Wish(texts, times)
+
+
+def _texts(view: View, place: int) -> list[str]:
+    """All that was said for the request of a turn, the first words first."""
+    before = revised(view, place) or _gone_on_from(view, place)
+    if before is not None:
+        return [*_texts(view, before.place), view.turns[place].text]
+    turns = _chain(view, place)
+    first = place - len(turns) + 1
+    if len(turns) > 1 and revised(view, first) is not None:
+        return [*_texts(view, first), *(turn.text for turn in turns[1:])]
+    return [turn.text for turn in turns]
+
+
+def _gone_on_from(view: View, place: int) -> Earlier | None:
+    """The look at a calendar that a fragment goes on from: "and at four?", "what about Thursday?"."""
+    text = view.turns[place].text
+    said = read_times(text, view.now, bare=True)
+    if not (said.has_day or said.has_clock or said.part) or not _is_fragment(view, text):
+        return None
+    before = earlier_time(view, place)
+    return before if before is not None and not before.acted else None
+
+
+def _chain(view: View, place: int) -> list[Turn]:
+    """A turn, and those before it whose open question it answers."""
+    turns = [view.turns[place]]
+    for before in reversed(view.turns[:place]):
+        if not is_open(before) or len(turns) >= _MOST_CHAINED or not before.text or _is_new(view, turns[0].text):
+            break
+        turns.insert(0, before)
+    return turns
+
+
+def _takes_up(view: View, text: str, times: Times, before: Earlier) -> bool:
+    """Whether a command means the time that was talked about: it points at it, or says an hour and no day."""
+    if kind_of(text, view.tools) != "command":
+        return False
+    return points_at_it(text) or (not before.acted and (times.has_clock or not times.part))
 
 
 def _is_new(view: View, text: str) -> bool:

@@ -6,6 +6,7 @@ import re
 
 _POLITE = re.compile(
     r"^\W*(?:(?:hi|hello|hey|good\s+(?:morning|afternoon|evening)|ok(?:ay)?|so|well|and|now|also|then|thanks|thank\s+you|please|just|quickly|"
+    r"(?:great|perfect|good|nice|fine|cool|alright|all\s+right|sounds\s+good|wonderful|excellent)(?=\s*[,.!])|"
     r"(?:can|could|would|will)\s+you(?:\s+please|\s+kindly|\s+also)?|i(?:\s+would|['’]d)?\s+(?:like|love)\s+(?:you\s+)?to|"
     r"i\s+(?:want|need|wish)\s+(?:you\s+)?to|i\s+(?:want|need)(?=\s+(?:a|an|the|some)\b)|let['’]s|let\s+us|help\s+me(?:\s+to)?|"
     r"do\s+you\s+know|i\s+wonder|i\s+was\s+wondering(?:\s+if)?|would\s+you\s+mind)\b[\s,:!.]*)+",
@@ -18,9 +19,15 @@ _ASKING = re.compile(
 )
 _OBJECT = re.compile(r"^\W*[a-z]+\s+(?:up\s+|in\s+)?(?:me\s+)?(?:an?\s+|the\s+|my\s+|our\s+|new\s+)*", re.IGNORECASE)
 _INVITED = re.compile(r"^invite\s+(.+?)\s+(?:to|for)\s+(?:an?\s+|the\s+|my\s+|our\s+)?(\w[^\n]*?)\s*$", re.IGNORECASE)
+_POINTING = re.compile(
+    r"^\s*(?:(?:it|that|this|them|these|those|then|there|something|anything|one|so|in|slot|time|same)\b\s*)+",
+    re.IGNORECASE,
+)
+"""What stands for a thing is no name of one."""
 _LOCAL = re.compile(r"([\w.+%-]+)@[\w.-]+\.\w+")
 _TAIL = re.compile(
-    r"(?:[\s,;:.!?-]|\b(?:on|at|in|for|from|to|by|with|and|the|of|please|about|around|starting)\b)+$", re.IGNORECASE
+    r"(?:[\s,;:.!?-]|\b(?:on|at|in|for|from|to|by|with|and|the|of|please|about|around|starting|then|there)\b)+$",
+    re.IGNORECASE,
 )
 
 
@@ -41,7 +48,8 @@ def title_from(text: str) -> str:
     line = _TAIL.sub("", re.split(r"[.!?;](?:\s|$)", line)[0])
     line = _INVITED.sub(r"make \2 with \1", line)
     line = _LOCAL.sub(lambda match: match[1].replace(".", " ").title(), _OBJECT.sub("", line, count=1))
-    line = re.sub(r"\b(?:on|at|for|from)\s{2,}", " ", line)
+    line = _POINTING.sub("", re.sub(r"\b(?:on|at|for|from)\s{2,}", " ", line))
+    line = f"Meeting {line}" if re.match(r"\s*(?:with\b|$)", line) else line
     line = _TAIL.sub("", " ".join(line.split()))
     return line[:1].upper() + line[1:120] if line else ""
 
