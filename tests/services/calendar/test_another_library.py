@@ -82,6 +82,10 @@ def agreed(event):
     if event.rule is not None and event.rule.byweekno and not event.rule.byday:
         # It takes all seven days of a numbered week, where the standard wants the day of the week on which it starts.
         event = replace(event, rule=replace(event.rule, byday=((0, event.start.weekday()),)))
+    if event.rule is not None and event.rule.until is not None:
+        # It drops a start that is later than UNTIL; the standard calls the start the first instance, and what a rule that
+        # does not contain it gives undefined.
+        event = replace(event, rule=replace(event.rule, until=max(event.rule.until, event.start)))
     return event
 
 

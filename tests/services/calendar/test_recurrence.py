@@ -111,6 +111,22 @@ def test_the_end_of_a_rule_is_understood_however_it_is_written(until, last):
     assert starts(series_of(f"{WEEKLY};{until}"), "2026-01-01T00:00Z", "2026-03-01T00:00Z")[-1] == last
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        f"{WEEKLY};UNTIL=20250601T000000Z",
+        f"{WEEKLY};UNTIL=20260105T075959Z",
+        "UID:a\nDTSTART;VALUE=DATE:20260105\nRRULE:FREQ=WEEKLY;UNTIL=20260104",
+    ],
+)
+def test_an_event_whose_rule_has_ended_before_its_start_happens_once(event):
+    """RFC 5545, 3.8.5.3: DTSTART is the first instance. A rule without it is left open; rather busy than booked twice."""
+    series = series_of(event)
+    assert [one[:5] for one in starts(series, "2025-01-01T00:00Z", "2027-01-01T00:00Z")] == ["01-05"]
+    first, last = series.bounds()
+    assert first.date() == datetime(2026, 1, 5).date() <= last.date()
+
+
 def test_a_leap_day_comes_every_four_years():
     series = series_of("UID:a\nDTSTART;VALUE=DATE:20200229\nRRULE:FREQ=YEARLY")
     assert starts(series, "2026-01-01T00:00Z", "2033-01-01T00:00Z") == ["02-29T00:00", "02-29T00:00"]
