@@ -22,10 +22,15 @@ _TICK = 0.001
 
 @dataclass
 class Holds:
-    """Milliseconds beyond each tick: `seen` on the clock, `own` without the wait for a processor; and the idle process's most."""
+    """Milliseconds beyond each tick: `seen` on the clock, `own` without the wait for a processor; and the idle process's most.
+
+    `used` is what the whole process computed in that time. A long hold in which it computed little was a thread that had the
+    interpreter and waited for a processor itself, or somebody who waited for a disk.
+    """
 
     seen: list[float] = field(default_factory=list)
     own: list[float] = field(default_factory=list)
+    used: list[float] = field(default_factory=list)
     idle: float = 0.0
 
     @property
@@ -35,7 +40,11 @@ class Holds:
     @property
     def note(self) -> str:
         seen = max(self.seen, default=0.0)
-        return f"{seen:.1f} ms with the waits for a processor; an idle process saw {self.idle:.1f} ms"
+        used = max(zip(self.own, self.used, strict=True), default=(0.0, 0.0))[1]
+        return (
+            f"{seen:.1f} ms with the waits for a processor; in the longest {used:.1f} ms were computed; an idle process saw "
+            f"{self.idle:.1f} ms"
+        )
 
 
 @asynccontextmanager
@@ -60,11 +69,12 @@ async def watched_loop() -> AsyncIterator[Holds]:
 async def _tick(holds: Holds) -> None:
     waited = _run_delay()
     while True:
-        before, started = waited(), time.perf_counter()
+        before, computed, started = waited(), time.process_time(), time.perf_counter()
         await asyncio.sleep(_TICK)
         late = 1000 * (time.perf_counter() - started - _TICK)
         holds.seen.append(late)
         holds.own.append(late - (waited() - before))
+        holds.used.append(1000 * (time.process_time() - computed))
 
 
 def _run_delay() -> Callable[[], float]:
