@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.providers.wire_examples import cases, example
 
 from handrail.contract.definition import ToolDefinition
 from handrail.providers import adapt
@@ -13,7 +13,6 @@ from handrail.providers.nulls import strip_nulls
 from handrail.providers.openai import FORMATS, to_strict
 from handrail.providers.openai_limits import MAX_ENUM_VALUES, MAX_LEVELS
 
-EXAMPLES = Path(__file__).parents[2].parent / "shared" / "reference" / "wire-examples"
 TEXT = {"type": "string"}
 
 
@@ -61,22 +60,10 @@ def strict_property(schema: Any, *, required: bool = True, **root: Any) -> Any:
     return converted["properties"]["a"]
 
 
-def wire_examples(name: str) -> list[Any]:
-    path = EXAMPLES / name
-    return json.loads(path.read_text("utf-8")) if path.is_file() else []
-
-
-def needs_examples(rows: list[Any]) -> list[Any]:
-    reason = f"the reference's wire examples are not beside this checkout ({EXAMPLES}): NOT TESTED against them"
-    return rows or [pytest.param(None, marks=pytest.mark.skip(reason=reason))]
-
-
 # ---------------------------------------------------------------------------------------------- as the reference has it
 
 
-@pytest.mark.parametrize(
-    "case", needs_examples(wire_examples("schema-openai-strict.json")), ids=lambda case: case and case["case"]
-)
+@pytest.mark.parametrize("case", cases("schema-openai-strict.json"))
 def test_a_schema_is_converted_as_in_the_reference(case: dict[str, Any]):
     converted = to_strict(case["json_schema"])
     assert converted.schema == case["strict_schema"]
@@ -86,8 +73,7 @@ def test_a_schema_is_converted_as_in_the_reference(case: dict[str, Any]):
     assert sent["parameters"] == (case["strict_schema"] or case["json_schema"])
 
 
-@pytest.mark.parametrize("request_", needs_examples([wire_examples("openai-chat.request.json")] * EXAMPLES.is_dir()))
-def test_a_tool_is_sent_as_the_sdk_sends_it(request_: dict[str, Any]):
+def test_a_tool_is_sent_as_the_sdk_sends_it():
     fields = {"type": "array", "items": {"type": "string", "enum": ["status", "eta", "items"]}}
     parameters = an_object(
         ["order_id"],
@@ -95,7 +81,7 @@ def test_a_tool_is_sent_as_the_sdk_sends_it(request_: dict[str, Any]):
         fields={**fields, "description": "Null means all fields"},
     )
     adapted = adapt(a_definition(parameters, strict=True), "openai-chat")
-    assert adapted.schema == request_["tools"][1]
+    assert adapted.schema == example("openai-chat.request.json")["tools"][1]
     assert adapted.losses == ()
 
 

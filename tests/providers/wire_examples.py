@@ -1,12 +1,15 @@
 """The reference's examples of what goes over the wire; they lie beside the checkout, where there is one."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[2].parent / "shared" / "reference" / "wire-examples"
+EXAMPLES = Path(__file__).resolve().parents[2].parent / "shared" / "reference" / "wire-examples"
+NOTED_IN = "HANDRAIL_WIRE_EXAMPLES_READ"
+"""Names a file, if it is set: each example that is read is noted there, whichever process reads it."""
 
 
 def example(name: str) -> Any:
@@ -14,16 +17,23 @@ def example(name: str) -> Any:
     path = EXAMPLES / name
     if not path.is_file():
         pytest.skip(f'the reference\'s "{name}" is not beside this checkout ({EXAMPLES}): NOT TESTED against it')
-    return json.loads(path.read_text("utf-8"))
+    return _content(path)
 
 
 def cases(name: str) -> list[Any]:
     """The rows of one file, to parametrize with; one skipped row where it is missing."""
     path = EXAMPLES / name
     if path.is_file():
-        return [pytest.param(row, id=row.get("case")) for row in json.loads(path.read_text("utf-8"))]
+        return [pytest.param(row, id=row.get("case")) for row in _content(path)]
     reason = f'the reference\'s "{name}" is not beside this checkout ({EXAMPLES}): NOT TESTED against it'
     return [pytest.param(None, marks=pytest.mark.skip(reason=reason))]
+
+
+def _content(path: Path) -> Any:
+    if NOTED_IN in os.environ:
+        with Path(os.environ[NOTED_IN]).open("a", encoding="utf-8") as notes:
+            notes.write(f"{path.name}\n")
+    return json.loads(path.read_text("utf-8"))
 
 
 LAMP = {

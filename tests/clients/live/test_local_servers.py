@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.providers.live.examples import example
+from tests.providers.wire_examples import example
 
 from handrail.testing.servers.live import (
     Ask,

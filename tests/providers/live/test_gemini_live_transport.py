@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.providers.live.examples import example
+from tests.providers.wire_examples import example
 
 from handrail.contract.call import Call
 from handrail.contract.live import (

@@ -2,16 +2,14 @@
 
 import json
 from importlib import import_module
-from pathlib import Path
 
-import pytest
+from tests.providers import wire_examples
 
 from handrail.contract.model import CallMade, Finished, TextDelta, Usage
 from handrail.providers.streams import StreamCounters
 
 NAMES = ("openai-chat", "openai-responses", "anthropic", "gemini", "ollama")
 MODEL = "example-model"
-_EXAMPLES = Path(__file__).resolve().parents[4] / "shared" / "reference" / "wire-examples"
 
 
 def transport(name):
@@ -19,10 +17,7 @@ def transport(name):
 
 
 def example(name):
-    path = _EXAMPLES / f"{name}.json"
-    if not path.is_file():
-        pytest.skip("the checked examples of the wire formats are not beside the project")
-    return json.loads(path.read_text("utf-8"))
+    return wire_examples.example(f"{name}.json")
 
 
 def read(name, events, counters=None):
