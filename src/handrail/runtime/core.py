@@ -39,6 +39,7 @@ from handrail.runtime.runner import Runner
 from handrail.runtime.session import Client, Session
 from handrail.runtime.shortcut import shortcut_for
 from handrail.runtime.state import StateController
+from handrail.runtime.stopping import let_writes_end
 from handrail.runtime.turns import Turns
 from handrail.runtime.writing import Writing
 from handrail.schema.condition import load_engine
@@ -130,8 +131,7 @@ class RuntimeCore(Recording):
         if not self._opened:
             return
         self._opened = False
-        if self.writing.tasks:
-            await asyncio.wait(self.writing.tasks, timeout=self.policy.timeout_ms / 1000)
+        await let_writes_end(self.writing.tasks, self.log)
         if self._housekeeper is not None:
             self._housekeeper.cancel()
             await asyncio.gather(self._housekeeper, return_exceptions=True)

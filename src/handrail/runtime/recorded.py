@@ -76,6 +76,19 @@ def running(tool: str) -> Refusal:
     return Refusal("ledger", ErrorType.IN_PROGRESS, message, rule="running", retry_after=1.0, retryable=True)
 
 
+def not_recorded(tool: str, why: str) -> Refusal:
+    message = f'"{tool}" did not run, because it could not be recorded; try again shortly.'
+    return Refusal(
+        "ledger",
+        ErrorType.STORE_UNAVAILABLE,
+        message,
+        rule="store",
+        value=why,
+        retry_after=2.0,
+        retryable=True,
+    )
+
+
 def verdict_refusal(attempt: Attempt, result: ClaimResult) -> Refusal:
     tool = attempt.plan.tool_id
     wait = result.retry_after_ms / 1000 if result.retry_after_ms is not None else None

@@ -39,6 +39,7 @@ from handrail.runtime.outcome import checked_result, failure_of
 from handrail.runtime.rates import claim_charge
 from handrail.runtime.recorded import (
     declined,
+    not_recorded,
     running,
     settle_from_row,
     state_of,
@@ -48,6 +49,7 @@ from handrail.runtime.recorded import (
 )
 from handrail.runtime.replays import Entry
 from handrail.runtime.state import StateController
+from handrail.runtime.stopping import latest_end
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
@@ -69,7 +71,8 @@ class Writing:
         """Claims that the store did not answer: ledger key → claim id, so that one that was made is recognised."""
         self.unfinished: dict[str, Finish] = {}
         """Outcomes that could not be stored; the housekeeper tries again."""
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self.tasks: dict[asyncio.Task[Any], tuple[str, float]] = {}
+        """What runs, with its tool and the time of the loop by which it has ended."""
         self._audited = False
         self._numbers = count(1)
 
@@ -156,7 +159,7 @@ class Writing:
         entry.kept = True
         loop_now = asyncio.get_running_loop()
         task = loop_now.create_task(self._claim_and_run(attempt, hold, entry))
-        self.tasks.add(task)
+        self.tasks[task] = (attempt.plan.tool_id, latest_end(attempt, loop_now.time()))
         # What `asyncio.shield` does, with one callback instead of four.
         over: asyncio.Future[None] = loop_now.create_future()
         task.add_done_callback(partial(self._over, over))
@@ -174,7 +177,7 @@ class Writing:
         return answer
 
     def _over(self, over: asyncio.Future[None], task: asyncio.Task[Any]) -> None:
-        self.tasks.discard(task)
+        self.tasks.pop(task, None)
         if not over.done():
             over.set_result(None)
 
@@ -216,7 +219,7 @@ class Writing:
             message = f'"{tool}" was cancelled before it started.'
             return Refusal("interrupt", ErrorType.CANCELLED, message, rule="interrupt", retryable=True)
         if attempt.plan.writes and not self._can_be_audited():
-            return _not_recorded(attempt, "The audit log cannot be written.")
+            return not_recorded(attempt.plan.tool_id, "The audit log cannot be written.")
         try:
             _ = attempt.plan.tool.handler
         except RegistryError as error:
@@ -436,7 +439,7 @@ class Writing:
         self._audited = False
 
     def unavailable(self, attempt: Attempt, error: StoreUnavailable) -> ToolResponse:
-        return self.core.pipeline.refuse(attempt, _not_recorded(attempt, str(error)), free=True)
+        return self.core.pipeline.refuse(attempt, not_recorded(attempt.plan.tool_id, str(error)), free=True)
 
     def _not_started(self, attempt: Attempt) -> None:
         """The handler did not start: ordinal, limit and loop count are as if nobody had called."""
@@ -465,18 +468,6 @@ class Writing:
         if task.cancelled() or task.exception() is not None or not isinstance(task.result(), ToolResponse):
             return
         self.core.deliver(attempt.session, attempt.call.call_id, attempt.plan.tool_id, task.result(), silent=True)
-
-
-def _not_recorded(attempt: Attempt, why: str) -> Refusal:
-    return Refusal(
-        "ledger",
-        ErrorType.STORE_UNAVAILABLE,
-        f'"{attempt.plan.tool_id}" did not run, because it could not be recorded; try again shortly.',
-        rule="store",
-        value=why,
-        retry_after=2.0,
-        retryable=True,
-    )
 
 
 def _stored_intents(session: Session, answer: ToolResponse) -> tuple[Block | None, Any]:

@@ -1,0 +1,35 @@
+"""Stopping: writes that run are waited for until their own deadlines, so that an outcome that is known is also recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from handrail.runtime.attempt import Attempt
+
+GRACE_SECONDS = 5.0
+"""For what is not the handler's own time: the claim, and an outcome that is stored at the second or third try."""
+
+
+def latest_end(attempt: Attempt, now: float) -> float:
+    """When a write that begins now has ended at the latest, its second try included."""
+    tries = 1 + (attempt.session.limits.retries if attempt.plan.definition.idempotent else 0)
+    return now + attempt.plan.timeout * tries + GRACE_SECONDS
+
+
+async def let_writes_end(tasks: Mapping[asyncio.Task[Any], tuple[str, float]], log: logging.Logger) -> None:
+    """Wait for the last of these (task → tool, latest end), and for what begins meanwhile within that time."""
+    loop = asyncio.get_running_loop()
+    until = max((end for _, end in tasks.values()), default=0.0)
+    if tasks:
+        log.warning("Stopping waits up to %.0f s for writes that run: %s", until - loop.time(), _names(tasks))
+    while tasks and loop.time() < until:
+        await asyncio.wait(tasks, timeout=until - loop.time())
+    if tasks:
+        log.error("Stopped before these writes have ended; their outcome will be unknown: %s", _names(tasks))
+
+
+def _names(tasks: Mapping[asyncio.Task[Any], tuple[str, float]]) -> str:
+    return ", ".join(sorted(tool for tool, _ in tasks.values()))
