@@ -138,12 +138,11 @@ class RuntimeCore(Recording):
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        try:
-            await self.housekeeper.write_behind()
-            await self.save_blocks()
-            await self.writing.finish_the_unfinished()
-        except StoreUnavailable as error:
-            self.log.warning("What was pending could not be written: %s", error)
+        for write in (self.writing.finish_the_unfinished, self.housekeeper.write_behind, self.save_blocks):
+            try:
+                await write()
+            except StoreUnavailable as error:
+                self.log.warning("What was pending could not be written: %s", error)
         self.runner.close()
         try:
             await self.store.release_owner(self.owner)

@@ -352,10 +352,21 @@ class Writing:
         return None
 
     async def finish_the_unfinished(self) -> None:
-        """Store what could not be stored when it happened."""
-        for key, finish in list(self.unfinished.items()):
-            await self.core.store.finish(finish)
+        """Store what could not be stored when it happened; each by itself, so that none stands in another's way."""
+        waiting = list(self.unfinished.items())
+        done = await asyncio.gather(*(self.core.store.finish(one) for _, one in waiting), return_exceptions=True)
+        away: StoreUnavailable | None = None
+        for (key, _), outcome in zip(waiting, done, strict=True):
+            if isinstance(outcome, StoreUnavailable):
+                away = outcome
+                continue
+            if isinstance(outcome, Exception):
+                self.core.log.error(
+                    "The outcome of the call %s cannot be stored; it is given up", key, exc_info=outcome
+                )
             self.unfinished.pop(key, None)
+        if away is not None:
+            raise away
 
     async def _not_claimed(
         self, attempt: Attempt, entry: Entry, hold: Hold | None, result: ClaimResult

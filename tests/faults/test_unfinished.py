@@ -1,0 +1,89 @@
+"""Row 15, for many at once: outcomes that could not be stored are stored later, each by itself."""
+
+import asyncio
+
+import pytest
+from tests.faults.accidents import Flaky
+from tests.runtime.kit import PAID, writing
+
+from handrail.contract.store import Finish, LedgerState, StoreUnavailable
+from handrail.testing import VirtualClock
+
+TOOLS = {"pay": (writing(), PAID)}
+
+
+class Choosy(Flaky):
+    """A store that is away for some keys."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.away = set()
+
+    async def finish(self, finish):
+        if finish.key in self.away:
+            raise StoreUnavailable("The store is away.")
+        return await super().finish(finish)
+
+
+async def unfinished(world, runtime, clock):
+    """Two calls whose outcomes are not stored, behind one that can never be: their keys."""
+    session = await world.session(runtime=runtime)
+    runtime._housekeeper.cancel()  # what it does is done here, step by step
+    world.store.down, world.store.only = 10_000, "finish"
+    for number in (1, 2):
+        call = asyncio.create_task(session.call("pay", {"q": str(number)}, call_id=f"c{number}"))
+        await clock.advance(4)
+        assert (await call).ok
+    world.store.down = 0
+    waiting = runtime.writing.unfinished
+    assert len(waiting) == 2
+    gone = Finish(key="nowhere", fence=1, state=LedgerState.SUCCEEDED, envelope="{}")
+    runtime.writing.unfinished = {"nowhere": gone, **waiting}
+    return list(waiting)
+
+
+async def states(world):
+    return [row.state.value for row in reversed(await world.store.ledger_rows())]
+
+
+async def test_row_15_an_outcome_that_can_never_be_stored_does_not_keep_the_others_back(make_tools, caplog):
+    clock = VirtualClock()
+    async with make_tools(TOOLS, store=Choosy()) as world:
+        runtime = world.runtime(clock=clock)
+        await unfinished(world, runtime, clock)
+        for _ in range(3):
+            await runtime.writing.finish_the_unfinished()
+        assert await states(world) == ["succeeded", "succeeded"]
+        assert not runtime.writing.unfinished
+        assert caplog.text.count("The outcome of the call nowhere cannot be stored") == 1
+
+
+async def test_row_15_an_outcome_that_waits_for_the_store_does_not_keep_the_others_back(make_tools):
+    clock = VirtualClock()
+    async with make_tools(TOOLS, store=Choosy()) as world:
+        runtime = world.runtime(clock=clock)
+        first, _ = await unfinished(world, runtime, clock)
+        world.store.away = {first}
+        with pytest.raises(StoreUnavailable):
+            await runtime.writing.finish_the_unfinished()
+        assert list(runtime.writing.unfinished) == [first]
+        assert await states(world) == ["running", "succeeded"]
+        world.store.away = set()
+        await runtime.writing.finish_the_unfinished()
+        assert not runtime.writing.unfinished
+        assert await states(world) == ["succeeded", "succeeded"]
+
+
+async def test_row_15_a_stop_stores_outcomes_though_something_else_cannot_be_written(make_tools):
+    clock = VirtualClock()
+    async with make_tools(TOOLS, store=Choosy()) as world:
+        runtime = world.runtime(clock=clock)
+        await unfinished(world, runtime, clock)
+
+        async def away(saves):
+            raise StoreUnavailable("The store is away.")
+
+        world.store.save_sessions = away
+        await runtime.close()
+        await world.store.open()
+        assert await states(world) == ["succeeded", "succeeded"]
