@@ -1,6 +1,7 @@
 """Spoken confirmation from end to end: preview read and heard, a plain yes or no, and nobody else's word."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from handrail import ToolError
 from handrail.agents.voice.port import VoicePolicy
 from handrail.agents.voice.spoken import Heard, Verdict
 from handrail.testing.servers.live import Ask, Say, Turn, call
-from handrail.testing.servers.live.script import Step
+from handrail.testing.servers.live.script import Send, Step, Words
 
 both = pytest.mark.parametrize("provider", PROVIDERS)
 BUY = Turn([Ask(call("buy_table", guest="Ana")), Say("I need your word for that.")], hears="Buy it")
@@ -46,6 +47,37 @@ async def test_a_plain_yes_after_the_preview_buys_the_table(provider: str) -> No
         assert closed["outcome"] == "carried_out"
         await _until(lambda: "was approved by the person" in str(scene.server.received))
         assert scene.server.complaints == []
+
+
+@both
+@pytest.mark.parametrize(("hears", "state"), [("Yes.", "approved"), ("No.", "declined"), ("Maybe.", "missed")])
+async def test_a_client_that_tells_of_speech_itself_is_understood_as_well(
+    provider: str, hears: str, state: str
+) -> None:
+    async with voice(provider, [BUY, Turn([Say("Fine.")], hears=hears)]) as scene:
+        await asked(scene)
+        scene.talk.speech("started")
+        await scene.speak()
+        scene.talk.speech("ended")
+        await scene.client.until(lambda client: len(question(client)) > 2)
+        assert question(scene.client)[:3] == ["reading", "asking", state]
+        assert scene.client.words("user")[1] == hears
+        if state == "approved":
+            await scene.desk.until(lambda desk: desk.of("buy_table") == 1)
+        assert scene.desk.of("buy_table") == (state == "approved")
+
+
+async def test_a_provider_that_tells_when_speech_ends_but_not_that_its_words_do_is_understood_as_well() -> None:
+    def activity(kind: str) -> Send:
+        return Send(json.dumps({"voiceActivity": {"voiceActivityType": f"ACTIVITY_{kind}"}}))
+
+    answer = Turn([activity("START"), Words(2, "Yes.", finished=False), activity("END"), Say("Fine.")])
+    async with voice("gemini-live", [BUY, answer]) as scene:
+        await asked(scene)
+        await scene.speak()
+        await scene.client.until(lambda client: len(question(client)) > 2)
+        assert question(scene.client) == ["reading", "asking", "approved"]
+        assert scene.client.words("user")[-1] == "Yes."
 
 
 @both

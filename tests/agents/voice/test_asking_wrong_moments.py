@@ -96,12 +96,17 @@ async def test_a_yes_that_the_person_goes_on_after_is_a_miss() -> None:
         assert_nothing_was_bought(scene)
 
 
+@pytest.mark.parametrize("client_tells", [False, True])
 @pytest.mark.parametrize("finished", [False, True])
-async def test_a_yes_that_goes_on_after_the_models_first_word_is_a_miss(finished: bool) -> None:
+async def test_a_yes_that_goes_on_after_the_models_first_word_is_a_miss(finished: bool, client_tells: bool) -> None:
     answer = Turn([Words(2, "Yes", finished=False), Say("Fine."), Words(2, ", but make it eight.", finished=finished)])
     async with voice("gemini-live", [BUY, answer]) as scene:
         await asked(scene)
+        if client_tells:
+            scene.talk.speech("started")
         await scene.speak()
+        if client_tells:
+            scene.talk.speech("ended")
         await scene.client.until(lambda client: "missed" in question(client))
         assert_nothing_was_bought(scene)
         assert "Yes, but make it eight." in scene.client.words("user")

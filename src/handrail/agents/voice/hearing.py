@@ -6,9 +6,10 @@ words only, and that an input is committed when the model reacts to it. Either w
 Where utterances have names, words belong to the one that they name, and those of an unknown one to nobody. Where they have none,
 words are credited by their order, and an utterance that may have got another one's words is not `sure`.
 
-Where the end of speech is not told either, the model's first output shows that the input is committed, not that all of its words
-have come: nothing orders the two. So such an utterance is complete when the provider says that its words are, or when no more
-have come for a while. More that come in another utterance before that make it unsure.
+Nor is it told then that all words have come: not by the end of speech, nor, where that is not told either, by the model's first
+output, which shows that the input is committed. Nothing orders them. So such an utterance is complete when the provider says that
+its words are, or when no more have come for a while. More that come in another utterance before that make it unsure. The client's
+own detection changes nothing of that: it says when somebody spoke, and knows nothing of the provider's words.
 """
 
 from __future__ import annotations
@@ -73,7 +74,10 @@ class Hearing:
         self._last: Heard | None = None
         """What was committed last; its words may still come."""
         self._named: dict[str, Heard] = {}
-        self._reports_speech = False
+        self._starts_are_told = False
+        """Somebody tells when speech starts: the provider, or the client."""
+        self._provider_tells = False
+        """The provider itself tells when speech starts and ends."""
         self.is_speaking = False
         self._client_ended: float | None = None
         self._settling: Heard | None = None
@@ -89,7 +93,7 @@ class Hearing:
 
     def started(self, ago_seconds: float = 0.0) -> None:
         """The user begins to speak, or began so long ago."""
-        self._reports_speech = True
+        self._starts_are_told = True
         self.is_speaking = True
         self._client_ended = None
         if self._now is None:
@@ -97,7 +101,8 @@ class Hearing:
         self._talk.asking.speech_started()
 
     def begins(self, name: str) -> None:
-        """The provider names the utterance that begins; one that somebody else noticed and that has no name yet is it."""
+        """The provider tells of an utterance, and its name; one that somebody else noticed and that has none yet is it."""
+        self._provider_tells = True
         if not name:
             return
         if self._now is None or self._now.name:
@@ -127,9 +132,9 @@ class Hearing:
         self._now, self._last = None, heard
         now = asyncio.get_running_loop().time()
         # Where only words tell of speech, the last of them ended it; the commit comes with the answer.
-        heard.ended_at = now if self._reports_speech else heard.words_at or now
+        heard.ended_at = now if self._provider_tells else heard.words_at or now
         heard.turn = self._talk.turns.begin(heard.input_id, heard.text, spoke_until=self._take_end(now))
-        if heard.text and not self._reports_speech:
+        if heard.text and not heard.name:
             self._told = heard.text
             self._tell(heard, "", final=True)
             self._settle(heard)
@@ -143,7 +148,7 @@ class Hearing:
         if heard.turn is None and not heard.text:
             self._talk.user_speaks()
         if not heard.final:
-            whole = event.whole if event.final and self._reports_speech else heard.text + event.text
+            whole = event.whole if event.final and heard.name else heard.text + event.text
             heard.text = whole[:_MOST_WORDS]
         self._tell(heard, event.text, event.final)
         if heard.turn is not None and heard.text.strip():
@@ -153,9 +158,10 @@ class Hearing:
             self._settling.sure = False
         if heard.final:
             return
-        if not self._reports_speech and heard.turn is not None:
-            self._settle(heard)
-        elif event.final and self._reports_speech:
+        if not heard.name:
+            if heard.turn is not None:
+                self._settle(heard)
+        elif event.final:
             heard.final = True
             self._talk.understood(heard)
 
@@ -195,15 +201,15 @@ class Hearing:
         """The utterance that words without a name belong to."""
         last = self._last
         if self._now is None and last is not None and last.turn is not None:
-            if self._reports_speech and not last.final:
+            if self._provider_tells and not last.final:
                 return last
-            # Without reports, words during the answer are late ones of what it answers.
-            if not self._reports_speech and not last.turn.done and last.turn is self._talk.turns.current:
+            # Where it does not tell, words during the answer are late ones of what it answers.
+            if not self._provider_tells and not last.turn.done and last.turn is self._talk.turns.current:
                 return last
         if self._now is None:
             # Words alone: they were begun before they came, and when, the sound itself may tell.
             self._now = self._new(None)
-        if not self._reports_speech:
+        if not self._starts_are_told:
             self.is_speaking = True
         return self._now
 
