@@ -263,6 +263,20 @@ async def test_a_call_that_the_ledger_does_not_know_was_not_started_and_runs(tmp
         assert desk.of("book_table") == 1
 
 
+async def test_an_outcome_told_without_an_id_is_not_taken_for_that_of_another_call() -> None:
+    async with new_runtime() as runtime:
+        session, again = await runtime.open_session(mode="text", user="ana"), Conversation().again
+        calls = [Call("book_table", {"guest": guest}, None, "gemini-live") for guest in ("Ana", "Bob")]
+        for one in calls:
+            first = again.made(session, one, 1, 1)
+            assert first is not None
+            again.settled(first, {"ok": True, "data": {}, "error": None, "intents": [], "meta": {}})
+        again.left()
+        again.told_late(None, 2)
+        again.answered()
+        assert [again.known(session, one, 3) is not None for one in calls] == [True, True]
+
+
 async def _note(kept: list[str], conversation: Conversation) -> None:
     kept.append(json.dumps(conversation.to_dict()))
 

@@ -130,9 +130,9 @@ class Again:
                 first.told_turn, first.answered = turn, False
 
     def told_late(self, call_id: str | None, turn: int) -> None:
-        """A model was told the outcome of a call that another conversation had made."""
+        """A model was told the outcome of a call that another conversation had made. One without an id may be any."""
         for first in self._firsts:
-            if first.connection == 0 and first.call.call_id == call_id:
+            if first.connection == 0 and call_id is not None and first.call.call_id == call_id:
                 self.told(first, turn)
 
     async def settle(self, seconds: float) -> None:
