@@ -63,12 +63,13 @@ class Person:
         self.listens(until)
 
     def listens(self, until: str) -> None:
-        """To whatever is spoken, each to its end, until the question is in a state."""
-        there = self.question(until)
+        """To whatever is spoken, each to its end, until the question is in a state; `reading`: until the preview is spoken."""
+        there, preview = self.question(until), "speechSynthesis.now?.text.includes('Say yes or no.')"
         for _ in range(400):
-            if there.count():
+            if there.count() and (until != "reading" or self.page.evaluate(preview)):
                 return
-            self.page.evaluate("speechSynthesis.now && speechSynthesis.finish()")
+            spared = preview if until == "reading" else "false"
+            self.page.evaluate(f"speechSynthesis.now && !({spared}) && speechSynthesis.finish()")
             self.page.wait_for_timeout(25)
         raise AssertionError(f"not {until}: {self.page.locator('.spoken-question').all_inner_texts()}")
 
@@ -112,6 +113,17 @@ def test_a_yes_into_the_preview_approves_nothing_and_a_yes_after_it_does(page: O
     person.says("yes")  # a word of the preview: it may be an echo, and is nobody's
     person.listens("asking")
     assert page.page.locator(".bubble", has_text="yes").count() == 0
+    person.approves_by_voice()
+
+
+def test_a_yes_after_the_call_and_before_the_preview_approves_nothing(page: Opened, served: Served) -> None:
+    person = Person(page, served, "Sooner")
+    person.talks()
+    person.says("Book a table for 4 people on the name Sooner")
+    page.page.get_by_role("dialog").wait_for()
+    page.page.wait_for_function("() => speechSynthesis.now")  # "That needs your word."
+    person.is_understood("yes")
+    person.listens("asking")
     person.approves_by_voice()
 
 
