@@ -246,7 +246,13 @@ def _source(number: int, record: Record) -> str:
 def _only_found(records: Sequence[Record], spoken_aloud: bool) -> str:
     if spoken_aloud:
         return f"I found nothing that answers this directly. The closest is {records[0].title}."
-    return f"I found nothing that answers this directly. The closest records are:\n\n{_sources(records[:3])}"
+    begun = [
+        f"- {record.title}: {one_line(first.text, 200)} [{number}]"
+        for number, record in enumerate(records[:3], 1)
+        if (first := next(iter(_sentences(0, record)), None)) is not None
+    ]
+    shown = "\n".join([*begun, ""]) + "\n" if begun else ""
+    return f"I found nothing that answers this directly. The closest records are:\n\n{shown}{_sources(records[:3])}"
 
 
 # ------------------------------------------------------------------------------------------------- data in words

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from handrail.agents.offline.arguments import Filled, fill, split_words_of
+from handrail.agents.offline.guides import guide_call, told_by_itself, tool_asked_about
 from handrail.agents.offline.leaving import only_written
 from handrail.agents.offline.manners import BLOCKING
 from handrail.agents.offline.moments import Times, read_times
@@ -143,6 +144,12 @@ def decide(view: View, wish: Wish) -> Goal:
         return Goal("act", handover) if handover is not None else Goal("none", why=NOT_OFFERED)
     if view.written and _is_for_text(view, wish.text, kind):
         return Goal("text", why=only_written(view))
+    asked_about = tool_asked_about(view, first) if kind in ("question", "lookup") else None
+    if asked_about is not None:
+        guide = guide_call(view, asked_about)
+        if guide is None:
+            return Goal("text", why=told_by_itself(asked_about))
+        return Goal("use", Choice(guide[0], 1.0, Filled(guide[1], (), 1)))
     undoing = _UNDOING.match(without_politeness(first)) if kind == "command" else None
     if undoing is not None:
         choices = [choice for choice in choices if _undoes(choice, wish.text)]

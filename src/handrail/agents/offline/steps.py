@@ -26,6 +26,7 @@ from handrail.agents.offline.goals import (
     query_argument,
     reader_for,
 )
+from handrail.agents.offline.guides import answer_from_guide, guide_in
 from handrail.agents.offline.leaving import (
     CANNOT_LEAVE,
     FAREWELL,
@@ -308,6 +309,9 @@ def _answer(view: View, wish: Wish, done: list[Done]) -> str:
     slots = slots_in(done[0].data)
     if slots is not None:
         return _free_times(slots, view.now)
+    guide = guide_in(done[0].data)
+    if guide is not None:
+        return answer_from_guide(_question(wish), guide, spoken_aloud=aloud)
     records = records_in(done[0].data)
     if any(record.text for record in records):
         addresses = {record.id: record.url for one in done[1:] for record in records_in(one.data)}

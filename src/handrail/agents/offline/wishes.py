@@ -13,11 +13,19 @@ from handrail.agents.offline.earlier import Earlier, corrected_time, earlier_tim
 from handrail.agents.offline.goals import Wish, kind_of
 from handrail.agents.offline.moments import Times, read_times
 from handrail.agents.offline.numbers import ORDINALS
+from handrail.agents.offline.pieces import Pieces
+from handrail.agents.offline.suiting import object_of
 from handrail.agents.offline.view import Turn, View
 from handrail.agents.offline.vocabulary import POINTING
 from handrail.agents.offline.wording import cleaned
 from handrail.picking.words import split_words
 
+_DUMMY = re.compile(
+    r"\b(?:time|date|day|year|month|late|early|hot|cold|warm|far|long|weather|like)\s+(?:is|was|will)\s+it\b|\bit\s+(?:is|was)\b(?=\s+\w)|"
+    r"\b(?:is|was|will|does|did)\s+it\s+(?:be\s+)?(?:rain|snow|true|possible|safe|legal|ok|okay|worth|late|early|cold|hot|warm|dark|sunny|time|"
+    r"monday|tuesday|wednesday|thursday|friday|saturday|sunday|christmas|easter|hurt|matter|make\s+sense)\w*\b|\bit['’]s\b",
+    re.IGNORECASE,
+)
 _OPEN = (NEED, WHICH, ANYWAY)
 _MOST_CHAINED = 6
 
@@ -96,7 +104,8 @@ def _is_new(view: View, text: str) -> bool:
     """Whether a text is a request of its own rather than an answer to ours."""
     kind = kind_of(text, view.tools)
     if kind in ("command", "lookup"):
-        return len(text.split()) > 3 and not manners.says_yes(text)
+        own = len(text.split()) > 3 or bool(object_of(read_times(text, view.now).rest))
+        return own and not manners.says_yes(text)
     return kind == "question" and len(telling(text)) > 0 and text.rstrip().endswith("?")
 
 
@@ -122,13 +131,25 @@ def _proposed_minutes(turn: Turn) -> int:
 def _with_what_was_meant(view: View, text: str) -> str:
     """A question that only points back ("and who wrote it?") is asked together with the one before."""
     words = split_words(text)
-    points = (set(words) & POINTING and len(telling(text) - {"wrote"}) <= 2) or _is_fragment(view, text)
+    points = _points_back(text) or _is_fragment(view, text)
     if not points or len(words) > 9:
         return text
-    before = next(
-        (turn.text for turn in reversed(view.turns[:-1]) if turn.text and manners.small_talk(turn.text) is None), ""
-    )
+    # What points back itself is passed over: "who pays for it?" and then "how long does it take?" are about the same.
+    before = next((t.text for t in reversed(view.turns[:-1]) if _is_own(t.text)), "")
     return f"{text.rstrip()} ({cleaned(before)[:200]})" if before else text
+
+
+def _is_own(text: str) -> bool:
+    return bool(text) and manners.small_talk(text) is None and not _points_back(text)
+
+
+def _points_back(text: str) -> bool:
+    """Whether a sentence says "it" or "they" of something, and has hardly a noun of its own. The "it" of "what time is it" or
+    "is it raining" stands for nothing."""
+    if not set(split_words(text)) & POINTING or len(telling(text) - {"wrote"}) > 2:
+        return False
+    plain = _DUMMY.sub(" ", text)
+    return bool(set(split_words(plain)) & POINTING) and not Pieces(plain).names
 
 
 def _is_fragment(view: View, text: str) -> bool:

@@ -17,6 +17,7 @@ import orjson
 
 import handrail
 from handrail.services.kb.record import Record, make_record
+from handrail.services.kb.starter_answers import ANSWERS, in_sentences
 from handrail.services.kb.writing import Tally, get_fact, put_records, remove_records, set_fact
 
 SOURCE = "handrail"
@@ -73,6 +74,9 @@ def starter_records() -> list[Record]:
     for guide in sorted(package.glob("tools/*/guide.md")):
         record = _guide(guide)
         records[record.id] = record
+    for name, (title, text) in ANSWERS.items() if records else ():
+        answer = _record(f"answer_{name}", f"Handrail: {title}", text, "README.md", ["answer", name])
+        records[answer.id] = answer
     return list(records.values())
 
 
@@ -98,7 +102,7 @@ def _record(slug: str, title: str, text: str, place: str, tags: list[str]) -> Re
         {
             "id": f"doc:handrail_{slug}",
             "title": title,
-            "text": text,
+            "text": in_sentences(text),
             "tags": tags,
             "namespace": "studio",
             "source_type": "documentation",

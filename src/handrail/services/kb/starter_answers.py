@@ -1,0 +1,109 @@
+"""Plain answers to what people ask first, for the starter base: the pages have them too, but spread over tables and sections.
+
+What is stated here is checked against the code by the tests, so that it does not grow old.
+"""
+
+from __future__ import annotations
+
+import re
+
+ANSWERS: dict[str, tuple[str, str]] = {
+    "providers": (
+        "Supported providers",
+        "The supported providers of models are OpenAI (Chat Completions and Responses), Anthropic, Gemini and Ollama. "
+        "Claude is used through Anthropic. "
+        "Servers that speak OpenAI's format work, too. In voice, Gemini Live and OpenAI Realtime are supported. "
+        'The line `model` under `[agent]` in handrail.toml chooses one, such as "anthropic:NAME-OF-THE-MODEL".\n\n'
+        "Without a provider the offline model answers. It needs no key and no network.",
+    ),
+    "port": (
+        "The port of handrail serve",
+        "The default port of `handrail serve` is 8484, on the address 127.0.0.1. `--port` and `--host` change where the "
+        "server listens, and so do `port` and `host` under `[server]` in handrail.toml.",
+    ),
+    "budget": (
+        "The budget of a turn",
+        "The budget gate limits how many calls a model may make in one turn. A call beyond the budget is refused with "
+        "BUDGET_EXCEEDED and a suggestion. The default budget in voice is 2 retrieval calls and 3 calls in all per turn. "
+        "The default budget in text is 5 retrieval calls per turn. `[policy]` in handrail.toml changes the budgets.",
+    ),
+    "gates": (
+        "The gates of a call",
+        "A gate is a check that every call passes before its handler runs; a gate that says no refuses the call and says why. "
+        "The gates are session, mode, availability, clamp, rate, loop and budget.",
+    ),
+    "requirements": (
+        "What Handrail needs",
+        "Handrail needs Python 3.11 or newer. Handrail works without internet, with the offline model. "
+        "It needs no key, no account, no network and no database server to start: "
+        "everything is stored in local files by default. The license of Handrail is MIT.",
+    ),
+    "import": (
+        "Importing documents",
+        "`handrail kb import PATH` imports documents into the knowledge base: JSON lines, CSV files and folders of Markdown "
+        "with front matter. Importing the same documents again does no work. `handrail kb search`, `kb get`, `kb stats`, "
+        "`kb export` and `kb delete` look at what is there and take it out again.",
+    ),
+    "timeout": (
+        "When a tool takes too long",
+        "When a tool takes longer than its time limit, it is stopped, times out, and the call ends with TIMEOUT. "
+        "The default time limit of a tool is 30 seconds (`timeout_ms`); a tool sets its own with `timeoutMs`.",
+    ),
+    "approval": (
+        "Approving a call",
+        "A call of a tool that asks for confirmation is held until a person approves or declines it. "
+        "A held call waits 300 seconds for its approval in text and 60 seconds in voice by default; then it expires. "
+        "A model cannot approve a call.",
+    ),
+}
+"""name → title, text."""
+_ROW = re.compile(r"^\s*\|(.+)\|\s*$")
+_RULE = re.compile(r"^[\s|:-]+$")
+_PLAIN = ("key", "what", "#", "name", "before the colon", "what it does", "what happens then", "meaning", "what it is")
+
+
+def in_sentences(markdown: str) -> str:
+    """Tables as lists: a line of "key: default 8484; where it listens." can be found and quoted, a row of cells cannot."""
+    lines = markdown.splitlines()
+    done: list[str] = []
+    heads: list[str] = []
+    first, fenced = "", False
+    for place, line in enumerate(lines):
+        fenced ^= line.lstrip().startswith(("```", "~~~"))
+        row = None if fenced else _ROW.match(line)
+        if row is None:
+            heads = []
+            done.append(line)
+        elif _RULE.match(line):
+            continue
+        elif not heads and place + 1 < len(lines) and _RULE.match(lines[place + 1]):
+            heads, first = _cells(row[1]), ""
+        elif not heads:
+            done.append(line)
+        else:
+            cells = _cells(row[1])
+            first = cells[0] or first  # a cell that is left empty means the one above
+            done += [f"- {told}" for told in _told(heads, [first, *cells[1:]])]
+    return "\n".join(done)
+
+
+def _cells(row: str) -> list[str]:
+    return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", row)]
+
+
+def _told(heads: list[str], cells: list[str]) -> list[str]:
+    """A row in words. Keys that share a row, each with its own value, become sentences of their own."""
+    keys = re.findall(r"`[^`]+`", cells[0])
+    values = [value.strip() for value in cells[1].split(", ")] if len(cells) > 1 else []
+    alone = len(keys) > 1 and ", ".join(keys) == cells[0] and len(values) == len(keys)
+    rows = [[key, value, *cells[2:]] for key, value in zip(keys, values, strict=True)] if alone else [cells]
+    return [_sentence(heads, row) for row in rows]
+
+
+def _sentence(heads: list[str], cells: list[str]) -> str:
+    named = [
+        cell if head.lower() in _PLAIN or not head else f"{head} {cell}"
+        for head, cell in zip(heads[1:], cells[1:], strict=False)
+        if cell
+    ]
+    return f"{cells[0]}: {'; '.join(named).rstrip('.')}." if named else f"{cells[0]}."
