@@ -6,16 +6,18 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
-from functools import lru_cache
 from typing import Any
-from zoneinfo import available_timezones
 
 from handrail.agents.offline.fitting import fits, local_form
 from handrail.agents.offline.free_text import free_text
+from handrail.agents.offline.languages import language_in
 from handrail.agents.offline.moments import Times, read_times
 from handrail.agents.offline.pieces import Pieces
 from handrail.agents.offline.view import SeenTool, View
 from handrail.agents.offline.vocabulary import BEGINNING, BODY, ENDING, ID, PERSON, PLACE, QUERY, TITLE, words
+from handrail.agents.offline.whens import described_format, is_about_free_time
+from handrail.agents.offline.wording import named, parts_of
+from handrail.agents.offline.zones import zone_in, zone_of_city
 from handrail.picking.words import COMMON, split_words, stem
 
 _UNITS = {"second": 1 / 60, "minute": 1, "hour": 60, "day": 1440, "week": 10080, "millisecond": 1 / 60000}
@@ -32,6 +34,8 @@ class Filled:
     args: dict[str, Any]
     missing: tuple[str, ...]
     signs: int
+    passed: tuple[str, ...] = ()
+    """What was given and is more than the tool takes, as "at most 50 attendees, and there are 60"."""
 
     @property
     def complete(self) -> bool:
@@ -49,6 +53,7 @@ class _Source:
     reply: str = ""
     taken: set[Any] = field(default_factory=set)
     signs: int = 0
+    passed: dict[str, str] = field(default_factory=dict)
 
     def unused(self, values: Iterable[Any]) -> Any:
         for value in values:
@@ -75,7 +80,7 @@ def fill(view: View, tool: SeenTool, texts: list[str], times: Times) -> Filled:
             args[name] = None
     _reply(source, args, missing)
     args, missing = _checked(view, tool, args, missing)
-    return Filled(args, tuple(missing), source.signs)
+    return Filled(args, tuple(missing), source.signs, tuple(source.passed.values()))
 
 
 def _reply(source: _Source, args: dict[str, Any], missing: list[str]) -> None:
@@ -119,7 +124,7 @@ def _checked(view: View, tool: SeenTool, args: dict[str, Any], missing: list[str
 # ------------------------------------------------------------------------------------------------------- values
 def _value(name: str, schema: Mapping[str, Any], source: _Source, *, required: bool) -> Any:
     schema = _plain(schema)
-    label = " ".join(split_words_of(name))
+    label = " ".join(parts_of(name))
     if "enum" in schema:
         return _of_enum(schema["enum"], label, source, required=required)
     kinds = _kinds(schema)
@@ -144,12 +149,6 @@ def _plain(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 def _kinds(schema: Mapping[str, Any]) -> tuple[str, ...]:
     kind = schema.get("type", "string")
     return (kind,) if isinstance(kind, str) else tuple(kind)
-
-
-def split_words_of(name: str) -> list[str]:
-    """The words of an argument's name, in their order and as they are."""
-    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)
-    return [part.lower() for part in parts] or [name.lower()]
 
 
 def _of_enum(values: Iterable[Any], label: str, source: _Source, *, required: bool) -> Any:
@@ -193,7 +192,7 @@ def _truth(label: str, source: _Source, *, required: bool) -> bool | None:
 
 
 def _number(name: str, schema: Mapping[str, Any], source: _Source, *, required: bool) -> int | float | None:
-    words = split_words_of(name)
+    words = parts_of(name)
     whole = "integer" in _kinds(schema)
     unit = next((word.rstrip("s") for word in words if word.rstrip("s") in _UNITS), None)
     if unit is None and {"duration", "length"} & set(words):
@@ -213,17 +212,30 @@ def _number(name: str, schema: Mapping[str, Any], source: _Source, *, required: 
             return None
         value = int(amount) if whole and amount == int(amount) else amount
         if (whole and amount != int(amount)) or not fits(schema, value):
+            if (said := _beyond(name, schema, amount)) and (close or (required and len(free) == 1)):
+                source.passed[name] = said
             continue
+        source.passed.pop(name, None)
         source.taken.add(place)
         source.signs += 1
         return value if whole or amount != int(amount) else int(amount)
     return None
 
 
+def _beyond(name: str, schema: Mapping[str, Any], amount: float) -> str:
+    """The limit that a number passes, in words; empty if it passes none."""
+    least, most = schema.get("minimum"), schema.get("maximum")
+    if isinstance(most, (int, float)) and amount > most:
+        return f"{named(name)} at most {most:g}, and {amount:g} was said"
+    if isinstance(least, (int, float)) and amount < least:
+        return f"{named(name)} at least {least:g}, and {amount:g} was said"
+    return ""
+
+
 def _list(name: str, schema: Mapping[str, Any], source: _Source, *, required: bool) -> list[Any] | None:
     items = schema.get("items")
     items = _plain(items) if isinstance(items, Mapping) else {}
-    words = set(split_words_of(name))
+    words = set(parts_of(name))
     pieces = source.pieces
     found: list[Any] = []
     if "enum" in items:
@@ -232,7 +244,7 @@ def _list(name: str, schema: Mapping[str, Any], source: _Source, *, required: bo
             for v in items["enum"]
             if isinstance(v, str) and re.search(rf"\b{re.escape(v.replace('_', ' '))}s?\b", pieces.text, re.I)
         ]
-        found = found if required or pieces.labelled(" ".join(split_words_of(name))) else []
+        found = found if required or pieces.labelled(" ".join(parts_of(name))) else []
     elif items.get("format") == "email" or words & {"email", "emails", "attendees", "recipients"}:
         found = list(pieces.emails)
     elif {"integer", "number"} & set(_kinds(items)):
@@ -242,14 +254,18 @@ def _list(name: str, schema: Mapping[str, Any], source: _Source, *, required: bo
     elif words & ID:
         found = [code for _, code in pieces.codes]
     else:
-        listed = pieces.labelled(" ".join(split_words_of(name)))
+        listed = pieces.labelled(" ".join(parts_of(name)))
         found = (
             [part.strip() for part in re.split(r",|\band\b", listed) if part.strip()] if listed else list(pieces.quoted)
         )
         if not found and required:
             found = [name for _, name in pieces.names]
-    most = schema.get("maxItems", 50)
-    found = list(dict.fromkeys(value for value in found if fits(items, value)))[:most]
+    found = list(dict.fromkeys(value for value in found if fits(items, value)))
+    most = schema.get("maxItems")
+    if isinstance(most, int) and len(found) > most:
+        if required or items.get("format") is not None:
+            source.passed[name] = f"at most {most} {named(name)}, and there are {len(found)}"
+        found = found[:most]
     if not found or (
         not required
         and items.get("format") is None
@@ -277,7 +293,7 @@ def _object(schema: Mapping[str, Any], source: _Source) -> dict[str, Any] | None
 
 # ----------------------------------------------------------------------------------------------------- strings
 def _string(name: str, label: str, schema: Mapping[str, Any], source: _Source, *, required: bool) -> str | None:
-    words = set(split_words_of(name))
+    words = set(parts_of(name))
     told = source.pieces.labelled(label) if len(label) > 2 else None
     when = _when(words, schema, source, required=required)
     if when is not None:
@@ -301,7 +317,9 @@ def _string(name: str, label: str, schema: Mapping[str, Any], source: _Source, *
     if beside is not None and beside not in source.taken and "pattern" not in schema and fits(schema, beside):
         return _signed(beside, source)
     if {"zone", "timezone", "tz"} & words:
-        return _zone(source)
+        return zone_in(source.pieces) or _signed(zone_of_city(source.pieces), source)
+    if "locale" in words and told is None:
+        return _signed(language_in(source.pieces.text, schema), source)
     if words & {"email", "mail", "url", "uri", "link", "website"}:
         return None
     if "pattern" in schema and not words & (BODY | QUERY | TITLE):
@@ -402,7 +420,7 @@ def _free(words: set[str], schema: Mapping[str, Any], source: _Source, *, requir
 # -------------------------------------------------------------------------------------------------------- when
 def _when(words: set[str], schema: Mapping[str, Any], source: _Source, *, required: bool) -> str | None:
     """A date or time in the form that is asked for; by its name it is the beginning, the end, or the moment itself."""
-    kind = schema.get("format") or _described_format(words, schema)
+    kind = schema.get("format") or described_format(words, schema)
     if kind not in ("date-time", "date", "time"):
         return None
     times, now = source.times, source.now
@@ -441,55 +459,3 @@ def _not_past(moment: datetime, now: datetime) -> datetime:
     if moment >= now or moment.date() != now.date():
         return moment
     return (now + timedelta(minutes=14 - (now.minute - 1) % 15)).replace(second=0, microsecond=0)
-
-
-def _described_format(words: set[str], schema: Mapping[str, Any]) -> str | None:
-    if local_form(schema) is not None:
-        return "date-time"
-    if "pattern" in schema and not fits(schema, "2026-01-31") and not fits(schema, "09:30"):
-        return None
-    described = str(schema.get("description", ""))
-    if words & {"zone", "timezone", "tz"}:
-        return None
-    if words & {"date", "day", "when"} or "YYYY-MM-DD" in described:
-        return "date-time" if re.search(r"date-?time|YYYY-MM-DDT|YYYY-MM-DD HH", described) else "date"
-    return "time" if "time" in words and re.search(r"HH:MM|time", described, re.IGNORECASE) else None
-
-
-def takes_time(tool: SeenTool) -> bool:
-    """Whether an argument of a tool is a date or a time."""
-    return any(kind_of_time(name, schema) is not None for name, schema in tool.properties.items())
-
-
-def kind_of_time(name: str, schema: Mapping[str, Any]) -> str | None:
-    """Which of date, time or both an argument is; None if it is none of them."""
-    kind = schema.get("format") or _described_format(set(split_words_of(name)), schema)
-    return kind if kind in ("date-time", "date", "time") else None
-
-
-def is_about_free_time(tool: SeenTool) -> bool:
-    return bool(
-        tool.vocabulary() & {stem(word) for word in ("availability", "calendar", "slot", "busy", "free", "meeting")}
-    )
-
-
-def _zone(source: _Source) -> str | None:
-    text = source.pieces.text
-    for candidate in re.findall(r"[A-Z]\w+/[A-Z]\w+(?:/\w+)?|\bUTC\b|\bGMT\b", text):
-        if candidate in available_timezones():
-            return str(candidate)
-    cities = _cities()
-    for _, name in source.pieces.names:
-        zone = cities.get(name.lower())
-        if zone is not None:
-            source.signs += 1
-            return zone
-    return None
-
-
-@lru_cache(maxsize=1)
-def _cities() -> dict[str, str]:
-    named = (
-        zone for zone in sorted(available_timezones(), reverse=True) if "/" in zone and not zone.startswith("Etc/")
-    )
-    return {zone.rsplit("/", 1)[1].replace("_", " ").lower(): zone for zone in named}

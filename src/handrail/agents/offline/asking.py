@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from handrail.agents.offline import manners
-from handrail.agents.offline.arguments import kind_of_time
 from handrail.agents.offline.goals import NO_TOOL, Choice
 from handrail.agents.offline.view import SeenTool, View
+from handrail.agents.offline.whens import kind_of_time
 from handrail.agents.offline.wording import first_sentence, listed, named, one_line
 
 NEED = "I still need"
@@ -34,6 +34,11 @@ def need_of(choice: Choice, view: View) -> str:
     lines = [f"- {_WHEN['date-time']}"] if times else []
     lines += [_line(name, choice.tool) for name in missing if name not in times]
     return f"For that {NEED} the following:\n" + "\n".join(lines)
+
+
+def beyond(choice: Choice) -> str:
+    """Which limit was passed: what does not fit is neither cut nor dropped in silence."""
+    return f"That is more than is possible here: {listed(list(choice.filled.passed))}. For that {NEED} other values."
 
 
 def needed_besides(names: list[str], tool: SeenTool) -> str:

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from handrail.agents.offline.arguments import is_about_free_time, takes_time
 from handrail.agents.offline.moments import Times, is_name_of_time, spoken
 from handrail.agents.offline.view import Done, SeenTool, View
 from handrail.agents.offline.vocabulary import NO_NAME
+from handrail.agents.offline.whens import is_about_free_time, takes_time
 from handrail.agents.offline.wording import listed, one_line
 
 _EMAIL = re.compile(r"[\w.+%-]+@[\w.-]+\.\w+")

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from handrail.agents.offline import manners
-from handrail.agents.offline.arguments import kind_of_time, split_words_of
 from handrail.agents.offline.moments import Times, read_times
 from handrail.agents.offline.view import Done, Turn, View
 from handrail.agents.offline.vocabulary import BEGINNING, ENDING, words
+from handrail.agents.offline.whens import kind_of_time
+from handrail.agents.offline.wording import parts_of
 from handrail.picking.words import split_words
 
 _SHORT = timedelta(hours=4)
@@ -93,7 +94,7 @@ def _times_of(view: View, turn: Turn, done: Done) -> Times | None:
     for name, value in done.args.items():
         if kind_of_time(name, tool.properties.get(name, {})) != "date-time":
             continue
-        last = split_words_of(name)
+        last = parts_of(name)
         if set(last) & BEGINNING:
             begin = _moment(value)
         elif set(last) & ENDING:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from handrail.agents.offline.arguments import Filled, fill, split_words_of
+from handrail.agents.offline.arguments import Filled, fill
 from handrail.agents.offline.guides import guide_call, told_by_itself, tool_asked_about
 from handrail.agents.offline.leaving import only_written
 from handrail.agents.offline.manners import BLOCKING
@@ -16,7 +16,7 @@ from handrail.agents.offline.pieces import Pieces
 from handrail.agents.offline.suiting import does, gives, is_wished_for, names_it_better
 from handrail.agents.offline.view import SeenTool, View
 from handrail.agents.offline.vocabulary import DOING, GENERIC, LOOKING
-from handrail.agents.offline.wording import without_politeness
+from handrail.agents.offline.wording import parts_of, without_politeness
 from handrail.picking import ToolIndex
 from handrail.picking.words import ASKING, COMMON, split_words, stem
 
@@ -278,7 +278,9 @@ def _by_codes(view: View, wish: Wish) -> list[str]:
 
 
 def _shape(code: str) -> str:
-    """ "A-1001" and "B-2002" have the same."""
+    """ "A-1001" and "B-2002" have the same, and so have all of a type and a name, such as "person:ana_kovac"."""
+    if re.fullmatch(r"[a-z][a-z0-9]*:[a-z0-9][\w.-]*", code):
+        return "type:name"
     return re.sub(r"[a-z]+", "a", re.sub(r"[A-Z]+", "A", re.sub(r"\d+", "9", code)))
 
 
@@ -298,9 +300,7 @@ def is_search(tool: SeenTool) -> bool:
 def query_argument(tool: SeenTool) -> str | None:
     asking = {"query", "q", "question", "search", "keywords", "keyword", "text", "terms", "term", "phrase"}
     names = tool.required or list(tool.properties)
-    found = [
-        name for name in names if set(split_words_of(name)) & asking and "enum" not in tool.properties.get(name, {})
-    ]
+    found = [name for name in names if set(parts_of(name)) & asking and "enum" not in tool.properties.get(name, {})]
     return found[0] if found else None
 
 
@@ -316,7 +316,7 @@ def _search(view: View, wish: Wish, choices: list[Choice]) -> Choice | None:
     choice = known.get(best.name) or Choice(best, 0.0, fill(view, best, wish.texts, wish.times))
     # A word of the question may be an option's name by chance; a search is narrowed only if the option is named, too.
     said = set(split_words(wish.text))
-    args = {k: v for k, v in choice.filled.args.items() if k in best.required or said & set(split_words_of(k))}
+    args = {k: v for k, v in choice.filled.args.items() if k in best.required or said & set(parts_of(k))}
     return Choice(best, choice.words, Filled(args, choice.filled.missing, choice.filled.signs))
 
 
@@ -336,7 +336,7 @@ def reader_for(view: View, search: SeenTool) -> tuple[SeenTool, str] | None:
     for tool in view.tools.values():
         if tool.category == "retrieval" and tool.name != search.name and family & set(tool.words):
             for name in tool.required:
-                if set(split_words_of(name)) & {"id", "ids"} and len(tool.required) == 1:
+                if set(parts_of(name)) & {"id", "ids"} and len(tool.required) == 1:
                     return tool, name
     return None
 

@@ -13,7 +13,7 @@ from typing import Any
 from handrail.agents.offline import manners
 from handrail.agents.offline.aloud import aloud
 from handrail.agents.offline.answering import Slots, answer_from, described, is_empty, records_in, slots_in, telling
-from handrail.agents.offline.asking import ANYWAY, NEED, WHICH, abilities, need_of, needed_besides, unable
+from handrail.agents.offline.asking import ANYWAY, NEED, WHICH, abilities, beyond, need_of, needed_besides, unable
 from handrail.agents.offline.care import doubt_about_people, doubt_about_time, showing
 from handrail.agents.offline.earlier import revised
 from handrail.agents.offline.goals import (
@@ -37,6 +37,7 @@ from handrail.agents.offline.leaving import (
     wants_to_leave,
 )
 from handrail.agents.offline.moments import spoken
+from handrail.agents.offline.narrowing import elsewhere, said_place
 from handrail.agents.offline.outcomes import failure, shown_words, told
 from handrail.agents.offline.view import Done, SeenTool, View
 from handrail.agents.offline.wishes import is_open, wish_of
@@ -180,6 +181,8 @@ def _follow(view: View, goal: Goal, wish: Wish) -> Step:
     if goal.kind == "search" and goal.choice is not None:
         return _search(view, goal.choice, wish)
     if goal.choice is not None and _done(view, goal.choice.tool) is None:
+        if goal.choice.filled.passed:
+            return Step(beyond(goal.choice))
         doubt = doubt_about_time(goal.choice.tool, wish.times, view.now, NEED)
         if doubt is not None:
             return Step(doubt)
@@ -198,8 +201,11 @@ def _use(view: View, choice: Choice, wish: Wish) -> Step:
     done = _done(view, choice.tool)
     if done is None:
         return _call_or_ask(choice, view)
+    place = elsewhere(view, choice.tool, _all_done(view, choice.tool)) if _is_missing(done) else None
+    if place is not None and choice.tool.category == "retrieval":
+        return Step("", [(choice.tool.name, {**choice.filled.args, **place})])
     if not done.ok:
-        return Step(failure(done, view))
+        return Step(failure(_all_done(view, choice.tool)[0], view))
     if is_empty(done.data):
         search = next((tool for tool in view.tools.values() if is_search(tool) and tool.name != choice.tool.name), None)
         argument = query_argument(search) if search is not None else None
@@ -222,6 +228,14 @@ def _call_or_ask(choice: Choice, view: View) -> Step:
     return Step(need_of(choice, view))
 
 
+def _is_missing(done: Done) -> bool:
+    return done.error.get("type") == "NOT_FOUND" or (done.ok and is_empty(done.data))
+
+
+def _all_done(view: View, tool: SeenTool) -> list[Done]:
+    return [done for done in view.turn.done if done.call.name == tool.name]
+
+
 def _done(view: View, tool: SeenTool) -> Done | None:
     return next((done for done in reversed(view.turn.done) if done.call.name == tool.name), None)
 
@@ -237,11 +251,13 @@ def _search(view: View, choice: Choice, wish: Wish) -> Step:
         return _call_or_ask(choice, view)
     searched = [done for done in view.turn.done if done.call.name == choice.tool.name]
     if not searched:
-        return Step("", [(choice.tool.name, {**choice.filled.args, argument: _query(choice.tool, argument, wish)})])
+        where, text = said_place(choice.tool, wish.text)
+        query = _query(choice.tool, argument, wish, text)
+        return Step("", [(choice.tool.name, {**choice.filled.args, **where, argument: query})])
     last = searched[-1]
-    if not last.ok:
+    if not last.ok and len(searched) == 1:
         return Step(failure(last, view))
-    if is_empty(last.data):
+    if not last.ok or is_empty(last.data):
         return _search_again(view, choice.tool, argument, wish, searched)
     reader = reader_for(view, choice.tool)
     if reader is not None and _done(view, reader[0]) is None and view.may_call:
@@ -252,18 +268,20 @@ def _search(view: View, choice: Choice, wish: Wish) -> Step:
     return Step(_answer(view, wish, [read, last] if read is not None and read.ok else [last]))
 
 
-def _query(tool: SeenTool, argument: str, wish: Wish) -> str:
-    """What to search for, no longer than the tool takes."""
+def _query(tool: SeenTool, argument: str, wish: Wish, text: str = "") -> str:
+    """What to search for, no longer than the tool takes; `text` is the wish without what says where."""
     most = tool.properties.get(argument, {}).get("maxLength")
-    return cleaned(wish.text)[: most if isinstance(most, int) else None]
+    return cleaned(text.strip() or wish.text)[: most if isinstance(most, int) else None]
 
 
 def _search_again(view: View, tool: SeenTool, argument: str, wish: Wish, searched: list[Done]) -> Step:
     """Nothing found: once more with the words that matter, then with another search, then it is said."""
-    words = " ".join(word for word in cleaned(wish.text).split() if telling(word) & telling(wish.text))
-    tried = {str(done.args.get(argument)) for done in searched}
-    if len(searched) < 2 and words and words not in tried:
-        return Step("", [(tool.name, {argument: words})])
+    where, text = said_place(tool, wish.text)
+    words = " ".join(word for word in cleaned(text).split() if telling(word) & telling(text))
+    beside = elsewhere(view, tool, searched) or {}
+    again = {**where, **beside, argument: words or cleaned(text)}
+    if len(searched) < 2 and again not in [done.args for done in searched]:
+        return Step("", [(tool.name, again)])
     for other in view.tools.values():
         name = query_argument(other)
         if is_search(other) and name is not None and other.name != tool.name and _done(view, other) is None:

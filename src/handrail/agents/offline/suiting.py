@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import re
 
-from handrail.agents.offline.arguments import Filled, kind_of_time, takes_time
+from handrail.agents.offline.arguments import Filled
 from handrail.agents.offline.numbers import WORDS
 from handrail.agents.offline.view import SeenTool
 from handrail.agents.offline.vocabulary import CHANGING, DOING, LOOKING, PREPOSITIONS, words
+from handrail.agents.offline.whens import kind_of_time, takes_time
 from handrail.agents.offline.wording import without_politeness
 from handrail.picking.words import ASKING, COMMON, split_words, stem
 
@@ -117,11 +118,12 @@ def gives(tool: SeenTool, text: str) -> bool:
     known = bool(_meant(verb) & tool.vocabulary())
     if verb not in _ANYTHING:
         return known
-    if tool.category != "utility" or not object_of(text) & _about(tool):
+    things = object_of(text)
+    if tool.category != "utility" or (things and not things & _about(tool)):
         return False
-    if object_of(text) & _stems(_MONEY):
+    if things & _stems(_MONEY):
         return True
-    return known or (verb in _MAKING and not set(tool.words) & LOOKING)
+    return known or (verb in _MAKING and bool(things) and not set(tool.words) & LOOKING)
 
 
 def names_it_better(tool: SeenTool, action: SeenTool, text: str) -> bool:

@@ -54,6 +54,12 @@ def title_from(text: str) -> str:
     return line[:1].upper() + line[1:120] if line else ""
 
 
+def parts_of(name: str) -> list[str]:
+    """The words of an argument's name, in their order and as they are."""
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)
+    return [part.lower() for part in parts] or [name.lower()]
+
+
 def named(argument: str) -> str:
     """An argument's name as people say it."""
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", argument)

@@ -1,0 +1,30 @@
+"""Time zones as people say them: by their name, or by a city that gave one its name."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from zoneinfo import available_timezones
+
+from handrail.agents.offline.pieces import Pieces
+
+
+def zone_in(pieces: Pieces) -> str | None:
+    """The zone that is named."""
+    for candidate in re.findall(r"[A-Z]\w+/[A-Z]\w+(?:/\w+)?|\bUTC\b|\bGMT\b", pieces.text):
+        if candidate in available_timezones():
+            return str(candidate)
+    return None
+
+
+def zone_of_city(pieces: Pieces) -> str | None:
+    """The zone of a city that is named."""
+    return next((zone for _, name in pieces.names if (zone := _cities().get(name.lower())) is not None), None)
+
+
+@lru_cache(maxsize=1)
+def _cities() -> dict[str, str]:
+    named = (
+        zone for zone in sorted(available_timezones(), reverse=True) if "/" in zone and not zone.startswith("Etc/")
+    )
+    return {zone.rsplit("/", 1)[1].replace("_", " ").lower(): zone for zone in named}
