@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 
 # `make test` gives the same answer for the same code, on any machine: fixed examples, no deadlines. `make test-long`
 # searches at random, deeper, and remembers what it found; the printed blob replays a failure anywhere.
@@ -20,7 +21,13 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("long", settings.get_profile("ci"), max_examples=2_000, derandomize=False)
+settings.register_profile(
+    "long",
+    settings.get_profile("ci"),
+    max_examples=2_000,
+    derandomize=False,
+    database=DirectoryBasedExampleDatabase(".hypothesis/examples"),
+)
 settings.load_profile(os.environ.get("HANDRAIL_TEST_PROFILE", "ci"))
 
 

@@ -104,7 +104,7 @@ class ScriptedTalk:
             self.listener.tell("confirmation", event.data)
         return event.type == "envelope"
 
-    def adapt(self, abilities: Abilities) -> None:
+    def adapt(self, abilities: Abilities, *, resumed: bool = False) -> None:
         self.abilities = abilities
         self._note("adapt", abilities)
 

@@ -354,6 +354,31 @@ async def test_a_preview_that_was_read_while_the_client_was_away_cannot_be_appro
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
+@pytest.mark.parametrize("same", [True, False])
+async def test_a_yes_from_another_client_counts_only_after_the_preview_was_heard_there(tmp_path, name, same):
+    turns = [Turn([Ask(call("pay", q="rent")), Say("One moment.")], hears="Pay"), Turn([Say("Fine.")], hears="Yes.")]
+    async with room(name, tmp_path, turns) as here:
+        here.provider.on_note = obedient
+        async with here.enter() as client:
+            await reading_of(here, client)
+            read = await client.until(lambda one: next(iter(one.of("audio_end")[1:]), None))
+            await client.send("played", item=read["item"], ms=read["ms"], done=True)
+            last = int((await client.message("question", state="asking"))["n"])
+            await client.drop()
+        async with here.enter(last=last if same else None) as client:
+            if not same:
+                await client.message("question", state="reading")
+                assert "asking" not in [one["state"] for one in client.of("question")]
+                again = await client.message("audio_end")
+                await client.send("played", item=again["item"], ms=again["ms"], done=True)
+                await client.message("question", state="asking")
+            assert here.desk.tools.started() == []
+            await here.speak(client)
+            await client.message("question", state="approved")
+        assert len(here.desk.tools.started()) == 1
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
 async def test_a_farewell_that_nobody_could_hear_ends_the_conversation_all_the_same(tmp_path, name):
     turns = [Turn([Ask(call("leave")), Say("Goodbye and thank you.")], hears="That is all")]
     tools = {**TOOLS, "leave": (writing(capabilities=["voice"], allowedModes=["voice"]), LEAVE)}

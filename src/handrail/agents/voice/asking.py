@@ -112,6 +112,12 @@ class Asking:
             self._not_asking()
         self._do(self._questions.closed(confirmation_id))
 
+    def listener_changed(self) -> None:
+        """Another client is on the line: a yes there counts only if the preview was heard there."""
+        if self._questions.is_asking:
+            self._not_asking()
+        self._do(self._questions.listener_changed(_now()))
+
     def speech_started(self) -> None:
         self._do(self._questions.speech(_now(), _now()))
 

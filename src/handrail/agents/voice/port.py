@@ -211,8 +211,8 @@ class Talking(Protocol):
         model, and nobody else may."""
         ...
 
-    def adapt(self, abilities: Abilities) -> None:
-        """Another client has taken over, with abilities of its own."""
+    def adapt(self, abilities: Abilities, *, resumed: bool = False) -> None:
+        """A client is on the line, with abilities of its own. `resumed`: the same that was on it before."""
         ...
 
     async def end(self, reason: str = "user_requested") -> None:

@@ -173,8 +173,10 @@ class VoiceTalk:
         if not self.is_over:
             self._cut_in(stop_model=True)
 
-    def adapt(self, abilities: Abilities) -> None:
+    def adapt(self, abilities: Abilities, *, resumed: bool = False) -> None:
         self.abilities = abilities
+        if not resumed:
+            self.asking.listener_changed()
 
     def take(self, event: Event) -> bool:
         return not self.is_over and self.late.take(event)

@@ -220,12 +220,12 @@ class Line:
         voice = self.voice
         assert voice is not None
         voice.sound_lost(None)
-        voice.adapt(caller.abilities)
-        caller.expects(voice.output_rate, self.dropped)
         resumed = last_event is not None and self._first - 1 <= last_event <= self.last
+        caller.expects(voice.output_rate, self.dropped)
         for told in self._after(last_event) if resumed and last_event is not None else ():
             caller.tell(told)
         self._greet(caller, resumed=resumed)
+        voice.adapt(caller.abilities, resumed=resumed)
         if not caller.is_open:  # it went away while it was let in
             self.detach(caller)
 

@@ -195,6 +195,12 @@ class Questions:
         asked = self._reading(id)
         return [] if asked is None else self._read_again(asked)
 
+    def listener_changed(self, now: float) -> list[Step]:
+        """Somebody else may listen now: what was heard to its end was heard elsewhere."""
+        self._pass(now)
+        asked = self._open
+        return [] if asked is None or asked.is_reading else self._read_again(asked)
+
     def speech(self, started_at: float, now: float) -> list[Step]:
         """The person began to speak. Where both are told, the earlier beginning of an utterance counts."""
         self._speech = started_at
