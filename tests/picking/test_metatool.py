@@ -1,7 +1,5 @@
 """The promise on public data: how often the right one of 199 tools is among the first five."""
 
-import pytest
-
 from handrail.picking import ToolIndex
 
 
@@ -21,7 +19,6 @@ def test_keywords_find_the_right_tool(metatool):
     assert min(one, other) >= 0.67
 
 
-@pytest.mark.long
 def test_the_hybrid_finds_the_right_tool(metatool, minilm):
     index = ToolIndex(tools_of(metatool), embedder=minilm)
     everything, one, other = shares(index, metatool["single_tool_queries"], "hybrid")

@@ -24,7 +24,7 @@ from handrail.server.openapi import document
 from handrail.server.options import Options
 from handrail.server.running import bound, make_server
 
-EXAMPLES = 300 if os.environ.get("HANDRAIL_TEST_PROFILE") == "long" else 8
+EXAMPLES = 300 if os.environ.get("HANDRAIL_TEST_PROFILE") == "long" else 20
 SCHEMA = openapi.from_dict(document())
 OPERATIONS = {found.ok().label: found.ok() for found in SCHEMA.get_all_operations()}
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
