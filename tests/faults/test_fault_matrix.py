@@ -1,7 +1,7 @@
 """The fault matrix of the reliability design: one test a row, for every row that needs no HTTP, provider or second host.
 
-Left for later: 12 (host clocks, PostgreSQL), 21 (HTTP disconnect, the server), 42 (injected instructions, the agents); 6 and
-20 as far as they need a second host or a provider.
+21 (HTTP disconnect) and 42 (injected instructions) are in `test_served_rows.py`, 20 with live providers in the tests of
+voice. Left is what needs a second host: 12 (host clocks), and 6 as far as it does.
 """
 
 import asyncio
