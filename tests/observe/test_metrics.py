@@ -69,6 +69,7 @@ def test_the_json_has_the_shape_of_the_seeds():
     assert told["loopDetection"] == {"activeSessions": 1, "totalTurnsTracked": 1}
     assert told["tools"]["kb_search"] == {
         "calls": 4,
+        "held": 0,
         "errors": {},
         "avgDuration": 25.0,
         "latency": {"p50": 20.0, "p95": 40.0, "p99": 40.0},

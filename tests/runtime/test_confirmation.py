@@ -607,3 +607,26 @@ async def test_a_session_pinned_to_an_older_version_elsewhere_is_superseded_only
         session = await runtime.resume_session(session.id, token=session.token)
         assert kind(await runtime.approve(hold_id, token=token)) == "CONFLICT"
         assert (await runtime.approve(kept_id, token=kept_token)).ok
+
+
+async def test_a_held_call_is_one_call_in_the_metrics_whatever_becomes_of_it(make_tools):
+    async with make_tools(TOOLS) as world:
+        session = await world.session()
+        runtime = session.core
+        _, hold_id, token = await held(session, "c1")
+        await session.call("pay", {"q": "a"}, call_id="c1")
+        told = runtime.metrics.to_json()["tools"]["pay"]
+        assert (told["calls"], told["held"], told["errors"]) == (1, 1, {})
+        assert runtime.metrics.to_json()["sessions"]["calls"] == 0
+
+        assert (await runtime.approve(hold_id, token=token)).ok
+        assert (await runtime.approve(hold_id, token=token)).ok
+        told = runtime.metrics.to_json()["tools"]["pay"]
+        assert (told["calls"], told["held"], told["errors"]) == (1, 1, {})
+        assert told["avgDuration"] > 0
+        assert runtime.metrics.to_json()["sessions"]["calls"] == 1
+
+        _, hold_id, token = await held(session, "c2", q="b")
+        await runtime.decline(hold_id, token=token)
+        told = runtime.metrics.to_json()["tools"]["pay"]
+        assert (told["calls"], told["held"]) == (2, 2)

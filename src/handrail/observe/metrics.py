@@ -28,10 +28,14 @@ _RECENT_SESSIONS = 100
 class ToolMetrics:
     """The numbers of one tool."""
 
-    __slots__ = ("calls", "durations", "errors", "size_total", "sizes", "total_ms")
+    __slots__ = ("answers", "calls", "durations", "errors", "held", "size_total", "sizes", "total_ms")
 
     def __init__(self) -> None:
         self.calls = 0
+        self.held = 0
+        """Those of them that waited for a person, or still do."""
+        self.answers = 0
+        """Calls that ran or were refused, with their durations and sizes."""
         self.total_ms = 0.0
         self.size_total = 0
         self.durations = array("d", bytes(8 * WINDOW))
@@ -40,11 +44,11 @@ class ToolMetrics:
 
     @property
     def average_ms(self) -> float:
-        return self.total_ms / self.calls if self.calls else 0.0
+        return self.total_ms / self.answers if self.answers else 0.0
 
     def latest(self, ring: array[Any]) -> list[Any]:
         """The window's values in rising order."""
-        return sorted(ring[: min(self.calls, WINDOW)])
+        return sorted(ring[: min(self.answers, WINDOW)])
 
     def tokens(self) -> list[int]:
         return [-(-size // 4) for size in self.latest(self.sizes)]
@@ -96,16 +100,33 @@ class Metrics:
     def record(self, tool_id: str, duration_ms: float, ok: bool, error_type: str | None, size_chars: int) -> None:
         """One call that got its envelope: how long it took, how it ended, how long the answer is."""
         tool = self._tools.get(tool_id) or self._new_tool(tool_id)
-        calls = tool.calls
-        slot = calls % WINDOW
-        tool.calls = calls + 1
+        tool.calls += 1
+        self._answered(tool, duration_ms, None if ok else error_type or "INTERNAL", size_chars)
+
+    def held(self, tool_id: str) -> None:
+        """A call that waits for a person: one call, whose duration and outcome are known when it has run."""
+        tool = self._tools.get(tool_id) or self._new_tool(tool_id)
+        tool.calls += 1
+        tool.held += 1
+
+    def ran_held(
+        self, session_id: str, tool_id: str, duration_ms: float, error_type: str | None, size_chars: int
+    ) -> None:
+        """How a call ended that was held before, and counted then."""
+        tool = self._tools.get(tool_id) or self._new_tool(tool_id)
+        self._answered(tool, duration_ms, error_type, size_chars)
+        self.session_call(session_id)
+
+    @staticmethod
+    def _answered(tool: ToolMetrics, duration_ms: float, error_type: str | None, size_chars: int) -> None:
+        slot = tool.answers % WINDOW
+        tool.answers += 1
         tool.total_ms += duration_ms
         tool.size_total += size_chars
         tool.durations[slot] = duration_ms
         tool.sizes[slot] = size_chars
-        if not ok:
-            kind = error_type or "INTERNAL"
-            tool.errors[kind] = tool.errors.get(kind, 0) + 1
+        if error_type is not None:
+            tool.errors[error_type] = tool.errors.get(error_type, 0) + 1
 
     def fold(self) -> None:
         """Count the calls that were noted. Done by whoever reads, and by the runtime's housekeeper."""
@@ -188,6 +209,7 @@ class Metrics:
             "tools": {
                 name: {
                     "calls": tool.calls,
+                    "held": tool.held,
                     "errors": dict(sorted(tool.errors.items())),
                     "avgDuration": round(tool.average_ms, 3),
                     "latency": percentiles(tool.latest(tool.durations), digits=3),
@@ -220,6 +242,9 @@ class Metrics:
         text.family("handrail_tool_calls_total", "counter", "Calls that got an envelope.")
         for name, tool in tools:
             text.sample("handrail_tool_calls_total", tool.calls, tool=name)
+        text.family("handrail_tool_held_total", "counter", "Those of them that had to wait for a person.")
+        for name, tool in tools:
+            text.sample("handrail_tool_held_total", tool.held, tool=name)
         text.family("handrail_tool_errors_total", "counter", "Calls that ended in a failure, by error type.")
         for name, tool in tools:
             for kind, count in sorted(tool.errors.items()):
@@ -230,14 +255,14 @@ class Metrics:
         for name, tool in tools:
             seconds = [value / 1000 for value in tool.latest(tool.durations)]
             text.summary(
-                "handrail_tool_duration_seconds", _quantiles(seconds), tool.total_ms / 1000, tool.calls, tool=name
+                "handrail_tool_duration_seconds", _quantiles(seconds), tool.total_ms / 1000, tool.answers, tool=name
             )
         text.family(
             "handrail_tool_response_characters", "summary", f"Size of responses; quantiles over the last {WINDOW}."
         )
         for name, tool in tools:
             sizes = _quantiles(tool.latest(tool.sizes))
-            text.summary("handrail_tool_response_characters", sizes, tool.size_total, tool.calls, tool=name)
+            text.summary("handrail_tool_response_characters", sizes, tool.size_total, tool.answers, tool=name)
         for label, part in (("avg", "Average"), ("p95", "P95")):
             family = f"handrail_tool_response_tokens_{label}"
             text.family(

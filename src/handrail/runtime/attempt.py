@@ -68,6 +68,8 @@ class Attempt:
     clamped: tuple[str, ...] = ()
     repaired = False
     charged = False
+    held = False
+    """A person was asked about it; as a call it was counted then."""
     interrupted = False
     intents: list[Intent] | None = None
     """What the handler asked for through its capabilities; None if nothing."""

@@ -72,6 +72,8 @@ class Confirmations:
         there = session.holds.get(pair)
         if asked.hold_id != new.hold_id:
             budget.give_back(attempt)  # somebody has asked for the same meanwhile, and has paid for it
+        else:
+            self.core.metrics.held(plan.tool_id)
         if there is not None and there[0].hold_id == asked.hold_id:
             entry = there[1]
         session.holds[pair] = (asked, entry)
@@ -356,7 +358,6 @@ class Confirmations:
             confirmation_request=request_of(hold),
         )
         attempt.charged = False  # a held call keeps its unit
-        self.core.metrics.record(hold.tool, duration, False, failure.type.value, 0)
         self.core.audit_call("held", attempt, duration, False, failure.type.value)
         return ToolResponse(False, None, failure, (), self.core.pipeline.meta(attempt, duration))
 
@@ -404,6 +405,7 @@ class Confirmations:
                 rule="superseded",
             )
         attempt.ordinal = hold.ordinal
+        attempt.held = True
         attempt.write = Write(session.interruptions)
         attempt.key = hold.alias.call_id if hold.alias else ""
         return attempt, None

@@ -326,7 +326,10 @@ class Pipeline:
             attempt.turn.empties[plan.tool_id] = attempt.turn.empties.get(plan.tool_id, 0) + 1
         error_type = None if error is None else error.type.value
         record = core.record_of(attempt, duration, len(raw)) if ok else None
-        core.metrics.note(record or (session.id, plan.tool_id, duration, error_type, len(raw)))
+        if attempt.held:
+            core.metrics.ran_held(session.id, plan.tool_id, duration, error_type, len(raw))
+        else:
+            core.metrics.note(record or (session.id, plan.tool_id, duration, error_type, len(raw)))
         if record is not None:
             core.audit.note(record)
         else:
