@@ -116,12 +116,14 @@ class Exchange:
         caller.abilities = Abilities(**hello.get("abilities", {}))
         caller.rate = self._rate(hello)
         while True:
+            self._check_key(key)
             line = talk.voice
             if line is None:
                 await self._begin(talk, key, caller)
                 return
             assert isinstance(line, Line)
             await asyncio.shield(line.begun)
+            self._check_key(key)
             if line.voice is not None:
                 line.attach(caller, hello.get("lastEvent"))
                 return
@@ -189,9 +191,13 @@ class Exchange:
         try:
             await self._end_of_text(talk)
             async with talk.busy:
+                self._check_key(key)
                 voice = await self._agent.begin(talk.session, talk.conversation, line, abilities=caller.abilities)
                 if line.has_left:  # the server let go of the session meanwhile, and with it of what was about to begin
                     await voice.close()
+                elif not self._keys.knows(key):  # its client was told so when the key was revoked
+                    await voice.end(KEY_REVOKED)
+                    self._check_key(key)
                 else:
                     line.opened(voice)
         except StoreUnavailable:
@@ -212,6 +218,11 @@ class Exchange:
             await asyncio.wait([run.task], timeout=self.options.text_seconds)
             if talk.current is run:
                 await self._talks.cancel(talk)
+
+    def _check_key(self, key: Key) -> None:
+        """A key may be revoked while a line is being opened with it, which may take seconds."""
+        if not self._keys.knows(key):
+            raise Refused(TICKET, _REVOKED)
 
     def _check_room(self, key: Key, refused: Any) -> None:
         if len(self._lines) >= self.options.max_conversations:
