@@ -33,6 +33,12 @@ ROOT = Path(__file__).parents[3]
         ("how do I import documents into the knowledge base?", "handrail kb import"),
         ("what happens when a tool takes too long?", "TIMEOUT"),
         ("which gates are there?", "session, mode, availability"),
+        ("which tools come with handrail?", "linkedin_lookup"),
+        ("is it possible to export the calendar?", "handrail calendar export"),
+        ("where do I put my api key?", "environment"),
+        ("how do I add a tool?", "handrail new NAME"),
+        ("how can I see why a call was refused?", "handrail audit why CALL"),
+        ("what is a registry?", "handrail build"),
     ],
 )
 async def test_a_plain_question_has_a_cited_answer(at_home, words, told):
@@ -119,6 +125,11 @@ def test_what_the_answers_state_is_so():
     assert f"{round(policy.timeout_ms / 1000)} seconds" in told["timeout"]
     assert f"{round(written.confirmation_seconds)} seconds for its approval in text" in told["approval"]
     assert f"{round(voice.confirmation_seconds)} seconds in voice" in told["approval"]
+    assert f"in memory for {Options().idle_seconds:g} seconds" in told["sessions"]
+    assert f"for {Options().keep_days:g} days" in told["sessions"]
+    folders = (ROOT / "src/handrail/tools").glob("*/schema.json")
+    assert all(folder.parent.name.replace("-", "_") in told["tools"] for folder in folders)
+    assert all(client.keys[0] in told["keys"] for name, client in CLIENTS.items() if name != "ollama")
     about = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert f"Python {about['requires-python'].removeprefix('>=')} or newer" in told["requirements"]
     assert f"license of Handrail is {about['license']}" in told["requirements"]
@@ -135,3 +146,29 @@ def test_a_table_becomes_sentences_and_code_stays_code():
     assert in_sentences(text) == (
         "Before.\n\n- `a`: default 1; where it is.\n- `b`: default 2; where it is.\n- c | d: x.\n\n```\n| not | one |\n```"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "zone"), [("what time is it in Lima?", "America/Lima"), ("what's the time in Tokyo", "Asia/Tokyo")]
+)
+async def test_the_time_in_a_city_is_worked_out(at_home, words, zone):
+    async with at_home() as here:
+        await here.say(words)
+        [(name, args)] = here.calls
+        assert name == "format_datetime"
+        assert (args["value"], args["time_zone"]) == ("2026-11-16T10:00:00+01:00", zone)
+
+
+@pytest.mark.parametrize(
+    "words", ["could you water my plants?", "can you please walk the dog", "would you wash my car?"]
+)
+async def test_a_deed_that_is_asked_for_politely_is_no_question(at_home, words):
+    async with at_home() as here:
+        assert "I have no tool for that" in await here.say(words)
+        assert here.calls == []
+
+
+async def test_a_tool_that_is_named_by_its_own_word_is_used(at_home):
+    async with at_home() as here:
+        await here.say("what is the linkedin page of Ana Kovac?")
+        assert here.calls[0] == ("linkedin_lookup", {"name": "Ana Kovac"})

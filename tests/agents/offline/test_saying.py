@@ -16,6 +16,8 @@ BRIEF = Invented(
         ("draw me a picture of a red fox", "a red fox"),
         ("Generate an image of a lighthouse at dusk", "a lighthouse at dusk"),
         ("paint three boats on a lake", "three boats on a lake"),
+        ("draw a map of Narnia", "a map of Narnia"),
+        ("illustrate a fairy tale castle", "a fairy tale castle"),
     ],
 )
 async def test_a_draft_card_is_called_one(at_home, words, of):
@@ -111,7 +113,15 @@ async def test_what_can_be_done_is_listed_once_and_then_named_in_a_sentence(at_h
 # ----------------------------------------------------------------------------------------------------- apologies
 @pytest.mark.parametrize(
     "words",
-    ["sorry", "I'm so sorry!", "Sorry about that", "my apologies, I was rude", "oh, I apologise", "sorry, bad day"],
+    [
+        "sorry",
+        "I'm so sorry!",
+        "Sorry about that",
+        "my apologies, I was rude",
+        "oh, I apologise",
+        "sorry, bad day",
+        "sorry for shouting",
+    ],
 )
 async def test_an_apology_is_answered_and_ends_the_warning(at_home, words):
     async with at_home() as here:
@@ -134,3 +144,16 @@ async def test_it_gets_along_with_one_tool():
     async with desk(WEATHER) as here:
         await here.say("delete the database")
         assert "I have no tool for that" in await here.say("delete the backup")
+
+
+async def test_a_text_behind_its_label_is_taken_whole(at_home):
+    async with at_home() as here:
+        await here.say("get the contacts out of this text: Bob Ray, bob@ray.org")
+        assert here.calls == [("extract_contacts", {"text": "Bob Ray, bob@ray.org"})]
+
+
+@pytest.mark.parametrize("words", ["cheers, bye", "thanks, that's all", "bye"])
+async def test_a_goodbye_needs_no_search(at_home, words):
+    async with at_home() as here:
+        assert "Goodbye" in await here.say(words)
+        assert here.calls == []

@@ -294,7 +294,8 @@ def _object(schema: Mapping[str, Any], source: _Source) -> dict[str, Any] | None
 # ----------------------------------------------------------------------------------------------------- strings
 def _string(name: str, label: str, schema: Mapping[str, Any], source: _Source, *, required: bool) -> str | None:
     words = set(parts_of(name))
-    told = source.pieces.labelled(label) if len(label) > 2 else None
+    # A text that follows its label is the whole of it, commas and all; `free_text` takes it.
+    told = source.pieces.labelled(label) if len(label) > 2 and not words & BODY else None
     when = _when(words, schema, source, required=required)
     if when is not None:
         return when

@@ -14,6 +14,12 @@ from handrail.picking.words import COMMON
 _LEAVING, _ARRIVING = {"origin", "from", "departure", "source"}, {"destination", "to", "arrival"}
 _CAPITALISED = re.compile(r"[A-ZÀ-ÖØ-Þ][\w'’.-]*(?:,?\s+[A-ZÀ-ÖØ-Þ][\w'’.-]*)*")
 _SAYING = re.compile(r"\b(?:saying|that\s+says|to\s+say|of|showing|about)\s+(.{2,})$", re.IGNORECASE | re.DOTALL)
+_PICTURED = re.compile(
+    r"\b(?:pictures?|images?|photos?|drawings?|paintings?|sketch(?:es)?|illustrations?|cards?|posters?|prompts?)\s+"
+    r"(?:of|showing|about|with|that\s+shows?)\s+(.{2,})$",
+    re.IGNORECASE | re.DOTALL,
+)
+"""What a picture shows: a map of Narnia is one, not Narnia."""
 _SHOWING = re.compile(
     r"^(?:draw|paint|sketch|illustrate|make|create|generate)\s+(?:(?:me|us|her|him|them)\s+)?", re.IGNORECASE
 )
@@ -51,7 +57,8 @@ def free_text(words: set[str], pieces: Pieces, *, acting: bool) -> FreeText:
         whole = cleaned(pieces.text)
         shown = _SHOWING.sub("", whole) if words & {"prompt", "idea"} else whole
         asked = [shown or whole] if not acting or whole.lower() not in VERBS else []
-        return FreeText([*told, *_found(_SAYING, pieces.text)], asked)
+        saying = _PICTURED if words & {"prompt", "idea"} else _SAYING
+        return FreeText([*told, *_found(saying, pieces.text)], asked)
     if words & PERSON:
         beside = _capitalised(pieces.after("with", "for", "to", "by", "about", "of", "named", "called", "is"))
         return FreeText([], [*pieces.quoted, *beside, *names])

@@ -26,13 +26,18 @@ _QUESTION = re.compile(
     r"shall|any|what['’]s|who['’]s|where['’]s|how['’]s|isn['’]t|aren['’]t|doesn['’]t|don['’]t)\b",
     re.IGNORECASE,
 )
+_ASKED_TO = re.compile(
+    r"^\W*(?:(?:hi|hello|hey|good\s+\w+|please|thanks|ok(?:ay)?)\W+)*(?:can|could|would|will)\s+you\s+(?:please\s+|kindly\s+)?(?=\w+\s+"
+    r"(?:my|me|us|our|the|a|an|this|that|these|some|it|them)\b)",
+    re.IGNORECASE,
+)
 _NO_VERB = COMMON | ASKING | {"i'm", "i", "my", "the", "a", "an", "yesterday", "today", "tomorrow"}
 # Everyday words for the same thing. Small, general, and only ever used to rank.
 _SAME = (
     "book schedule arrange reserve plan create set",
     "meeting appointment event call calendar",
     "free available availability busy calendar slot",
-    "picture image photo drawing draw paint",
+    "picture image photo drawing draw paint sketch illustrate",
     "talk speak voice phone call",
     "mail email e-mail message",
     "find search lookup look",
@@ -82,6 +87,8 @@ class Choice:
     tool: SeenTool
     words: float
     filled: Filled
+    is_named: bool = False
+    """Whether a word of its name that is no everyday one was said, and there is something to give it."""
 
     @property
     def total(self) -> float:
@@ -127,10 +134,12 @@ def kind_of(text: str, tools: Mapping[str, SeenTool]) -> Kind:
         return "question"
     if (
         first in DOING
-        or words in (["take", "it"], ["take", "that"], ["take", "this"])
+        or (first in ("take", "grab", "get") and words[1:] in (["it"], ["that"], ["this"]))
         or (first not in _NO_VERB and stem(first) in acting)
     ):
         return "command"
+    if _ASKED_TO.match(text) and first not in _NO_VERB:
+        return "command"  # "could you water my plants?" wants a deed, whatever the verb
     return "question" if request.rstrip().endswith("?") else "statement"
 
 
@@ -219,7 +228,7 @@ def _is_wanted(choice: Choice, kind: Kind, can_search: bool) -> bool:
     if filled.complete and choice.tool.required:
         return choice.words >= _LEAST and filled.signs > 0 and choice.total >= _SPECIFIC
     if filled.complete:
-        return choice.words >= _STRONG
+        return choice.words >= (_SPECIFIC if choice.is_named else _STRONG)
     return choice.words >= (0.6 if can_search else _STRONG) and (choice.tool.category == "retrieval" or not can_search)
 
 
@@ -257,10 +266,18 @@ def _choices(view: View, wish: Wish) -> list[Choice]:
         if first in {stem(word) for word in view.tools[name].words}:
             scores[name] += 0.1  # "extract …" means the tool that says so in its name
     return [
-        Choice(view.tools[name], score, fill(view, view.tools[name], wish.texts, wish.times))
+        _choice(view, wish, name, score)
         for name, score in sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))[:10]
         if name in view.tools
     ]
+
+
+def _choice(view: View, wish: Wish, name: str, score: float) -> Choice:
+    tool = view.tools[name]
+    filled = fill(view, tool, wish.texts, wish.times)
+    own = {stem(word) for word in set(tool.words) - GENERIC}
+    said = own & {stem(word) for word in split_words(wish.text)}
+    return Choice(tool, score, filled, bool(said) and bool(filled.args))
 
 
 def _by_codes(view: View, wish: Wish) -> list[str]:

@@ -40,11 +40,14 @@ _SORRY = re.compile(
     r"^\W*(?:(?:oh|ok(?:ay)?|yes|yeah|well|no|hey)\W+)*(?:(?:i\s+am|i['’]?m|we['’]?re)\s+)?(?:(?:so|very|really|truly|terribly)\s+)*"
     r"(?:sorry|(?:(?:i|we)\s+)?(?:do\s+|want\s+to\s+|must\s+)?apologi[sz]e|(?:my|many)\s+apologies|apologies|my\s+bad|my\s+fault|pardon(?:\s+me)?|"
     r"forgive\s+me|(?:i\s+)?(?:did\s+not|didn['’]t)\s+mean\s+(?:it|that))\b"
-    r"(?:[\s,.!;-]+(?:(?:about|for)\s+(?:that|this|it|my\s+\w+|what\s+i\s+said|the\s+\w+|being\s+\w+|insulting\s+you)|i\s+(?:was|am|got)\s+(?:\w+\s*){1,3}|"
+    r"(?:[\s,.!;-]+(?:(?:about|for)\s+(?:that|this|it|my\s+\w+|what\s+i\s+said|the\s+\w+|(?:\w+\s*){1,4})|i\s+(?:was|am|got)\s+(?:\w+\s*){1,3}|"
     r"i\s+(?:did\s+not|didn['’]t)\s+mean\s+(?:it|that|to)(?:\s+\w+){0,3}|that\s+was\s+(?:\w+\s*){1,3}|(?:bad|long)\s+day|mate|again|really|so\s+much|please))*\W*$",
     re.I,
 )
-_BYE = re.compile(r"^\W*(?:bye|goodbye|good\s+night|see\s+you|that['’]?s\s+all)(?:\W+.{0,20})?\W*$", re.I)
+_BYE = re.compile(
+    r"^\W*(?:(?:cheers|thanks?(?:\s+you)?(?:\s+a\s+lot)?|ok(?:ay)?|great|perfect|no)\W+)?(?:bye|goodbye|good\s+night|see\s+you|that['’]?s\s+all)(?:\W+.{0,20})?\W*$",
+    re.I,
+)
 _WHO = re.compile(
     r"\b(?:who|what)\s+are\s+you\b|\bwhat\s+can\s+(?:you|i)\s+(?:do|ask)|\bwhat\s+(?:tools|skills)\s+do\s+you\s+have|^\W*help\W*$",
     re.I,

@@ -196,6 +196,8 @@ def _read(text: str, now: datetime, bare: bool) -> Times:
     minutes = _length(reader)
     if start is None and not exact:
         start = _single(reader, part, bare)
+    if not exact and day is None and start is None and part is None and _NOW.search(text):
+        exact = (now.replace(second=0, microsecond=0),)
     if part == "tonight":
         day, last, part = day or now.date(), last or now.date(), "evening"
     return Times(
@@ -390,6 +392,9 @@ _RANGE = re.compile(
     re.IGNORECASE,
 )
 _FOR = re.compile(rf"\bfor\s+(?P<amount>{AMOUNT})(?:\s+|-)?(?P<unit>{UNIT})\b", re.IGNORECASE)
+_NOW = re.compile(
+    r"\bwhat\s+time\s+is\s+it\b|\bwhat(?:['’]s|\s+is)\s+the\s+time\b|\bthe\s+current\s+time\b", re.IGNORECASE
+)
 _NO_LENGTH = re.compile(
     rf"(?:\bfor\s+)?((?:(?<![\w-])[-−–]\s?|\b(?:minus|negative)\s+){AMOUNT}[\s-]*{UNIT}\b|\b(?:0|zero)[\s-]+{UNIT}\b)",
     re.IGNORECASE,

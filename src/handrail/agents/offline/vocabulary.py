@@ -37,11 +37,12 @@ LOOKING = words(
     extract count format estimate analyze analyse evaluate solve rank sort detect"""
 )
 DOING = words(
-    """add approve archive arrange assign block book buy call cancel change close create delete draft draw edit email
-    enable disable forward generate hire invite mail make meet message move open order organise organize paint
-    pause pay phone place plan play post print publish purchase put refund register remind remove rename reply report
-    request reschedule reserve reset ring save schedule send set share start stop submit subscribe switch text
-    transfer turn unsubscribe update upload withdraw write"""
+    """add approve archive arrange assign block book build buy call cancel change clean close compose cook create
+    delete disable draft draw edit email enable fix forward generate hire illustrate invite mail make meet message
+    move open order organise organize paint pause pay phone place plan play post print publish purchase put refund
+    register remind remove rename repair reply report request reschedule reserve reset ring save schedule send set
+    share sketch start stop submit subscribe switch text transfer turn unsubscribe update upload wash withdraw
+    write"""
 )
 CHANGING = words(
     """add approve archive arrange assign begin book build buy cancel close compose create delete draft draw edit email
@@ -58,9 +59,9 @@ VERBS = (
         which who why how is are can could do does did will would"""
     )
 )
-WRITING = DOING - words("call email mail meet message phone play print report request ring text") | words(
-    "end ignore ban transfer"
-)
+WRITING = DOING - words(
+    "build call clean cook email fix mail meet message phone play print report request ring text"
+) | words("end ignore ban transfer")
 """Verbs in the name of a tool that changes something."""
 GENERIC = words(
     """get set list create add new find search lookup look check make do run tool delete remove update send start end by

@@ -38,6 +38,49 @@ ANSWERS: dict[str, tuple[str, str]] = {
         "It needs no key, no account, no network and no database server to start: "
         "everything is stored in local files by default. The license of Handrail is MIT.",
     ),
+    "tools": (
+        "The tools that come with Handrail",
+        "The tools that come with Handrail are calendar_create_event, calendar_get_availability, end_voice_session, "
+        "extract_contacts, format_datetime, get_tool_guide, ignore_user, image_draft_prompt, image_generate, kb_get, kb_search, "
+        "linkedin_lookup, rank_results, send_image, start_voice_session and validate_email. They are called reference tools, "
+        "and `reference` under `[tools]` in handrail.toml chooses among them.",
+    ),
+    "keys": (
+        "Where keys go",
+        "The API key of a provider goes into the environment, such as OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY. "
+        "The key for the server is made at the first start of `handrail serve` and shown once. `handrail doctor` says which "
+        "key is missing.",
+    ),
+    "calendar_files": (
+        "Importing and exporting a calendar",
+        "`handrail calendar export` exports a calendar as an iCalendar file, and `handrail calendar import` imports one. "
+        "It is possible to have several calendars, each with a name.",
+    ),
+    "sessions": (
+        "How long sessions are kept",
+        "A session that is idle is kept in memory for 1800 seconds (`idle_seconds`) and comes back from the store when it is "
+        "used again. Conversations are kept for 90 days (`keep_days`).",
+    ),
+    "voice": (
+        "Voice mode",
+        "In voice mode the user speaks and the agent answers aloud; the tools, gates and approvals are the same as in text. "
+        "Voice needs no provider: without a live model the client listens and speaks for the text model.",
+    ),
+    "registry": (
+        "What the registry is",
+        "The registry is the set of all built tools: `handrail build` checks the tools and writes them into one file, "
+        "tool_registry.json, whose version is made of its content. A session keeps the registry that it was opened with.",
+    ),
+    "new_tool": (
+        "Adding a tool",
+        "To add a tool, run `handrail new NAME`: it writes a folder with schema.json, guide.md and handler.py that works at "
+        "once. Then `handrail build` takes the tool into the registry.",
+    ),
+    "refusals": (
+        "Why a call was refused",
+        "`handrail audit why CALL` says why a call was refused: which gate refused it, by which rule and value. The console "
+        "shows the same in its audit browser.",
+    ),
     "import": (
         "Importing documents",
         "`handrail kb import PATH` imports documents into the knowledge base: JSON lines, CSV files and folders of Markdown "
