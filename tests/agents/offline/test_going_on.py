@@ -89,6 +89,13 @@ async def test_a_look_goes_on_with_another_hour_or_day(at_home):
         assert looked(here)["start_date"] == "2026-11-19T12:00:00+01:00"
 
 
+async def test_a_look_at_another_part_of_the_day_wants_no_longer_gaps(at_home):
+    async with at_home() as here:
+        await here.say("what's free on monday morning?")
+        await here.say("and in the afternoon?")
+        assert looked(here) == {"start_date": "2026-11-23T12:00:00+01:00", "end_date": "2026-11-23T18:00:00+01:00"}
+
+
 @pytest.mark.parametrize(
     ("words", "start", "end"),
     [

@@ -32,6 +32,8 @@ ROOT = Path(__file__).parents[3]
         ("what is max_sessions?", "10000"),
         ("how do I import documents into the knowledge base?", "handrail kb import"),
         ("what happens when a tool takes too long?", "TIMEOUT"),
+        ("what port is used by default?", "8484"),
+        ("how do I export the knowledge base?", "handrail kb export"),
         ("which gates are there?", "session, mode, availability"),
         ("which tools come with handrail?", "linkedin_lookup"),
         ("is it possible to export the calendar?", "handrail calendar export"),

@@ -152,7 +152,7 @@ async def test_a_text_behind_its_label_is_taken_whole(at_home):
         assert here.calls == [("extract_contacts", {"text": "Bob Ray, bob@ray.org"})]
 
 
-@pytest.mark.parametrize("words", ["cheers, bye", "thanks, that's all", "bye"])
+@pytest.mark.parametrize("words", ["cheers, bye", "ok thanks, bye", "thanks, that's all", "bye"])
 async def test_a_goodbye_needs_no_search(at_home, words):
     async with at_home() as here:
         assert "Goodbye" in await here.say(words)

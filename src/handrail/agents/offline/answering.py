@@ -32,7 +32,7 @@ _AMOUNT = re.compile(
     re.I,
 )
 _FORM = frozenset(
-    map(stem, ("many", "much", "long", "often", "may", "might", "must", "happen", "happens", "work", "without"))
+    map(stem, ("many", "much", "long", "often", "may", "might", "must", "happen", "happens", "work", "without", "used"))
 )
 """Words of a question that are about the form of its answer, and seldom in it."""
 _BEFORE = re.compile(r"\s\([^()]*\)$")

@@ -45,7 +45,7 @@ _SORRY = re.compile(
     re.I,
 )
 _BYE = re.compile(
-    r"^\W*(?:(?:cheers|thanks?(?:\s+you)?(?:\s+a\s+lot)?|ok(?:ay)?|great|perfect|no)\W+)?(?:bye|goodbye|good\s+night|see\s+you|that['’]?s\s+all)(?:\W+.{0,20})?\W*$",
+    r"^\W*(?:(?:cheers|thanks?(?:\s+you)?(?:\s+a\s+lot)?|ok(?:ay)?|great|perfect|no)\W+)*(?:bye|goodbye|good\s+night|see\s+you|that['’]?s\s+all)(?:\W+.{0,20})?\W*$",
     re.I,
 )
 _WHO = re.compile(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import datetime
 from typing import Literal
 
@@ -43,7 +44,9 @@ def wish_of(view: View) -> Wish:
         return Wish(_texts(view, here), taken_up(corrected_time(view, here), correction), revises)
     looked = _gone_on_from(view, here)
     if looked is not None:
-        return Wish(_texts(view, here), read_times(view.turn.text, view.now, bare=True).over(looked.times))
+        said = read_times(view.turn.text, view.now, bare=True)
+        before = replace(looked.times, minutes=None, start=None) if said.part else looked.times
+        return Wish(_texts(view, here), said.over(before))
     turns = _chain(view, here)
     texts = [turn.text for turn in turns]
     times = Times()
@@ -52,9 +55,9 @@ def wish_of(view: View) -> Wish:
     chosen = _chosen_slot(turns) if len(turns) > 1 else None
     if chosen is not None:
         times = Times(exact=chosen, minutes=times.minutes, rest=times.rest)
-    before = earlier_time(view, here - len(turns) + 1) if not times.has_day else None
-    if before is not None and _takes_up(view, texts[0], times, before):
-        times = taken_up(times, before)
+    day = earlier_time(view, here - len(turns) + 1) if not times.has_day else None
+    if day is not None and _takes_up(view, texts[0], times, day):
+        times = taken_up(times, day)
     elif len(texts) == 1:
         texts = [_with_what_was_meant(view, texts[0])]
         times = read_times(texts[0], view.now)

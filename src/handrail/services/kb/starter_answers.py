@@ -82,10 +82,11 @@ ANSWERS: dict[str, tuple[str, str]] = {
         "shows the same in its audit browser.",
     ),
     "import": (
-        "Importing documents",
+        "Importing and exporting documents",
         "`handrail kb import PATH` imports documents into the knowledge base: JSON lines, CSV files and folders of Markdown "
-        "with front matter. Importing the same documents again does no work. `handrail kb search`, `kb get`, `kb stats`, "
-        "`kb export` and `kb delete` look at what is there and take it out again.",
+        "with front matter. Importing the same documents again does no work. "
+        "`handrail kb export` exports the knowledge base again. `handrail kb search`, `kb get`, `kb stats` and `kb delete` look "
+        "at single records and remove them.",
     ),
     "timeout": (
         "When a tool takes too long",
