@@ -73,6 +73,19 @@ async def test_row_02_crash_after_the_claim_is_unknown_or_run_again(make_tools, 
 
 
 @both
+@pytest.mark.parametrize("point", ["after_claim", "before_handler", "after_handler"])
+async def test_row_02_a_call_that_was_left_is_taken_over_once_by_all_that_deliver_it_at_once(make_tools, store, point):
+    async with make_tools(TOOLS, store=store) as world:
+        session = await crashed(world, point, tool="set")
+        before = world.starts
+        answers = await asyncio.gather(*(pay(session, "c1", tool="set") for _ in range(4)))
+        assert [answer.data for answer in answers] == [answers[0].data] * 4
+        assert sum("replayed" not in answer.meta for answer in answers) == 1
+        assert world.starts == before + 1
+        assert len(await world.store.ledger_rows()) == 1
+
+
+@both
 async def test_row_02_an_idempotent_call_is_taken_over_under_a_new_id_too(make_tools, store):
     async with make_tools(TOOLS, store=store) as world:
         session = await crashed(world, "after_claim", tool="set")

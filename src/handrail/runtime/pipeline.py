@@ -80,10 +80,13 @@ class Pipeline:
                 except StoreUnavailable as error:
                     if plan.writes:  # reads go on while the store is away
                         return self.core.writing.unavailable(attempt, error)
-            if known is not None:
+            while known is not None:
                 answer = await self._again(attempt, known if isinstance(known, Entry) else Entry.of_plain(known))
                 if answer is not None:
                     return answer
+                left, known = known, session.calls_by_id.get(key)
+                if known is left:
+                    break  # a dead process left it; otherwise the same id, delivered at once, goes on with it already
         # 4. Session, 5. mode, 6. availability
         for gate in plan.early:
             refusal = gate(attempt)

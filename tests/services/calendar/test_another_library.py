@@ -123,9 +123,9 @@ async def test_another_library_finds_the_same_minutes(calendars, found, orders, 
 
 
 @pytest.mark.long
-@settings(max_examples=3_000)
+@settings(max_examples=10_000)
 @given(*CASE)
-async def test_another_library_finds_the_same_minutes_in_three_thousand_calendars(
+async def test_another_library_finds_the_same_minutes_in_ten_thousand_calendars(
     calendars, found, orders, owns, window, home
 ):
     await check(calendars, found, orders, owns, window, home)
