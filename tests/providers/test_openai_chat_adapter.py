@@ -5,43 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.providers.made_schemas import TEXT, a_definition, an_object
 from tests.providers.wire_examples import cases, example
 
-from handrail.contract.definition import ToolDefinition
 from handrail.providers import adapt
 from handrail.providers.nulls import strip_nulls
 from handrail.providers.openai import FORMATS, to_strict
 from handrail.providers.openai_limits import MAX_ENUM_VALUES, MAX_LEVELS
-
-TEXT = {"type": "string"}
-
-
-def an_object(required: list[str] | None = None, /, **properties: Any) -> dict[str, Any]:
-    """An object with these properties, all of them required unless told otherwise."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties) if required is None else required,
-        "additionalProperties": False,
-    }
-
-
-def a_definition(parameters: Any, *, strict: bool = False, description: str = "Look up one order.") -> ToolDefinition:
-    return ToolDefinition.from_dict(
-        {
-            "toolId": "lookup_order",
-            "version": "1.0.0",
-            "description": description,
-            "category": "retrieval",
-            "sideEffects": "read_only",
-            "idempotent": True,
-            "requiresConfirmation": False,
-            "allowedModes": ["text"],
-            "latencyBudgetMs": 500,
-            "parameters": parameters,
-            "strict": strict,
-        }
-    )
 
 
 def function(parameters: Any, *, strict: bool = False) -> dict[str, Any]:

@@ -10,11 +10,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
-from tests.clients.live.kit import LIMITS, new_model, new_server
+from tests.clients.live.kit import LIMITS, built, new_model, new_server
 
 from handrail import Runtime, Session
 from handrail.agents.conversation import Conversation
@@ -120,31 +118,7 @@ TOOLS: dict[str, tuple[dict[str, Any], str]] = {
 
 @cache
 def registry() -> Registry:
-    from handrail.build.compiler import BuildPlan, build
-    from handrail.build.writer import stamp_for, write
-
-    root = Path(mkdtemp(prefix="handrail-voice-"))
-    for name, (fields, handler) in TOOLS.items():
-        folder = root / "tools" / name.replace("_", "-")
-        folder.mkdir(parents=True)
-        schema = {
-            "toolId": name,
-            "version": "1.0.0",
-            "description": f"Does what {name} says.",
-            "requiresConfirmation": False,
-            "allowedModes": ["text", "voice"],
-            "latencyBudgetMs": 500,
-            **fields,
-        }
-        (folder / "schema.json").write_text(json.dumps(schema), "utf-8")
-        (folder / "guide.md").write_text(f"# {name}\n\nDoes what {name} says.\n", "utf-8")
-        (folder / "handler.py").write_text(handler, "utf-8")
-    result = build(BuildPlan(tools=root / "tools", artifact=root / "tool_registry.json", project=root))
-    assert not result.errors, [str(finding) for finding in result.errors]
-    write(result, stamp_for(result, {}))
-    made = Registry.load(root / "tool_registry.json")
-    made.lock()
-    return made
+    return built(TOOLS)
 
 
 def obedient(note: str) -> Sequence[Step]:

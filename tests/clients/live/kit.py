@@ -5,8 +5,10 @@ resumes the session when the provider's connection was replaced.
 """
 
 import asyncio
+import atexit
 import json
-from collections.abc import AsyncIterator, Sequence
+import shutil
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache
@@ -72,12 +74,18 @@ TOOLS: dict[str, dict[str, Any]] = {
 
 @cache
 def registry() -> Registry:
+    return built({name: (fields, HANDLER) for name, fields in TOOLS.items()})
+
+
+def built(tools: Mapping[str, tuple[Mapping[str, Any], str]]) -> Registry:
+    """The registry of these tools (fields of the schema, handler), in a folder that goes away with the process."""
     from handrail.build.compiler import BuildPlan, build
     from handrail.build.writer import stamp_for, write
 
     root = Path(mkdtemp(prefix="handrail-live-"))
-    for name, fields in TOOLS.items():
-        folder = root / "tools" / name
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    for name, (fields, handler) in tools.items():
+        folder = root / "tools" / name.replace("_", "-")
         folder.mkdir(parents=True)
         schema = {
             "toolId": name,
@@ -90,7 +98,7 @@ def registry() -> Registry:
         }
         (folder / "schema.json").write_text(json.dumps(schema), "utf-8")
         (folder / "guide.md").write_text(f"# {name}\n\nDoes what {name} says.\n", "utf-8")
-        (folder / "handler.py").write_text(HANDLER, "utf-8")
+        (folder / "handler.py").write_text(handler, "utf-8")
     result = build(BuildPlan(tools=root / "tools", artifact=root / "tool_registry.json", project=root))
     assert not result.errors, [str(finding) for finding in result.errors]
     write(result, stamp_for(result, {}))
