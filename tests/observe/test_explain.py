@@ -99,7 +99,7 @@ def test_an_unknown_id_is_answered_with_the_nearest_ones():
     assert said.startswith('There is no call "call_1236" in the audit log; the nearest are ')
     assert '"call_1234"' in said
     assert '"call_1235"' in said
-    assert why([], "x") == 'There is no call "x" in the audit log; and none that is like it.'
+    assert why([], "x") == 'There is no call "x" in the audit log, and none like it.'
 
 
 def test_a_message_of_several_lines_stays_one_line():

@@ -63,7 +63,9 @@ def test_the_command_names_them_in_a_sentence_and_lists_them_as_json(tmp_path: P
     monkeypatch.chdir(tmp_path)
     assert main(["build", "--strict"]) == 0
     said = capsys.readouterr()
-    assert said.out.endswith(" Put in words, for want of a keyword: ollama (default, minimum).\n")
+    assert said.out.endswith(
+        " Told to models in words, as the format has no keyword for it: ollama (default, minimum).\n"
+    )
     assert said.err == ""
     assert main(["build", "--json"]) == 0
     losses = json.loads(capsys.readouterr().out)["losses"]

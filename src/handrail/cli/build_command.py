@@ -144,7 +144,7 @@ def _in_words(result: BuildResult) -> str:
         if loss.minor and loss.keyword not in ("additionalProperties", RENAMED):
             found.setdefault(loss.provider, set()).add(loss.keyword)
     told = "; ".join(f"{provider} ({', '.join(sorted(keywords))})" for provider, keywords in sorted(found.items()))
-    return f" Put in words, for want of a keyword: {told}." if told else ""
+    return f" Told to models in words, as the format has no keyword for it: {told}." if told else ""
 
 
 def _renamed(result: BuildResult) -> str:

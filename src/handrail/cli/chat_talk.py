@@ -17,7 +17,7 @@ from handrail.cli.chat_screen import JsonScreen, Screen
 from handrail.contract.errors import UsageError
 from handrail.runtime.session import Session
 
-_LEAVING = frozenset({"/quit", "/exit", "/q"})
+_LEAVING = frozenset({"/quit", "/exit", "/q", "quit", "exit"})
 
 
 class Talk:
@@ -56,7 +56,9 @@ class Talk:
         well = True
         try:
             if self._lines.terminal:
-                self._screen.note("Type a message. Ctrl-C cancels an answer, and at the prompt it leaves.")
+                self._screen.note(
+                    'Type a message. Ctrl-C cancels an answer; at the prompt it leaves, as "exit" and Ctrl-D do.'
+                )
             while (line := await self._next("you> ")) is not None:
                 if line.strip() in _LEAVING:
                     break

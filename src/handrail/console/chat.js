@@ -117,6 +117,11 @@ function spokenAnswer(item) {
   return text ? `Answer: ${text.slice(0, 1500)}` : "The turn is over.";
 }
 
+/** What a request is about, so that two of one tool can be told apart. */
+function firstLine(preview) {
+  return String(preview ?? "").split("\n", 1)[0].slice(0, 300);
+}
+
 function waitingLine(request) {
   return h(
     "div",
@@ -133,6 +138,7 @@ function waitingLine(request) {
         "data-until": new Date(request.expires_at).getTime(),
         text: countdown(new Date(request.expires_at).getTime() - serverTime()),
       }),
+      h("span", { class: "held-about", text: firstLine(request.preview) }),
     ),
     button("Review", () => conversation.tell("review", request.id), { kind: "small" }),
   );

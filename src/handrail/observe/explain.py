@@ -66,8 +66,8 @@ def explain(events: Iterable[Mapping[str, Any]], call_id: str) -> Explanation:
             True, f"Call {shown(call_id)} to {shown(tool)} is in the audit log, but not what became of it."
         )
     near = get_close_matches(call_id, ids, n=3, cutoff=0.5)
-    hint = f"the nearest are {', '.join(map(shown, near))}" if near else "and none that is like it"
-    return Explanation(False, f"There is no call {shown(call_id)} in the audit log; {hint}.")
+    hint = f"; the nearest are {', '.join(map(shown, near))}" if near else ", and none like it"
+    return Explanation(False, f"There is no call {shown(call_id)} in the audit log{hint}.")
 
 
 def _remember(ids: dict[str, None], event: Mapping[str, Any]) -> None:

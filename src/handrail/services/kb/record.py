@@ -179,9 +179,10 @@ def _metadata(value: object, problems: list[str]) -> dict[str, Any]:
 def _check_identity(fields: dict[str, Any], problems: list[str]) -> None:
     match = _ID.fullmatch(fields.get("id", ""))
     if match is None or not fields["id"].isprintable():
+        said = f"{_short(fields['id'])} does not" if fields.get("id") else "this record has none"
         problems.append(
             f'"id" must look like "person:ana_kovac": a type in small letters, a colon and up to 200 characters without '
-            f"spaces or quotes; {_short(fields.get('id', ''))} does not."
+            f"spaces or quotes; {said}."
         )
     elif fields.setdefault("type", match[1]) != match[1]:
         problems.append(f'"type" is {_short(fields["type"])}, but the id begins with "{match[1]}:"; make them agree.')
