@@ -266,6 +266,20 @@ async def test_what_waits_at_once_is_committed_at_once(path: Path) -> None:
     await store.close()
 
 
+@pytest.mark.parametrize("count", [1, 2, 64, 513, 1_100])
+async def test_claims_and_outcomes_that_nothing_stands_against_are_never_carried_out_one_by_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    store = await with_session(path)
+    alone: list[object] = []
+    monkeypatch.setattr(SqliteStore, "_carry_out", lambda *_: alone.append("one"))
+    given = await asyncio.gather(*(store.claim(claim(f"k{n}", args_digest=f"d{n}")) for n in range(count)))
+    await asyncio.gather(*(store.finish(done(f"k{n}", claimed=result.row)) for n, result in enumerate(given)))
+    assert alone == []
+    assert {row.state for row in await store.ledger_rows(limit=2_000)} == {LedgerState.SUCCEEDED}
+    await store.close()
+
+
 async def test_closing_waits_for_what_was_asked(path: Path) -> None:
     store = await with_session(path)
     tasks = [asyncio.create_task(store.claim(claim(f"k{n}", args_digest=f"d{n}"))) for n in range(50)]

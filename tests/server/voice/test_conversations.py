@@ -379,6 +379,29 @@ async def test_a_yes_from_another_client_counts_only_after_the_preview_was_heard
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
+async def test_a_yes_of_a_client_that_was_away_while_another_heard_the_preview_does_not_count(tmp_path, name):
+    turns = [Turn([Ask(call("pay", q="rent")), Say("One moment.")], hears="Pay"), Turn([Say("Fine.")], hears="Yes.")]
+    async with room(name, tmp_path, turns) as here:
+        here.provider.on_note = obedient
+        async with here.enter() as client:
+            last = await reading_of(here, client)
+            await client.drop()
+        async with here.enter() as other:
+            read = await other.message("audio_end")
+            await other.send("played", item=read["item"], ms=read["ms"], done=True)
+            if not other.of("question"):  # its beginning was not heard here, so it is read once more
+                again = await other.until(lambda one: [m for m in one.of("audio_end") if m["item"] > read["item"]])
+                await other.send("played", item=again[0]["item"], ms=again[0]["ms"], done=True)
+            await other.message("question", state="asking")
+            await other.drop()
+        async with here.enter(last=last) as client:
+            await client.message("question", state="screen")  # it was read twice already
+            await here.speak(client)
+            assert (await client.message("turn_done", text="Fine."))["text"] == "Fine."
+        assert here.desk.tools.started() == []
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
 async def test_a_farewell_that_nobody_could_hear_ends_the_conversation_all_the_same(tmp_path, name):
     turns = [Turn([Ask(call("leave")), Say("Goodbye and thank you.")], hears="That is all")]
     tools = {**TOOLS, "leave": (writing(capabilities=["voice"], allowedModes=["voice"]), LEAVE)}

@@ -65,6 +65,8 @@ class Line:
         self._gauges = gauges
         self._hung_up = hung_up
         self._first = self.last + 1
+        self._listens_since = self.last
+        """The last message before whoever listens now came."""
         self._kept: deque[bytes] = deque()
         self._bytes = 0
         self._grace: asyncio.TimerHandle | None = None
@@ -225,7 +227,11 @@ class Line:
         for told in self._after(last_event) if resumed and last_event is not None else ():
             caller.tell(told)
         self._greet(caller, resumed=resumed)
-        voice.adapt(caller.abilities, resumed=resumed)
+        # One that has heard nothing since the last newcomer came may be the one before it.
+        is_same = resumed and last_event is not None and last_event > self._listens_since
+        if not is_same:
+            self._listens_since = self.last
+        voice.adapt(caller.abilities, resumed=is_same)
         if not caller.is_open:  # it went away while it was let in
             self.detach(caller)
 

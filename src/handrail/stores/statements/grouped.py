@@ -11,9 +11,10 @@ between them keeps its place."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cache, partial
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from handrail.contract.store import Claim, ClaimResult, ClaimVerdict, Finish, LedgerRow, LedgerState
 from handrail.stores.statements.claim import claim, mine
@@ -56,6 +57,8 @@ def in_one_statement(tx: Transaction, requests: Sequence[Request]) -> list[Any] 
     """The outcomes of `requests`, committed; None, and no claim made, if they cannot go this way. Outside of a transaction.
 
     `sqlite3.OperationalError`: the store cannot be written, whichever way is taken."""
+    if len(requests) > _SIZES[-1]:
+        return None
     waiting = _Waiting()
     if not all(waiting.take(place, request) for place, request in enumerate(requests)):
         return None
@@ -114,12 +117,11 @@ class _Waiting:
 
     def carry_out(self, tx: Transaction, outcomes: list[Any]) -> None:
         # Finishes first: a claim then meets what is known at this moment.
-        if self.finishes:
-            outcomes_of = _finish_all(tx, [*self.finishes.values()])
-            for place, row in zip(self.finishes, outcomes_of, strict=True):
+        for some in _portions(self.finishes):
+            for place, row in zip(some, _finish_all(tx, [*some.values()]), strict=True):
                 outcomes[place] = row
-        if self.claims:
-            for place, result in zip(self.claims, _claim_all(tx, [*self.claims.values()]), strict=True):
+        for few in _portions(self.claims):
+            for place, result in zip(few, _claim_all(tx, [*few.values()]), strict=True):
                 outcomes[place] = result
 
 
@@ -194,6 +196,14 @@ def _outcomes(rows: int) -> str:
 @cache
 def _values(rows: int, columns: int) -> str:
     return "VALUES " + ", ".join([f"({', '.join('?' * columns)})"] * rows)
+
+
+T = TypeVar("T")
+
+
+def _portions(waiting: dict[int, T]) -> Iterator[dict[int, T]]:
+    for start in range(0, len(waiting), _SIZES[-1]):
+        yield dict(islice(waiting.items(), start, start + _SIZES[-1]))
 
 
 def _size(rows: int) -> int:

@@ -49,6 +49,22 @@ def test_a_plain_yes_after_the_preview_approves_with_the_token() -> None:
     assert not questions.is_asking
 
 
+def test_a_yes_of_somebody_else_counts_only_after_the_preview_was_read_to_them() -> None:
+    questions = asked()
+    assert questions.listener_changed(10.0) == [Read("c1", ALOUD)]
+    assert questions.heard("Yes.", 10.5, 11.0, None) == [], "the other one has heard nothing yet"
+    read_again(questions, 12.0, 18.0)
+    assert questions.heard("Yes.", 18.5, 19.0, None) == [Approve("c1", "t1")]
+
+
+def test_a_question_whose_listeners_come_and_go_ends_on_the_screen() -> None:
+    questions = asked()
+    questions.listener_changed(10.0)
+    read_again(questions, 11.0, 18.0)
+    assert questions.listener_changed(19.0) == [ToScreen("c1", Why.NOT_HEARD)]
+    assert questions.heard("Yes.", 19.5, 20.0, None) == []
+
+
 def test_a_plain_no_declines() -> None:
     assert asked().heard("No, thanks.", 9.5, 10.0, None) == [Decline("c1", "t1")]
 

@@ -199,7 +199,10 @@ class Questions:
         """Somebody else may listen now: what was heard to its end was heard elsewhere."""
         self._pass(now)
         asked = self._open
-        return [] if asked is None or asked.is_reading else self._read_again(asked)
+        if asked is None or asked.is_reading:
+            return []
+        asked.heard_at = math.inf
+        return self._read_again(asked)
 
     def speech(self, started_at: float, now: float) -> list[Step]:
         """The person began to speak. Where both are told, the earlier beginning of an utterance counts."""
