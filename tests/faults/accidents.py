@@ -29,6 +29,8 @@ class Flaky(MemoryStore):
         self.down = 0
         self.deaf = 0
         self.only: str | None = None
+        self.slow = 0.0
+        """So many seconds pass before a failure."""
 
     async def claim(self, claim: Any) -> Any:
         return await self._perhaps("claim", super().claim(claim))
@@ -41,10 +43,12 @@ class Flaky(MemoryStore):
             if self.down > 0:
                 self.down -= 1
                 work.close()
+                await asyncio.sleep(self.slow)
                 raise StoreUnavailable("The store is down.")
             if self.deaf > 0:
                 self.deaf -= 1
                 await work
+                await asyncio.sleep(self.slow)
                 raise StoreUnavailable("The store did not answer.")
         return await work
 

@@ -6,10 +6,21 @@ import pytest
 from tests.faults.accidents import Flaky
 from tests.runtime.kit import PAID, asked, confirmed, kind, next_event, writing
 
-from handrail.contract.store import Block
+from handrail.contract.store import Block, HoldState, StoreUnavailable
 from handrail.testing import VirtualClock, settle
 
-TOOLS = {"pay": (confirmed(), PAID), "note": (writing(), PAID)}
+SLOWLY_PAID = """
+async def execute(args, ctx):
+    mark(args)
+    for _ in range(200):
+        await asyncio.sleep(0.001)
+    return {"ok": True, "data": {"paid": args.get("q", "")}}
+"""
+TOOLS = {
+    "pay": (confirmed(), PAID),
+    "pay_slowly": (confirmed(latencyBudgetMs=5000), SLOWLY_PAID),
+    "note": (writing(), PAID),
+}
 
 
 async def unheard(world, runtime):
@@ -18,7 +29,10 @@ async def unheard(world, runtime):
     await session.call("pay", {"q": "a"}, call_id="c1")
     hold_id, token = await asked(session)
     world.store.deaf, world.store.only = 2, "claim"
-    assert kind(await runtime.approve(hold_id, token=token)) == "STORE_UNAVAILABLE"
+    answer = await runtime.approve(hold_id, token=token)
+    assert kind(answer) == "STORE_UNAVAILABLE"
+    assert "as soon as it can be" in answer.error.message, "it goes on, and the person is told so"
+    assert not answer.error.retryable
     assert await states(world) == ["running"]
     assert world.starts == 0
     return session, hold_id, token
@@ -143,4 +157,144 @@ async def test_row_14_a_call_goes_on_with_its_own_claim_under_another_connection
         assert kind(await session.call("note", {"q": "a"}, call_id="c1")) == "STORE_UNAVAILABLE"
         session = await runtime.resume_session(session.id, token=session.token)
         assert (await answered(clock, session.call("note", {"q": "a"}, call_id=call_id))).ok
+        assert (world.starts, await states(world)) == (1, ["succeeded"])
+
+
+async def idle(world, clock, seconds=3):
+    """Time in which the housekeeper would do whatever it does."""
+    for _ in range(seconds * 4):
+        await clock.advance(0.25)
+        await asyncio.sleep(0.005)
+
+
+async def test_row_14_a_no_stops_an_approved_call_whose_claim_was_not_heard(world, clock):
+    async with world:
+        runtime = world.runtime(clock=clock)
+        session, hold_id, token = await unheard(world, runtime)
+        assert kind(await runtime.decline(hold_id, token=token)) == "DECLINED"
+        await idle(world, clock)
+        assert (world.starts, await states(world)) == (0, ["cancelled"])
+        assert kind(await answered(clock, runtime.approve(hold_id, token=token))) == "DECLINED"
+        told = await next_event(session, "envelope")
+        assert (told.data["confirmationId"], told.data["envelope"]["error"]["type"]) == (hold_id, "DECLINED")
+        assert kind(await session.call("pay", {"q": "a"}, call_id="c1")) == "DECLINED"
+        assert kind(await session.call("pay", {"q": "a"}, call_id="c2")) == "DECLINED"
+        assert (world.starts, runtime.doubts.ids, runtime.doubts.given_up) == (0, {}, {})
+
+
+async def test_row_14_a_no_that_cannot_be_recorded_yet_stops_it_too(world, clock):
+    async with world:
+        runtime = world.runtime(clock=clock)
+        _, hold_id, token = await unheard(world, runtime)
+        world.store.down, world.store.only = 1, "finish"
+        with pytest.raises(StoreUnavailable):
+            await runtime.decline(hold_id, token=token)
+        await idle(world, clock)
+        assert (world.starts, await states(world)) == (0, ["cancelled"])
+        assert kind(await answered(clock, runtime.approve(hold_id, token=token))) == "DECLINED"
+        assert not runtime.doubts.holds
+
+
+async def test_row_14_a_no_while_it_is_tried_again_comes_before_the_handler(world, clock):
+    async with world:
+        runtime = world.runtime(clock=clock)
+        _, hold_id, token = await unheard(world, runtime)
+        world.store.deaf, world.store.slow = 1, 0.02
+        again = asyncio.create_task(runtime.approve(hold_id, token=token))
+        await asyncio.sleep(0.005)
+        assert runtime.writing.under_way
+        assert kind(await runtime.decline(hold_id, token=token)) == "DECLINED"
+        assert kind(await answered(clock, again)) == "CANCELLED"
+        await idle(world, clock)
+        assert (world.starts, await states(world)) == (0, ["cancelled"])
+
+
+async def test_row_14_a_no_after_a_yes_that_could_not_be_claimed_is_taken(world, clock, monkeypatch):
+    """The store went away before the claim, and was still away when the request should have been opened again."""
+    async with world:
+        runtime = world.runtime(clock=clock)
+        session = await world.session(runtime=runtime)
+        await session.call("pay", {"q": "a"}, call_id="c1")
+        hold_id, token = await asked(session)
+        world.store.down, world.store.only = 2, "claim"
+        moving = world.store.move_hold
+
+        async def away(hold_id, to, *, frm):
+            if to is HoldState.PENDING:
+                raise StoreUnavailable("The store is away.")
+            return await moving(hold_id, to, frm=frm)
+
+        monkeypatch.setattr(world.store, "move_hold", away)
+        assert "as soon as it can be" in (await runtime.approve(hold_id, token=token)).error.message
+        assert kind(await runtime.decline(hold_id, token=token)) == "DECLINED"
+        await idle(world, clock)
+        assert (world.starts, await states(world)) == (0, [])
+
+
+async def test_row_14_a_request_that_was_opened_again_says_so_and_waits(world, clock):
+    async with world:
+        runtime = world.runtime(clock=clock)
+        session = await world.session(runtime=runtime)
+        await session.call("pay", {"q": "a"}, call_id="c1")
+        hold_id, token = await asked(session)
+        world.store.down, world.store.only = 2, "claim"
+        answer = await runtime.approve(hold_id, token=token)
+        assert "did not run" in answer.error.message
+        assert answer.error.retryable
+        await idle(world, clock)
+        assert world.starts == 0
+        assert (await answered(clock, runtime.approve(hold_id, token=token))).ok
+
+
+async def test_row_14_a_no_is_too_late_once_another_process_runs_it(world, clock):
+    """Our claim was not made; the process with the connection has claimed it since."""
+    async with world:
+        runtime = world.runtime(clock=clock)
+        session = await world.session(runtime=runtime)
+        await session.call("pay", {"q": "a"}, call_id="c1")
+        hold_id, token = await asked(session)
+        assert (await answered(clock, runtime.approve(hold_id, token=token))).ok
+        key = (await world.store.hold_by_id(hold_id)).ledger_key
+        runtime.doubts.ids[key] = "a claim that was not made"
+        assert kind(await runtime.decline(hold_id, token=token)) == "CONFLICT"
+        assert await states(world) == ["succeeded"]
+
+
+async def test_row_14_a_second_yes_does_not_put_a_running_call_in_doubt(world, clock):
+    async with world:
+        runtime = world.runtime(clock=clock)
+        session = await world.session(runtime=runtime)
+        await session.call("pay_slowly", {"q": "a"}, call_id="c1")
+        hold_id, token = await asked(session)
+        await clock.advance(299.9)
+        claim, tries = world.store.claim, []
+
+        async def only_the_first(one):
+            tries.append(one)
+            if len(tries) > 1:
+                await asyncio.sleep(0.02)
+                raise StoreUnavailable("The store is away.")
+            return await claim(one)
+
+        world.store.claim = only_the_first
+        approvals = [asyncio.create_task(runtime.approve(hold_id, token=token)) for _ in range(2)]
+        await until(lambda: world.starts)
+        await asyncio.sleep(0.05)
+        await clock.advance(1)
+        assert all(answer.ok for answer in await answered(clock, asyncio.gather(*approvals)))
+        assert (world.starts, await states(world)) == (1, ["succeeded"])
+
+
+async def test_row_14_tries_that_fail_together_leave_the_claim_recognisable(world, clock):
+    async with world:
+        runtime = world.runtime(clock=clock)
+        _, hold_id, token = await unheard(world, runtime)
+        runtime._housekeeper.cancel()
+        kept = dict(runtime.doubts.ids)
+        world.store.down, world.store.slow = 4, 0.01
+        tries = [asyncio.create_task(runtime.approve(hold_id, token=token)) for _ in range(2)]
+        assert {kind(answer) for answer in await asyncio.gather(*tries)} == {"STORE_UNAVAILABLE"}
+        assert runtime.doubts.ids == kept
+        world.store.down = 0
+        assert (await answered(clock, runtime.approve(hold_id, token=token))).ok
         assert (world.starts, await states(world)) == (1, ["succeeded"])

@@ -24,7 +24,7 @@ from handrail.runtime.held import OPEN, call_id_of, closed_answer, declined_answ
 from handrail.runtime.keys import args_digest, exact_digest
 from handrail.runtime.pipeline import failure_from
 from handrail.runtime.preview import render
-from handrail.runtime.recorded import declined, settle_from_row
+from handrail.runtime.recorded import declined, not_recorded, settle_from_row
 from handrail.runtime.replays import Entry
 
 if TYPE_CHECKING:
@@ -189,32 +189,43 @@ class Confirmations:
             if taken is not None:
                 return taken
         answer = await self.carry_out(session, attempt, moved)
-        await self._reopen_if_refused(session, moved)
+        refused = await self._reopen_if_refused(session, moved)
+        if refused is not None and refused.state is HoldState.DECLINED:
+            return closed_answer(refused)
+        unheard = answer.error is not None and answer.error.type is ErrorType.STORE_UNAVAILABLE
+        if unheard and refused is not None and refused.state is HoldState.PENDING:
+            return answer._replace(error=failure_from(not_recorded(hold.tool, "")))
         return answer
 
     def refused(self, session: Session, hold: Hold, refusal: Refusal) -> ToolResponse:
         self.core.audit_hold("confirmation_refused", session, hold, None, refusal)
         return ToolResponse(False, None, failure_from(refusal), (), {"toolId": hold.tool})
 
-    async def _reopen_if_refused(self, session: Session, hold: Hold) -> None:
-        """The claim was refused (blocked, switched off): the approver was told, and nothing runs later by itself."""
+    async def _reopen_if_refused(self, session: Session, hold: Hold) -> Hold | None:
+        """The claim was refused (blocked, switched off): the approver is told, and nothing runs later by itself. The request as
+        it then is; None if it was carried out, or that cannot be seen."""
         known = session.holds.get(pair_of(hold))
-        if known is not None and known[1].settled:
-            return
+        outcome = known[1].response if known is not None else None
+        if outcome is not None and (outcome[0].error is None or outcome[0].error.type is not ErrorType.DECLINED):
+            return None
         try:
             stored = await self.core.store.hold_by_id(hold.hold_id)
             if stored is not None and stored.state is HoldState.APPROVED:
-                await self.core.store.move_hold(hold.hold_id, HoldState.PENDING, frm=(HoldState.APPROVED,))
+                stored = await self.core.store.move_hold(hold.hold_id, HoldState.PENDING, frm=(HoldState.APPROVED,))
+            return stored
         except StoreUnavailable as error:
             self.core.log.warning("A confirmation that was not carried out could not be opened again: %s", error)
+            return None
 
     async def decline(self, hold_id: str, token: str) -> ToolResponse:
         """A person said no: that is the answer for the rest of the turn."""
         hold = await self._authentic(hold_id, token)
         if hold is None:
             return _failure(ErrorType.NOT_FOUND, "There is no such confirmation request.")
-        moved = await self.core.store.move_hold(hold_id, HoldState.DECLINED, frm=(HoldState.PENDING,))
-        if moved is None or moved.state is not HoldState.DECLINED:
+        # Also after a yes: a claim that comes later finds no grant.
+        moved = await self.core.store.move_hold(hold_id, HoldState.DECLINED, frm=OPEN)
+        was_open = moved is not None and moved.state is HoldState.DECLINED
+        if moved is None or not (was_open or await self.core.doubts.declined(moved)):
             return closed_answer(moved or hold)
         session = await self.core.session_for(hold)
         if session is not None:

@@ -1,40 +1,77 @@
-"""Approved calls whose claim nobody heard of: the grant is used, the row is ours, and the handler has not started.
+"""Claims that the store did not answer, twice: the row may be ours, and the handler has not started.
 
-Nobody else may touch such a row while this process lives, so this process goes on with it: at once when the approver asks
-again, else by the housekeeper, until the request's time is over. Then it is recorded that nothing ran.
+Nobody else may touch such a row while this process lives, so this process goes on with it, under the same claim id until the
+store has answered. A call without a confirmation is gone on with when it is made again. An approved one is carried out by the
+housekeeper, or at once if somebody approves again, until it is given up: a person says no, or the request's time is over.
+What is given up never starts here, and it is recorded that nothing ran.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import orjson
 
 from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType
-from handrail.contract.store import Finish, Hold, HoldState, LedgerState, StoreUnavailable
+from handrail.contract.store import (
+    Claim,
+    ClaimResult,
+    ClaimVerdict,
+    Finish,
+    Hold,
+    HoldState,
+    LedgerRow,
+    LedgerState,
+    StoreUnavailable,
+)
+from handrail.runtime.held import declined_answer
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
 
+_GRANTED = (HoldState.APPROVED, HoldState.CONSUMED)
+
 
 class Doubts:
-    """The approved calls of one runtime that wait to be claimed again."""
+    """The unheard claims of one runtime."""
 
-    __slots__ = ("core", "holds")
+    __slots__ = ("core", "given_up", "holds", "ids")
 
     def __init__(self, core: RuntimeCore) -> None:
         self.core = core
+        self.ids: dict[str, str] = {}
+        """Ledger key → claim id. It stays, and stays the same, until a claim with it is answered."""
         self.holds: set[str] = set()
+        """The approved calls among them."""
+        self.given_up: dict[str, ToolResponse] = {}
+        """Ledger key → what is recorded of it: those of `ids` that must not start any more."""
+
+    async def claimed(self, claim: Claim) -> ClaimResult:
+        """Asked a second time where the store did not answer: a claim that was committed unheard is recognised as ours."""
+        try:
+            result = await self.core.store.claim(claim)
+        except StoreUnavailable:
+            self.core.crash("between_claims")
+            try:
+                result = await self.core.store.claim(claim)
+            except StoreUnavailable:
+                self.ids[claim.key] = claim.claim_id
+                if claim.hold_id is not None:
+                    self.holds.add(claim.hold_id)
+                raise
+        self.ids.pop(claim.key, None)
+        return result
 
     def about(self, hold: Hold) -> bool:
         """Whether the grant was used by a claim of ours that was not heard."""
-        return hold.state is HoldState.CONSUMED and hold.ledger_key in self.core.writing.doubtful
+        return hold.state is HoldState.CONSUMED and hold.ledger_key in self.ids
 
     async def again(self, hold: Hold) -> ToolResponse:
-        """The approver asks again: carried out now, unless the checks refuse it or its time is over."""
+        """The approver asks again: carried out now, unless the checks refuse it or it is given up."""
         confirmations = self.core.confirmations
-        if await self._given_up(hold):
+        if await self._is_over(hold):
             return await confirmations.carried_out(hold)
         session = await self.core.session_for(hold)
         if session is None:
@@ -45,11 +82,21 @@ class Doubts:
         assert attempt is not None
         return await confirmations.carry_out(session, attempt, hold)
 
+    async def declined(self, hold: Hold) -> bool:
+        """A person says no to a call that was approved: whether that is in time."""
+        if not self.about(hold):
+            return False
+        self.given_up.setdefault(hold.ledger_key, declined_answer(hold))
+        return await self._record(hold)
+
     async def settle(self) -> None:
-        """What the housekeeper does for those that nobody asks for."""
+        """What the housekeeper does for approved calls that nobody asks for."""
         for hold_id in list(self.holds):
             hold = await self.core.store.hold_by_id(hold_id)
-            if hold is None or not self.about(hold) or await self._given_up(hold):
+            if hold is not None and hold.ledger_key in self.core.writing.under_way:
+                continue
+            in_doubt = hold is not None and hold.state in _GRANTED and hold.ledger_key in self.ids
+            if hold is None or not in_doubt or await self._is_over(hold):
                 self.holds.discard(hold_id)
                 continue
             session = await self.core.session_for(hold)
@@ -57,25 +104,60 @@ class Doubts:
             if session is not None and attempt is not None:
                 self.core.spawn(self.core.confirmations.carry_out(session, attempt, hold))
 
-    async def _given_up(self, hold: Hold) -> bool:
-        """Past its time it is not begun any more."""
-        if hold.expires_at > await self.core.store.now():
-            return False
-        doubtful = self.core.writing.doubtful
-        claim_id = doubtful.pop(hold.ledger_key, None)
-        if claim_id is None:
-            return True
-        try:
-            row = await self.core.store.ledger_row(hold.ledger_key)
-            if row is not None and row.state is LedgerState.RUNNING and row.owner == self.core.owner:
-                message = f'"{hold.tool}" could not be started before the approval expired; nothing was run.'
-                answer = ToolResponse(
-                    False, None, ToolFailure(ErrorType.CANCELLED, message, False), (), {"toolId": hold.tool}
+    async def _is_over(self, hold: Hold) -> bool:
+        """Whether it is given up, and recorded so; past its time it is not begun any more."""
+        key = hold.ledger_key
+        late = hold.expires_at <= await self.core.store.now()
+        if key in self.ids and late:
+            message = f'"{hold.tool}" could not be started before the approval expired; nothing was run.'
+            failure = ToolFailure(ErrorType.CANCELLED, message, False)
+            self.given_up.setdefault(key, ToolResponse(False, None, failure, (), {"toolId": hold.tool}))
+        if key in self.given_up:
+            await self._record(hold)
+        return late or key not in self.ids
+
+    async def _record(self, hold: Hold) -> bool:
+        """That nothing ran, in the row that bears our claim id; any other is not ours to tell of. Whether it says so now."""
+        key = hold.ledger_key
+        trying = self.core.writing.under_way.get(key)
+        if trying is not None:
+            await asyncio.wait((trying,))  # its claim may be answered now; from here on nobody begins another
+        row, claim_id = await self.core.store.ledger_row(key), self.ids.get(key)
+        if (
+            claim_id is not None
+            and row is not None
+            and (row.state, row.owner) == (LedgerState.RUNNING, self.core.owner)
+        ):
+            result = await self.core.store.claim(_same_claim(row, claim_id, self.core.owner, self.core.policy.lease_ms))
+            if result.verdict is ClaimVerdict.CLAIMED:
+                envelope = orjson.dumps(self.given_up[key].to_dict()).decode()
+                row = await self.core.store.finish(
+                    Finish(key=key, fence=result.fence, state=LedgerState.CANCELLED, envelope=envelope)
                 )
-                envelope = orjson.dumps(answer.to_dict()).decode()
-                finish = Finish(key=row.key, fence=row.fence, state=LedgerState.CANCELLED, envelope=envelope)
-                await self.core.store.finish(finish)
-        except StoreUnavailable:
-            doubtful[hold.ledger_key] = claim_id
-            raise
-        return True
+        self.ids.pop(key, None)
+        self.given_up.pop(key, None)
+        return row is not None and row.state is LedgerState.CANCELLED
+
+
+def _same_claim(row: LedgerRow, claim_id: str, owner: str, lease_ms: int) -> Claim:
+    """The claim that made the row, if its id is this one. The row is there, so that this claims nothing anew."""
+    return Claim(
+        key=row.key,
+        tenant=row.tenant,
+        session_id=row.session_id,
+        user=row.user,
+        turn=row.turn,
+        connection=0,
+        tool=row.tool,
+        tool_hash=row.tool_hash,
+        registry_version=row.registry_version,
+        args_digest=row.args_digest,
+        args=row.args,
+        effects=row.effects,
+        ordinal=row.ordinal,
+        owner=owner,
+        lease_ms=lease_ms,
+        hold_id=row.hold_id,
+        check_connection=False,
+        claim_id=claim_id,
+    )

@@ -163,7 +163,7 @@ class Earlier:
 
     async def _may_be_abandoned(self, row: LedgerRow) -> bool:
         """Whether a claim may take it over; the claim looks whether its owner lives, or is we ourselves, unheard."""
-        if row.hold_id is None and row.key in self.core.writing.doubtful:
+        if row.hold_id is None and row.key in self.core.doubts.ids:
             return True
         return row.effects != "unsafe" and row.lease_until < await self.core.store.now()
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType
-from handrail.contract.store import ClaimResult, ClaimVerdict, LedgerRow, LedgerState
+from handrail.contract.intents import IntentType
+from handrail.contract.store import Block, ClaimResult, ClaimVerdict, LedgerRow, LedgerState
 from handrail.runtime.attempt import Attempt, Refusal
 from handrail.runtime.replays import Entry
+from handrail.runtime.state import StateController
+
+if TYPE_CHECKING:
+    from handrail.runtime.session import Session
 
 PASSING = (ErrorType.TRANSIENT, ErrorType.TIMEOUT, ErrorType.CANCELLED)
 """Outcomes that say nothing about the next try."""
@@ -89,6 +94,15 @@ def not_recorded(tool: str, why: str) -> Refusal:
     )
 
 
+def not_heard(tool: str, why: str) -> Refusal:
+    """Of an approved call: it may be claimed, so that it goes on, and the person must not believe that it is over."""
+    message = (
+        f'"{tool}" is approved but has not started, because it could not be recorded yet: it is carried out, and its outcome '
+        "told, as soon as it can be, unless it is declined or its time ends before; there is no need to approve it again."
+    )
+    return Refusal("ledger", ErrorType.STORE_UNAVAILABLE, message, rule="store", value=why)
+
+
 def verdict_refusal(attempt: Attempt, result: ClaimResult) -> Refusal:
     tool = attempt.plan.tool_id
     wait = result.retry_after_ms / 1000 if result.retry_after_ms is not None else None
@@ -116,3 +130,16 @@ def verdict_refusal(attempt: Attempt, result: ClaimResult) -> Refusal:
         case _:
             message = "This key stands for another call."
             return Refusal("ledger", ErrorType.CONFLICT, message, rule=result.verdict.value)
+
+
+def stored_intents(session: Session, answer: ToolResponse) -> tuple[Block | None, Any]:
+    """What the intents of an outcome change, for the transaction that stores it: the block, and the session's state."""
+    if not answer.ok or not answer.intents:
+        return None, None
+    after = StateController(session.state.snapshot())
+    block: Block | None = None
+    for intent in answer.intents:
+        if after.apply_intent(intent).applied and intent.type == IntentType.BLOCK_USER and session.user is not None:
+            until = int(intent.fields["until"] * 1000)
+            block = Block(tenant=session.tenant, user=session.user, until=max(until, block.until if block else 0))
+    return block, dict(after.snapshot())

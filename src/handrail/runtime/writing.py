@@ -18,10 +18,8 @@ import orjson
 
 from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType, RegistryError
-from handrail.contract.intents import IntentType
 from handrail.contract.store import (
     Alias,
-    Block,
     Claim,
     ClaimResult,
     ClaimVerdict,
@@ -39,21 +37,21 @@ from handrail.runtime.outcome import checked_result, failure_of
 from handrail.runtime.rates import claim_charge
 from handrail.runtime.recorded import (
     declined,
+    not_heard,
     not_recorded,
     running,
     settle_from_row,
     state_of,
+    stored_intents,
     unknown_answer,
     unknown_message,
     verdict_refusal,
 )
 from handrail.runtime.replays import Entry
-from handrail.runtime.state import StateController
 from handrail.runtime.stopping import latest_end
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
-    from handrail.runtime.session import Session
 
 _FINISH_TRIES = 6
 
@@ -61,14 +59,14 @@ _FINISH_TRIES = 6
 class Writing:
     """The writing half of the pipeline."""
 
-    __slots__ = ("_audited", "_numbers", "claims", "core", "doubtful", "tasks", "unfinished")
+    __slots__ = ("_audited", "_numbers", "claims", "core", "tasks", "under_way", "unfinished")
 
     def __init__(self, core: RuntimeCore) -> None:
         self.core = core
         self.claims: dict[str, int] = {}
         """What this process runs: ledger key → fence. The housekeeper renews their leases."""
-        self.doubtful: dict[str, str] = {}
-        """Claims that the store did not answer: ledger key → claim id, so that one that was made is recognised."""
+        self.under_way: dict[str, asyncio.Task[Any]] = {}
+        """Who claims or runs what: ledger key → task. One at a time in this process, as all of it claim under one id."""
         self.unfinished: dict[str, Finish] = {}
         """Outcomes that could not be stored; the housekeeper tries again."""
         self.tasks: dict[asyncio.Task[Any], tuple[str, float]] = {}
@@ -188,6 +186,40 @@ class Writing:
         there = session.writes.get(key)
         if there is not None and there is not entry:
             return await self.core.pipeline.await_outcome(attempt, there)
+        first = self.under_way.get(key)
+        if first is not None:
+            return await self._after(first, attempt, hold, entry)
+        current = asyncio.current_task()
+        assert current is not None
+        self.under_way[key] = current
+        try:
+            return await self._claim_alone(attempt, hold, entry, key)
+        finally:
+            del self.under_way[key]
+
+    async def _after(
+        self, first: asyncio.Task[Any], attempt: Attempt, hold: Hold | None, entry: Entry
+    ) -> ToolResponse | BaseException:
+        """What the first came to, for somebody who tries the same at the same time; it is waited for a little."""
+        patience = asyncio.ensure_future(self.core.clock.sleep(attempt.session.limits.wait_seconds))
+        try:
+            await asyncio.wait((first, patience), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            patience.cancel()
+        if hold is None:
+            self._forget(attempt, entry, None)
+        elif entry.settled:
+            return await self.core.pipeline.await_outcome(attempt, entry)
+        elif first.done() and not first.cancelled() and first.exception() is None:
+            answer: ToolResponse | BaseException = first.result()
+            return answer
+        return self.core.pipeline.refuse(attempt, running(attempt.plan.tool_id), free=True)
+
+    async def _claim_alone(
+        self, attempt: Attempt, hold: Hold | None, entry: Entry, key: str
+    ) -> ToolResponse | BaseException:
+        session, write = attempt.session, attempt.write
+        assert write is not None
         entry.ledger_key = key
         session.writes[key] = entry
         refusal = self._cannot_start(attempt, hold)
@@ -196,12 +228,12 @@ class Writing:
             return self.core.pipeline.refuse(attempt, refusal, free=True)
         self.core.crash("before_claim")
         try:
-            result = await self._claimed(self._claim(attempt, key, hold))
+            result = await self.core.doubts.claimed(self._claim(attempt, key, hold))
         except StoreUnavailable as error:
             self._forget(attempt, entry, hold)
-            if hold is not None:
-                self.core.doubts.holds.add(hold.hold_id)
-            return self.unavailable(attempt, error)
+            if hold is None:
+                return self.unavailable(attempt, error)
+            return self.core.pipeline.refuse(attempt, not_heard(attempt.plan.tool_id, str(error)), free=True)
         self.core.crash("after_claim")
         if result.verdict not in (ClaimVerdict.CLAIMED, ClaimVerdict.TAKEN_OVER):
             return await self._not_claimed(attempt, entry, hold, result)
@@ -227,24 +259,12 @@ class Writing:
             return Refusal("handler", ErrorType.INTERNAL, f'"{tool}" failed unexpectedly.', rule="load")
         return None
 
-    @staticmethod
-    def _was_cancelled(attempt: Attempt, hold: Hold | None) -> bool:
+    def _was_cancelled(self, attempt: Attempt, hold: Hold | None) -> bool:
         write = attempt.write
         if hold is not None or write is None:
-            return False  # a person has approved it; nobody's connection matters
+            # A person has approved it; nobody's connection matters, but that person's no.
+            return hold is not None and hold.ledger_key in self.core.doubts.given_up
         return write.left or write.interruptions != attempt.session.interruptions
-
-    async def _claimed(self, claim: Claim) -> ClaimResult:
-        """Asked a second time where the store did not answer: a claim that was committed unheard is recognised as ours."""
-        try:
-            return await self.core.store.claim(claim)
-        except StoreUnavailable:
-            self.core.crash("between_claims")
-        try:
-            return await self.core.store.claim(claim)
-        except StoreUnavailable:
-            self.doubtful[claim.key] = claim.claim_id
-            raise
 
     async def _execute(
         self, attempt: Attempt, entry: Entry, key: str, fence: int, hold: Hold | None
@@ -329,7 +349,7 @@ class Writing:
     ) -> LedgerRow | None:
         """Store the outcome; tried again while the store is away, because the effect has happened."""
         session = attempt.session
-        block, after = _stored_intents(session, answer)
+        block, after = stored_intents(session, answer)
         finish = Finish(
             key=key,
             fence=fence,
@@ -428,8 +448,7 @@ class Writing:
             rate=None if hold else claim_charge(session, plan.tool_id, plan.definition.rate_limit),
             counters=None if hold else attempt.turn.counters(),
             check_connection=hold is None,
-            # Taken out, so that of several who try again one is recognised, and the others wait for it.
-            claim_id=self.doubtful.pop(key, "") or f"{self.core.owner}-{next(self._numbers)}",
+            claim_id=self.core.doubts.ids.get(key) or f"{self.core.owner}-{next(self._numbers)}",
         )
 
     def alias(self, attempt: Attempt, key: str | None, hold_id: str | None) -> Alias | None:
@@ -479,16 +498,3 @@ class Writing:
         if task.cancelled() or task.exception() is not None or not isinstance(task.result(), ToolResponse):
             return
         self.core.deliver(attempt.session, attempt.call.call_id, attempt.plan.tool_id, task.result(), silent=True)
-
-
-def _stored_intents(session: Session, answer: ToolResponse) -> tuple[Block | None, Any]:
-    """What the intents of an outcome change, for the transaction that stores it: the block, and the session's state."""
-    if not answer.ok or not answer.intents:
-        return None, None
-    after = StateController(session.state.snapshot())
-    block: Block | None = None
-    for intent in answer.intents:
-        if after.apply_intent(intent).applied and intent.type == IntentType.BLOCK_USER and session.user is not None:
-            until = int(intent.fields["until"] * 1000)
-            block = Block(tenant=session.tenant, user=session.user, until=max(until, block.until if block else 0))
-    return block, dict(after.snapshot())
