@@ -609,6 +609,24 @@ async def test_a_session_pinned_to_an_older_version_elsewhere_is_superseded_only
         assert (await runtime.approve(kept_id, token=kept_token)).ok
 
 
+async def test_an_approval_that_is_refused_is_a_failure_and_no_second_call_in_the_metrics(make_tools):
+    async with make_tools(TOOLS) as world:
+        session = await world.session()
+        runtime = session.core
+        _, hold_id, token = await held(session, "c1")
+        await world.store.switch("pay", "for a test")  # the claim refuses it; nobody has told this process yet
+        assert kind(await runtime.approve(hold_id, token=token)) == "UNAVAILABLE"
+        told = runtime.metrics.to_json()["tools"]["pay"]
+        assert (told["calls"], told["held"], told["errors"]) == (1, 1, {"UNAVAILABLE": 1})
+
+        await world.store.switch("pay", None)
+        await runtime.housekeeper.learn()
+        assert (await runtime.approve(hold_id, token=token)).ok
+        told = runtime.metrics.to_json()["tools"]["pay"]
+        assert (told["calls"], told["held"]) == (1, 1)
+        assert runtime.metrics.to_json()["sessions"]["calls"] == 1
+
+
 async def test_a_held_call_is_one_call_in_the_metrics_whatever_becomes_of_it(make_tools):
     async with make_tools(TOOLS) as world:
         session = await world.session()

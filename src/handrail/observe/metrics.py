@@ -117,6 +117,10 @@ class Metrics:
         self._answered(tool, duration_ms, error_type, size_chars)
         self.session_call(session_id)
 
+    def refused_held(self, tool_id: str, duration_ms: float, error_type: str) -> None:
+        """A person approved a call that was counted when it was held, and it was refused: a failure, and no further call."""
+        self._answered(self._tools.get(tool_id) or self._new_tool(tool_id), duration_ms, error_type, 0)
+
     @staticmethod
     def _answered(tool: ToolMetrics, duration_ms: float, error_type: str | None, size_chars: int) -> None:
         slot = tool.answers % WINDOW

@@ -418,7 +418,10 @@ class Pipeline:
                 refusal = _too_many(turn.refusals, attempt.session.policy.refusals, refusal)
         duration = (perf_counter() - attempt.started) * 1000
         error = failure_from(refusal)
-        self.core.metrics.record(attempt.plan.tool_id, duration, False, error.type.value, 0)
+        if attempt.held:
+            self.core.metrics.refused_held(attempt.plan.tool_id, duration, error.type.value)
+        else:
+            self.core.metrics.record(attempt.plan.tool_id, duration, False, error.type.value, 0)
         self.core.audit_refusal(attempt, refusal, duration)
         return ToolResponse(False, None, error, (), self.meta(attempt, duration))
 
