@@ -1,11 +1,15 @@
 """Row 15, for many at once: outcomes that could not be stored are stored later, each by itself."""
 
 import asyncio
+from dataclasses import replace
 
+import orjson
 import pytest
 from tests.faults.accidents import Flaky
 from tests.runtime.kit import PAID, writing
 
+from handrail.contract.envelope import ToolResponse
+from handrail.contract.errors import ErrorType
 from handrail.contract.store import Finish, LedgerState, StoreUnavailable
 from handrail.testing import VirtualClock
 
@@ -55,7 +59,7 @@ async def test_row_15_an_outcome_that_can_never_be_stored_does_not_keep_the_othe
             await runtime.writing.finish_the_unfinished()
         assert await states(world) == ["succeeded", "succeeded"]
         assert not runtime.writing.unfinished
-        assert caplog.text.count("The outcome of the call nowhere cannot be stored") == 1
+        assert caplog.text.count("The outcome of nowhere cannot be stored") == 1
 
 
 async def test_row_15_an_outcome_that_waits_for_the_store_does_not_keep_the_others_back(make_tools):
@@ -87,3 +91,49 @@ async def test_row_15_a_stop_stores_outcomes_though_something_else_cannot_be_wri
         await runtime.close()
         await world.store.open()
         assert await states(world) == ["succeeded", "succeeded"]
+
+
+@pytest.mark.parametrize("failure", [TimeoutError(), ValueError("a fault of the store"), asyncio.CancelledError()])
+async def test_row_15_an_outcome_is_kept_whatever_else_goes_wrong(make_tools, failure):
+    clock = VirtualClock()
+    async with make_tools(TOOLS, store=Choosy()) as world:
+        runtime = world.runtime(clock=clock)
+        keys = await unfinished(world, runtime, clock)
+        finish = world.store.finish
+
+        async def failing(one):
+            raise failure
+
+        world.store.finish = failing
+        with pytest.raises(StoreUnavailable):
+            await runtime.writing.finish_the_unfinished()
+        world.store.finish = finish
+        assert list(runtime.writing.unfinished) == ["nowhere", *keys]
+        await runtime.writing.finish_the_unfinished()
+        assert await states(world) == ["succeeded", "succeeded"]
+
+
+async def test_row_15_what_becomes_known_while_an_outcome_is_stored_is_stored_after_it(make_tools):
+    clock = VirtualClock()
+    async with make_tools(TOOLS, store=Choosy()) as world:
+        runtime = world.runtime(clock=clock)
+        key, _ = await unfinished(world, runtime, clock)
+        waiting = runtime.writing.unfinished
+        known = waiting.pop(key)
+        answer = ToolResponse.failure(ErrorType.INTERNAL, "It is not known.")
+        unknown = orjson.dumps(answer.to_dict()).decode()
+        waiting[key] = replace(known, state=LedgerState.UNKNOWN, envelope=unknown)
+        finish = world.store.finish
+
+        async def meanwhile(one):
+            row = await finish(one)
+            if one.key == key and one.state is LedgerState.UNKNOWN:
+                waiting[key] = known  # the function that went on after its deadline has ended
+            return row
+
+        world.store.finish = meanwhile
+        await runtime.writing.finish_the_unfinished()
+        assert waiting == {key: known}
+        await runtime.writing.finish_the_unfinished()
+        assert await states(world) == ["succeeded", "succeeded"]
+        assert not waiting

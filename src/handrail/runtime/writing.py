@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from handrail.contract.envelope import ToolFailure, ToolResponse
-from handrail.contract.errors import ErrorType, RegistryError
+from handrail.contract.errors import ErrorType, RegistryError, UsageError
 from handrail.contract.store import (
     Alias,
     Claim,
@@ -375,18 +375,17 @@ class Writing:
         """Store what could not be stored when it happened; each by itself, so that none stands in another's way."""
         waiting = list(self.unfinished.items())
         done = await asyncio.gather(*(self.core.store.finish(one) for _, one in waiting), return_exceptions=True)
-        away: StoreUnavailable | None = None
-        for (key, _), outcome in zip(waiting, done, strict=True):
-            if isinstance(outcome, StoreUnavailable):
-                away = outcome
+        failed: BaseException | None = None
+        for (key, one), outcome in zip(waiting, done, strict=True):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, UsageError):
+                failed = outcome
                 continue
-            if isinstance(outcome, Exception):
-                self.core.log.error(
-                    "The outcome of the call %s cannot be stored; it is given up", key, exc_info=outcome
-                )
-            self.unfinished.pop(key, None)
-        if away is not None:
-            raise away
+            if isinstance(outcome, UsageError):
+                self.core.log.error("The outcome of %s cannot be stored; it is given up", key, exc_info=outcome)
+            if self.unfinished.get(key) is one:  # else more has become known of it meanwhile
+                del self.unfinished[key]
+        if failed is not None:
+            raise StoreUnavailable(f"An outcome could not be stored yet: {failed!r}") from failed
 
     async def _not_claimed(
         self, attempt: Attempt, entry: Entry, hold: Hold | None, result: ClaimResult
