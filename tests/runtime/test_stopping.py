@@ -6,7 +6,7 @@ import logging
 import pytest
 from tests.runtime.kit import asked, confirmed, kind, writing
 
-from handrail.contract.store import LedgerState
+from handrail.contract.store import LedgerState, StoreUnavailable
 from handrail.stores import SqliteStore
 
 # It ends when the test says so, by a file: neither a clock nor a race decides.
@@ -84,6 +84,27 @@ async def test_a_write_that_begins_while_the_stop_waits_is_waited_for_too(make_t
         after = world.runtime(store=reopened())
         await after.open()
         assert {row.state for row in await after.store.ledger_rows()} == {LedgerState.SUCCEEDED}
+
+
+async def test_a_runtime_that_is_stopping_says_so_takes_a_no_and_can_be_opened_again(make_tools, reopened):
+    tools = {"pay": (writing(timeoutMs=60_000), PATIENT), "ask": (confirmed(), PATIENT)}
+    async with make_tools(tools) as world:
+        runtime = world.runtime(store=reopened(), policy=SHORT)
+        session = await world.session(runtime=runtime)
+        await session.call("ask", {"q": "a"}, call_id="c1")
+        hold_id, token = await asked(session)
+        write = await running(world, session.call("pay", {"q": "a"}, call_id="c2"))
+        stop = asyncio.create_task(runtime.close())
+        await asyncio.sleep(0)
+        for late in (runtime.approve(hold_id, token=token), runtime.open_session(), runtime.open()):
+            with pytest.raises(StoreUnavailable, match="stopping, and begins nothing new"):
+                await late
+        assert kind(await runtime.decline(hold_id, token=token)) == "DECLINED"
+        (world.tools.root / "go").touch()
+        await asyncio.wait_for(stop, 10)
+        assert (await write).ok
+        await runtime.open()
+        assert world.starts == 1
 
 
 async def test_a_handler_past_its_deadline_does_not_keep_the_runtime_open(make_tools, reopened, caplog, monkeypatch):

@@ -97,6 +97,7 @@ class RuntimeCore(Recording):
         """Where the runtime lives, while it is open; other threads reach it there."""
         self._opening = asyncio.Lock()
         self._opened = False
+        self._closing = False
         if capability_checks:
             self._check_capabilities()
 
@@ -104,6 +105,8 @@ class RuntimeCore(Recording):
 
     async def open(self) -> None:
         """Open the store and start the housekeeper. Done by the first session if nobody does it."""
+        if self._closing:
+            raise StoreUnavailable("The runtime is stopping, and begins nothing new; nothing was changed.")
         if not self._opened:
             async with self._opening:
                 await self._open_once()
@@ -130,7 +133,13 @@ class RuntimeCore(Recording):
         """Let running writes finish, write what is pending, and close the store."""
         if not self._opened:
             return
-        self._opened = False
+        self._opened, self._closing = False, True
+        try:
+            await self._close()
+        finally:
+            self._closing = False
+
+    async def _close(self) -> None:
         await let_writes_end(self.writing.tasks, self.log)
         if self._housekeeper is not None:
             self._housekeeper.cancel()
@@ -278,7 +287,8 @@ class RuntimeCore(Recording):
         return await self.confirmations.approve(confirmation_id, token)
 
     async def decline(self, confirmation_id: str, *, token: str) -> ToolResponse:
-        await self.open()
+        if not self._closing:  # a no is taken while the store is there
+            await self.open()
         return await self.confirmations.decline(confirmation_id, token)
 
     async def interrupt(self, session: Session, call_ids: Collection[str] | None = None) -> None:
