@@ -1,9 +1,10 @@
 """A session that writes for hours holds little of it, and still knows every call that it has made by its id."""
 
-from tests.runtime.desk import open_desk
+from tests.runtime.desk import meanwhile, open_desk
 from tests.runtime.kit import kind
 
 from handrail import ToolResponse
+from handrail.contract.store import StoreUnavailable
 from handrail.runtime import known_ids
 from handrail.runtime.known_ids import MOST_KNOWN, Forgotten, KnownIds
 from handrail.runtime.replays import Entry
@@ -64,6 +65,67 @@ async def test_a_request_that_waits_for_a_person_is_kept_whatever_comes_after_it
         again = await session.call("delete_file", {"path": "held"}, call_id="h1")
         assert again.error is not None
         assert again.error.confirmation_request["id"] == held.error.confirmation_request["id"]
+
+
+async def _answered_under_another_id(desk, monkeypatch):
+    """A call that was answered from another's execution while its id could not be stored: its session, and how to mend it."""
+    monkeypatch.setattr(known_ids, "MOST_KNOWN", 4)
+    first, _ = await desk.open()
+    await first.begin_turn("input")
+    assert (await first.call("write_note", {"text": "a"}, call_id="first")).ok
+    session = await desk.runtime.resume_session(first.id, token=first.token)
+    add_alias, tries = desk.runtime.store.add_alias, []
+
+    async def away(session_id, alias):
+        tries.append(alias)
+        raise StoreUnavailable("The store is away.")
+
+    desk.runtime.store.add_alias = away
+    assert (await session.call("write_note", {"text": "a"}, call_id="second")).meta["replayed"] is True
+    assert tries
+    return session, lambda: setattr(desk.runtime.store, "add_alias", add_alias)
+
+
+async def _ten_more(session):
+    for number in range(10):
+        await session.begin_turn(f"input {number}")
+        assert (await session.call("write_note", {"text": str(number)}, call_id=f"w{number}")).ok
+    await session.begin_turn("the last")
+
+
+async def test_an_id_that_could_not_be_stored_is_not_forgotten(monkeypatch) -> None:
+    async with open_desk() as desk:
+        session, _ = await _answered_under_another_id(desk, monkeypatch)
+        await _ten_more(session)
+        again = await session.call("write_note", {"text": "a"}, call_id="second")
+        assert again.meta["replayed"] is True
+        assert len(desk.book.starts) == 11
+
+
+async def test_an_id_that_could_not_be_stored_is_stored_later_and_need_not_be_held(monkeypatch) -> None:
+    async with open_desk() as desk:
+        session, mend = await _answered_under_another_id(desk, monkeypatch)
+        mend()
+        session = await desk.runtime.resume_session(session.id, token=session.token)
+        assert not desk.runtime.earlier.unstored
+        await _ten_more(session)
+        assert len(session.calls_by_id) <= 4
+        again = await session.call("write_note", {"text": "a"}, call_id="second")
+        assert again.meta["replayed"] is True
+        assert len(desk.book.starts) == 11
+
+
+async def test_the_housekeeper_stores_ids_that_could_not_be_stored(monkeypatch) -> None:
+    async with open_desk() as desk:
+        session, mend = await _answered_under_another_id(desk, monkeypatch)
+        mend()
+        await meanwhile(desk.clock, _stored(desk))
+        assert "provider:second" in [alias.call_id for alias in await desk.runtime.store.aliases(session.id)]
+
+
+async def _stored(desk):
+    while desk.runtime.earlier.unstored:
+        await desk.clock.sleep(0.25)
 
 
 def test_a_call_that_runs_stays_and_one_whose_outcome_is_not_known_too() -> None:

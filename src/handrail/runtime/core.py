@@ -147,7 +147,8 @@ class RuntimeCore(Recording):
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for write in (self.writing.finish_the_unfinished, self.housekeeper.write_behind, self.save_blocks):
+        finish, store_ids = self.writing.finish_the_unfinished, self.earlier.store_ids
+        for write in (finish, store_ids, self.housekeeper.write_behind, self.save_blocks):
             try:
                 await write()
             except StoreUnavailable as error:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import orjson
 
 from handrail.contract.envelope import ToolResponse
-from handrail.contract.errors import ErrorType
-from handrail.contract.store import Hold, LedgerRow, LedgerState, StoreUnavailable
+from handrail.contract.errors import ErrorType, UsageError
+from handrail.contract.store import Alias, Hold, LedgerRow, LedgerState, StoreUnavailable
 from handrail.runtime.attempt import Attempt
 from handrail.runtime.keys import args_digest, ledger_key
 from handrail.runtime.recorded import may_try_again, running, settle_from_row
@@ -29,10 +29,12 @@ class LookAgain(Exception):
 class Earlier:
     """Finds earlier executions of writing calls."""
 
-    __slots__ = ("core",)
+    __slots__ = ("core", "unstored")
 
     def __init__(self, core: RuntimeCore) -> None:
         self.core = core
+        self.unstored: dict[tuple[str, str], Alias] = {}
+        """Session id and call id → what it stands for, where that could not be stored; the housekeeper tries again."""
 
     async def again(self, attempt: Attempt, known: Entry) -> ToolResponse | None:
         """An id whose execution this process does not carry out: what the store knows of it. None: it may be taken over."""
@@ -187,5 +189,16 @@ class Earlier:
         try:
             await self.core.store.add_alias(attempt.session.id, alias)
         except StoreUnavailable as error:
-            # The answer is known and is given; that this id stands for it may be forgotten by a restart.
-            self.core.log.warning("The call id %s could not be stored: %s", attempt.call.call_id, error)
+            # The answer is known and is given; that this id stands for it is kept here until it is stored.
+            self.unstored[attempt.session.id, alias.call_id] = alias
+            self.core.log.warning("The call id %s could not be stored yet: %s", attempt.call.call_id, error)
+
+    async def store_ids(self) -> None:
+        """Store the ids that could not be stored when they were answered."""
+        for place, alias in list(self.unstored.items()):
+            try:
+                await self.core.store.add_alias(place[0], alias)
+            except UsageError as error:
+                self.core.log.error("The call id %s cannot be stored; it is given up: %s", alias.call_id, error)
+            if self.unstored.get(place) is alias:
+                del self.unstored[place]

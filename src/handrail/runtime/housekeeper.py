@@ -38,6 +38,7 @@ class Housekeeper:
             self.learn,
             self.learn_connections,
             self.core.writing.finish_the_unfinished,
+            self.core.earlier.store_ids,
             self.core.doubts.settle,
             self._follow_confirmations,
             self._forget_idle,

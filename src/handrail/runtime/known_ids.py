@@ -44,8 +44,8 @@ class KnownIds(dict[str, Entry]):
         """Those whose outcome, or its lack, is held here."""
         return [self[key] for key in self._whole if key in self]
 
-    def trim(self, needed: Container[Entry]) -> None:
-        """Let go of outcomes that the store has, and of the oldest ids; a call that runs or is held stays as it is."""
+    def trim(self, needed: Container[Entry], unstored: Container[str] = ()) -> None:
+        """Let go of outcomes that the store has, and of the oldest ids; what runs, is held or is not stored stays known."""
         for key in list(self._whole):
             entry = self.get(key)
             if entry is not None and _is_needed(entry, needed):
@@ -55,7 +55,8 @@ class KnownIds(dict[str, Entry]):
                 super().__setitem__(key, _names_of(entry))
         if len(self) > MOST_KNOWN:
             self.forgotten = self.forgotten or Forgotten()
-            for key in [key for key in self if key not in self._whole][: len(self) - MOST_KNOWN]:
+            stored = [key for key in self if key not in self._whole and key not in unstored]
+            for key in stored[: len(self) - MOST_KNOWN]:
                 del self[key]
                 self.forgotten.add(key)
 
@@ -71,7 +72,8 @@ def trim(session: Session) -> None:
     unstored = session.core.writing.unfinished
     needed = {entry for _, entry in session.holds.values()}
     needed |= {entry for entry in session.calls_by_id.whole() if entry.ledger_key in unstored}
-    session.calls_by_id.trim(needed)
+    ids = {call_id for session_id, call_id in session.core.earlier.unstored if session_id == session.id}
+    session.calls_by_id.trim(needed, ids)
 
 
 async def known_by_id(session: Session, key: str) -> Entry | None:

@@ -28,6 +28,7 @@ async def restore(
             turn.begin_again()
     elif record.turn:
         session.enter_turn(record.turn, perf_counter()).restore(record.counters)
+    await core.earlier.store_ids()
     aliases = await core.store.aliases(session.id)
     for alias in aliases:
         entry = session.writes.get(alias.ledger_key) if alias.ledger_key is not None else None
