@@ -21,8 +21,8 @@ from handrail.contract.model import (
 
 
 class PlayModel:
-    """`call NAME JSON && NAME JSON` calls and tells the outcomes; `slow N TEXT` takes its time; `break` fails,
-    `falter` in the middle and not for good; else it echoes."""
+    """`call NAME JSON && NAME JSON` calls and tells the outcomes, or does what comes after `then`; `slow N TEXT` takes its
+    time; `break` fails, `falter` in the middle and not for good; else it echoes."""
 
     name = "play"
     provider = "openai-chat"
@@ -42,6 +42,8 @@ class PlayModel:
         text = getattr(messages[last], "text", "")
         since = messages[last + 1 :]
         told = [one for one in since if isinstance(one, ToolMessage)]
+        text, _, then = text.partition(" then ") if text.startswith("call ") else (text, "", "")
+        text = then if then and told else text
         try:
             if isinstance(messages[-1], HostMessage) and since:
                 answer = f"Told: {messages[-1].text}"

@@ -7,6 +7,7 @@ import pytest
 from tests.server.kit import KEYS, OTHER, USER, Desk, Talker, at_desk, at_server
 
 from handrail.contract.store import Block
+from handrail.server.options import Options
 from handrail.server.resent import Resent
 from handrail.server.talk import Talk
 
@@ -258,6 +259,80 @@ async def test_an_official_client_asks_again_by_itself_after_a_failure_that_may_
         with pytest.raises(openai.InternalServerError):
             await client.chat.completions.create(model="x", messages=said("falter"))
         assert len(desk.model.asked) == 2
+
+
+WRITE = 'call note {"q": "rent"}'
+
+
+@pytest.mark.parametrize("where", ["a session made for it", "a session of its own"])
+@pytest.mark.parametrize(("end", "status"), [("break", 502), ("falter", 503)])
+async def test_a_write_of_a_turn_that_failed_afterwards_is_not_asked_for_again(tmp_path, end, status, where):
+    async with at_server(tmp_path) as desk:
+        ana = await desk.open()
+        named = {"X-Handrail-Session": ana.id, "X-Session-Token": ana.token} if "own" in where else {}
+        async with client_of(desk, **named).with_options(max_retries=openai.DEFAULT_MAX_RETRIES) as client:
+            with pytest.raises(openai.InternalServerError) as caught:
+                await client.chat.completions.create(model="x", messages=said(f"{WRITE} then {end}"))
+        assert caught.value.status_code == status
+        assert desk.tools.started() == [{"q": "rent"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "times"),
+    [
+        ("break", 1),
+        ("falter", 2),
+        ('call look {"q": "tea"} then falter', 2),
+        ('call note {"q": 3} then falter', 2),
+        ('call pay {"q": "10"} then falter', 1),
+    ],
+    ids=["for good", "nothing called", "a read", "a refused write", "a held call"],
+)
+async def test_a_failed_turn_is_asked_for_again_only_where_nothing_can_come_of_the_first(tmp_path, text, times):
+    async with at_server(tmp_path) as desk, client_of(desk) as plain:
+        client, sent = plain.with_options(max_retries=1), []
+        client._client.event_hooks["request"].append(lambda request: _note(sent, request))
+        with pytest.raises(openai.InternalServerError):
+            await client.chat.completions.create(model="x", messages=said(text))
+        assert len(sent) == times
+
+
+async def test_with_its_key_a_failed_turn_is_asked_for_again_and_writes_once(tmp_path):
+    async with at_server(tmp_path) as desk, client_of(desk, **{"Idempotency-Key": "req-1"}) as plain:
+        client, sent = plain.with_options(max_retries=1), []
+        client._client.event_hooks["request"].append(lambda request: _note(sent, request))
+        with pytest.raises(openai.InternalServerError):
+            await client.chat.completions.create(model="x", messages=said(f"{WRITE} then falter"))
+        assert len(sent) == 2
+        assert desk.tools.started() == [{"q": "rent"}]
+
+
+@pytest.mark.parametrize(
+    ("key", "own", "text", "again"),
+    [
+        (False, False, "slow 2000 x", True),
+        (False, False, 'call post {"q": "0.6"}', False),
+        (False, True, "slow 2000 x", False),
+        (True, True, 'call post {"q": "0.6"}', True),
+        (True, False, 'call post {"q": "0.6"}', False),
+    ],
+)
+async def test_a_turn_that_a_restart_cuts_off_is_asked_for_again_only_where_it_is_found_again(
+    tmp_path, key, own, text, again
+):
+    async with at_server(tmp_path, options=Options(shutdown_seconds=0)) as desk:
+        ana = await desk.open()
+        named = {"X-Handrail-Session": ana.id, "X-Session-Token": ana.token} if own else {}
+        async with client_of(desk, **named, **({"Idempotency-Key": "req-1"} if key else {})) as client:
+            asked = asyncio.create_task(client.chat.completions.create(model="x", messages=said(text)))
+            async with asyncio.timeout(10):
+                while not (desk.tools.started() if "post" in text else desk.model.asked):
+                    await asyncio.sleep(0.02)
+            await desk.talks.drain()
+            with pytest.raises(openai.InternalServerError) as caught:
+                await asked
+        assert caught.value.status_code == 503
+        assert caught.value.response.headers.get("x-should-retry") == (None if again else "false")
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "at once"])

@@ -31,13 +31,15 @@ TYPES = {
 
 
 class Problem(Exception):
-    """A request that cannot be carried out. `message` is for the client."""
+    """A request that cannot be carried out. `message` is for the client; `again` False keeps official OpenAI clients, which
+    send anew by themselves, from doing so."""
 
-    def __init__(self, status: int, message: str, *, retry_after: float | None = None) -> None:
+    def __init__(self, status: int, message: str, *, retry_after: float | None = None, again: bool = True) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.retry_after = retry_after
+        self.again = again
 
     def body(self) -> dict[str, Any]:
         error: dict[str, Any] = {"type": TYPES.get(self.status, "INTERNAL"), "message": self.message}
@@ -48,7 +50,8 @@ class Problem(Exception):
     def headers(self) -> dict[str, str]:
         if self.status == 401:
             return {"WWW-Authenticate": 'Bearer realm="handrail"'}
-        return {} if self.retry_after is None else {"Retry-After": str(max(1, round(self.retry_after + 0.5)))}
+        told = {} if self.again else {"x-should-retry": "false"}
+        return told if self.retry_after is None else {**told, "Retry-After": str(max(1, round(self.retry_after + 0.5)))}
 
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 from handrail.agents import Conversation
+from handrail.contract.errors import ErrorType
 from handrail.runtime.events import Event
 from handrail.runtime.session import Session
 from handrail.server.conversations import StoredTurn
@@ -25,17 +26,21 @@ MOST_CARD_BYTES = 16 * 1024
 MOST_SHOWN_BYTES = 1024 * 1024
 """Of all turns that a session shows."""
 
+_UNCERTAIN = (ErrorType.STORE_UNAVAILABLE, ErrorType.IN_PROGRESS)
+
 
 class Run:
     """A turn that runs, or ran in this process."""
 
-    __slots__ = ("cancelled", "cut", "done", "ending", "fresh", "pieces", "started", "task", "turn", "which")
+    __slots__ = ("begun", "cancelled", "cut", "done", "ending", "fresh", "pieces", "started", "task", "turn", "which")
 
     def __init__(self, turn: StoredTurn, which: int) -> None:
         self.turn = turn
         self.which = which
         """The number of the last event before this run: where a stream of it begins."""
         self.fresh = True
+        self.begun: set[tuple[str, str | None]] = set()
+        """Tools whose calls may have begun, with the call's id while it is open, or "held" if it waits for a person."""
         self.cancelled = False
         self.ending = False
         """Its end is being stored; from here on it can no longer be cancelled."""
@@ -55,6 +60,7 @@ class Run:
             self.pieces.append(str(data.get("text", "")))
         elif type in ("tool_started", "tool_finished", "tool_refused"):
             _put_card(answer.setdefault("toolCards", []), type, data)
+            self._note_begun(type, data)
         elif type == "error":
             answer["error"] = dict(data)
         elif type == "done":
@@ -63,6 +69,25 @@ class Run:
             answer["citations"] = list(data.get("citations") or ())
             answer["usage"] = data.get("usage")
             answer["reason"] = data.get("reason")
+
+    def _note_begun(self, type: str, data: Mapping[str, Any]) -> None:
+        tool, name = str(data.get("toolId")), data.get("callId")
+        if type == "tool_started":
+            self.begun.add((tool, name))
+            return
+        refused = type == "tool_refused" and (data.get("error") or {}).get("type") not in _UNCERTAIN
+        if name is not None:  # without an id it may be another call that this is about
+            self.begun.discard((tool, name))
+        if not refused:
+            self.begun.add((tool, "held" if data.get("held") else None))
+
+    def may_have_written(self, session: Session) -> bool:
+        """Whether a call of the turn may have had an effect, or may still have one when a person approves it."""
+        for tool, name in self.begun:
+            plan = session.plans.find(tool)
+            if name == "held" or (plan is not None and plan.writes):
+                return True
+        return False
 
     def gather(self) -> None:
         """Put the text together as far as it was told."""

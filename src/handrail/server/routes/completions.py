@@ -56,9 +56,11 @@ async def complete(request: Request) -> Response | ASGIApp:
     place = parts.take_stream(key_of(request)) if streamed else None
     try:
         run = await parts.talks.say(talk, message_id, text)
-    except BaseException:
+    except BaseException as error:
         if place is not None:
             place.give_back()
+        if isinstance(error, Problem) and message_id in talk.turns and not named:
+            error.again = False  # it was begun, and is gone on with after the restart
         raise
     # From the turn's beginning: the same request may have come before, and its turn may be under way.
     reader = talk.log.reader(run.which, stays=True)
@@ -73,28 +75,28 @@ async def complete(request: Request) -> Response | ASGIApp:
         return Response(status_code=499)
     problem = _problem(run)
     if problem is not None:
+        problem.again = problem.again and (bool(named) or not run.may_have_written(talk.session))
         return answer(problem.body(), problem.status, {**headers, **problem.headers()})
     return answer(_completion(parts, talk, run), headers=headers)
 
 
 class NoAnswer(Problem):
-    """A turn without an answer, as OpenAI's clients know an error: they notice it, and ask again where that may help."""
+    """A turn without an answer, as OpenAI's clients know an error: they notice it, and ask again where that may help.
 
-    def __init__(self, status: int, message: str, code: str, *, retry_after: float | None = None) -> None:
-        super().__init__(status, message, retry_after=retry_after)
+    They do so as a new message, unless it has an Idempotency-Key: nobody would know a call that has run, and it would run again.
+    """
+
+    def __init__(self, status: int, message: str, code: str, *, retry_after: float | None = None, again: bool) -> None:
+        super().__init__(status, message, retry_after=retry_after, again=again)
         self._code = code
 
     def body(self) -> dict[str, Any]:
         return {"error": {**super().body()["error"], "param": None, "code": self._code}}
 
-    def headers(self) -> dict[str, str]:
-        # Their word for it; a user who is blocked would only be told the same again, and at once.
-        waits = {"x-should-retry": "false"} if self._code == "user_blocked" else {}
-        return {**super().headers(), **waits}
-
 
 def _blocked(seconds: float) -> NoAnswer:
-    return NoAnswer(429, blocked_words(seconds), "user_blocked", retry_after=seconds)
+    # Whoever asks again would only be told the same, and at once.
+    return NoAnswer(429, blocked_words(seconds), "user_blocked", retry_after=seconds, again=False)
 
 
 async def _check_welcome(parts: Parts, talk: Talk) -> None:
@@ -117,8 +119,8 @@ def _problem(run: Run) -> NoAnswer | None:
     error = run.turn.answer.get("error") or {}
     said = str(error.get("message") or "The turn failed.")
     if error.get("retryable", True):
-        return NoAnswer(503, said, "turn_failed", retry_after=1)
-    return NoAnswer(502, said, "turn_failed")
+        return NoAnswer(503, said, "turn_failed", retry_after=1, again=True)
+    return NoAnswer(502, said, "turn_failed", again=False)
 
 
 async def _talk(request: Request, parts: Parts, body: Mapping[str, Any], history: Sequence[Message]) -> Talk:
@@ -167,7 +169,10 @@ async def _finished(request: Request, parts: Parts, talk: Talk, run: Run, reader
     finally:
         leaving.cancel()
     if run.cut:
-        raise Problem(503, "The server restarts; ask again in a moment.", retry_after=2)
+        # In a session of the client's own the turn is gone on with after the start. One made for the request is not found again.
+        own = "x-handrail-session" in request.headers
+        again = not cancels if own else not run.may_have_written(talk.session)
+        raise Problem(503, "The server restarts; ask again in a moment.", retry_after=2, again=again)
     return True
 
 
