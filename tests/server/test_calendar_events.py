@@ -1,7 +1,8 @@
 """`GET /calendar/events/{id}`: all of an event for who created it and for operators, for others what availability tells."""
 
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -34,8 +35,8 @@ END:VCALENDAR\r
 
 
 @asynccontextmanager
-async def with_calendar(folder: Path) -> AsyncIterator[tuple[Desk, EmbeddedCalendar]]:
-    calendar = EmbeddedCalendar(folder / "calendar.db")
+async def with_calendar(folder: Path, busy_ms: int = 5_000) -> AsyncIterator[tuple[Desk, EmbeddedCalendar]]:
+    calendar = EmbeddedCalendar(folder / "calendar.db", busy_ms=busy_ms)
     async with at_desk(folder, capabilities={"calendar": calendar}, keys=ALL_KEYS) as desk:
         yield desk, calendar
     await calendar.close()
@@ -103,6 +104,36 @@ async def test_whoever_comes_under_a_forgotten_name_is_not_the_creator(tmp_path)
         await desk.client.delete("/api/users/ana", headers=bearer(OPERATOR))
         shown = (await desk.get(link, USER)).json()
         assert (shown["title"], shown["attendees"]) == ("Plans", None)
+
+
+async def forgotten(desk: Desk) -> list[dict]:
+    lines = (await desk.get("/api/audit?limit=1000")).json()["events"]
+    return [line for line in lines if line["event"] == "user_forgotten"]
+
+
+async def test_a_calendar_that_is_locked_keeps_nothing_else_and_is_told(tmp_path):
+    async with with_calendar(tmp_path, busy_ms=50) as (desk, calendar):
+        link = await made_by_ana(calendar)
+        ana = await desk.open(USER)
+        await ana.say("hello")
+        with closing(sqlite3.connect(tmp_path / "calendar.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            answer = await desk.client.delete("/api/users/ana", headers=bearer(OPERATOR))
+        error = answer.json()["error"]
+        assert (answer.status_code, error["type"], answer.headers["retry-after"]) == (503, "UNAVAILABLE", "6")
+        assert error["message"] == (
+            'Everything was deleted but who created calendar events: The calendar "calendar.db" is locked by another '
+            "process for longer than we wait; try again."
+        )
+        assert (await desk.client.get(f"/api/sessions/{ana.id}", headers=ana.headers)).status_code == 404
+        (line,) = await forgotten(desk)
+        assert (line["ok"], line["left"], line["conversations"]) == (False, ["who created calendar events"], 1)
+        assert (await desk.get(link, USER)).json()["attendees"] == list(GUESTS)
+
+        again = await desk.client.delete("/api/users/ana", headers=bearer(OPERATOR))
+        assert again.status_code == 200
+        assert (await desk.get(link, USER)).json()["attendees"] is None
+        assert sorted(line["ok"] for line in await forgotten(desk)) == [False, True]
 
 
 async def test_forgetting_somebody_makes_no_calendar(tmp_path):

@@ -1,6 +1,7 @@
 """Users: delete what is kept of one.
 
-Sessions, conversations, what was said in calls, personal records and images go; docs/security.md says what stays, and why.
+Sessions, conversations, what was said in calls, personal records, images and who created an event go; docs/security.md says what
+stays, and why.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from handrail.app import open_kb, open_registry, open_runtime
+from handrail.app import open_calendar, open_kb, open_registry, open_runtime
 from handrail.cli.output import count, print_json
 from handrail.cli.project import current_settings
 from handrail.contract.errors import UsageError
@@ -57,16 +58,20 @@ async def _forget(settings: Settings, options: Namespace) -> dict[str, Any]:
     registry = open_registry(settings, options.registry)
     # Opened whether or not a tool needs them now: what an earlier catalogue kept is to go as well.
     kb = open_kb(settings, embeddings="none") if (settings.project / settings.kb_path).is_file() else None
+    calendar = open_calendar(settings) if (settings.project / settings.calendar_path).is_file() else None
     conversations = open_conversations(settings)
     await conversations.open()
     try:
         async with open_runtime(settings, registry, capability_checks=False) as runtime:
             images = _images(settings)
-            return await forget_user(runtime, conversations, options.tenant, options.user, kb=kb, images=images)
+            return await forget_user(
+                runtime, conversations, options.tenant, options.user, kb=kb, images=images, calendar=calendar
+            )
     finally:
         await conversations.close()
-        if kb is not None:
-            await kb.close()
+        for service in (kb, calendar):
+            if service is not None:
+                await service.close()
 
 
 def _images(settings: Settings) -> Any:

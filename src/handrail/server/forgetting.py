@@ -6,11 +6,13 @@ What stays, and why, is written in `docs/security.md`: the audit chain, blocks t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
 
 from handrail.app import Runtime
-from handrail.contract.errors import UsageError
+from handrail.contract.errors import HandrailError, UsageError
 from handrail.server.conversations import Conversations
 from handrail.server.talks import Talks
 
@@ -24,21 +26,54 @@ async def forget_user(
     talks: Talks | None = None,
     kb: Any = None,
     images: Any = None,
+    calendar: Any = None,
 ) -> dict[str, Any]:
-    """Delete what is kept of a user; how much it was. `talks` are those of a running server, which end first."""
+    """Delete what is kept of a user; how much it was. `talks` are those of a running server, which end first.
+
+    Raises `NotAllForgotten` if a part could not be reached: everything else is deleted, and the audit tells what is left.
+    """
     if not user or len(user) > 256:
         raise UsageError("Name the user whose data is to be deleted.")
     if talks is not None:
         await talks.end_all_of(tenant, user)
+    services = runtime.capabilities
+    left: dict[str, str] = {}
+    mentioned: set[str] = set()
     counts: dict[str, Any] = dict(await runtime.store.forget_user(tenant, user))
-    counts["conversations"], mentioned = await conversations.forget(tenant, user)
-    counts["images"] = await _forget_images(images or runtime.capabilities.get("images"), mentioned)
-    counts["records"] = await _forget_records(kb or runtime.capabilities.get("kb"), tenant, user)
-    await _forget_creator(runtime.capabilities.get("calendar"), tenant, user)
+    with _noted(left, "conversations"):
+        counts["conversations"], mentioned = await conversations.forget(tenant, user)
+    with _noted(left, "images"):
+        counts["images"] = await _forget_images(images or services.get("images"), mentioned)
+    with _noted(left, "records"):
+        counts["records"] = await _forget_records(kb or services.get("kb"), tenant, user)
+    with _noted(left, "who created calendar events"):
+        await _forget_creator(calendar or services.get("calendar"), tenant, user)
     # The log itself must not name whom it is told to forget; whoever knows the name can find the line.
     who = sha256(f"{tenant}\0{user}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    runtime.audit.emit("user_forgotten", {"userHash": who, "ok": True, **counts})
+    runtime.audit.emit(
+        "user_forgotten", {"userHash": who, "ok": not left, **counts, **({"left": sorted(left)} if left else {})}
+    )
+    if left:
+        raise NotAllForgotten(left)
     return {"user": user, "tenant": tenant, "deleted": counts}
+
+
+class NotAllForgotten(HandrailError):
+    """A part of what is kept of a user could not be reached, and is still there."""
+
+    def __init__(self, left: Mapping[str, str]) -> None:
+        super().__init__(f"Everything was deleted but {' and '.join(left)}: {' '.join(dict.fromkeys(left.values()))}")
+
+
+@contextmanager
+def _noted(left: dict[str, str], what: str) -> Iterator[None]:
+    """What cannot be reached is left, and must not keep the rest."""
+    try:
+        yield
+    except HandrailError as error:
+        left[what] = str(error)
+    except OSError as error:
+        left[what] = f"The system refused: {error.strerror or error}."
 
 
 async def _forget_images(images: Any, ids: set[str]) -> int:

@@ -17,6 +17,7 @@ from handrail.observe.exposition import CONTENT_TYPE
 from handrail.observe.metrics import Metrics
 from handrail.server import auditing
 from handrail.server.bodies import number_in, read_object, text_of
+from handrail.server.forgetting import NotAllForgotten
 from handrail.server.parts import key_of, operators_only, parts_of
 from handrail.server.problems import Problem, answer
 from handrail.server.streams import EventStream
@@ -119,7 +120,10 @@ async def forget_user(request: Request) -> Response:
     if parts.forget is None:
         raise Problem(503, "This server cannot delete a user's data.")
     tenant = request.query_params.get("tenant", "")
-    return answer(await parts.forget(tenant, str(request.path_params["user"])))
+    try:
+        return answer(await parts.forget(tenant, str(request.path_params["user"])))
+    except NotAllForgotten as error:
+        raise Problem(503, str(error), retry_after=5) from None
 
 
 @operators_only
