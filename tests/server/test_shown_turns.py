@@ -1,7 +1,11 @@
-"""What a session shows of its turns is bounded in size: the oldest lose their cards' contents first, and then go."""
+"""What a session shows of its turns is bounded in size: the oldest lose their cards' contents first, and then go.
+Their messages are known all the same."""
 
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
+from tests.server.kit import at_desk
 
 from handrail.agents import Conversation
 from handrail.server.conversations import MOST_TURNS, StoredTurn
@@ -44,3 +48,73 @@ async def test_turns_that_are_long_by_themselves_go_the_oldest_first():
     assert _bytes(talk) <= MOST_SHOWN_BYTES + 110_000
     assert list(talk.turns)[-1] == "m39"
     assert "m0" not in talk.turns
+
+
+async def test_one_large_turn_loses_its_own_cards_and_no_words_of_the_others():
+    talk = _talk()
+    for number in range(5):
+        talk.keep(_turn(number, card="small"), MOST_TURNS)
+    large = _turn(5)
+    large.answer["toolCards"] = [{"callId": f"c{n}", "toolId": "look", "data": "x" * 16_000} for n in range(70)]
+    talk.keep(large, MOST_TURNS)
+    talk.keep(StoredTurn(message_id="m6", text="Next", position=6), MOST_TURNS)
+    assert _bytes(talk) <= MOST_SHOWN_BYTES
+    assert [one["text"] for one in talk.messages()] == ["Question", "Answer"] * 6 + ["Next"]
+    cut = [bool(card.get("cut")) for card in large.answer["toolCards"]]
+    assert cut == sorted(cut, reverse=True), "the first ones first"
+    assert 0 < sum(cut) < 10, "and no more than need be"
+
+
+async def test_a_message_is_known_when_its_turn_is_no_longer_shown_and_not_without_end():
+    talk = _talk()
+    for number in range(40):
+        talk.keep(_turn(number, text="y" * 100_000), 30)
+    assert [talk.known(f"m{number}") is not None for number in range(40)] == [False] * 10 + [True] * 30
+    oldest = talk.known("m10")
+    assert (oldest.text, oldest.state, oldest.answer) == ("Question", "done", {})
+    assert talk.next_position() == 40
+
+
+@pytest.mark.parametrize(("most", "shown"), [(450, True), (1, False)], ids=["without its card", "not shown"])
+async def test_a_message_sent_again_gets_its_answer_also_when_its_turn_is_not_shown_whole(
+    tmp_path, monkeypatch, most, shown
+):
+    text = 'call note {"q": "rent"}'
+    async with at_desk(tmp_path) as desk:
+        ana = await desk.open()
+        first = {event.type: event.data for event in await ana.say(text, "first")}
+        monkeypatch.setattr("handrail.server.talk.MOST_SHOWN_BYTES", most)
+        for _ in range(2):
+            await ana.say("hello")
+        talk = desk.talks._talks[ana.id]
+        assert not talk.is_whole(talk.known("first")), "else this tests nothing"
+        assert ("first" in [one["messageId"] for one in (await ana.show())["messages"]]) == shown
+        asked = len(desk.model.asked)
+        again = {event.type: event.data for event in await ana.say(text, "first")}
+        assert len(desk.model.asked) == asked
+        assert again["done"]["text"] == first["done"]["text"]
+        assert again["tool_finished"]["args"] == first["tool_finished"]["args"] == {"q": "rent"}
+        assert (await ana.post("something else", "first")).status_code == 409
+        assert len(desk.tools.started()) == 1
+
+
+async def test_a_request_sent_again_with_its_key_is_answered_when_its_turn_is_not_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr("handrail.server.talk.MOST_SHOWN_BYTES", 1)
+    async with at_desk(tmp_path) as desk:
+        ana = await desk.open()
+
+        async def ask(text: str, key: str) -> Any:
+            body = {"messages": [{"role": "user", "content": text}]}
+            headers = {**ana.headers, "X-Handrail-Session": ana.id, "Idempotency-Key": key}
+            return await desk.client.post("/v1/chat/completions", json=body, headers=headers)
+
+        first = await ask('call note {"q": "rent"}', "req-1")
+        for number in range(2, 5):
+            await ask("hello", f"req-{number}")
+        assert "rent" not in str((await ana.show())["messages"]), "else this tests nothing"
+        asked = len(desk.model.asked)
+        assert (await ask("something else", "req-1")).status_code == 409
+        again = await ask('call note {"q": "rent"}', "req-1")
+        assert again.json()["choices"] == first.json()["choices"]
+        assert len(desk.model.asked) == asked
+        assert len(desk.tools.started()) == 1

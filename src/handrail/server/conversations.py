@@ -12,7 +12,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -105,6 +105,10 @@ class Conversations:
 
     async def load(self, session_id: str) -> StoredConversation | None:
         return await self._ask(lambda db: _load(db, session_id))
+
+    async def turn(self, session_id: str, message_id: str) -> StoredTurn | None:
+        """One turn with all of its answer."""
+        return await self._ask(lambda db: next(_turns(db, session_id, message_id), None))
 
     async def has(self, session_id: str) -> bool:
         """Whether a conversation is still kept; one that cannot be asked for at the moment is taken to be."""
@@ -258,31 +262,34 @@ def _load(db: sqlite3.Connection, session_id: str) -> StoredConversation | None:
     ).fetchone()
     if row is None:
         return None
-    turns = db.execute(
-        """SELECT message_id, text, position, number, state, attempts, answer, last_event FROM turn
-           WHERE session_id = ? ORDER BY position""",
-        (session_id,),
-    )
     return StoredConversation(
         session_id=session_id,
         tenant=row[0],
         user=row[1],
         passing=bool(row[2]),
         document=orjson.loads(row[3]),
-        turns=[
-            StoredTurn(
-                message_id=one[0],
-                text=one[1],
-                position=one[2],
-                number=one[3],
-                state=one[4],
-                attempts=one[5],
-                answer=orjson.loads(one[6]),
-                last_event=one[7],
-            )
-            for one in turns
-        ],
+        turns=list(_turns(db, session_id)),
     )
+
+
+def _turns(db: sqlite3.Connection, session_id: str, message_id: str | None = None) -> Iterator[StoredTurn]:
+    """The turns of a session in their order, or the one of a message."""
+    rows = db.execute(
+        """SELECT message_id, text, position, number, state, attempts, answer, last_event FROM turn
+           WHERE session_id = ?1 AND (?2 IS NULL OR message_id = ?2) ORDER BY position""",
+        (session_id, message_id),
+    )
+    for one in rows:
+        yield StoredTurn(
+            message_id=one[0],
+            text=one[1],
+            position=one[2],
+            number=one[3],
+            state=one[4],
+            attempts=one[5],
+            answer=orjson.loads(one[6]),
+            last_event=one[7],
+        )
 
 
 def _has(db: sqlite3.Connection, session_id: str) -> bool:

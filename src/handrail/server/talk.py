@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from time import monotonic
 from typing import Any, Protocol
 
@@ -113,6 +114,7 @@ class Talk:
         "busy",
         "conversation",
         "current",
+        "earlier",
         "ears",
         "ended",
         "last_used",
@@ -131,6 +133,9 @@ class Talk:
         """Made for one request: it ends by itself when nobody goes on with it."""
         self.log = EventLog(session.connection, before)
         self.turns: dict[str, StoredTurn] = {}
+        """Those that are shown."""
+        self.earlier: dict[str, StoredTurn] = {}
+        """Those before them, without their answers."""
         self._sizes: dict[str, int] = {}
         """Of the turns that have ended, as JSON."""
         self.current: Run | None = None
@@ -174,31 +179,42 @@ class Talk:
         self.log.add("done", {"turn": turn, **data}, turn=turn)
 
     def next_position(self) -> int:
-        return max((turn.position for turn in self.turns.values()), default=0) + 1
+        return max((turn.position for turns in (self.turns, self.earlier) for turn in turns.values()), default=0) + 1
+
+    def known(self, message_id: str) -> StoredTurn | None:
+        """The turn of this message, also one that is no longer shown and has lost its answer here."""
+        return self.turns.get(message_id) or self.earlier.get(message_id)
+
+    def is_whole(self, turn: StoredTurn) -> bool:
+        """Whether all of its answer is still here; if not, it is with the stored conversation."""
+        return turn.message_id in self.turns and not any(card.get("cut") for card in turn.answer.get("toolCards", ()))
 
     def keep(self, turn: StoredTurn, most: int) -> None:
+        self.earlier.pop(turn.message_id, None)
         self.turns[turn.message_id] = turn
-        while len(self.turns) > most:
-            del self.turns[next(iter(self.turns))]
+        while len(self.turns) + len(self.earlier) > most:
+            oldest = self.earlier or self.turns
+            del oldest[next(iter(oldest))]
         self.shorten()
 
     def shorten(self) -> None:
-        """Beyond `MOST_SHOWN_BYTES` the oldest turns lose what stands on their cards, and then go; never the newest."""
+        """Beyond `MOST_SHOWN_BYTES` cards lose what stands on them, the oldest first, and then the oldest turns are no longer
+        shown, but never the newest. Their messages are still known: one that is sent again must not begin anew."""
         self._sizes = {
             name: self._sizes.get(name) or _size(turn) for name, turn in self.turns.items() if turn.state != "running"
         }
-        left = sum(self._sizes.values())
-        for take in (_bare, None):
-            for name in list(self._sizes)[:-1]:
-                if left <= MOST_SHOWN_BYTES:
-                    return
-                left -= self._sizes[name]
-                if take is None:
-                    del self.turns[name], self._sizes[name]
-                else:
-                    take(self.turns[name])
-                    self._sizes[name] = _size(self.turns[name])
-                    left += self._sizes[name]
+        over = sum(self._sizes.values()) - MOST_SHOWN_BYTES
+        for name in self._sizes:
+            if over <= 0:
+                return
+            freed = _bare(self.turns[name], over)
+            self._sizes[name] -= freed
+            over -= freed
+        for name in list(self._sizes)[:-1]:
+            if over <= 0:
+                return
+            over -= self._sizes.pop(name)
+            self.earlier[name] = replace(self.turns.pop(name), answer={})
 
     def rebuild(self) -> None:
         """After a restart: the events of the last turn that ended, for a reader that missed its end."""
@@ -288,10 +304,20 @@ def _put_card(cards: list[dict[str, Any]], type: str, data: Mapping[str, Any]) -
         cards.append(card)
 
 
-def _bare(turn: StoredTurn) -> None:
-    cards = turn.answer.get("toolCards")
-    if cards:
-        turn.answer = {**turn.answer, "toolCards": [_bare_card(card) for card in cards]}
+def _bare(turn: StoredTurn, over: int) -> int:
+    """Take off cards what stands on them until so many bytes are free; how many are."""
+    freed, cards = 0, list(turn.answer.get("toolCards", ()))
+    for place, card in enumerate(cards):
+        if freed >= over:
+            break
+        bare = _bare_card(card)
+        gain = len(to_json(card)) - len(to_json(bare))
+        if gain > 0:
+            cards[place] = bare
+            freed += gain
+    if freed:
+        turn.answer = {**turn.answer, "toolCards": cards}
+    return freed
 
 
 def _bare_card(card: Mapping[str, Any]) -> dict[str, Any]:

@@ -230,8 +230,8 @@ class Talks:
         if talk.voice is not None:
             joined = await talk.voice.say(message_id, text)
             if joined is not None:
-                return joined
-        known = talk.turns.get(message_id)
+                return joined if joined.fresh else await self._whole(talk, joined.turn)
+        known = talk.known(message_id)
         if known is not None and known.text != text:
             raise Problem(409, "That message id was used for another text; choose a new one.")
         if talk.current is not None:
@@ -240,13 +240,21 @@ class Talks:
                 return talk.current
             raise Problem(409, "The session is answering another message; wait for it, or cancel it.", retry_after=1)
         if known is not None and known.state in ("done", "cancelled"):
-            return _known(talk, known)
+            return await self._whole(talk, known)
         self._check_open()
         turn = known or StoredTurn(message_id=message_id, text=text, position=talk.next_position())
         if known is not None:
             turn.attempts, turn.state, turn.answer = known.attempts + 1, "running", {}
         run = await self._begin(talk, turn)
         await asyncio.shield(run.started)
+        return run
+
+    async def _whole(self, talk: Talk, turn: StoredTurn) -> Run:
+        """A turn that was answered before, with what was left out of it here."""
+        stored = None if talk.is_whole(turn) else await self.conversations.turn(talk.id, turn.message_id)
+        run = Run(stored or turn, talk.log.last)
+        run.fresh = False
+        run.started.set_result(turn.number)
         return run
 
     async def cancel(self, talk: Talk) -> bool:
@@ -483,10 +491,3 @@ def user_for(key: Key, user: str | None) -> str | None:
 
 def may_use(key: Key, user: str | None) -> bool:
     return key.user is None or key.is_operator or key.user == user
-
-
-def _known(talk: Talk, turn: StoredTurn) -> Run:
-    run = Run(turn, talk.log.last)
-    run.fresh = False
-    run.started.set_result(turn.number)
-    return run

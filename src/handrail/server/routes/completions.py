@@ -50,7 +50,7 @@ async def complete(request: Request) -> Response | ASGIApp:
     message_id = id_of(named or f"req_{secrets.token_hex(12)}", "Idempotency-Key")
     talk = await _talk(request, parts, body, history)
     parts.check_not_trying(talk)
-    if message_id not in talk.turns:
+    if talk.known(message_id) is None:
         await _check_welcome(parts, talk)
     streamed = body.get("stream") is True
     place = parts.take_stream(key_of(request)) if streamed else None

@@ -59,7 +59,7 @@ class Minutes:
 
     def expect(self, message_id: str, text: str) -> Run:
         """Words are about to be said that came in the text protocol. The same message again is the same turn."""
-        known = self._talk.turns.get(message_id)
+        known = self._talk.known(message_id)
         waiting = self._typed.get(message_id)
         if (known is not None and known.text != text) or (waiting is not None and waiting.turn.text != text):
             raise Problem(409, "That message id was used for another text; choose a new one.")
