@@ -18,7 +18,7 @@ from handrail.agents.offline.pieces import Pieces
 from handrail.agents.offline.suiting import object_of
 from handrail.agents.offline.view import Turn, View
 from handrail.agents.offline.vocabulary import POINTING
-from handrail.agents.offline.wording import cleaned
+from handrail.agents.offline.wording import cleaned, day_asked_for
 from handrail.picking.words import split_words
 
 _DUMMY = re.compile(
@@ -58,6 +58,8 @@ def wish_of(view: View) -> Wish:
     day = earlier_time(view, here - len(turns) + 1) if not times.has_day else None
     if day is not None and _takes_up(view, texts[0], times, day):
         times = taken_up(times, day)
+    elif len(texts) == 1 and (date := _date_asked_for(view, texts[0])) is not None:
+        texts, times = [date], read_times(date, view.now)
     elif len(texts) == 1:
         texts = [_with_what_was_meant(view, texts[0])]
         times = read_times(texts[0], view.now)
@@ -74,6 +76,15 @@ def _texts(view: View, place: int) -> list[str]:
     if len(turns) > 1 and revised(view, first) is not None:
         return [*_texts(view, first), *(turn.text for turn in turns[1:])]
     return [turn.text for turn in turns]
+
+
+def _date_asked_for(view: View, text: str) -> str | None:
+    """A question for the name of a day, as one for its date: "what day is tomorrow?" wants no calendar."""
+    when = day_asked_for(text)
+    said = read_times(when, view.now) if when is not None else None
+    if said is None or not said.is_single_day or re.search(r"\w", re.sub(r"\b(?:on|the)\b", "", said.rest)):
+        return None
+    return f"what is the date {when}?"
 
 
 def _gone_on_from(view: View, place: int) -> Earlier | None:

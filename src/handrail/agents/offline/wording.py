@@ -25,6 +25,11 @@ _POINTING = re.compile(
 )
 """What stands for a thing is no name of one."""
 _LOCAL = re.compile(r"([\w.+%-]+)@[\w.-]+\.\w+")
+_WHICH_DAY = re.compile(
+    r"^\W*(?:(?:please\s+)?(?:can\s+you\s+)?tell\s+me\s+)?(?:what|which)\s+(?:day|weekday|date)(?:\s+of\s+the\s+week)?\s+"
+    r"(?:is|was|will|does|do)\b\s*(?:we\s+have\b\s*)?(?:it\b\s*)?(?:be\b\s*)?(?:it\b\s*)?(?P<when>[^\n]{0,60}?)\W*$",
+    re.IGNORECASE,
+)
 _TAIL = re.compile(
     r"(?:[\s,;:.!?-]|\b(?:on|at|in|for|from|to|by|with|and|the|of|please|about|around|starting|then|there)\b)+$",
     re.IGNORECASE,
@@ -34,6 +39,12 @@ _TAIL = re.compile(
 def without_politeness(text: str) -> str:
     """The request itself: "could you please book …" is "book …"."""
     return _POLITE.sub("", text.strip()).strip() or text.strip()
+
+
+def day_asked_for(text: str) -> str | None:
+    """The day whose name is asked for: "what day is tomorrow?", "which weekday is 24 December?"; today if none is said."""
+    asked = _WHICH_DAY.match(text)
+    return (asked["when"] or "today") if asked is not None else None
 
 
 def cleaned(text: str) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from functools import lru_cache
 from zoneinfo import available_timezones
 
 from handrail.agents.offline.pieces import Pieces
+
+_WRITTEN_OUT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
 
 
 def zone_in(pieces: Pieces) -> str | None:
@@ -20,6 +23,12 @@ def zone_in(pieces: Pieces) -> str | None:
 def zone_of_city(pieces: Pieces) -> str | None:
     """The zone of a city that is named."""
     return next((zone for _, name in pieces.names if (zone := _cities().get(name.lower())) is not None), None)
+
+
+def own_zone(pieces: Pieces, now: datetime) -> str | None:
+    """The zone of the conversation, where none is named: "what time is it?" asks for the clock on the wall. A moment that is
+    given with its offset says where it is read itself."""
+    return None if _WRITTEN_OUT.search(pieces.text) else getattr(now.tzinfo, "key", None)
 
 
 @lru_cache(maxsize=1)
