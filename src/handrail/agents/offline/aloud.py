@@ -11,8 +11,10 @@ from handrail.agents.offline.wording import listed
 _NUMBER = {value: word for word, value in WORDS.items() if value < 60 and word != "dozen"}
 _MOMENT = re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z\b|[+-]\d\d:?\d\d)?)?(?![\w-])")
 _CLOCK = r"(?:[01]?\d|2[0-3]):[0-5]\d"
-_RANGE = re.compile(rf",?\s*\b({_CLOCK})\s*[–-]\s*({_CLOCK})(?![\d:])")
-_SINGLE = re.compile(rf"(?P<before>,\s*|\bat\s+)?(?<![\d:])\b(?P<clock>{_CLOCK})(?![\d:])")
+_HALF = r"(?:\s*(?:[ap]m\b|[ap]\.\s?m\.))?"
+_RANGE = re.compile(rf",?\s*(?<![\d:+−-])\b({_CLOCK}{_HALF})\s*[–-]\s*({_CLOCK}{_HALF})(?![\d:])", re.IGNORECASE)
+# What stands behind a sign is how far a clock is from UTC, and no time of the day.
+_SINGLE = re.compile(rf"(?P<before>,\s*|\bat\s+)?(?<![\d:+−-])\b(?P<clock>{_CLOCK}{_HALF})(?![\d:])", re.IGNORECASE)
 _ITEM = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+(?P<text>.+)$")
 _SIGNS = re.compile(r"!?\[([^\]\n]*)\]\([^)\n]*\)|`([^`\n]*)`|\*\*([^*\n]+)\*\*")
 _ADDRESS = re.compile(r"\s*\(?\bhttps?://[^\s]*[^\s.,;:!?)]\)?")
@@ -41,8 +43,11 @@ def _moment(written: str, now: datetime) -> str:
 
 
 def _time(clock: str) -> str:
-    """ "09:30" is "nine thirty in the morning"."""
-    hour, minute = map(int, clock.split(":"))
+    """ "09:30" is "nine thirty in the morning", "4:27 PM" is "four twenty-seven in the afternoon"."""
+    hour, minute = int(clock.split(":")[0]), int(clock.split(":")[1][:2])
+    half = clock.lower().strip("0123456789: ")[:1]
+    if half and hour <= 12:
+        hour = hour % 12 + (12 if half == "p" else 0)
     if minute == 0 and hour in (0, 12):
         return "noon" if hour else "midnight"
     part = "in the morning" if hour < 12 else "in the afternoon" if hour < 18 else "in the evening"

@@ -15,6 +15,7 @@ from handrail.agents.offline.aloud import aloud
 from handrail.agents.offline.answering import Slots, answer_from, described, is_empty, records_in, slots_in, telling
 from handrail.agents.offline.asking import ANYWAY, NEED, WHICH, abilities, beyond, need_of, needed_besides, unable
 from handrail.agents.offline.care import doubt_about_people, doubt_about_time, showing
+from handrail.agents.offline.clocks import moment_told
 from handrail.agents.offline.earlier import revised
 from handrail.agents.offline.goals import (
     Choice,
@@ -335,7 +336,7 @@ def _answer(view: View, wish: Wish, done: list[Done]) -> str:
         addresses = {record.id: record.url for one in done[1:] for record in records_in(one.data)}
         records = [replace(record, url=record.url or addresses.get(record.id, "")) for record in records]
         return answer_from(_question(wish), records, spoken_aloud=aloud)
-    return described(done[0].data, view.now)
+    return moment_told(done[0], view) or described(done[0].data, view.now)
 
 
 def _question(wish: Wish) -> str:
