@@ -77,3 +77,51 @@ async def test_a_moment_is_told_in_one_sentence(at_home, words, told):
 )
 def test_a_clock_is_heard_as_it_is_said(written, heard):
     assert aloud(written, datetime.fromisoformat("2026-11-16T10:00:00+01:00")) == heard
+
+
+@pytest.mark.parametrize(
+    ("words", "value", "zone", "told"),
+    [
+        ("What time is 3pm Zagreb in New York?", "16T15:00:00+01:00", "America/New_York", "9:00 AM in New York"),
+        ("convert 3pm London time to Tokyo", "16T15:00:00+00:00", "Asia/Tokyo", "12:00 AM in Tokyo on Tuesday 17"),
+        ("what time is 3pm london in tokyo", "16T15:00:00+00:00", "Asia/Tokyo", "12:00 AM in Tokyo on Tuesday 17"),
+        (
+            "If it is 9am in Tokyo, what time is it in London?",
+            "17T09:00:00+09:00",
+            "Europe/London",
+            "12:00 AM in London",
+        ),
+        ("what time is it in Lima when it is 8 pm in Berlin?", "16T20:00:00+01:00", "America/Lima", "2:00 PM in Lima"),
+        ("convert 15:30 from Paris to Los Angeles", "16T15:30:00+01:00", "America/Los_Angeles", "6:30 AM"),
+        ("what time is noon UTC in Sydney?", "16T12:00:00+00:00", "Australia/Sydney", "11:00 PM in Sydney"),
+    ],
+)
+@pytest.mark.parametrize("home", ["Europe/Zagreb", "America/Los_Angeles"])
+async def test_a_clock_is_that_of_the_place_beside_it(at_home, words, value, zone, told, home):
+    async with at_home() as here:
+        here.conversation = Conversation(time_zone=home)
+        answer = await here.say(words)
+        args = formatted(here)
+        assert (args["value"], args["time_zone"]) == (f"2026-11-{value}", zone)
+        assert told in answer
+
+
+async def test_a_clock_of_elsewhere_alone_is_told_on_the_own_one(at_home):
+    async with at_home() as here:
+        assert "That is 3:00 PM." in await here.say("when is 9am New York time for me?")
+        assert formatted(here)["time_zone"] == "Europe/Zagreb"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("what time is it in Gotham?", "time zone of Gotham"),
+        ("what time is it in gotham", "time zone of gotham"),
+        ("what time is 3pm PST in Tokyo?", "time zone of PST"),
+        ("what time is it in London and Tokyo at 3pm?", "which place that time is of"),
+    ],
+)
+async def test_a_place_that_is_not_known_is_said_and_not_guessed(at_home, words, told):
+    async with at_home() as here:
+        assert told in await here.say(words)
+        assert here.calls == []

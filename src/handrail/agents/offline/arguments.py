@@ -17,7 +17,7 @@ from handrail.agents.offline.view import SeenTool, View
 from handrail.agents.offline.vocabulary import BEGINNING, BODY, ENDING, ID, PERSON, PLACE, QUERY, TITLE, words
 from handrail.agents.offline.whens import described_format, is_about_free_time
 from handrail.agents.offline.wording import named, parts_of
-from handrail.agents.offline.zones import own_zone, zone_in, zone_of_city
+from handrail.agents.offline.zones import conversion_in, own_zone, zone_in, zone_of_city
 from handrail.picking.words import COMMON, split_words, stem
 
 _UNITS = {"second": 1 / 60, "minute": 1, "hour": 60, "day": 1440, "week": 10080, "millisecond": 1 / 60000}
@@ -318,6 +318,9 @@ def _string(name: str, label: str, schema: Mapping[str, Any], source: _Source, *
     if beside is not None and beside not in source.taken and "pattern" not in schema and fits(schema, beside):
         return _signed(beside, source)
     if {"zone", "timezone", "tz"} & words:
+        conversion = conversion_in(source.pieces.text)
+        if conversion is not None:
+            return _signed(conversion.target or own_zone(source.pieces, source.now), source)
         said = zone_in(source.pieces) or _signed(zone_of_city(source.pieces), source)
         return said or (None if required else own_zone(source.pieces, source.now))
     if "locale" in words and told is None:

@@ -17,6 +17,7 @@ from handrail.agents.offline.suiting import does, gives, is_wished_for, names_it
 from handrail.agents.offline.view import SeenTool, View
 from handrail.agents.offline.vocabulary import DOING, GENERIC, LOOKING
 from handrail.agents.offline.wording import parts_of, without_politeness
+from handrail.agents.offline.zones import conversion_in
 from handrail.picking import ToolIndex
 from handrail.picking.words import ASKING, COMMON, split_words, stem
 
@@ -253,6 +254,7 @@ def rank(view: View, text: str, most: int = 12, index: ToolIndex | None = None) 
 def _widened(text: str) -> str:
     words = set(split_words(text[:2_000])) - COMMON
     more = [group for group in _SAME if {stem(word) for word in group.split()} & {stem(word) for word in words}]
+    more += ["convert time zone zones date"] if conversion_in(text) is not None else []
     more += ["free available availability busy calendar"] if _FREE_TIME.search(text) else []
     return " ".join([*sorted(words), *more]) if more else ""
 

@@ -41,8 +41,10 @@ from handrail.agents.offline.moments import spoken
 from handrail.agents.offline.narrowing import elsewhere, said_place
 from handrail.agents.offline.outcomes import failure, shown_words, told
 from handrail.agents.offline.view import Done, SeenTool, View
+from handrail.agents.offline.whens import shows_a_zone
 from handrail.agents.offline.wishes import is_open, wish_of
 from handrail.agents.offline.wording import cleaned, listed
+from handrail.agents.offline.zones import doubt_about_place
 from handrail.picking.words import split_words
 
 _ANOTHER = "If you want another one, please say what, when and with whom."
@@ -185,6 +187,7 @@ def _follow(view: View, goal: Goal, wish: Wish) -> Step:
         if goal.choice.filled.passed:
             return Step(beyond(goal.choice))
         doubt = doubt_about_time(goal.choice.tool, wish.times, view.now, NEED)
+        doubt = doubt or (doubt_about_place(wish.text) if shows_a_zone(goal.choice.tool) else None)
         if doubt is not None:
             return Step(doubt)
     if goal.kind == "use" and goal.choice is not None:

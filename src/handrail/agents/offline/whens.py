@@ -36,6 +36,12 @@ def kind_of_time(name: str, schema: Mapping[str, Any]) -> str | None:
     return kind if kind in ("date-time", "date", "time") else None
 
 
+def shows_a_zone(tool: SeenTool) -> bool:
+    """Whether a tool tells times of a zone that it is given, and changes nothing."""
+    zones = any({"zone", "timezone", "tz"} & set(parts_of(name)) for name in tool.properties)
+    return zones and tool.category == "utility" and takes_time(tool)
+
+
 def is_about_free_time(tool: SeenTool) -> bool:
     return bool(
         tool.vocabulary() & {stem(word) for word in ("availability", "calendar", "slot", "busy", "free", "meeting")}

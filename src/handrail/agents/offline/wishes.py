@@ -19,6 +19,7 @@ from handrail.agents.offline.suiting import object_of
 from handrail.agents.offline.view import Turn, View
 from handrail.agents.offline.vocabulary import POINTING
 from handrail.agents.offline.wording import cleaned, day_asked_for
+from handrail.agents.offline.zones import converted_times
 from handrail.picking.words import split_words
 
 _DUMMY = re.compile(
@@ -58,6 +59,8 @@ def wish_of(view: View) -> Wish:
     day = earlier_time(view, here - len(turns) + 1) if not times.has_day else None
     if day is not None and _takes_up(view, texts[0], times, day):
         times = taken_up(times, day)
+    elif len(texts) == 1 and (there := converted_times(texts[0], view.now)) is not None:
+        times = there
     elif len(texts) == 1 and (date := _date_asked_for(view, texts[0])) is not None:
         texts, times = [date], read_times(date, view.now)
     elif len(texts) == 1:
