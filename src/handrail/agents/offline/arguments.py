@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
 from typing import Any
 
+from handrail.agents.offline.agenda import lists_events
 from handrail.agents.offline.fitting import fits, local_form
 from handrail.agents.offline.free_text import free_text
 from handrail.agents.offline.languages import language_in
@@ -181,6 +182,8 @@ def _truth(label: str, source: _Source, *, required: bool) -> bool | None:
     text = source.pieces.text.lower()
     if not words:
         return None
+    if {"detail", "details"} & set(words) and lists_events(text):
+        return True
     named = next((word for word in words if re.search(rf"\b{re.escape(word)}s?\b", text)), None)
     if named is None:
         return None
@@ -430,13 +433,14 @@ def _when(words: set[str], schema: Mapping[str, Any], source: _Source, *, requir
         return None
     times, now = source.times, source.now
     looking = source.tool.category != "action"
-    window = times.window(now, hours=WORKDAY if is_about_free_time(source.tool) else None)
+    proposing = is_about_free_time(source.tool) and not (looking and lists_events(source.pieces.text))
+    window = times.window(now, hours=WORKDAY if proposing else None)
     moment: datetime | None
     if words & ENDING:
         moment = (window[1] if window else None) if looking else times.ends(now)
     elif words & BEGINNING:
         moment = (window[0] if window else None) if looking else times.begins(now)
-        moment = _not_past(moment, now) if moment is not None and is_about_free_time(source.tool) else moment
+        moment = _not_past(moment, now) if moment is not None and proposing else moment
     else:
         moment = times.begins(now) or (window[0] if window and (looking or kind == "date") else None)
     if moment is None or (kind == "time" and not times.has_clock):

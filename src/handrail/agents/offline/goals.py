@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from handrail.agents.offline.agenda import lists_events
 from handrail.agents.offline.arguments import Filled, fill
 from handrail.agents.offline.guides import guide_call, told_by_itself, tool_asked_about
 from handrail.agents.offline.leaving import only_written
@@ -255,7 +256,7 @@ def _widened(text: str) -> str:
     words = set(split_words(text[:2_000])) - COMMON
     more = [group for group in _SAME if {stem(word) for word in group.split()} & {stem(word) for word in words}]
     more += ["convert time zone zones date"] if conversion_in(text) is not None else []
-    more += ["free available availability busy calendar"] if _FREE_TIME.search(text) else []
+    more += ["free available availability busy calendar"] if _FREE_TIME.search(text) or lists_events(text) else []
     return " ".join([*sorted(words), *more]) if more else ""
 
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from handrail.agents.offline import manners
+from handrail.agents.offline.agenda import events_told, lists_events
 from handrail.agents.offline.aloud import aloud
 from handrail.agents.offline.answering import Slots, answer_from, described, is_empty, records_in, slots_in, telling
 from handrail.agents.offline.asking import ANYWAY, NEED, WHICH, abilities, beyond, need_of, needed_besides, unable
@@ -328,6 +329,9 @@ def _reading(tool: SeenTool, argument: str, wish: Wish, found: Done) -> dict[str
 def _answer(view: View, wish: Wish, done: list[Done]) -> str:
     """From what was read: sentences with sources where there are records, free times, or the facts themselves."""
     aloud = view.mode == "voice"
+    planned = events_told(done[0].data, view.now) if lists_events(wish.texts[0]) else None
+    if planned is not None:
+        return planned
     slots = slots_in(done[0].data)
     if slots is not None:
         return _free_times(slots, view.now)
