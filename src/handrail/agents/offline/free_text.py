@@ -20,6 +20,11 @@ _PICTURED = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """What a picture shows: a map of Narnia is one, not Narnia."""
+_CALLED = re.compile(
+    r"^\W*(?:\w+\W+){0,3}?(?:(?:call|name|title)\s+(?:it|that|this|the\s+\w+)|(?:change|set|make)\s+(?:the|its)\s+(?:title|name|subject)"
+    r"(?:\s+to|:))\s+(?P<title>\S.*?)(?:,?\s+please)?\W*$",
+    re.IGNORECASE | re.MULTILINE,
+)
 _SHOWING = re.compile(
     r"^(?:draw|paint|sketch|illustrate|make|create|generate)\s+(?:(?:me|us|her|him|them)\s+)?", re.IGNORECASE
 )
@@ -51,7 +56,9 @@ def free_text(words: set[str], pieces: Pieces, *, acting: bool) -> FreeText:
         )
         return FreeText(list(pieces.places(*way)), [*pieces.places("to", "in", "visit", "visiting"), *names])
     if words & TITLE or (words == {"name"} and acting):
-        return FreeText([*pieces.quoted, *pieces.after("called", "named", "titled")], [title_from(pieces.rest)])
+        newest = [match[1].strip(" .!\"'“”") for match in _CALLED.finditer(pieces.text)][::-1]
+        told = [*newest, *pieces.quoted, *pieces.after("called", "named", "titled")]
+        return FreeText(told, [title_from(pieces.rest)])
     if words & BODY:
         told = [*pieces.quoted, *_found(re.compile(r":\s+(\S.*)$", re.DOTALL), pieces.text)]
         whole = cleaned(pieces.text)

@@ -114,8 +114,8 @@ class Wish:
 
     texts: list[str]
     times: Times
-    revises: Literal["", "held", "settled"] = ""
-    """Whether it corrects something that waits for approval, or that is done."""
+    revises: Literal["", "held", "settled", "declined"] = ""
+    """Whether it corrects something that waits for approval, that is done, or that was declined."""
 
     @property
     def text(self) -> str:

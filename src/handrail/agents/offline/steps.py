@@ -159,7 +159,7 @@ def _short_reply(view: View, text: str) -> Step | None:
     held = waits and not before.settled
     if held and not asked and view.mode == "voice" and _answers_the_host(view, text):
         return Step()
-    if held and revised(view) is not None:
+    if (held or before.declined) and revised(view) is not None:
         return None
     if manners.says_no(text) and (asked or held):
         return Step(
@@ -366,7 +366,9 @@ def _act(view: View, choice: Choice, look: Choice | None, wish: Wish) -> Step:
     if acted is not None and acted.ok and (shown := showing(view, choice.tool, acted)) is not None:
         return _show(view, acted, *shown)
     if acted is not None:
-        note = f" {_IN_ITS_PLACE}" if wish.revises and acted.error.get("type") == "CONFIRMATION_REQUIRED" else ""
+        note = (
+            f" {_IN_ITS_PLACE}" if wish.revises == "held" and acted.error.get("type") == "CONFIRMATION_REQUIRED" else ""
+        )
         return Step(told(choice.tool.name, acted.envelope, view) + note)
     if look is not None:
         looked = _done(view, look.tool)

@@ -92,6 +92,8 @@ class Turn:
     answer: str = ""
     settled: bool = False
     """What waited in it is decided: the host said so."""
+    declined: bool = False
+    """It was decided with a no, or nobody decided in time: nothing was done."""
 
     @property
     def waits(self) -> bool:
@@ -214,7 +216,10 @@ def _turns(messages: Sequence[Message]) -> tuple[list[Turn], Note | None]:
 def _settle(turns: list[Turn], note: Note) -> None:
     """The turn whose call the note is about may be an earlier one: a spoken yes is a turn of its own."""
     held = (turn for turn in reversed(turns) if turn.waits and turn.done[-1].call.name == note.tool)
-    next(held, turns[-1]).settled = True
+    turn = next(held, turns[-1])
+    error = note.envelope.get("error")
+    turn.settled = True
+    turn.declined = isinstance(error, Mapping) and error.get("type") == "DECLINED"
 
 
 def _read(call: Call) -> Call:

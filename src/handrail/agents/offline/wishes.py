@@ -10,7 +10,15 @@ from typing import Literal
 from handrail.agents.offline import manners
 from handrail.agents.offline.answering import slots_in, telling
 from handrail.agents.offline.asking import ANYWAY, NEED, WHICH
-from handrail.agents.offline.earlier import Earlier, corrected_time, earlier_time, points_at_it, revised, taken_up
+from handrail.agents.offline.earlier import (
+    Earlier,
+    corrected_time,
+    earlier_time,
+    in_the_same_week,
+    points_at_it,
+    revised,
+    taken_up,
+)
 from handrail.agents.offline.goals import Wish, kind_of
 from handrail.agents.offline.moments import Times, read_times
 from handrail.agents.offline.numbers import ORDINALS
@@ -41,8 +49,11 @@ def wish_of(view: View) -> Wish:
     here = len(view.turns) - 1
     correction = revised(view)
     if correction is not None:
-        revises: Literal["settled", "held"] = "settled" if correction.settled else "held"
-        return Wish(_texts(view, here), taken_up(corrected_time(view, here), correction), revises)
+        revises: Literal["settled", "declined", "held"] = (
+            "settled" if correction.settled else "declined" if correction.declined else "held"
+        )
+        said = in_the_same_week(corrected_time(view, here), correction, view.turn.text, view.now.date())
+        return Wish(_texts(view, here), taken_up(said, correction), revises)
     looked = _gone_on_from(view, here)
     if looked is not None:
         said = read_times(view.turn.text, view.now, bare=True)
