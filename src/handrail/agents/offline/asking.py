@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from handrail.agents.offline import manners
 from handrail.agents.offline.goals import NO_TOOL, Choice
 from handrail.agents.offline.view import SeenTool, View
-from handrail.agents.offline.whens import kind_of_time
+from handrail.agents.offline.whens import kind_of_time, takes_addresses
 from handrail.agents.offline.wording import first_sentence, listed, named, one_line
 
 NEED = "I still need"
@@ -41,9 +39,17 @@ def beyond(choice: Choice) -> str:
     return f"That is more than is possible here: {listed(list(choice.filled.passed))}. For that {NEED} other values."
 
 
+def when_besides(choice: Choice) -> str:
+    """The question for when, behind another one; empty where that is known."""
+    kinds = (kind_of_time(name, choice.tool.properties.get(name, {})) for name in choice.filled.missing)
+    return f" {_WHEN['date-time']}." if "date-time" in kinds else ""
+
+
 def needed_besides(names: list[str], tool: SeenTool) -> str:
     """The rest of what is missing, in one sentence."""
-    told = ["who takes part, by e-mail address" if _is_people(tool.properties.get(n, {})) else named(n) for n in names]
+    told = [
+        "who takes part, by e-mail address" if takes_addresses(tool.properties.get(n, {})) else named(n) for n in names
+    ]
     return f" And {NEED} {listed(told)}." if told else ""
 
 
@@ -55,17 +61,12 @@ def _line(name: str, tool: SeenTool) -> str:
         about = f"one of {', '.join(options)}"
     elif kind is not None:
         about = _WHEN[kind]
-    elif _is_people(schema):
+    elif takes_addresses(schema):
         about = "Who? Their e-mail addresses"
     else:
         about = first_sentence(str(schema.get("description", ""))).strip().rstrip(".")
         about = "" if _FOR_MODELS.search(about) else about
     return f"- {named(name)}" + (f": {one_line(about, 160)}" if about else "")
-
-
-def _is_people(schema: Mapping[str, Any]) -> bool:
-    items = schema.get("items")
-    return isinstance(items, Mapping) and items.get("format") == "email"
 
 
 # ---------------------------------------------------------------------------------------------------------- offers

@@ -11,7 +11,7 @@ from typing import Any
 from handrail.agents.offline.moments import Times, is_name_of_time, spoken
 from handrail.agents.offline.view import Done, SeenTool, View
 from handrail.agents.offline.vocabulary import NO_NAME
-from handrail.agents.offline.whens import is_about_free_time, takes_time
+from handrail.agents.offline.whens import is_about_free_time, takes_addresses, takes_time
 from handrail.agents.offline.wording import listed, one_line
 
 _EMAIL = re.compile(r"[\w.+%-]+@[\w.-]+\.\w+")
@@ -45,18 +45,13 @@ def doubt_about_time(tool: SeenTool, times: Times, now: datetime, need: str) -> 
 
 def doubt_about_people(tool: SeenTool, texts: list[str], need: str) -> str | None:
     """Who shall take part and has no address yet, where a tool takes addresses; None if nobody is left out."""
-    if not any(_takes_addresses(schema) for schema in tool.properties.values()):
+    if not any(takes_addresses(schema) for schema in tool.properties.values()):
         return None
     names = _without_address(texts)
     if not names or _WITHOUT.search(texts[-1]):
         return None
     whose = "addresses" if len(names) > 1 else "address"
     return f"I have no e-mail {whose} for {listed(names)}. For that {need} the {whose}."
-
-
-def _takes_addresses(schema: Mapping[str, Any]) -> bool:
-    items = schema.get("items")
-    return isinstance(items, Mapping) and items.get("format") == "email"
 
 
 def _without_address(texts: list[str]) -> list[str]:

@@ -152,7 +152,7 @@ def decide(view: View, wish: Wish) -> Goal:
     choices = _choices(view, wish)
     if _wants_voice(wish.texts[-1]):
         handover = _handover(view, wish)
-        return Goal("act", handover) if handover is not None else Goal("none", why=NOT_OFFERED)
+        return Goal("act", handover) if handover is not None else Goal("none", why=_not_here(view, wish))
     if view.written and _is_for_text(view, wish.text, kind):
         return Goal("text", why=only_written(view))
     asked_about = tool_asked_about(view, first) if kind in ("question", "lookup") else None
@@ -178,7 +178,7 @@ def decide(view: View, wish: Wish) -> Goal:
         if action is not None and (best is None or not names_it_better(best.tool, action.tool, first)):
             return Goal("act", action, _look(view, wish, action))
         if best is not None and not gives(best.tool, said):
-            return Goal("none", why=NOT_OFFERED)
+            return Goal("none", why=_not_here(view, wish))
     search = _search(view, wish, choices)
     if best is not None and _is_wanted(best, kind, search is not None):
         return Goal("use", best)
@@ -187,6 +187,18 @@ def decide(view: View, wish: Wish) -> Goal:
     if best is not None and best.words >= _LEAST and (best.filled.complete or best.words >= _STRONG):
         return Goal("use", best)
     return Goal("none")
+
+
+def _not_here(view: View, wish: Wish) -> str:
+    """That nothing here does it. That it may be switched off is said only of what was there before in this conversation."""
+    said = {stem(word) for word in split_words(_widened(wish.text) or wish.text)}
+    called = {done.call.name for turn in view.turns for done in turn.done}
+    gone = called - view.tools.keys() - view.written.keys()
+    return (
+        NOT_OFFERED
+        if any(said & {stem(word) for word in set(split_words(name)) - GENERIC} for name in gone)
+        else f"{NO_TOOL}."
+    )
 
 
 def _is_for_text(view: View, text: str, kind: Kind) -> bool:

@@ -14,7 +14,17 @@ from handrail.agents.offline import manners
 from handrail.agents.offline.agenda import events_told, lists_events
 from handrail.agents.offline.aloud import aloud
 from handrail.agents.offline.answering import Slots, answer_from, described, is_empty, records_in, slots_in, telling
-from handrail.agents.offline.asking import ANYWAY, NEED, WHICH, abilities, beyond, need_of, needed_besides, unable
+from handrail.agents.offline.asking import (
+    ANYWAY,
+    NEED,
+    WHICH,
+    abilities,
+    beyond,
+    need_of,
+    needed_besides,
+    unable,
+    when_besides,
+)
 from handrail.agents.offline.care import doubt_about_people, doubt_about_time, showing
 from handrail.agents.offline.clocks import moment_told
 from handrail.agents.offline.earlier import revised
@@ -382,7 +392,7 @@ def _act(view: View, choice: Choice, look: Choice | None, wish: Wish) -> Step:
             return Step(proposal)
     doubt = doubt_about_people(choice.tool, wish.texts, NEED)
     if doubt is not None:
-        return Step(doubt)
+        return Step(f"{doubt}{when_besides(choice)}")
     if not choice.filled.complete:
         return Step(need_of(choice, view))
     return Step("", [(choice.tool.name, choice.filled.args)])

@@ -9,7 +9,7 @@ from handrail.agents.offline.arguments import Filled
 from handrail.agents.offline.numbers import WORDS
 from handrail.agents.offline.view import SeenTool
 from handrail.agents.offline.vocabulary import CHANGING, DOING, LOOKING, PREPOSITIONS, words
-from handrail.agents.offline.whens import kind_of_time, takes_time
+from handrail.agents.offline.whens import kind_of_time, takes_addresses, takes_time
 from handrail.agents.offline.wording import without_politeness
 from handrail.picking.words import ASKING, COMMON, split_words, stem
 
@@ -56,6 +56,11 @@ _WISHED = re.compile(
     re.IGNORECASE,
 )
 """A thing that is wished for: it is to be done if something here does such things."""
+_GATHERING = words(
+    """breakfast brunch briefing catchup chat coffee conference debrief demo dinner drink drinks handover interview kickoff
+    lunch onboarding review session standup sync talk tea training walkthrough workshop"""
+)
+"""What people come together for: with somebody, it is an event, whatever it is called."""
 _WITH_SOMEBODY = re.compile(r"\bwith\s+(?!it\b|that\b|this\b|the\b|an?\b|no\b)[\w@]")
 
 
@@ -138,6 +143,9 @@ def _lays_down(verb: str, tool: SeenTool, filled: Filled, text: str) -> bool:
     if not _WITH_SOMEBODY.search(text):
         return filled.signs >= 2 and filled.complete
     times = [name for name in filled.missing if kind_of_time(name, tool.properties.get(name, {})) is not None]
+    people = [name for name in filled.missing if takes_addresses(tool.properties.get(name, {}))]
+    if object_of(text) & _stems(sorted(_GATHERING)) and len(times) + len(people) == len(filled.missing):
+        return True  # what is missing is asked for
     return (filled.signs >= 2 and len(filled.missing) <= 1) or (filled.signs > 0 and len(times) == len(filled.missing))
 
 

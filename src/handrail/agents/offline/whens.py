@@ -1,4 +1,4 @@
-"""Which arguments of a tool are dates and times, and which tools are about free time."""
+"""Which arguments of a tool are dates, times and people, and which tools are about free time."""
 
 from __future__ import annotations
 
@@ -34,6 +34,12 @@ def kind_of_time(name: str, schema: Mapping[str, Any]) -> str | None:
     """Which of date, time or both an argument is; None if it is none of them."""
     kind = schema.get("format") or described_format(set(parts_of(name)), schema)
     return kind if kind in ("date-time", "date", "time") else None
+
+
+def takes_addresses(schema: Mapping[str, Any]) -> bool:
+    """Whether an argument is a list of e-mail addresses: of people, that is."""
+    items = schema.get("items")
+    return isinstance(items, Mapping) and items.get("format") == "email"
 
 
 def shows_a_zone(tool: SeenTool) -> bool:
