@@ -10,6 +10,7 @@ from typing import Literal
 from handrail.agents.offline.agenda import lists_events
 from handrail.agents.offline.arguments import Filled, fill
 from handrail.agents.offline.guides import guide_call, told_by_itself, tool_asked_about
+from handrail.agents.offline.idle import is_idle
 from handrail.agents.offline.leaving import only_written
 from handrail.agents.offline.manners import BLOCKING
 from handrail.agents.offline.moments import Times, read_times
@@ -182,6 +183,8 @@ def decide(view: View, wish: Wish) -> Goal:
     search = _search(view, wish, choices)
     if best is not None and _is_wanted(best, kind, search is not None):
         return Goal("use", best)
+    if is_idle(wish.text) and (best is None or best.words < _STRONG):
+        return Goal("none")
     if search is not None and kind != "command":
         return Goal("search", search)
     if best is not None and best.words >= _LEAST and (best.filled.complete or best.words >= _STRONG):

@@ -32,6 +32,11 @@ _GREETING = re.compile(
     r"^\W*(?:hi|hello|hey|good\s+(?:morning|afternoon|evening|day)|greetings|howdy)(?:\s+(?:there|all|handrail))?\W*$",
     re.I,
 )
+_HOW_ARE_YOU = re.compile(
+    r"^\W*(?:(?:hi|hello|hey|good\s+\w+)(?:\s+there)?\W+)?how(?:\s+are\s+you|['’]s\s+it\s+going|\s+is\s+it\s+going)"
+    r"(?:\s+(?:doing|today|then))*\W*$",
+    re.I,
+)
 _THANKS = re.compile(
     r"^\W*(?:(?:many\s+)?thanks?(?:\s+you)?(?:\s+(?:so|very)\s+much|\s+a\s+lot)?|cheers|great|perfect|cool|nice)(?:\W+(?:thanks?|thank\s+you))?\W*$",
     re.I,
@@ -82,7 +87,7 @@ def was_warned(earlier: Sequence[Turn]) -> bool:
 
 def small_talk(text: str) -> Literal["greeting", "thanks", "sorry", "bye", "who"] | None:
     """What needs no tool."""
-    if _GREETING.match(text):
+    if _GREETING.match(text) or _HOW_ARE_YOU.match(text):
         return "greeting"
     if _THANKS.match(text):
         return "thanks"
