@@ -25,6 +25,15 @@ _POINTING = re.compile(
 )
 """What stands for a thing is no name of one."""
 _LOCAL = re.compile(r"([\w.+%-]+)@[\w.-]+\.\w+")
+_BESIDES = re.compile(
+    r"\s*,\s*(?:no|not|without|with\s+(?:an?|the|no)|it|it['’]s|that|but|so|please|if|then|don['’]?t|do\s+not|i|i['’]\w+|we)\b.*$"
+    r"|[\s,]*\b(?:and|then)\s+(?:send|tell|let|give|make|do|don['’]?t|add|put|remind|ask|also|use|include|no|without)\b.*$"
+    r"|\s+please\b\s*,.*$"
+    r"|\s+(?:without|with\s+no)\s+(?:asking|telling|confirm\w*|my\b|(?:an?\s+|the\s+|any\s+)?(?:\w+\s+)?(?:link|video|zoom|approval|confirmation)).*$"
+    r"|(?<=\s)no\s+(?:\w+\s+)?link\b.*$",
+    re.IGNORECASE,
+)
+"""How something shall be done, or why, is no part of what it is called."""
 _WHICH_DAY = re.compile(
     r"^\W*(?:(?:please\s+)?(?:can\s+you\s+)?tell\s+me\s+)?(?:what|which)\s+(?:day|weekday|date)(?:\s+of\s+the\s+week)?\s+"
     r"(?:is|was|will|does|do)\b\s*(?:we\s+have\b\s*)?(?:it\b\s*)?(?:be\b\s*)?(?:it\b\s*)?(?P<when>[^\n]{0,60}?)\W*$",
@@ -57,6 +66,7 @@ def title_from(text: str) -> str:
     """A title from a request: "book a meeting with ana@example.com" gives "Meeting with ana"."""
     line = without_politeness(text.splitlines()[0] if text.strip() else text)
     line = _TAIL.sub("", re.split(r"[.!?;](?:\s|$)", line)[0])
+    line = _TAIL.sub("", _BESIDES.sub("", line))
     line = _INVITED.sub(r"make \2 with \1", line)
     line = _LOCAL.sub(lambda match: match[1].replace(".", " ").title(), _OBJECT.sub("", line, count=1))
     line = _POINTING.sub("", re.sub(r"\b(?:on|at|for|from)\s{2,}", " ", line))
