@@ -23,9 +23,9 @@ ANSWERS: dict[str, tuple[str, str]] = {
     ),
     "budget": (
         "The budget of a turn",
-        "The budget gate limits how many calls a model may make in one turn. A call beyond the budget is refused with "
-        "BUDGET_EXCEEDED and a suggestion. The default budget in voice is 2 retrieval calls and 3 calls in all per turn. "
-        "The default budget in text is 5 retrieval calls per turn. `[policy]` in handrail.toml changes the budgets.",
+        "The budget gate limits how many calls a model may make in one turn: the default budget in voice is 2 retrieval calls "
+        "and 3 calls in all per turn. The default budget in text is 5 retrieval calls per turn. A call beyond the budget is "
+        "refused with BUDGET_EXCEEDED and a suggestion. `[policy]` in handrail.toml changes the budgets.",
     ),
     "gates": (
         "The gates of a call",
@@ -63,6 +63,7 @@ ANSWERS: dict[str, tuple[str, str]] = {
     ),
     "voice": (
         "Voice mode",
+        "Handrail supports voice. "
         "In voice mode the user speaks and the agent answers aloud; the tools, gates and approvals are the same as in text. "
         "Voice needs no provider: without a live model the client listens and speaks for the text model.",
     ),
@@ -72,9 +73,10 @@ ANSWERS: dict[str, tuple[str, str]] = {
         "tool_registry.json, whose version is made of its content. A session keeps the registry that it was opened with.",
     ),
     "new_tool": (
-        "Adding a tool",
-        "To add a tool, run `handrail new NAME`: it writes a folder with schema.json, guide.md and handler.py that works at "
-        "once. Then `handrail build` takes the tool into the registry.",
+        "Adding a tool: how to write your own",
+        "To add a tool, or write your own, run `handrail new NAME`: it writes a folder with schema.json, guide.md and "
+        "handler.py that works at once. Then `handrail build` takes the tool into the registry. A tool can also be a function "
+        "of your own with `@tool`.",
     ),
     "refusals": (
         "Why a call was refused",
@@ -88,14 +90,45 @@ ANSWERS: dict[str, tuple[str, str]] = {
         "`handrail kb export` exports the knowledge base again. `handrail kb search`, `kb get`, `kb stats` and `kb delete` look "
         "at single records and remove them.",
     ),
+    "model": (
+        "Changing the model",
+        "To change the model, or switch to another one, set the line `model` under `[agent]` in handrail.toml and start "
+        'Handrail again: "openai:", "anthropic:", "gemini:" or "ollama:", and the name of the model. '
+        'To switch to Claude, set `model` to "anthropic:NAME-OF-THE-MODEL" and put ANTHROPIC_API_KEY into the environment.',
+    ),
+    "install": (
+        "Installing Handrail",
+        "To install Handrail, run `pip install .` in the folder of its source, with Python 3.11 or newer; `handrail init NAME` "
+        "then makes a project. To try it without installing anything, run `make run`, which sets up an environment of its own.",
+    ),
+    "tests": (
+        "Running the tests",
+        "To run the tests of Handrail, run `make test`; it checks style and types as well. To run the tests of your own tools, "
+        "run `pytest` in your project: `handrail new` writes one for each tool.",
+    ),
+    "deploy": (
+        "Deploying Handrail",
+        "To deploy Handrail, run `handrail build --strict`, make keys with `handrail keys add`, and let a service manager keep "
+        "`handrail serve` running behind a reverse proxy with TLS. One process on one machine is the whole deployment.",
+    ),
+    "licence": (
+        "The licence of Handrail",
+        "Handrail is free: it is under the MIT licence (license).",
+    ),
+    "ledger": (
+        "What the ledger is",
+        "The ledger is the record of every writing call: a call is claimed in it before its handler runs, so that no side effect "
+        "happens twice. `handrail ledger list` shows it, and `handrail ledger settle` settles a call whose outcome is not known.",
+    ),
     "timeout": (
         "When a tool takes too long",
         "When a tool takes longer than its time limit, it is stopped, times out, and the call ends with TIMEOUT. "
         "The default time limit of a tool is 30 seconds (`timeout_ms`); a tool sets its own with `timeoutMs`.",
     ),
     "approval": (
-        "Approving a call",
-        "A call of a tool that asks for confirmation is held until a person approves or declines it. "
+        "Approving a call: how confirmations work",
+        "Confirmations work without the model: "
+        "a call of a tool that asks for confirmation is held until a person approves or declines it. "
         "A held call waits 300 seconds for its approval in text and 60 seconds in voice by default; then it expires. "
         "A model cannot approve a call.",
     ),
