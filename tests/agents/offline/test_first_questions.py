@@ -43,3 +43,27 @@ def test_what_the_answers_tell_to_run_is_there():
     targets = (ROOT / "Makefile").read_text("utf-8")
     assert "\ntest:" in targets
     assert "\nrun:" in targets
+
+
+def page(text):
+    return {"id": "doc:onboarding", "title": "Onboarding", "text": text}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Mara runs onboarding.", "who runs onboarding?"),
+        ("Mara usually runs onboarding here.", "Who runs the onboarding?"),
+        ("Onboarding is led by Mara.", "who leads onboarding?"),
+        ("The owner of onboarding is Mara.", "who is the owner of onboarding?"),
+    ],
+)
+async def test_who_does_something_is_answered_by_a_first_name(at_home, text, words):
+    async with at_home(page(text)) as here:
+        answer = await here.say(words)
+        assert answer.startswith(f"{text} [1]")
+
+
+async def test_a_sentence_about_the_same_thing_names_nobody(at_home):
+    async with at_home(page("The onboarding runs for two weeks.")) as here:
+        assert "nothing that answers this directly" in await here.say("who runs onboarding?")

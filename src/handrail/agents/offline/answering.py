@@ -127,10 +127,22 @@ def _belongs(
 def _could_answer(chosen: Sequence[Sentence], question: str) -> bool:
     """Some questions ask for a kind of thing: without one, what was found is beside the point, whatever its words."""
     if re.match(r"\W*who\b(?!\s+(?:can|may|could|should|must|is\s+allowed)\b)", question, re.I):
-        return any(_PERSON.search(sentence.text) for sentence in chosen)
+        return any(_PERSON.search(sentence.text) or _does_it(sentence.text, question) for sentence in chosen)
     if re.search(r"\bhow\s+(?:many|much|long|old)\b", question, re.I):
         return any(_AMOUNT.search(sentence.text) for sentence in chosen)
     return True
+
+
+def _does_it(text: str, question: str) -> bool:
+    """Whether a sentence names one who does what is asked about: "Mara runs onboarding", "it is led by Mara"."""
+    asked = re.match(r"\W*who\s+(?:(?:is|are|was|will|does|did|has|have)\s+)?(?:the\s+)?(\w+)", question, re.I)
+    if asked is None:
+        return False
+    verb = re.escape(asked[1].lower()[: max(3, len(asked[1]) - 3)])
+    named = re.findall(
+        rf"\b([A-ZÀ-ÖØ-Þ][a-zà-ÿ]+)\s+(?:\w+\s+){{0,2}}?(?i:{verb})|\b(?:by|is)\s+([A-ZÀ-ÖØ-Þ][a-zà-ÿ]+)", text
+    )
+    return any(name.lower() not in COMMON | ASKING for pair in named for name in pair if name)
 
 
 def telling(text: str) -> frozenset[str]:
