@@ -12,13 +12,13 @@ from handrail.testing import VirtualClock, settle
 SLOWLY_PAID = """
 async def execute(args, ctx):
     mark(args)
-    for _ in range(200):
-        await asyncio.sleep(0.001)
+    while not (MARKS.parent / "go").exists():
+        await asyncio.sleep(0.005)
     return {"ok": True, "data": {"paid": args.get("q", "")}}
 """
 TOOLS = {
     "pay": (confirmed(), PAID),
-    "pay_slowly": (confirmed(latencyBudgetMs=5000), SLOWLY_PAID),
+    "pay_slowly": (confirmed(timeoutMs=60_000), SLOWLY_PAID),
     "note": (writing(), PAID),
 }
 
@@ -195,6 +195,24 @@ async def test_row_14_a_no_that_cannot_be_recorded_yet_stops_it_too(world, clock
         assert not runtime.doubts.holds
 
 
+async def test_row_14_several_who_say_no_at_once_are_all_answered(world, clock):
+    async with world:
+        runtime = world.runtime(clock=clock)
+        _, hold_id, token = await unheard(world, runtime)
+        claim, delays = world.store.claim, iter((0.001, 0.02, 0.04))
+
+        async def slowly(one):
+            await asyncio.sleep(next(delays))
+            return await claim(one)
+
+        world.store.claim = slowly
+        noes = [runtime.decline(hold_id, token=token) for _ in range(2)]
+        answers = await asyncio.gather(*noes, runtime.doubts.settle())
+        assert {kind(answer) for answer in answers[:2]} == {"DECLINED"}
+        await idle(world, clock)
+        assert (world.starts, await states(world)) == (0, ["cancelled"])
+
+
 async def test_row_14_a_no_while_it_is_tried_again_comes_before_the_handler(world, clock):
     async with world:
         runtime = world.runtime(clock=clock)
@@ -281,7 +299,8 @@ async def test_row_14_a_second_yes_does_not_put_a_running_call_in_doubt(world, c
         await until(lambda: world.starts)
         await asyncio.sleep(0.05)
         await clock.advance(1)
-        assert all(answer.ok for answer in await answered(clock, asyncio.gather(*approvals)))
+        (world.tools.root / "go").touch()
+        assert all(answer.ok for answer in await asyncio.wait_for(asyncio.gather(*approvals), 30))
         assert (world.starts, await states(world)) == (1, ["succeeded"])
 
 

@@ -190,7 +190,7 @@ class Confirmations:
                 return taken
         answer = await self.carry_out(session, attempt, moved)
         refused = await self._reopen_if_refused(session, moved)
-        if refused is not None and refused.state is HoldState.DECLINED:
+        if refused is not None and refused.state not in (*OPEN, HoldState.CONSUMED):
             return closed_answer(refused)
         unheard = answer.error is not None and answer.error.type is ErrorType.STORE_UNAVAILABLE
         if unheard and refused is not None and refused.state is HoldState.PENDING:

@@ -118,7 +118,7 @@ class Doubts:
 
     async def _record(self, hold: Hold) -> bool:
         """That nothing ran, in the row that bears our claim id; any other is not ours to tell of. Whether it says so now."""
-        key = hold.ledger_key
+        key, answer = hold.ledger_key, self.given_up[hold.ledger_key]
         trying = self.core.writing.under_way.get(key)
         if trying is not None:
             await asyncio.wait((trying,))  # its claim may be answered now; from here on nobody begins another
@@ -129,14 +129,16 @@ class Doubts:
             and (row.state, row.owner) == (LedgerState.RUNNING, self.core.owner)
         ):
             result = await self.core.store.claim(_same_claim(row, claim_id, self.core.owner, self.core.policy.lease_ms))
+            row = result.row or row
             if result.verdict is ClaimVerdict.CLAIMED:
-                envelope = orjson.dumps(self.given_up[key].to_dict()).decode()
+                envelope = orjson.dumps(answer.to_dict()).decode()
                 row = await self.core.store.finish(
                     Finish(key=key, fence=result.fence, state=LedgerState.CANCELLED, envelope=envelope)
                 )
         self.ids.pop(key, None)
         self.given_up.pop(key, None)
-        return row is not None and row.state is LedgerState.CANCELLED
+        outcome = self.core.writing.unfinished.get(key) or row
+        return outcome is not None and outcome.state is LedgerState.CANCELLED
 
 
 def _same_claim(row: LedgerRow, claim_id: str, owner: str, lease_ms: int) -> Claim:
