@@ -188,6 +188,9 @@ class TurnEnded:
 
     reason: Literal["done", "interrupted", "cut", "failed"] = "done"
     detail: str = ""
+    """The provider's code for it."""
+    message: str = ""
+    """What the user is told of a failure, where there are words for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,14 @@
 """Voice conversations on the real SDKs and the local live servers: sound in, calls, sound out, and what is left of it."""
 
 import asyncio
+import json
 
 import pytest
 from tests.agents.voice.kit import Scene, voice
 from tests.clients.live.kit import PROVIDERS
 
 from handrail.contract.model import AssistantMessage, ToolMessage, UserMessage
-from handrail.testing.servers.live import Ask, Say, Turn, call
+from handrail.testing.servers.live import Ask, Say, Send, Turn, call
 
 BOOK = call("book_table", guest="Ana")
 FIND = call("find_table", place="window")
@@ -70,3 +71,24 @@ async def test_a_model_that_calls_without_end_is_stopped_and_the_turn_is_over(pr
             assert (ending.reason, ending.resumable) == ("fault", True)
         assert len([one for one in scene.conversation.messages if isinstance(one, ToolMessage)]) == most
         assert "Never." not in scene.client.answers
+
+
+REJECTED = {
+    "gemini-live": {"serverContent": {"turnComplete": True, "turnCompleteReason": "PROHIBITED_INPUT_CONTENT"}},
+    "openai-realtime": {
+        "type": "response.done",
+        "event_id": "event_rejected",
+        "response": {"id": "resp_1", "status": "failed", "status_details": {"reason": "PROHIBITED_INPUT_CONTENT"}},
+    },
+}
+
+
+@both
+async def test_a_providers_code_is_no_sentence_for_the_user(provider: str) -> None:
+    steps = [Send(json.dumps(REJECTED[provider]))]
+    async with voice(provider, [Turn(steps, hears="Something forbidden")]) as scene:
+        await scene.speak()
+        await scene.client.until("error")
+        (error,) = scene.client.of("error")
+        assert (error["code"], error["message"]) == ("model_failed", "The model could not answer.")
+        assert error["detail"] == "PROHIBITED_INPUT_CONTENT"

@@ -175,7 +175,8 @@ async def test_a_model_that_fails_says_so_and_the_next_turn_is_answered() -> Non
         await scene.talk.say("Hello", id="u1")
         await scene.client.until("turn_done")
         (error,) = scene.client.of("error")
-        assert error["code"] == "model_failed"
+        assert (error["code"], error["message"]) == ("model_failed", "No.")
+        assert "detail" not in error
         assert "cannot answer" in scene.client.of("speak")[0]["text"]
         await scene.talk.say("Hello?", id="u2")
         await scene.client.until("turn_done", 2)

@@ -124,13 +124,21 @@ class Stream:
             return
         talk.is_generating = False
         if event.reason == "failed":
-            talk.tell("error", {"code": "model_failed", "message": event.detail or "The model could not answer."})
+            self._failed(event)
         if interrupted:
             talk.turns.finish(interrupted=True)
         else:
             talk.calls.again.answered()
             talk.turns.ended()
         talk.settle()
+
+    def _failed(self, event: TurnEnded) -> None:
+        """A provider's code is no sentence for a user: it goes along for whoever looks into it."""
+        _LOG.warning(
+            "The model could not answer in session %s: %s", self._talk.session.id, event.detail or event.message
+        )
+        error = {"code": "model_failed", "message": event.message or "The model could not answer."}
+        self._talk.tell("error", error | ({"detail": event.detail} if event.detail else {}))
 
     # ------------------------------------------------------------------------------------------- whom it hears
 

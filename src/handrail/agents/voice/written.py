@@ -229,10 +229,10 @@ class WrittenConnection:
                 if await self._round(number, last=number == self._policy.rounds):
                     break
         except ModelError as error:
-            reason = TurnEnded("failed", str(error))
+            reason = TurnEnded("failed", message=str(error))
         except Exception as error:  # noqa: BLE001  # a client may raise anything, and a turn always ends in words
             _LOG.error("The model %s failed", self._model.name, exc_info=error)
-            reason = TurnEnded("failed", "The model failed unexpectedly; the log says why.")
+            reason = TurnEnded("failed", message="The model failed unexpectedly; the log says why.")
         if reason.reason == "failed":
             words = failed_words(False)
             self._memory.add(AssistantMessage(words))

@@ -188,7 +188,9 @@ SERVER: Mapping[str, Schema] = {
         {"reason": _TEXT, "closingMessage": _maybe(_TEXT), "textResponse": _maybe(_TEXT), "resumable": _YES},
         ("reason", "closingMessage", "textResponse", "resumable"),
     ),
-    "error": _open("error", {"n": _NUMBER, "code": _TEXT, "message": _TEXT}, ("code", "message"), numbered=False),
+    "error": _open(
+        "error", {"n": _NUMBER, "code": _TEXT, "message": _TEXT, "detail": _TEXT}, ("code", "message"), numbered=False
+    ),
     "ping": _open("ping", {}, numbered=False),
 }  # fmt: skip
 
@@ -214,7 +216,7 @@ ABOUT_SERVER: Mapping[str, str] = {
     "turn_done": "The model has finished answering, and where the time went.",
     "link": "The provider's side of the line.",
     "ended": "The conversation is over, and the session goes on in text. The last message.",
-    "error": "What is wrong, in a sentence. If it is the client's fault, or the end, the socket is closed after it.",
+    "error": "What is wrong, in a sentence; `detail` is the provider's own code for it. If it is the client's fault, or the end, the socket is closed after it.",
     "ping": "Answer it with `pong`.",
 }
 
