@@ -216,7 +216,8 @@ ABOUT_SERVER: Mapping[str, str] = {
     "turn_done": "The model has finished answering, and where the time went.",
     "link": "The provider's side of the line.",
     "ended": "The conversation is over, and the session goes on in text. The last message.",
-    "error": "What is wrong, in a sentence; `detail` is the provider's own code for it. If it is the client's fault, or the end, the socket is closed after it.",
+    "error": "What is wrong, in a sentence; `detail` is the provider's own code for it. If it is the client's fault, or the end, "
+    "the socket is closed after it.",
     "ping": "Answer it with `pong`.",
 }
 
