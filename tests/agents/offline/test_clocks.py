@@ -125,3 +125,21 @@ async def test_a_place_that_is_not_known_is_said_and_not_guessed(at_home, words,
     async with at_home() as here:
         assert told in await here.say(words)
         assert here.calls == []
+
+
+@pytest.mark.parametrize(
+    ("words", "start", "end"),
+    [
+        ("book a call with ana@x.com tomorrow at 3pm London time", "17T16:00", "17T17:00"),
+        ("book a call with ana@x.com tomorrow at 9 am New York time for 30 minutes", "17T15:00", "17T15:30"),
+        ("book a call with ana@x.com tomorrow from 2pm to 4pm london time", "17T15:00", "17T17:00"),
+        ("book a call with ana@x.com tomorrow at 3pm", "17T15:00", "17T16:00"),
+    ],
+)
+async def test_a_booking_at_the_time_of_another_place_is_made_at_that_moment(at_home, words, start, end):
+    async with at_home() as here:
+        await here.say(words)
+        made = dict(here.calls)["calendar_create_event"]
+        assert (made["start_time"], made["end_time"]) == (f"2026-11-{start}:00+01:00", f"2026-11-{end}:00+01:00")
+        assert made["title"] == "Call with Ana"
+        assert "location" not in made

@@ -27,7 +27,7 @@ from handrail.agents.offline.suiting import object_of
 from handrail.agents.offline.view import Turn, View
 from handrail.agents.offline.vocabulary import POINTING
 from handrail.agents.offline.wording import cleaned, day_asked_for
-from handrail.agents.offline.zones import converted_times
+from handrail.agents.offline.zones import converted_times, times_of_a_place
 from handrail.picking.words import split_words
 
 _DUMMY = re.compile(
@@ -70,7 +70,7 @@ def wish_of(view: View) -> Wish:
     day = earlier_time(view, here - len(turns) + 1) if not times.has_day else None
     if day is not None and _takes_up(view, texts[0], times, day):
         times = taken_up(times, day)
-    elif len(texts) == 1 and (there := converted_times(texts[0], view.now)) is not None:
+    elif len(texts) == 1 and (there := _elsewhere(view, texts[0])) is not None:
         times = there
     elif len(texts) == 1 and (date := _date_asked_for(view, texts[0])) is not None:
         texts, times = [date], read_times(date, view.now)
@@ -90,6 +90,11 @@ def _texts(view: View, place: int) -> list[str]:
     if len(turns) > 1 and revised(view, first) is not None:
         return [*_texts(view, first), *(turn.text for turn in turns[1:])]
     return [turn.text for turn in turns]
+
+
+def _elsewhere(view: View, text: str) -> Times | None:
+    """What a text says about when, where it says it of the clock of another place."""
+    return converted_times(text, view.now) or times_of_a_place(text, view.now)
 
 
 def _date_asked_for(view: View, text: str) -> str | None:

@@ -118,6 +118,21 @@ def converted_times(text: str, now: datetime) -> Times | None:
     return Times(exact=(begin,), rest=times.rest) if begin is not None else None
 
 
+def times_of_a_place(text: str, now: datetime) -> Times | None:
+    """When "tomorrow at 3pm London time" is, on the own clock."""
+    for place in _places(text):
+        said = re.match(r"\s+time\b", text[place.end :], re.IGNORECASE)
+        if said is None or not _beside_a_clock(text, place):
+            continue
+        end = place.end + said.end()
+        there = now.astimezone(ZoneInfo(place.zone))
+        times = read_times(text[: place.start] + " " * (end - place.start) + text[end:], there)
+        begins, ends = times.begins(there), times.ends(there)
+        if begins is not None and ends is not None:
+            return Times(exact=(begins.astimezone(now.tzinfo), ends.astimezone(now.tzinfo)), rest=times.rest)
+    return None
+
+
 def doubt_about_place(text: str) -> str | None:
     """Why a time cannot be told for a place: nobody here knows it, or which of several is meant; None if there is no doubt."""
     known = _places(text)
