@@ -233,6 +233,7 @@ def test_a_muted_or_unheard_person_is_told_so_in_the_dialog_and_can_be_heard_aga
     person.approves_by_voice()
 
 
+@pytest.mark.long
 def test_a_yes_into_a_lost_line_approves_nothing_and_is_said_again(page: Opened, served: Served) -> None:
     person = Person(page, served, "Line")
     person.asks_for_a_table("reading")
@@ -381,6 +382,7 @@ def test_what_is_for_the_screen_cannot_be_approved_by_voice(browser: Any, tmp_pa
         served.close()
 
 
+@pytest.mark.long
 def test_a_request_outlives_a_killed_server_and_is_read_anew(browser: Any, tmp_path: Path) -> None:
     served = Served(project(tmp_path, {}))
     try:
