@@ -7,9 +7,9 @@ transcripts and the other events never are. The last event is `Closed`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from handrail.contract.call import Call
 from handrail.contract.model import ModelError, Usage
@@ -321,6 +321,14 @@ class LiveConnection(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Direct(Protocol):
+    """A `LiveConnection` that can hand its events on without a task that waits for them, which halves what a frame costs."""
+
+    def hand_to(self, take: Callable[[LiveEvent], None]) -> None:
+        """In place of `events()`: `take` is called with each event in the moment in which it comes. It may not wait or raise."""
 
 
 class LiveModel(Protocol):

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from base64 import b64decode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -37,11 +37,20 @@ class Line:
         await self.takes.wait()
         self.sent.append(text)
 
+    def send_now(self, text: str) -> bool:
+        if self.takes.is_set():
+            self.sent.append(text)
+        return self.takes.is_set()
+
     async def receive(self) -> str:
         message = await self.incoming.get()
         if isinstance(message, Gone):
             raise message
         return json.dumps(message)
+
+    async def hand_to(self, take: Callable[[bytes | str], None]) -> None:
+        while True:
+            take(await self.receive())
 
     async def close(self) -> None:
         self.is_closed = True

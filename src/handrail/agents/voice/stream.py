@@ -20,6 +20,7 @@ from handrail.contract.live import (
     Closed,
     Complaint,
     Connected,
+    Direct,
     Disconnected,
     InputTranscript,
     Interrupted,
@@ -65,7 +66,13 @@ class Stream:
         }
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._read())
+        """Begin to listen, not before the conversation stands."""
+        loop = asyncio.get_running_loop()
+        connection = self._talk.connection
+        if isinstance(connection, Direct):
+            loop.call_soon(connection.hand_to, self._take_or_fail)
+        else:
+            self._task = loop.create_task(self._read())
 
     async def close(self) -> None:
         if self._task is not None:
@@ -79,6 +86,12 @@ class Stream:
                 self._take(event)
         except Exception as error:  # noqa: BLE001  # whatever it is, the user is told that it is over
             talk.fail(error)
+
+    def _take_or_fail(self, event: LiveEvent) -> None:
+        try:
+            self._take(event)
+        except Exception as error:  # noqa: BLE001  # as above; the connection is not to be torn by it
+            self._talk.fail(error)
 
     def _take(self, event: LiveEvent) -> None:
         handler = self._handlers.get(type(event))

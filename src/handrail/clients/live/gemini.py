@@ -16,7 +16,8 @@ from google.genai import errors, types
 from google.genai.live import AsyncSession
 
 from handrail.clients.live.link import Gone, LiveLink, Socket
-from handrail.clients.live.sockets import ENDINGS, closed, ending, endings
+from handrail.clients.live.sockets import closed, endings
+from handrail.clients.live.wire import OPTIONS, WireSocket
 from handrail.contract.live import LiveConfig, LiveLimits
 from handrail.providers.gemini_live.transport import INPUT_RATES, OUTPUT_RATE, PROVIDER, GeminiLiveTransport
 
@@ -47,7 +48,9 @@ class GeminiLive:
             api_key=api_key,
             vertexai=False,
             http_options=types.HttpOptions(
-                base_url=base_url, api_version=api_version, async_client_args={"ssl": tls} if tls else None
+                base_url=base_url,
+                api_version=api_version,
+                async_client_args={**OPTIONS, **({"ssl": tls} if tls else {})},
             ),
         )
 
@@ -88,11 +91,11 @@ class GeminiLive:
         return _GeminiSocket(session, stack)
 
 
-class _GeminiSocket:
+class _GeminiSocket(WireSocket):
     def __init__(self, session: AsyncSession, stack: AsyncExitStack) -> None:
+        super().__init__(_NAME, session._ws)
         self._session = session
         self._stack = stack
-        self._wire = session._ws
 
     async def send(self, message: dict[str, Any]) -> None:
         """A message other than audio, through the SDK's method for it."""
@@ -106,21 +109,6 @@ class _GeminiSocket:
             else:
                 await self._session.send_realtime_input(text=message["realtimeInput"]["text"])
 
-    async def send_frame(self, text: str) -> None:
-        try:
-            await self._wire.send(text)
-        except ENDINGS as error:
-            raise ending(_NAME, error) from None
-
-    async def receive(self) -> bytes | str:
-        try:
-            return await self._wire.recv(decode=False)
-        except ENDINGS as error:
-            raise ending(_NAME, error) from None
-
     async def close(self) -> None:
         with endings(_NAME):
             await self._stack.aclose()
-
-    def abort(self) -> None:
-        self._wire.transport.abort()

@@ -56,7 +56,16 @@ class Socket(Protocol):
 
     async def send(self, message: dict[str, Any]) -> None: ...
     async def send_frame(self, text: str) -> None: ...
+
+    def send_now(self, text: str) -> bool:
+        """Send a frame if nothing has to be waited for; whether it was sent. Never raises."""
+        ...
+
     async def receive(self) -> bytes | str: ...
+
+    async def hand_to(self, take: Callable[[bytes | str], None]) -> None:
+        """Hand every message to `take` the moment it is read, for as long as there is a connection, in place of `receive`."""
+
     async def close(self) -> None: ...
 
     def abort(self) -> None:
@@ -112,6 +121,9 @@ class LiveLink:
         """When the frame of audio that is being sent was begun."""
         self._leave_from = self._leave_at = inf
         self._changed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._socket: Socket | None = None
+        """The connection that is up and was told what it has to know."""
         self._is_over = False
         self._run: asyncio.Task[None] | None = None
 
@@ -134,7 +146,9 @@ class LiveLink:
         if len(pcm) % 2 or len(pcm) > _MOST_AUDIO_BYTES:
             raise LiveError(f"{len(pcm)} bytes are no frame of 16-bit samples of at most {_MOST_AUDIO_BYTES} bytes.")
         self._check_open()
-        return self._outbox.put_audio(bytes(pcm), rate) if pcm else True
+        if not pcm or self._sent_now(pcm, rate):
+            return True
+        return self._outbox.put_audio(bytes(pcm), rate)
 
     async def send_text(self, text: str) -> None:
         self._command(lambda: self._transport.user_text(text))
@@ -159,6 +173,9 @@ class LiveLink:
     def events(self) -> AsyncIterator[LiveEvent]:
         return self._events.listen()
 
+    def hand_to(self, take: Callable[[LiveEvent], None]) -> None:
+        self._events.hand_to(take)
+
     async def close(self) -> None:
         """Close the connection. Calls that the host still runs are its own affair."""
         run, self._run = self._run, None
@@ -179,7 +196,7 @@ class LiveLink:
     def _finish(self, closed: Closed) -> None:
         if not self._is_over:
             self._is_over = True
-            self._events.put_now(closed)
+            self._events.put(closed)
 
     # ------------------------------------------------------------------------------------------- connections
 
@@ -238,18 +255,21 @@ class LiveLink:
         if not first.done():
             first.set_result(None)
         self._sending_since = inf
+        self._socket = socket
         parts = (self._read(socket), self._write(socket), self._leaving(), self._watching())
         tasks = [asyncio.create_task(part) for part in parts]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._socket = None
             for task in tasks:
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
         end = next((one for one in ended if isinstance(one, Gone)), None)
         if end is None:
             end = _fault(next((one for one in ended if isinstance(one, Exception)), None))
-        await self._events.put(Disconnected(end.reason))
+        await self._events.room()
+        self._events.put(Disconnected(end.reason))
         return end
 
     async def _begin(self, socket: Socket) -> None:
@@ -266,21 +286,26 @@ class LiveLink:
                 while not self._transport.is_settled:
                     early += self._transport.receive(await socket.receive())
         self._asked_at = loop.time()
-        await self._events.put(Connected(self._number, resumed, self._transport.restored_calls))
-        await self._take(early)
+        await self._events.room()
+        self._events.put(Connected(self._number, resumed, self._transport.restored_calls))
+        self._take(early)
 
     async def _read(self, socket: Socket) -> None:
-        loop = asyncio.get_running_loop()
-        counters = self.counters
-        while True:
-            raw = await socket.receive()
-            nonsense = counters.malformed_events + counters.unknown_events
-            events = self._transport.receive(raw)
-            if events or nonsense == counters.malformed_events + counters.unknown_events:
-                self._asked_at = loop.time()
-            await self._take(events)
+        """Message by message while the host takes events in its own time, and straight through if it takes them at once."""
+        while not self._events.are_handed_on:
+            self._arrived(await socket.receive())
+            await self._events.room()
+        await socket.hand_to(self._arrived)
 
-    async def _take(self, events: Sequence[LiveEvent]) -> None:
+    def _arrived(self, raw: bytes | str) -> None:
+        counters = self.counters
+        nonsense = counters.malformed_events + counters.unknown_events
+        events = self._transport.receive(raw)
+        if events or nonsense == counters.malformed_events + counters.unknown_events:
+            self._asked_at = self._loop.time()
+        self._take(events)
+
+    def _take(self, events: Sequence[LiveEvent]) -> None:
         """Pass events on, and answer those that the transport answers itself."""
         replies = self._transport.replies()
         if replies:
@@ -291,7 +316,7 @@ class LiveLink:
                 self._leave(0.0, max(0.0, left - _MARGIN))
             elif isinstance(event, TurnEnded) and event.reason == "done":
                 self._failures = 0
-            await self._events.put(event)
+            self._events.put(event)
         self._moved()
 
     async def _write(self, socket: Socket) -> None:
@@ -307,6 +332,13 @@ class LiveLink:
                 self._asked_at = asyncio.get_running_loop().time()
                 await self._send(socket, message)
             self._moved()
+
+    def _sent_now(self, pcm: bytes, rate: int) -> bool:
+        """Audio is sent in the moment in which it comes, if nothing else waits to be sent."""
+        socket = self._socket
+        if socket is None or not self._outbox.is_waited_for:
+            return False
+        return socket.send_now(self._transport.audio_frame(pcm, rate))
 
     async def _watching(self) -> None:
         """Wait until the model says nothing, or its provider takes no audio, for too long.
@@ -364,7 +396,7 @@ class LiveLink:
 
     def _moved(self) -> None:
         """Something happened after which it may be quiet."""
-        if self._leave_from <= asyncio.get_running_loop().time():
+        if self._leave_from <= self._loop.time():
             self._changed.set()
 
     def _delay(self) -> float:

@@ -1,22 +1,25 @@
-"""OpenAI Realtime on the openai SDK, which makes the connection and carries the frames."""
+"""OpenAI Realtime on the openai SDK, which makes the connection and sends what is no audio."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+# The SDK would import these two with the first connection, in the event loop, where everybody else's sound waits for it.
+import anyio._backends._asyncio  # noqa: F401
 import orjson
+import websockets.sync.client  # noqa: F401
 from openai import AsyncOpenAI, OpenAIError
 from openai.resources.realtime.realtime import AsyncRealtimeConnection
+from openai.types.websocket_connection_options import WebSocketConnectionOptions
 
 from handrail.clients.live.link import Gone, LiveLink, Socket
-from handrail.clients.live.sockets import ENDINGS, ending, endings
+from handrail.clients.live.sockets import endings
+from handrail.clients.live.wire import OPTIONS, WireSocket
 from handrail.contract.live import LiveConfig, LiveLimits
 from handrail.providers.openai_realtime.messages import TRANSCRIBER
 from handrail.providers.openai_realtime.transport import INPUT_RATES, OUTPUT_RATE, PROVIDER, OpenAIRealtimeTransport
 
 _NAME = "OpenAI Realtime"
-_MOST_BYTES = 16 * 1024 * 1024
-"""The largest frame that is read; the SDK itself sets no limit."""
 
 
 class OpenAIRealtime:
@@ -49,9 +52,8 @@ class OpenAIRealtime:
         await self._client.close()
 
     async def _dial(self, setup: dict[str, Any]) -> Socket:
-        manager = self._client.realtime.connect(
-            model=self.name, websocket_connection_options={"max_size": _MOST_BYTES, "max_queue": 64}
-        )
+        options = cast(WebSocketConnectionOptions, dict(OPTIONS))
+        manager = self._client.realtime.connect(model=self.name, websocket_connection_options=options)
         try:
             with endings(_NAME, setting_up=True, address=self._address):
                 connection = await manager.enter()
@@ -66,10 +68,10 @@ class OpenAIRealtime:
         return socket
 
 
-class _OpenAISocket:
+class _OpenAISocket(WireSocket):
     def __init__(self, connection: AsyncRealtimeConnection) -> None:
+        super().__init__(_NAME, connection._connection)
         self._connection = connection
-        self._wire = connection._connection
 
     async def set_up(self, setup: dict[str, Any]) -> None:
         """Ask for the session as it is wanted, and wait until the provider has it so."""
@@ -88,25 +90,9 @@ class _OpenAISocket:
         with endings(_NAME):
             await self._connection.send_raw(orjson.dumps(message).decode())
 
-    async def send_frame(self, text: str) -> None:
-        """Audio goes past the SDK's queue for reconnects, which is not used here and takes longer than the frame."""
-        try:
-            await self._wire.send(text)
-        except ENDINGS as error:
-            raise ending(_NAME, error) from None
-
-    async def receive(self) -> bytes | str:
-        try:
-            return await self._connection.recv_bytes()
-        except ENDINGS as error:
-            raise ending(_NAME, error) from None
-
     async def close(self) -> None:
         with endings(_NAME):
             await self._connection.close()
-
-    def abort(self) -> None:
-        self._wire.transport.abort()
 
 
 def _object(raw: bytes) -> dict[str, Any]:

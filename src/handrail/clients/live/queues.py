@@ -1,4 +1,8 @@
-"""The two queues of a live session. Audio is dropped first and oldest first; everything else is kept."""
+"""The two queues of a live session. Audio is dropped first and oldest first; everything else is kept.
+
+Nothing waits in them while both sides keep up: a host that takes events at once is called with each, and audio for which the
+provider has room is not put here at all. Each queue that is passed costs a task's wake-up, and so a round of the event loop.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +30,29 @@ class EventQueue:
         self._room = asyncio.Event()
         self._room.set()
         self._others = 0
+        self._take: Callable[[LiveEvent], None] | None = None
 
-    async def put(self, event: LiveEvent) -> None:
-        """Wait for room, which audio does not need."""
-        if not isinstance(event, AudioOut):
-            await self._room.wait()
-        self.put_now(event)
+    @property
+    def are_handed_on(self) -> bool:
+        """The host takes each event at once: none waits here."""
+        return self._take is not None
 
-    def put_now(self, event: LiveEvent) -> None:
+    def hand_to(self, take: Callable[[LiveEvent], None]) -> None:
+        """Those that wait first, and from then on each in the moment in which it comes."""
+        while self._cells:
+            event = self._next()
+            if event is not None:
+                take(event)
+        self._take = take
+
+    async def room(self) -> None:
+        """Wait until the host has taken enough of what is here. Audio needs no room: of that, the oldest goes."""
+        await self._room.wait()
+
+    def put(self, event: LiveEvent) -> None:
+        if self._take is not None:
+            self._take(event)
+            return
         cell: list[LiveEvent | None] = [event]
         if isinstance(event, AudioOut):
             if len(self._audio) >= self._most_audio:
@@ -49,22 +68,27 @@ class EventQueue:
     async def listen(self) -> AsyncIterator[LiveEvent]:
         while True:
             while self._cells:
-                cell = self._cells.popleft()
-                event = cell[0]
-                if event is None:  # counted here, between the events where the host misses it
-                    self._counters.dropped_audio_out += 1
+                event = self._next()
+                if event is None:
                     continue
-                if isinstance(event, AudioOut):
-                    self._audio.popleft()
-                else:
-                    self._others -= 1
-                    if self._others < self._most_events:
-                        self._room.set()
                 yield event
                 if isinstance(event, Closed):
                     return
             self._arrived.clear()
             await self._arrived.wait()
+
+    def _next(self) -> LiveEvent | None:
+        """None: it was dropped, which is counted here, between the events where the host misses it."""
+        event = self._cells.popleft()[0]
+        if event is None:
+            self._counters.dropped_audio_out += 1
+        elif isinstance(event, AudioOut):
+            self._audio.popleft()
+        else:
+            self._others -= 1
+            if self._others < self._most_events:
+                self._room.set()
+        return event
 
 
 class Outbox:
@@ -76,13 +100,17 @@ class Outbox:
         self._most_audio = most_audio
         self._counters = counters
         self._arrived = asyncio.Event()
+        self.is_waited_for = False
+        """Nothing is here, and nothing that was here is still being sent."""
 
     def put(self, command: Command) -> None:
+        self.is_waited_for = False
         self._commands.append(command)
         self._arrived.set()
 
     def put_audio(self, pcm: bytes, rate: int) -> bool:
         """Whether nothing had to be dropped for it."""
+        self.is_waited_for = False
         is_full = len(self._audio) >= self._most_audio
         if is_full:
             self._audio.popleft()
@@ -98,4 +126,8 @@ class Outbox:
             if self._audio:
                 return self._audio.popleft()
             self._arrived.clear()
-            await self._arrived.wait()
+            self.is_waited_for = True
+            try:
+                await self._arrived.wait()
+            finally:
+                self.is_waited_for = False
