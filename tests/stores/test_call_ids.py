@@ -3,18 +3,17 @@
 import sqlite3
 from pathlib import Path
 
-from tests.stores.values import START, StillClock, alias, claim, done, session
+from tests.stores.values import START, StillClock, alias, claim, done, session, session_in_an_old_file
 
 from handrail.contract.store import Store
 from handrail.stores import SqliteStore
 from handrail.stores.migrations import MIGRATIONS, migrate
-from handrail.stores.statements import Transaction, sessions
 
 
 async def test_call_ids_of_an_older_file_are_still_known(tmp_path: Path, clock: StillClock) -> None:
     db = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
     migrate(db, "s.db", START, MIGRATIONS[:3])
-    sessions.create_session(Transaction(db, START, lambda _: True), session())
+    session_in_an_old_file(db)
     db.execute("INSERT INTO alias VALUES ('s1', 'provider:c1', 'pay', 'raw1', NULL, NULL)")
     db.close()
     store = SqliteStore(tmp_path / "s.db", clock=clock)

@@ -1,6 +1,8 @@
 """Values that the tests of the stores share: a clock that stands still until told, a session, claims, held calls."""
 
 import hashlib
+import json
+import sqlite3
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +38,19 @@ def session(session_id: str = "s1", **changes: Any) -> SessionRecord:
         "registry_version": "r1",
     }
     return SessionRecord(**(values | changes))
+
+
+def session_in_an_old_file(db: sqlite3.Connection, *, turn: int = 0, counters: str = "{}") -> None:
+    """`session()` as every version of the tables can have it."""
+    made = session()
+    db.execute(
+        """INSERT INTO session (session_id, token_hash, tenant, user, mode, attributes, registry_version, connection, turn,
+               active, state, counters, owner) VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, 1, '{}', ?, '')""",
+        (
+            *(made.session_id, made.token_hash, made.tenant, made.user, made.mode, json.dumps(made.attributes)),
+            *(made.registry_version, turn, counters),
+        ),
+    )
 
 
 def claim(key: str = "k1", **changes: Any) -> Claim:

@@ -54,6 +54,9 @@ class SessionRecord:
     registry_version: str
     connection: int = 1
     turn: int = 0
+    """The newest turn."""
+    current_turn: int = 0
+    """The turn that it is in: an older one if a message came again; 0 before any."""
     active: bool = True
     state: Mapping[str, Any] = field(default_factory=dict)
     """The state controller's values."""
@@ -67,10 +70,11 @@ class SessionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStart:
-    """The number of a turn; `known` if this input had begun it before."""
+    """The number of a turn; `known` if this input had begun it before, with the counters that it was left with."""
 
     turn: int
     known: bool
+    counters: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -266,13 +270,22 @@ class Store(Protocol):
         """The current connection numbers of these sessions."""
         ...
 
-    async def begin_turn(self, session_id: str, *, connection: int, input_id: str | None) -> TurnStart:
-        """The next turn; or, for an input id that began one before, that turn. `StaleConnection` is told as turn 0."""
+    async def begin_turn(
+        self,
+        session_id: str,
+        *,
+        connection: int,
+        input_id: str | None,
+        left: tuple[int, Mapping[str, Any]] | None = None,
+    ) -> TurnStart:
+        """The next turn; or, for an input id that began one before, that turn. `StaleConnection` is told as turn 0. `left` is
+        the turn that the session was in, and its counters, which are kept for when its input comes again."""
         ...
 
     async def save_sessions(self, saves: Sequence[tuple[str, int, Mapping[str, Any]]]) -> None:
         """Write behind: for each (session id, connection, fields) the fields `mode`, `state`, `counters`, `active`,
-        `attributes` that are given; ignored where the connection is no longer current."""
+        `attributes` that are given, and `left`: counters of turns that were left, by number; ignored where the connection is
+        no longer current."""
         ...
 
     async def aliases(self, session_id: str) -> list[Alias]:

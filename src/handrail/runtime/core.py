@@ -304,8 +304,11 @@ class RuntimeCore(Recording):
             task.cancel()
         self.audit.emit("interrupt", self.who(session))
 
-    async def save(self, session: Session) -> None:
-        await self.store.save_sessions([(session.id, session.connection, self.fields_of(session))])
+    async def save(self, *sessions: Session) -> None:
+        saves = [(session.id, session.connection, self.fields_of(session)) for session in sessions]
+        await self.store.save_sessions(saves)
+        for session, (_, _, fields) in zip(sessions, saves, strict=True):
+            session.left_is_stored(fields["left"])
 
     async def close_session(self, session: Session) -> None:
         if self.sessions.get(session.id) is not session:
@@ -340,7 +343,7 @@ class RuntimeCore(Recording):
             return None
         rules = self._policy_of(record)
         made = self._from_record(record, "", self.registry.snapshot(), rules, record.connection)
-        made.enter_turn(record.turn, perf_counter()).restore(record.counters)
+        made.enter_turn(record.current_turn, perf_counter()).restore(record.counters)
         return made
 
     # What calls leave behind
@@ -484,6 +487,7 @@ class RuntimeCore(Recording):
             "active": session.is_active,
             "state": session.state.snapshot(),
             "counters": session.turn.counters() if session.turn is not None else {},
+            "left": session.left(),
         }
 
 

@@ -69,7 +69,7 @@ class Housekeeper:
                 for session in dirty:
                     if session.turn is not None and not session.turn.stored:
                         await core.turns.store(session, session.turn)
-                await core.store.save_sessions([(one.id, one.connection, core.fields_of(one)) for one in dirty])
+                await core.save(*dirty)
             await core.rates.synchronise(core.store)
         except StoreUnavailable:
             for session in dirty:

@@ -26,8 +26,8 @@ async def restore(
         for turn in session.turns.values():
             turn.remembered = {}
             turn.begin_again()
-    elif record.turn:
-        session.enter_turn(record.turn, perf_counter()).restore(record.counters)
+    elif record.current_turn:
+        session.enter_turn(record.current_turn, perf_counter()).restore(record.counters)
     await core.earlier.store_ids()
     aliases = await core.store.aliases(session.id)
     for alias in aliases:

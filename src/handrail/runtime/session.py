@@ -229,6 +229,20 @@ class Session:
         self.turn = self.turns[number] = turn
         return turn
 
+    def counters(self, turn: Turn) -> dict[str, Any]:
+        """What a claim in `turn` carries: of the turn that the session is in, where the call does not come late for its own."""
+        return (self.turn if self.turn is not None and self.turn.stored else turn).counters()
+
+    def left(self) -> dict[int, dict[str, Any]]:
+        """Counters of the turns that were left, where calls that were under way have changed them since they were stored."""
+        late = [turn for turn in self.turns.values() if turn.total_used != turn.stored_total and turn is not self.turn]
+        return {turn.number: turn.counters() for turn in late if turn.stored}
+
+    def left_is_stored(self, left: Mapping[int, Mapping[str, Any]]) -> None:
+        for number, counters in left.items():
+            if number in self.turns:
+                self.turns[number].stored_total = counters["total"]
+
 
 class Client:
     """A user's page that is attached to a session. It hears what happens from the moment of its attachment on."""

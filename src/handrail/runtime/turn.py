@@ -34,6 +34,7 @@ class Turn:
         "retrieval_used",
         "started",
         "stored",
+        "stored_total",
         "total_used",
         "unknown",
     )
@@ -49,6 +50,8 @@ class Turn:
         """It began on another connection, or is gone through again: the store may know calls of it that we do not."""
         self.retrieval_used = 0
         self.total_used = 0
+        self.stored_total = 0
+        """`total_used` when the store was last told: calls that were under way may still be counted in a turn that was left."""
         self.refusals = 0
         self.identical: dict[tuple[str, bytes], int] = {}
         """Identical calls on this connection, replays without an id among them."""
@@ -97,7 +100,7 @@ class Turn:
         if counters.get("turn") != self.number:
             return
         self.retrieval_used = int(counters.get("retrieval", 0))
-        self.total_used = int(counters.get("total", 0))
+        self.total_used = self.stored_total = int(counters.get("total", 0))
         self.refusals = int(counters.get("refusals", 0))
         self.empties = dict(counters.get("empties", {}))
         self.declined = {(pair[0], pair[1]) for pair in counters.get("declined", ())}

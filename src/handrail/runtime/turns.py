@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from handrail.contract.definition import RateLimit
-from handrail.contract.store import StoreUnavailable
+from handrail.contract.store import StoreUnavailable, TurnStart
 from handrail.runtime.session import Session
 from handrail.runtime.turn import Turn
 
@@ -26,7 +26,7 @@ class Turns:
 
     async def begin(self, session: Session, input_id: str | None) -> int:
         try:
-            started = await self.core.store.begin_turn(session.id, connection=session.connection, input_id=input_id)
+            started = await self._begin_stored(session, input_id)
         except StoreUnavailable as error:
             return self._begin_unstored(session, input_id, error)
         if started.turn == 0:
@@ -40,12 +40,26 @@ class Turns:
         turn.ended = False
         if fresh:
             self.core.metrics.turn_started(session.id)
+            if started.known:
+                turn.restore(started.counters)
         if started.known:
             # The same input again: the model answers it anew, and may not remember what it called.
             turn.begin_again()
         session.dirty = True
         await self._learn_rates(session)
         return started.turn
+
+    async def _begin_stored(self, session: Session, input_id: str | None) -> TurnStart:
+        """What was counted in the turn that is left is stored along: its input may come again in another process."""
+        left = session.turn
+        if left is None or not left.stored:
+            return await self.core.store.begin_turn(session.id, connection=session.connection, input_id=input_id)
+        counters = left.counters()
+        started = await self.core.store.begin_turn(
+            session.id, connection=session.connection, input_id=input_id, left=(left.number, counters)
+        )
+        left.stored_total = counters["total"]
+        return started
 
     def _begin_unstored(self, session: Session, input_id: str | None, error: StoreUnavailable) -> int:
         """Reads go on while the store is away: the turn begins here, and is stored before anything is written in it."""

@@ -445,7 +445,7 @@ class Writing:
             alias=self.alias(attempt, key, hold.hold_id if hold else None),
             hold_id=hold.hold_id if hold else None,
             rate=None if hold else claim_charge(session, plan.tool_id, plan.definition.rate_limit),
-            counters=None if hold else attempt.turn.counters(),
+            counters=None if hold else session.counters(attempt.turn),
             check_connection=hold is None,
             claim_id=self.core.doubts.ids.get(key) or f"{self.core.owner}-{next(self._numbers)}",
         )

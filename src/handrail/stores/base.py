@@ -66,9 +66,16 @@ class StatementStore(ABC):
     async def connections(self, session_ids: Sequence[str]) -> dict[str, int]:
         return await self._read(partial(sessions.connections, session_ids=session_ids)) if session_ids else {}
 
-    async def begin_turn(self, session_id: str, *, connection: int, input_id: str | None) -> TurnStart:
+    async def begin_turn(
+        self,
+        session_id: str,
+        *,
+        connection: int,
+        input_id: str | None,
+        left: tuple[int, Mapping[str, Any]] | None = None,
+    ) -> TurnStart:
         return await self._write(
-            partial(sessions.begin_turn, session_id=session_id, connection=connection, input_id=input_id)
+            partial(sessions.begin_turn, session_id=session_id, connection=connection, input_id=input_id, left=left)
         )
 
     async def save_sessions(self, saves: Sequence[tuple[str, int, Mapping[str, Any]]]) -> None:

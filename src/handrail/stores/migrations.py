@@ -107,6 +107,18 @@ MIGRATIONS = (
             "CREATE INDEX alias_hold ON alias (hold_id) WHERE hold_id IS NOT NULL",
         ),
     ),
+    # Rows of their own: every claim writes the session's row, and older turns hardly ever change.
+    Migration(
+        6,
+        "turns that were left",
+        (
+            "ALTER TABLE session ADD COLUMN current_turn INTEGER NOT NULL DEFAULT 0",
+            "UPDATE session SET current_turn = turn",
+            """CREATE TABLE turn_left (
+                session_id TEXT NOT NULL REFERENCES session, turn INTEGER NOT NULL, counters TEXT NOT NULL,
+                PRIMARY KEY (session_id, turn)) WITHOUT ROWID""",
+        ),
+    ),
 )
 
 

@@ -28,6 +28,7 @@ def forget_user(tx: Transaction, tenant: str, user: str) -> dict[str, int]:
         who,
     ).rowcount
     tx.db.execute(f"DELETE FROM turn_input WHERE {_MINE}", who)
+    tx.db.execute(f"DELETE FROM turn_left WHERE {_MINE}", who)
     # Last, because the others find their rows through it. No secret has an empty hash: nobody can come back to it.
     sessions = tx.db.execute(
         """UPDATE session SET user = NULL, token_hash = '', attributes = '{}', state = '{}', counters = '{}',

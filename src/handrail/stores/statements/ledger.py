@@ -143,6 +143,7 @@ def evict(tx: Transaction, bodies_before: int, rows_before: int) -> tuple[int, i
     ).rowcount
     # What nobody can refer to any more.
     tx.db.execute(f"DELETE FROM hold WHERE {overdue}", (rows_before,))
+    tx.db.execute("DELETE FROM turn_left WHERE session_id IN (SELECT session_id FROM session WHERE pruned)")
     tx.db.execute("DELETE FROM rate WHERE window_start < ?", (rows_before,))
     tx.db.execute("DELETE FROM block WHERE until < ?", (min(rows_before, tx.now),))
     return bodies, rows

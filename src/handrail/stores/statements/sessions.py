@@ -21,6 +21,8 @@ from handrail.stores.statements.transaction import (
 
 _JSON = ("attributes", "state", "counters", "policy")
 _SAVED = ("mode", "active", "attributes", "state", "counters")
+_TURNS_LEFT = 200
+"""Counters of so many turns of a session are kept, for messages that come again."""
 
 
 def create_session(tx: Transaction, record: SessionRecord) -> None:
@@ -56,27 +58,51 @@ def connections(tx: Transaction, session_ids: Sequence[str]) -> dict[str, int]:
     return {session_id: int(connection) for session_id, connection in rows}
 
 
-def begin_turn(tx: Transaction, session_id: str, connection: int, input_id: str | None) -> TurnStart:
+def begin_turn(
+    tx: Transaction,
+    session_id: str,
+    connection: int,
+    input_id: str | None,
+    left: tuple[int, Mapping[str, Any]] | None = None,
+) -> TurnStart:
     row = tx.db.execute("SELECT connection, turn FROM session WHERE session_id = ?", (session_id,)).fetchone()
     if row is None:
         raise _no_session(session_id)
     if row[0] != connection:
         return TurnStart(turn=0, known=False)
+    if left is not None:
+        _keep_counters(tx, session_id, connection, *left)
     if input_id is not None:
         known = tx.db.execute(
             "SELECT turn FROM turn_input WHERE session_id = ? AND input_id = ?", (session_id, input_id)
         ).fetchone()
         if known is not None:
-            return TurnStart(turn=known[0], known=True)
+            return _begin_again(tx, session_id, known[0])
     turn = row[1] + 1
-    tx.db.execute("UPDATE session SET turn = ? WHERE session_id = ?", (turn, session_id))
+    tx.db.execute("UPDATE session SET turn = ?1, current_turn = ?1 WHERE session_id = ?2", (turn, session_id))
     if input_id is not None:
         tx.db.execute("INSERT INTO turn_input VALUES (?, ?, ?)", (session_id, input_id, turn))
+    tx.db.execute("DELETE FROM turn_left WHERE session_id = ? AND turn < ?", (session_id, turn - _TURNS_LEFT))
     return TurnStart(turn=turn, known=False)
 
 
+def _begin_again(tx: Transaction, session_id: str, turn: int) -> TurnStart:
+    """The session's counters are those of the turn that it is in, so that it can be resumed there."""
+    found = tx.db.execute(
+        "SELECT counters FROM turn_left WHERE session_id = ? AND turn = ?", (session_id, turn)
+    ).fetchone()
+    if found is None:
+        tx.db.execute("UPDATE session SET current_turn = ? WHERE session_id = ?", (turn, session_id))
+        return TurnStart(turn=turn, known=True)
+    tx.db.execute("UPDATE session SET current_turn = ?, counters = ? WHERE session_id = ?", (turn, *found, session_id))
+    return TurnStart(turn=turn, known=True, counters=orjson.loads(found[0]))
+
+
 def save_sessions(tx: Transaction, saves: Sequence[tuple[str, int, Mapping[str, Any]]]) -> None:
-    for session_id, connection, given in saves:
+    for session_id, connection, fields in saves:
+        given = dict(fields)
+        for turn, counters in given.pop("left", {}).items():
+            _keep_counters(tx, session_id, connection, turn, counters)
         unknown = [name for name in given if name not in _SAVED]
         if unknown:
             raise UsageError(f'A session\'s "{unknown[0]}" cannot be saved; what can are {", ".join(_SAVED)}.')
@@ -89,6 +115,14 @@ def save_sessions(tx: Transaction, saves: Sequence[tuple[str, int, Mapping[str, 
             f"UPDATE session SET {columns} WHERE session_id = ? AND connection = ?",
             (*values, session_id, connection),
         )
+
+
+def _keep_counters(tx: Transaction, session_id: str, connection: int, turn: int, counters: Mapping[str, Any]) -> None:
+    tx.db.execute(
+        """INSERT INTO turn_left SELECT session_id, ?, ? FROM session WHERE session_id = ? AND connection = ?
+           ON CONFLICT DO UPDATE SET counters = excluded.counters""",
+        (turn, to_json(counters, '"counters" of a turn'), session_id, connection),
+    )
 
 
 def aliases(tx: Transaction, session_id: str) -> list[Alias]:

@@ -1,0 +1,110 @@
+"""A message that comes again in another process: its turn is as far as it was, whatever turns came between."""
+
+import asyncio
+
+import pytest
+from tests.runtime.kit import FOUND, NOTHING, PAID, kind, reading, utility, writing
+
+from handrail.testing import CrashAt, Crashed
+
+TOOLS = {
+    "look": (reading(), FOUND),
+    "seek": (reading(), NOTHING),
+    "note": (utility(), FOUND),
+    "pay": (writing(), PAID),
+}
+stores = pytest.mark.parametrize("store", ["memory", "sqlite"])
+
+
+async def resumed(session, runtime):
+    return await runtime.resume_session(session.id, token=session.token)
+
+
+async def looks(session, *words):
+    return [kind(await session.call("look", {"q": word})) for word in words]
+
+
+async def crash(world, session):
+    """The process dies on a writing call's way to its claim; the session as another one resumes it."""
+    session.core.crash = CrashAt("before_claim")
+    with pytest.raises(Crashed):
+        await session.call("pay", {"q": "the last"})
+    session.core._housekeeper.cancel()
+    return await resumed(session, world.runtime())
+
+
+@stores
+async def test_a_turn_that_was_left_gets_no_second_budget_after_a_crash(make_tools, store):
+    async with make_tools(TOOLS, store=store) as world:
+        first = await world.session()
+        await first.begin_turn("m2")
+        assert await looks(first, *"abcde") == [None] * 5
+        await first.begin_turn("m1")
+        session = await crash(world, first)
+        assert await session.begin_turn("m2") == 2
+        assert await looks(session, "f") == ["BUDGET_EXCEEDED"]
+
+
+@stores
+async def test_loops_and_empty_results_of_a_turn_that_was_left_are_known_after_a_crash(make_tools, store):
+    async with make_tools(TOOLS, store=store) as world:
+        first = await world.session()
+        for call_id in "12":
+            await first.call("note", {"q": "a"}, call_id=call_id)
+            await first.call("seek", {"q": call_id})
+        await first.begin_turn("m2")
+        session = await crash(world, first)
+        await session.begin_turn("m1")
+        assert kind(await session.call("note", {"q": "a"}, call_id="3")) == "LOOP_DETECTED"
+        assert kind(await session.call("seek", {"q": "3"})) == "LOOP_DETECTED"
+        assert kind(await session.call("note", {"q": "b"}, call_id="4")) is None
+
+
+@stores
+async def test_a_session_resumed_after_a_crash_goes_on_in_the_older_turn_that_it_was_in(make_tools, store):
+    async with make_tools(TOOLS, store=store) as world:
+        first = await world.session()
+        assert (await first.call("pay", {"q": "a"}, call_id="1")).ok
+        assert await looks(first, *"abc") == [None] * 3
+        await first.begin_turn("m2")
+        await first.begin_turn("m1")
+        session = await crash(world, first)
+        assert session.turn.number == 1
+        assert (await session.call("pay", {"q": "a"}, call_id="9")).meta["replayed"], "it was paid in this turn"
+        assert world.starts == 4
+        assert await looks(session, *"xyz") == [None, None, "BUDGET_EXCEEDED"]
+        assert await session.begin_turn("m3") == 3
+
+
+@stores
+async def test_a_turn_is_left_with_what_a_resumed_process_counted_in_it(make_tools, store):
+    async with make_tools(TOOLS, store=store) as world:
+        first = await world.session()
+        await looks(first, *"abc")
+        await first.core.housekeeper.write_behind()
+        second = await crash(world, first)
+        await looks(second, *"de")
+        await second.begin_turn("m2")
+        session = await crash(world, second)
+        await session.begin_turn("m1")
+        assert await looks(session, "f") == ["BUDGET_EXCEEDED"]
+
+
+@stores
+async def test_a_call_that_is_counted_after_its_turn_was_left_is_written_behind(make_tools, store):
+    async with make_tools(TOOLS, store=store) as world:
+        first = await world.session(mode="voice")
+        for word in "ab":
+            await first.call("note", {"q": word})
+        await first.begin_turn("m1")
+        # The turn is gone through again, so the store is asked before the call is counted; the next turn begins meanwhile.
+        answer, _ = await asyncio.gather(first.call("pay", {"q": "a"}), first.begin_turn("m2"))
+        assert answer.ok
+        assert first.turns[1].total_used == 3
+        stored = await world.store.load_session(first.id)
+        assert stored.counters["turn"] == 2, "its claim carries the counters of the turn that the session is in"
+        await first.core.housekeeper.write_behind()
+        assert not first.left(), "it is written once"
+        session = await crash(world, first)
+        await session.begin_turn("m1")
+        assert kind(await session.call("note", {"q": "c"})) == "BUDGET_EXCEEDED"
