@@ -318,6 +318,41 @@ async def test_a_reconnect_forgets_neither_loops_nor_empty_results(make_tools, s
         assert kind(await session.call("note", {"q": "a"}, call_id="3")) == "LOOP_DETECTED"
 
 
+SLOWLY_NOTHING = """
+async def execute(args, ctx):
+    await ctx.gate.wait()
+    return {"ok": True, "data": {"results": []}}
+"""
+
+
+async def test_another_process_knows_what_was_refused_though_nothing_else_was_written_since(make_tools):
+    async with make_tools(TOOLS) as world:
+        session = await world.session()
+        for _ in range(2):
+            await session.core.housekeeper.write_behind()
+            await session.call("nobody", {})
+            await session.core.housekeeper.write_behind()
+            await session.call("note", "{")
+        await session.call("note", {"q": 1})
+        await session.core.housekeeper.write_behind()
+        session = await resumed(session, world.runtime())
+        assert kind(await session.call("nobody", {})) == "LOOP_DETECTED", "the sixth refusal of this turn"
+
+
+async def test_another_process_knows_what_was_found_empty_after_a_long_wait(make_tools):
+    async with make_tools({"look": (reading(), SLOWLY_NOTHING)}) as world:
+        gate = asyncio.Event()
+        session = await world.session(runtime=world.runtime(capabilities={"gate": gate}))
+        searches = [asyncio.create_task(session.call("look", {"q": q})) for q in ("a", "b")]
+        await settle()
+        await session.core.housekeeper.write_behind()
+        gate.set()
+        await asyncio.gather(*searches)
+        await session.core.housekeeper.write_behind()
+        session = await resumed(session, world.runtime(capabilities={"gate": gate}))
+        assert kind(await session.call("look", {"q": "c"})) == "LOOP_DETECTED"
+
+
 @pytest.mark.parametrize("same_process", [True, False])
 async def test_a_call_from_an_older_connection_is_refused(make_tools, same_process):
     async with make_tools(TOOLS) as world:

@@ -76,6 +76,12 @@ def unknown_answer(tool: str, meta: Any) -> ToolResponse:
     return ToolResponse(False, None, ToolFailure(ErrorType.CONFLICT, unknown_message(tool), False, True), (), meta)
 
 
+def keep_unknown(attempt: Attempt, key: str) -> None:
+    """After this outcome no further ordinal is given in its turn."""
+    attempt.turn.unknown[(attempt.plan.tool_id, attempt.digest)] = key
+    attempt.session.dirty = True
+
+
 def running(tool: str) -> Refusal:
     message = f'"{tool}" is still running from an earlier request.'
     return Refusal("ledger", ErrorType.IN_PROGRESS, message, rule="running", retry_after=1.0, retryable=True)

@@ -37,6 +37,7 @@ from handrail.runtime.outcome import checked_result, failure_of
 from handrail.runtime.rates import claim_charge
 from handrail.runtime.recorded import (
     declined,
+    keep_unknown,
     not_heard,
     not_recorded,
     running,
@@ -314,7 +315,7 @@ class Writing:
             settle_from_row(entry, row)
             return entry.replay()
         if state is LedgerState.UNKNOWN:
-            attempt.turn.unknown[(plan.tool_id, attempt.digest)] = key
+            keep_unknown(attempt, key)
             entry.settle(unknown_answer(plan.tool_id, answer.meta), b"")
             entry.unknown = True
             return answer
@@ -416,7 +417,7 @@ class Writing:
 
     def outcome_unknown(self, attempt: Attempt, key: str) -> ToolResponse:
         """It may have run: that is the answer, and it never runs again by itself."""
-        attempt.turn.unknown[(attempt.plan.tool_id, attempt.digest)] = key
+        keep_unknown(attempt, key)
         duration = (perf_counter() - attempt.started) * 1000
         refusal = Refusal("ledger", ErrorType.CONFLICT, unknown_message(attempt.plan.tool_id), rule="unknown")
         self.core.audit_refusal(attempt, refusal, duration)
