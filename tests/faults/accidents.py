@@ -5,7 +5,8 @@ from typing import Any
 
 from handrail import Runtime
 from handrail.contract.store import StoreUnavailable
-from handrail.stores import MemoryStore
+from handrail.stores import MemoryStore, SqliteStore
+from handrail.testing import VirtualClock, settle
 
 
 async def die(world: Any, runtime: Runtime) -> None:
@@ -21,11 +22,11 @@ async def die(world: Any, runtime: Runtime) -> None:
     await asyncio.sleep(0.03)  # longer than the lease of these tests
 
 
-class Flaky(MemoryStore):
+class Accidents:
     """A store that can be made to fail: before the change (`down`), or after it, so that nobody hears of it (`deaf`)."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, *place: Any, **options: Any) -> None:
+        super().__init__(*place, **options)
         self.down = 0
         self.deaf = 0
         self.only: str | None = None
@@ -51,6 +52,41 @@ class Flaky(MemoryStore):
                 await asyncio.sleep(self.slow)
                 raise StoreUnavailable("The store did not answer.")
         return await work
+
+
+class Flaky(Accidents, MemoryStore): ...
+
+
+class FlakyFile(Accidents, SqliteStore):
+    """The same in a file. Its threads take real time, in which a virtual clock should stand still."""
+
+    working = 0
+
+    async def _write(self, request: Any) -> Any:
+        return await self._counted(super()._write(request))
+
+    async def _read(self, request: Any) -> Any:
+        return await self._counted(super()._read(request))
+
+    async def _counted(self, work: Any) -> Any:
+        self.working += 1
+        try:
+            return await work
+        finally:
+            self.working -= 1
+
+
+class PatientClock(VirtualClock):
+    """Virtual time that does not pass while the store is at work: nobody's patience ends because a disk is slow."""
+
+    store: FlakyFile | None = None
+
+    async def advance(self, seconds: float) -> None:
+        await settle()
+        while self.store is not None and self.store.working:
+            await asyncio.sleep(0.001)
+            await settle()
+        await super().advance(seconds)
 
 
 class JumpingClock:
