@@ -260,7 +260,10 @@ class RuntimeCore(Recording):
             session.events_queue = old.events_queue
             session.replays = old.replays
             session.running = old.running
-            session.writes = {key: entry for key, entry in old.writes.items() if not entry.settled}
+            old.drop_settled_writes()
+            session.writes = (
+                old.writes
+            )  # shared: what is still under way there may come to nothing, and must not stay here
         self.sessions[session_id] = session
         await restore(self, session, record, restored_calls or (), old)
         session.dirty = True

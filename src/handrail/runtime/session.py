@@ -224,7 +224,7 @@ class Session:
             while len(self.spent) > TURNS_COUNTED:
                 del self.spent[next(iter(self.spent))]
             # Executions are found by keys that name their turn, so those of older turns cannot be asked for by key again.
-            self.writes = {key: entry for key, entry in self.writes.items() if not entry.settled}
+            self.drop_settled_writes()
             trim(self)
         self.turn = self.turns[number] = turn
         return turn
@@ -242,6 +242,11 @@ class Session:
         for number, counters in left.items():
             if number in self.turns:
                 self.turns[number].stored_total = counters["total"]
+
+    def drop_settled_writes(self) -> None:
+        """Those are looked for in the store from now on. In place, because connections of one session share what runs."""
+        for key in [key for key, entry in self.writes.items() if entry.settled]:
+            del self.writes[key]
 
 
 class Client:

@@ -1,0 +1,143 @@
+"""A call is on its way when its connection is replaced: what becomes of it is the answer on the next connection too, and where
+nothing becomes of it, nothing stands in the way of the same call there."""
+
+import asyncio
+
+import pytest
+from tests.faults.accidents import Flaky, die
+from tests.runtime.kit import PAID, asked, confirmed, kind, next_event, writing
+
+SLOWLY_PAID = """
+async def execute(args, ctx):
+    mark(args)
+    await ctx.gate.wait()
+    return {"ok": True, "data": {"paid": args.get("q", "")}}
+"""
+TOOLS = {"pay": (writing(), SLOWLY_PAID), "note": (writing(), PAID), "transfer": (confirmed(), PAID)}
+QUICK = {"lease_ms": 20, "text": {"wait_seconds": 0.05}}
+
+
+@pytest.fixture
+def gate():
+    return asyncio.Event()
+
+
+@pytest.fixture
+def world(make_tools):
+    return make_tools(TOOLS, store=Flaky())
+
+
+def held_up(world, name, gate, away):
+    """The store's next `name` waits for the gate, and then fails once if the store is away."""
+    happen, reached = getattr(world.store, name), asyncio.Event()
+
+    async def later(*args):
+        setattr(world.store, name, happen)
+        reached.set()
+        await gate.wait()
+        if away:
+            world.store.down, world.store.only = 1, name
+        return await happen(*args)
+
+    setattr(world.store, name, later)
+    return reached
+
+
+async def resumed(session, runtime=None):
+    return await (runtime or session.core).resume_session(session.id, token=session.token)
+
+
+async def under_way(world, gate, tool, name, *, away=False):
+    """A call whose `name` in the store is held up, and the connection after its own."""
+    old = await world.session(runtime=world.runtime(policy=QUICK, capabilities={"gate": gate}))
+    reached = held_up(world, name, gate, away)
+    first = asyncio.create_task(old.call(tool, {"q": "a"}, call_id="c1"))
+    await reached.wait()
+    return first, await resumed(old)
+
+
+@pytest.mark.parametrize("call_id", ["c1", "c2"])
+@pytest.mark.parametrize("away", [False, True])
+async def test_a_claim_that_came_too_late_leaves_nothing_behind(world, gate, call_id, away):
+    async with world:
+        first, session = await under_way(world, gate, "note", "claim", away=away)
+        assert kind(await session.call("note", {"q": "a"}, call_id=call_id)) == "IN_PROGRESS"
+        gate.set()
+        assert kind(await first) == "CONFLICT", "its connection was replaced"
+        assert (await session.call("note", {"q": "a"}, call_id=call_id)).ok
+        assert world.starts == 1
+
+
+@pytest.mark.parametrize("call_id", ["c1", "c2"])
+async def test_a_call_that_waits_for_such_a_claim_goes_on_when_it_fails(world, gate, call_id):
+    async with world:
+        first, session = await under_way(world, gate, "note", "claim")
+        again = asyncio.create_task(session.call("note", {"q": "a"}, call_id=call_id))
+        await asyncio.sleep(0.01)
+        gate.set()
+        assert (await again).ok
+        assert kind(await first) == "CONFLICT"
+        assert world.starts == 1
+
+
+@pytest.mark.parametrize("call_id", ["c1", "c2"])
+async def test_an_execution_that_ends_after_the_resume_is_the_answer(world, gate, call_id):
+    async with world:
+        old = await world.session(runtime=world.runtime(policy=QUICK, capabilities={"gate": gate}))
+        first = asyncio.create_task(old.call("pay", {"q": "a"}, call_id="c1"))
+        while not world.starts:
+            await asyncio.sleep(0.001)
+        session = await resumed(old)
+        assert kind(await session.call("pay", {"q": "a"}, call_id=call_id)) == "IN_PROGRESS"
+        gate.set()
+        assert (await first).ok
+        again = await session.call("pay", {"q": "a"}, call_id=call_id)
+        assert (again.data, again.meta["replayed"], world.starts) == ({"paid": "a"}, True, 1)
+
+
+@pytest.mark.parametrize("call_id", ["c1", "c2"])
+async def test_an_execution_whose_process_died_is_in_doubt_at_once(world, gate, call_id):
+    async with world:
+        old = await world.session(runtime=world.runtime(policy=QUICK, capabilities={"gate": gate}))
+        other = world.runtime(policy=QUICK, capabilities={"gate": gate})
+        first = asyncio.create_task(old.call("pay", {"q": "a"}, call_id="c1"))
+        while not world.starts:
+            await asyncio.sleep(0.001)
+        session = await resumed(old, other)
+        assert kind(await session.call("pay", {"q": "a"}, call_id=call_id)) == "IN_PROGRESS"
+        finish, world.store.finish = world.store.finish, lambda _: asyncio.Event().wait()  # it records nothing any more
+        await die(world, old.core)
+        world.store.finish = finish
+        again = await session.call("pay", {"q": "a"}, call_id=call_id)
+        assert (kind(again), again.error.partial_side_effects, world.starts) == ("CONFLICT", True, 1)
+        first.cancel()
+
+
+@pytest.mark.parametrize("call_id", ["c1", "c2"])
+@pytest.mark.parametrize("next_turn", [False, True])
+async def test_a_request_that_is_made_while_the_connection_changes_is_asked_and_carried_out_once(
+    world, gate, call_id, next_turn
+):
+    async with world:
+        first, session = await under_way(world, gate, "transfer", "hold")
+        if next_turn:
+            await session.begin_turn("m2")
+        gate.set()
+        assert kind(await first) == "CONFIRMATION_REQUIRED"
+        hold_id, token = await asked(session)
+        again = await session.call("transfer", {"q": "a"}, call_id=call_id)
+        assert again.error.confirmation_request["id"] == hold_id
+        assert (await session.core.approve(hold_id, token=token)).ok
+        assert (await next_event(session, "envelope")).data["confirmationId"] == hold_id
+        assert (await session.call("transfer", {"q": "a"}, call_id=call_id)).data["paid"] == "a"
+        assert world.starts == 1
+
+
+async def test_a_request_that_is_made_while_the_connection_changes_can_be_approved_unasked_again(world, gate):
+    async with world:
+        first, session = await under_way(world, gate, "transfer", "hold")
+        gate.set()
+        await first
+        hold_id, token = await asked(session)
+        assert (await session.core.approve(hold_id, token=token)).ok
+        assert world.starts == 1
