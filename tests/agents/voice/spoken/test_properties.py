@@ -47,6 +47,7 @@ class Witness:
         assert self.open == [step.id], "the one open question"
         assert step.token in self.tokens[step.id]
         assert ended < self.wanted[step.id] + SECONDS, "before its time is over"
+        assert step.id in self.heard_at, "whoever listens has heard the preview to its end"
         heard = self.heard_at[step.id]
         assert started >= heard + 0.3, "a moment after the preview was heard to its end"
         for began, stopped in self.sounds:
@@ -69,6 +70,7 @@ events = st.one_of(
     st.tuples(st.just("heard"), texts, st.just(0.1), st.just(0.1)),
     st.tuples(st.just("speech"), pauses),
     st.tuples(st.just("closed"), ids),
+    st.tuples(st.just("listener_changed"), st.just(None)),
     st.tuples(st.just("tick"), pauses),
 )
 
@@ -164,6 +166,10 @@ class Story:
         if id in self.witness.wanted:
             self.witness.over.add(id)
         self._told(self.questions.closed(id))
+
+    def _listener_changed(self, _: None) -> None:
+        self.witness.heard_at.clear()  # whoever listens now has heard no preview
+        self._told(self.questions.listener_changed(self.now))
 
     def _tick(self, seconds: float) -> None:
         self.now += seconds
