@@ -186,6 +186,35 @@ def test_nothing_is_approved_that_was_not_plainly_approved(story: list[tuple[Any
 @given(st.lists(events, max_size=12))
 def test_a_question_that_is_read_in_full_and_answered_at_once_is_approved(before: list[tuple[Any, ...]]) -> None:
     """The same conversations do reach approvals: a machine that never approves would pass the other test."""
+    told = _read_after(before)
+    told.now += 0.5
+    told.play(("speech", 0.2))
+    told.play(("heard", "yes", 0.1, 0.1))
+    assert "last" in told.witness.over
+    assert told.approvals >= 1
+
+
+@given(st.lists(events, max_size=12), st.sampled_from([0.0, 0.5, 3.0]), st.booleans())
+def test_the_yes_of_somebody_who_came_after_the_preview_counts_once_it_was_read_to_them_too(
+    before: list[tuple[Any, ...]], later: float, noticed: bool
+) -> None:
+    told = _read_after(before)
+    approved = told.approvals
+    told.play(("listener_changed", None))
+    told.now += 0.5 + later
+    if noticed:
+        told.play(("speech", 0.2))
+    told.play(("heard", "yes", 0.1, 0.1))
+    assert told.approvals == approved
+    assert "last" not in told.witness.over
+    told.play(("read", True))
+    told.now += 0.5
+    told.play(("heard", "yes", 0.1, 0.1))
+    assert told.approvals == approved + 1
+
+
+def _read_after(before: list[tuple[Any, ...]]) -> Story:
+    """These events, and then a question that was read to its end."""
     told = Story()
     for event in before:
         told.play(event)
@@ -196,8 +225,4 @@ def test_a_question_that_is_read_in_full_and_answered_at_once_is_approved(before
     told._told(told.questions.wanted(request, "t", "any", told.now))
     told.witness.wanted["last"], told.witness.tokens["last"] = told.now, {"t"}
     told.play(("read", True))
-    told.now += 0.5
-    told.play(("speech", 0.2))
-    told.play(("heard", "yes", 0.1, 0.1))
-    assert "last" in told.witness.over
-    assert told.approvals >= 1
+    return told
