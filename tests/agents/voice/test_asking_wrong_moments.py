@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from tests.agents.voice.kit import Client, Scene, obedient, voice
@@ -10,6 +11,7 @@ from tests.clients.live.kit import PROVIDERS
 
 from handrail.agents.voice.port import Abilities
 from handrail.contract.model import UserMessage
+from handrail.contract.store import StoreUnavailable
 from handrail.testing.servers.live import Say, Send, Turn, Words
 from handrail.testing.servers.live.script import Step
 
@@ -179,6 +181,39 @@ async def test_a_preview_in_which_another_client_took_over_was_not_heard(provide
         await scene.client.until(lambda client: "Fine." in client.answers)
         assert_nothing_was_bought(scene)
         assert "asking" not in question(scene.client)
+
+
+@both
+@pytest.mark.parametrize("then", ["it goes on", "a no"])
+async def test_an_approved_call_whose_claim_nobody_heard_is_told_as_not_started(provider: str, then: str) -> None:
+    async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes.")]) as scene:
+        await asked(scene)
+        core, claim, is_back = scene.runtime, scene.runtime.store.claim, asyncio.Event()
+
+        async def unheard(one: Any) -> Any:
+            result = await claim(one)
+            if not is_back.is_set():
+                raise StoreUnavailable("The store did not answer.")
+            return result
+
+        core.store.claim = unheard
+        await scene.speak()
+        await scene.client.until(lambda client: question(client)[-1] in ("screen", "approved"))
+        await scene.client.until("error")
+        assert question(scene.client) == ["reading", "asking", "screen"]
+        assert [told["code"] for told in scene.client.of("error")] == ["not_started"]
+        assert "approved but has not started" in scene.client.of("error")[0]["message"]
+        assert_nothing_was_bought(scene)
+        if then == "a no":
+            request = scene.client.of("confirmation")[-1]
+            with pytest.raises(StoreUnavailable):
+                await core.decline(request["id"], token=request["token"])
+        is_back.set()
+        await scene.client.until("confirmation_closed")  # the housekeeper goes on with it
+        outcome = "declined" if then == "a no" else "carried_out"
+        assert [closed["outcome"] for closed in scene.client.of("confirmation_closed")] == [outcome]
+        assert scene.desk.of("buy_table") == (then != "a no")
+        assert "approved" not in question(scene.client)
 
 
 @both

@@ -32,7 +32,7 @@ from handrail.agents.voice.spoken import (
 )
 from handrail.agents.voice.spoken.questions import GUARD_SECONDS
 from handrail.agents.voice.words import say_exactly
-from handrail.contract.errors import HandrailError
+from handrail.contract.errors import ErrorType, HandrailError
 from handrail.contract.store import HoldState, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -322,13 +322,18 @@ class Asking:
             return
         if id not in self._approving:
             return  # the late envelope was here before
-        if answer.error is None or await self._was_taken(id):
+        failure = answer.error
+        # Where the store was away, the call has not started, whatever becomes of it: the request stays, and can be declined.
+        is_unheard = failure is not None and failure.type is ErrorType.STORE_UNAVAILABLE
+        if failure is None or (not is_unheard and await self._was_taken(id)):
             self._approved(id)
         elif id in self._approving:
             self._approving.discard(id)
-            _LOG.info("A spoken approval was not carried out: %s", answer.error.message)
+            _LOG.info("A spoken approval was not carried out: %s", failure.message)
             if not self._talk.is_over:
                 self._tell(id, "screen")
+                if is_unheard:
+                    self._talk.tell("error", {"code": "not_started", "message": failure.message})
 
     async def _was_taken(self, id: str) -> bool:
         """Whether the runtime took an approval whose answer is an error: then it is used up, and the call itself has failed."""
