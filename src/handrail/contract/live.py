@@ -204,6 +204,8 @@ class UserSpeechEnded:
     """The provider took the user's speech to be complete: the input is committed."""
 
     item: str = ""
+    again: bool = False
+    """Words came after the end of speech was told, and no new beginning: they may be its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,10 +67,38 @@ async def test_a_client_that_tells_of_speech_itself_is_understood_as_well(
         assert scene.desk.of("buy_table") == (state == "approved")
 
 
-async def test_a_provider_that_tells_when_speech_ends_but_not_that_its_words_do_is_understood_as_well() -> None:
-    def activity(kind: str) -> Send:
-        return Send(json.dumps({"voiceActivity": {"voiceActivityType": f"ACTIVITY_{kind}"}}))
+def activity(kind: str) -> Send:
+    return Send(json.dumps({"voiceActivity": {"voiceActivityType": f"ACTIVITY_{kind}"}}))
 
+
+def piece(text: str) -> Words:
+    return Words(2, text, finished=False)
+
+
+@pytest.mark.parametrize(
+    ("steps", "state"),
+    [
+        ([activity("START"), activity("END"), piece("Yes.")], "approved"),
+        ([activity("START"), piece("Ye"), activity("END"), piece("s.")], "approved"),
+        ([activity("START"), piece("Yes"), activity("END"), piece(", but at eight.")], "missed"),
+        ([activity("START"), activity("END"), piece("Yes."), activity("START"), activity("END")], "missed"),
+        ([activity("START"), activity("END"), activity("START"), piece("Yes.")], "missed"),
+        ([activity("START"), activity("END"), activity("END"), piece("Yes.")], "missed"),
+    ],
+)
+async def test_words_that_come_after_the_end_of_speech_are_its_own_unless_there_was_more(
+    steps: list[Any], state: str
+) -> None:
+    async with voice("gemini-live", [BUY, Turn([*steps, Say("Fine.")])]) as scene:
+        await asked(scene)
+        await scene.speak()
+        await scene.client.until(lambda client: len(question(client)) > 2)
+        assert question(scene.client)[2] == state
+        await scene.client.until(lambda client: "Fine." in client.answers)
+        assert scene.desk.of("buy_table") == (state == "approved")
+
+
+async def test_a_provider_that_tells_when_speech_ends_but_not_that_its_words_do_is_understood_as_well() -> None:
     answer = Turn([activity("START"), Words(2, "Yes.", finished=False), activity("END"), Say("Fine.")])
     async with voice("gemini-live", [BUY, answer]) as scene:
         await asked(scene)

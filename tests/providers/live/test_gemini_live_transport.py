@@ -311,6 +311,19 @@ class TestTheEndOfTheUsersSpeech:
         assert told(transport, started, ended) == [UserSpeechStarted(), UserSpeechEnded()]
         assert told(transport, AUDIO) == [AudioOut(PCM, 24_000)]
 
+    def test_words_after_the_end_of_activity_may_be_its_own_until_activity_starts_again(self) -> None:
+        started = {"voiceActivity": {"voiceActivityType": "ACTIVITY_START"}}
+        ended = {"voiceActivity": {"voiceActivityType": "ACTIVITY_END"}}
+        transport = new()
+        told(transport, started, ended, heard("Dim it"))
+        assert told(transport, AUDIO)[0] == UserSpeechEnded(again=True)
+        transport = new()
+        told(transport, started, ended, started, heard("Dim it"))
+        assert told(transport, AUDIO)[0] == UserSpeechEnded()
+        transport = new()
+        told(transport, started, ended, AUDIO, DONE, heard("Dim it"))
+        assert told(transport, AUDIO)[0] == UserSpeechEnded()
+
 
 class TestResumption:
     def test_calls_behind_the_handle_are_restored_and_later_ones_are_told_again(self) -> None:

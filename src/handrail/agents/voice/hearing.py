@@ -124,6 +124,11 @@ class Hearing:
             if not self._now.text:
                 self._now = None
 
+    @property
+    def is_committed(self) -> bool:
+        """Whether nothing was said that the last commit does not cover, its late words included."""
+        return self._now is None and self._last is not None and not self._last.final
+
     def committed(self, name: str = "") -> None:
         """The provider takes the user's speech to be complete: a turn begins with it."""
         self.is_speaking = False

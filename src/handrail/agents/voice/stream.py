@@ -161,6 +161,8 @@ class Stream:
 
     def _user_ended(self, event: UserSpeechEnded) -> None:
         talk = self._talk
+        if event.again and talk.hearing.is_committed:
+            return  # a second end would take it for another utterance, and its words for nobody's
         talk.user_speaks()
         talk.speaking.muted = False
         talk.is_generating = True  # before the words are judged: what the model says next answers them

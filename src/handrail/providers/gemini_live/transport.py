@@ -85,6 +85,8 @@ class GeminiLiveTransport:
         self._resuming = False
         self._speech_waits = False
         """The user was heard, and that input was not yet told as committed."""
+        self._was_ended = False
+        """The provider told that the user stopped, and not yet that they began again."""
         self._restored: tuple[str, ...] = ()
         self._readers: dict[str, Callable[[dict[str, Any]], list[LiveEvent]]] = {
             "toolCall": self._calls,
@@ -113,7 +115,7 @@ class GeminiLiveTransport:
         self._is_generating = False
         self._in_turn = False
         self._input_told = False
-        self._user_speaks = False
+        self._user_speaks = self._was_ended = False
 
     # ------------------------------------------------------------------------------------------- connections
 
@@ -328,7 +330,7 @@ class GeminiLiveTransport:
         interrupted, self._was_interrupted = self._was_interrupted, False
         if self._in_turn and not interrupted:  # it was a late piece of what this turn answered
             self._speech_waits = False
-        self._is_muted = self._is_generating = self._in_turn = self._input_told = False
+        self._is_muted = self._is_generating = self._in_turn = self._input_told = self._was_ended = False
         if interrupted:
             return TurnEnded("interrupted", reason)
         return TurnEnded("done" if reason in _FINE else "failed", reason)
@@ -336,11 +338,11 @@ class GeminiLiveTransport:
     def _activity(self, body: dict[str, Any]) -> list[LiveEvent]:
         match body.get("voiceActivityType"):
             case "ACTIVITY_START":
-                self._user_speaks = True
+                self._user_speaks, self._was_ended = True, False
                 return [UserSpeechStarted()]
             case "ACTIVITY_END":
                 self._user_speaks = self._speech_waits = False
-                self._input_told = self._said.owed = True
+                self._input_told = self._said.owed = self._was_ended = True
                 return [UserSpeechEnded()]
             case _:
                 return []
@@ -374,7 +376,7 @@ class GeminiLiveTransport:
         if not (begins and self._speech_waits):
             return []
         self._speech_waits, self._input_told = False, True
-        return [UserSpeechEnded()]
+        return [UserSpeechEnded(again=self._was_ended)]
 
     def _knows_all(self) -> None:
         """All that was said until now is known to the model."""
