@@ -56,19 +56,21 @@ async def watched_loop() -> AsyncIterator[Holds]:
     )
     assert idle.stdout is not None
     await idle.stdout.readline()  # it ticks
-    ticking = asyncio.create_task(_tick(holds))
+    over = asyncio.Event()
+    ticking = asyncio.create_task(_tick(holds, over))
+    await asyncio.sleep(0)  # it has begun when the body does
     try:
         yield holds
     finally:
-        ticking.cancel()
-        await asyncio.gather(ticking, return_exceptions=True)
+        over.set()
+        await ticking  # to the end of a tick: a hold at the last moment counts as well
         out, _ = await idle.communicate(b"")  # closes its input, at which it ends
         holds.idle = float(out)
 
 
-async def _tick(holds: Holds) -> None:
+async def _tick(holds: Holds, over: asyncio.Event) -> None:
     waited = _run_delay()
-    while True:
+    while not over.is_set():
         before, computed, started = waited(), time.process_time(), time.perf_counter()
         await asyncio.sleep(_TICK)
         late = 1000 * (time.perf_counter() - started - _TICK)

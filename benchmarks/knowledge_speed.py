@@ -29,7 +29,7 @@ import handrail
 from benchmarks.holds import Holds, watched_loop
 from benchmarks.report import Result
 from handrail.cli.output import progress_for
-from handrail.services.embeddings import Embedder, open_embedder
+from handrail.services.embeddings import Embedder, import_packages, open_embedder
 from handrail.services.kb.files import find_sources
 from handrail.services.kb.importing import Outcome, import_sources
 from handrail.services.kb.service import KnowledgeBase
@@ -55,12 +55,12 @@ def main(stage: str, side: Path, out: Path) -> None:
 
 
 def embedder_here() -> Embedder | None:
-    named = os.environ.get("HANDRAIL_MODELS_DIRECTORY")
-    for folder in (Path(named) if named else None, Path("build/models")):
-        found = open_embedder("auto", models=folder) if folder is not None else None
-        if found is not None:
-            return found
-    return None
+    return open_embedder("auto", models=_models())
+
+
+def _models() -> Path:
+    named = Path(os.environ.get("HANDRAIL_MODELS_DIRECTORY") or "build/models")
+    return named if named.is_dir() else Path("build/models")
 
 
 class _Language:
@@ -163,38 +163,32 @@ def _vectors(side: Path) -> list[Result]:
 # ---------------------------------------------------------------------------------------------------------- searching it
 
 
-async def _full_text(side: Path) -> list[Result]:
-    return await _searched(side, "full text", _words, 50.0, _memory())
+def _full_text(side: Path) -> list[Result]:
+    return asyncio.run(_searched(side, "full text", _words, 50.0, _memory()))
 
 
-async def _first_full_text(side: Path) -> list[Result]:
-    return await _begun(side, "full text", _words)
+def _first_full_text(side: Path) -> list[Result]:
+    return asyncio.run(_begun(side, "full text", _words))
 
 
-async def _hybrid(side: Path) -> list[Result]:
+def _hybrid(side: Path) -> list[Result]:
     before = _memory()
-    make, results = await _with_a_model()
-    return results + await _searched(side, "hybrid", make, 80.0, before)
+    import_packages("auto", models=_models())
+    return asyncio.run(_searched(side, "hybrid", _words_and_meaning, 80.0, before))
 
 
-async def _first_hybrid(side: Path) -> list[Result]:
-    make, _ = await _with_a_model()
-    return await _begun(side, "hybrid", make)
+def _first_hybrid(side: Path) -> list[Result]:
+    import_packages("auto", models=_models())
+    return asyncio.run(_begun(side, "hybrid", _words_and_meaning))
 
 
 def _words(path: Path) -> KnowledgeBase:
     return KnowledgeBase(path, with_starter=True)
 
 
-async def _with_a_model() -> tuple[Make, list[Result]]:
-    """Loaded beforehand and shown apart: for that the libraries keep the interpreter to themselves, whatever we do."""
-    async with watched_loop() as holds:
-        embedder = await asyncio.to_thread(embedder_here)
-    name = "longest hold of the event loop, hybrid, loading the model"
-    return (
-        lambda path: KnowledgeBase(path, embedder=lambda: embedder, with_starter=True),
-        [Result(name, holds.longest, "ms", None, f"once, by its libraries; {holds.note}")],
-    )
+def _words_and_meaning(path: Path) -> KnowledgeBase:
+    """As `handrail serve` has it: the packages are imported before there is a loop, the model is loaded beside it."""
+    return KnowledgeBase(path, embedder=embedder_here, with_starter=True)
 
 
 async def _searched(side: Path, name: str, make: Make, limit: float, before: _Memory) -> list[Result]:
@@ -401,11 +395,11 @@ def _status() -> dict[str, float]:
 
 _STAGES: dict[str, Callable[[Path], list[Result]]] = {
     "import": _import,
-    "full text": lambda side: asyncio.run(_full_text(side)),
-    "first full text": lambda side: asyncio.run(_first_full_text(side)),
+    "full text": _full_text,
+    "first full text": _first_full_text,
     "vectors": _vectors,
-    "hybrid": lambda side: asyncio.run(_hybrid(side)),
-    "first hybrid": lambda side: asyncio.run(_first_hybrid(side)),
+    "hybrid": _hybrid,
+    "first hybrid": _first_hybrid,
 }
 
 

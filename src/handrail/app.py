@@ -256,6 +256,15 @@ def open_kb(settings: Settings, *, embeddings: str | None = None) -> Any:
     )
 
 
+def import_for_kb(settings: Settings) -> None:
+    """Import what the knowledge base will need, for a server: before its event loop runs, which would be held by that."""
+    from handrail.services.embeddings import import_packages  # noqa: PLC0415  # what few commands need
+    from handrail.services.embeddings.catalog import models_folder  # noqa: PLC0415
+
+    models = models_folder(settings.models_directory, settings.project, os.environ)
+    import_packages(settings.kb_embeddings, models=models)
+
+
 # Each imports its service only when it is opened: most projects need few of them.
 _OPENERS: Mapping[str, Callable[[Settings], Any]] = {
     "calendar": open_calendar,

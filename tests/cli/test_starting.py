@@ -106,3 +106,28 @@ def test_in_production_a_changed_handler_refuses_its_tool_and_the_others_are_ser
     said = handrail("serve", "--port", "0")
     assert said.code == 1, "with no tool left there is nothing to serve"
     assert "refused in production" in said.err
+
+
+@pytest.mark.parametrize(
+    ("tools", "embeddings", "expected"),
+    [
+        ("kb_search", "ollama", ["import", "loop"]),
+        ("rank_results", "ollama", ["loop"]),
+        ("kb_search", "none", ["loop"]),
+    ],
+)
+def test_serve_imports_what_searches_by_meaning_need_before_its_loop_runs(
+    project, handrail, monkeypatch, tools, embeddings, expected
+):
+    (project / "handrail.toml").write_text(f'[tools]\nreference = ["{tools}"]\n[kb]\nembeddings = "{embeddings}"\n')
+    done = []
+
+    def loop(coroutine):
+        coroutine.close()
+        done.append("loop")
+        return 0
+
+    monkeypatch.setattr("handrail.services.embeddings.import_module", lambda name: done.append("import"))
+    monkeypatch.setattr("handrail.cli.serve_command.asyncio.run", loop)
+    assert handrail("serve", "--port", "0").code == 0
+    assert done == expected

@@ -14,7 +14,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from handrail.app import open_runtime
+from handrail.app import import_for_kb, open_runtime
 from handrail.cli.output import authors_speak_aside, count
 from handrail.cli.project import current_settings, fresh_registry, keywords_alone, with_reference_tools
 from handrail.contract.errors import UsageError
@@ -61,6 +61,8 @@ def run(options: Namespace) -> int:
     searches = any("kb" in entry.get("capabilities", ()) for entry in registry.entries())
     if searches and (words := keywords_alone(settings)):
         sys.stderr.write(f"handrail serve: {words}\n")
+    elif searches:
+        import_for_kb(settings)
     with authors_speak_aside():
         return asyncio.run(_serve(settings, registry, options))
 

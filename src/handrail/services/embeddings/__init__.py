@@ -1,12 +1,14 @@
 """Embeddings: texts as vectors that lie close where the meanings do, from a model on this machine or from Ollama.
 
-The port is `Embedder`; `open_embedder` chooses what is behind it. numpy and the models' libraries are imported only when
-one is opened. Nothing is fetched here: `handrail models install` brings a model, once.
+The port is `Embedder`; `open_embedder` chooses what is behind it. numpy is imported only when one is opened, or when
+`import_packages` is called. Nothing is fetched here: `handrail models install` brings a model, once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,10 +17,10 @@ from handrail.services.embeddings.catalog import MINILM
 from handrail.services.embeddings.installed import folder_of, is_installed
 from handrail.services.embeddings.port import Embedder, EmbeddingError
 
-__all__ = ["KINDS", "Embedder", "EmbeddingError", "missing_packages", "open_embedder"]
+__all__ = ["KINDS", "Embedder", "EmbeddingError", "import_packages", "missing_packages", "open_embedder"]
 
 KINDS = ("auto", "none", "minilm", "ollama")
-_PACKAGES = ("numpy", "threadpoolctl", "tokenizers")
+_PACKAGES = ("numpy", "threadpoolctl")
 
 
 def open_embedder(
@@ -27,7 +29,7 @@ def open_embedder(
     """The embedder of this kind, or None where there is none to be had and none was insisted on.
 
     `auto` takes MiniLM if it is installed. A kind that was asked for by name and cannot be opened is a `ConfigError`
-    that says what to do. Loading MiniLM takes about a third of a second; do it in a thread.
+    that says what to do. Loading MiniLM takes about a quarter of a second; do it in a thread.
     """
     if kind == "none":
         return None
@@ -44,6 +46,19 @@ def open_embedder(
     from handrail.services.embeddings.minilm import MiniLM  # noqa: PLC0415 - numpy only where it is used
 
     return MiniLM(folder_of(MINILM, models))
+
+
+def import_packages(kind: str, *, models: Path) -> None:
+    """Import what the embedder of this kind is run with, if it is one that can be opened.
+
+    To import numpy keeps every other thread waiting for some hundredths of a second. A server calls this before anybody waits
+    for its event loop; what `open_embedder` does after that, in a thread, holds no loop for more than a few milliseconds.
+    """
+    with suppress(ImportError):  # whoever opens the embedder is told
+        if kind in ("auto", "minilm") and not missing_packages() and is_installed(MINILM, models):
+            import_module("handrail.services.embeddings.minilm")
+        elif kind == "ollama" and not missing_packages(("numpy",)):
+            import_module("handrail.services.embeddings.ollama")
 
 
 def missing_packages(packages: Sequence[str] = _PACKAGES) -> list[str]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 from handrail.contract.errors import ConfigError
 from handrail.services.embeddings.catalog import Model, ModelFile
 
 Progress = Callable[[int, int], None]
+_PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,22 +35,62 @@ def is_installed(model: Model, models: Path) -> bool:
     return folder_of(model, models).is_dir()
 
 
-def read_file(model: Model, folder: Path, name: str) -> bytes:
-    """A file's bytes, which are the pinned ones: what was checked is what is used."""
+class PinnedFile:
+    """A file of an installed model, read once from its beginning on."""
+
+    def __init__(self, source: FileIO, size: int) -> None:
+        self._source = source
+        self._size = size
+        self._digest = hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, exactly so many; `ValueError` where there are fewer."""
+        data = bytearray(min(size, self._size + 1))  # no memory for what a damaged file says of itself
+        self.fill(memoryview(data))
+        return bytes(data)
+
+    def fill(self, target: memoryview) -> None:
+        """The next bytes, as many as the target takes. Other threads go on meanwhile, between the pieces and in them."""
+        while target:
+            count = self._source.readinto(target[:_PIECE_BYTES])
+            if not count:
+                raise ValueError("the file is over")
+            self._digest.update(target[:count])
+            target = target[count:]
+
+    def finish(self) -> str:
+        """The hash of the whole file, whatever of it was wanted."""
+        rest = memoryview(bytearray(_PIECE_BYTES))
+        while count := self._source.readinto(rest):
+            self._digest.update(rest[:count])
+        return self._digest.hexdigest()
+
+
+@contextmanager
+def open_pinned(model: Model, folder: Path, name: str) -> Iterator[PinnedFile]:
+    """A file whose bytes, when the block is left, were the pinned ones; else a `ConfigError` says how to mend it."""
     file = model.file(name)
     mend = f"run `handrail models install {model.name}`"
     path = folder / name
     try:
-        if path.stat().st_size != file.size:
-            raise ConfigError(f'"{path}" is {path.stat().st_size} bytes long, not {file.size}; {mend} to replace it.')
-        data = path.read_bytes()
+        with path.open("rb", buffering=0) as source:
+            size = path.stat().st_size
+            if size != file.size:
+                raise ConfigError(f'"{path}" is {size} bytes long, not {file.size}; {mend} to replace it.')
+            pinned = PinnedFile(source, size)
+            stumbled: Exception | None = None
+            try:
+                yield pinned
+            except Exception as error:  # noqa: BLE001 - damaged bytes may mean anything; whether they are, the hash tells
+                stumbled = error
+            if pinned.finish() != file.sha256:
+                raise ConfigError(f'"{path}" is damaged: it does not have its published hash; {mend} to replace it.')
+            if stumbled is not None:
+                raise stumbled
     except FileNotFoundError:
         raise ConfigError(f'The model "{model.name}" is not installed in "{folder.parent}"; {mend}.') from None
     except OSError as error:
         raise ConfigError(f'"{path}" cannot be read ({error.strerror}); {mend} to replace it.') from None
-    if hashlib.sha256(data).hexdigest() != file.sha256:
-        raise ConfigError(f'"{path}" is damaged: it does not have its published hash; {mend} to replace it.')
-    return data
 
 
 def damages(model: Model, models: Path, progress: Progress | None = None) -> list[Damage]:

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
-from tokenizers import Tokenizer
 
 from handrail.services.embeddings.catalog import MINILM
-from handrail.services.embeddings.installed import read_file
+from handrail.services.embeddings.installed import open_pinned
 from handrail.services.embeddings.port import EmbeddingError
 from handrail.services.embeddings.recent import RecentVectors
+from handrail.services.embeddings.wordpiece import WordPiece, read_vocabulary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,8 +62,8 @@ class MiniLM:
         _leave_cores_free()
         self._tokenizer = _tokenizer(folder)
         tensors = _tensors(folder)
-        # What stays is copied, here and below, so that the file's bytes can go when all is loaded.
-        self._words = tensors["embeddings.word_embeddings.weight"].copy()
+        # Taken out one by one: what is not kept is given back in small parts, and nobody has to wait for that.
+        self._words = tensors.pop("embeddings.word_embeddings.weight")
         # The model knows two kinds of text, for pairs; a single text is all of the first kind.
         places = tensors["embeddings.position_embeddings.weight"][:MAX_TOKENS]
         self._places = places + tensors["embeddings.token_type_embeddings.weight"][0]
@@ -88,8 +88,7 @@ class MiniLM:
         return vectors
 
     def _compute(self, texts: Sequence[str]) -> Floats:
-        # As a batch even for one text: only then the tokenizer lets other threads run meanwhile.
-        tokens = [encoding.ids for encoding in self._tokenizer.encode_batch([_readable(text) for text in texts])]
+        tokens = [self._tokenizer.encode(_readable(text)) for text in texts]
         vectors = np.empty((len(texts), DIMENSIONS), dtype=np.float32)
         for pack in _packs([len(ids) for ids in tokens]):
             vectors[pack] = self._forward([tokens[place] for place in pack])
@@ -213,11 +212,10 @@ def _gelu(values: Floats) -> Floats:
 
 
 def _leave_cores_free() -> None:
-    """Let matrix products use half of the cores, and the tokenizer one: the event loop and other sessions need the rest.
+    """Let matrix products use half of the cores: the event loop and other sessions need the rest.
 
-    This holds for the whole process; whoever has set the libraries' own variables has decided otherwise.
+    This holds for the whole process; whoever has set the library's own variables has decided otherwise.
     """
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if not any(name in os.environ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")):
         threadpool_limits(max(1, (os.cpu_count() or 2) // 2), user_api="blas")
 
@@ -247,51 +245,50 @@ def _readable(text: str) -> str:
     return short[:_MAX_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
 
 
-def _tokenizer(folder: Path) -> Tokenizer:
-    data = read_file(MINILM, folder, "tokenizer.json")
-    tokenizer = Tokenizer.from_buffer(data)
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(max_length=MAX_TOKENS)
-    return tokenizer
+def _tokenizer(folder: Path) -> WordPiece:
+    with open_pinned(MINILM, folder, "tokenizer.json") as file:
+        data = file.read(MINILM.file("tokenizer.json").size)
+    return WordPiece(read_vocabulary(data), most=MAX_TOKENS)
 
 
 def _tensors(folder: Path) -> dict[str, Floats]:
-    """The weights by name, as views of the file's bytes.
+    """The weights by name.
 
-    The safetensors format is the length of a JSON header, the header, and the numbers; the bytes are the pinned ones, so
-    what the header says holds. Reading it here copies nothing and, unlike the library, does not keep other threads waiting.
+    The safetensors format is the length of a JSON header, the header, and the numbers of one tensor after the other. Each is
+    read into memory of its own: to give back that of the whole file at once would keep other threads waiting, as the format's
+    own library does.
     """
-    data = read_file(MINILM, folder, "model.safetensors")
-    start = 8 + int.from_bytes(data[:8], "little")
-    header = {name: tensor for name, tensor in json.loads(data[8:start]).items() if tensor.get("dtype") == "F32"}
     tensors = {}
-    for name, tensor in header.items():
-        first, end = tensor["data_offsets"]
-        values = np.frombuffer(data, dtype="<f4", count=(end - first) // 4, offset=start + first)
-        tensors[name] = values.reshape(tensor["shape"])
+    with open_pinned(MINILM, folder, "model.safetensors") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        header.pop("__metadata__", None)
+        for name, tensor in sorted(header.items(), key=lambda entry: entry[1]["data_offsets"]):
+            values = np.empty(tensor["shape"], dtype={"F32": "<f4", "I64": "<i8"}[tensor["dtype"]])
+            file.fill(values.data.cast("B"))
+            tensors[name] = values
     return tensors
 
 
-def _norm(tensors: Mapping[str, Floats], name: str) -> _Norm:
-    return _Norm(tensors[f"{name}.weight"].copy(), tensors[f"{name}.bias"].copy())
+def _norm(tensors: dict[str, Floats], name: str) -> _Norm:
+    return _Norm(tensors.pop(f"{name}.weight"), tensors.pop(f"{name}.bias"))
 
 
-def _dense(tensors: Mapping[str, Floats], name: str) -> _Dense:
-    return _in_blocks(tensors[f"{name}.weight"], tensors[f"{name}.bias"])
+def _dense(tensors: dict[str, Floats], name: str) -> _Dense:
+    return _in_blocks(tensors.pop(f"{name}.weight"), tensors.pop(f"{name}.bias"))
 
 
 def _in_blocks(weight: Floats, bias: Floats) -> _Dense:
     """The layer of a weight of (outputs, inputs), as the file has it."""
     outputs, inputs = weight.shape
     apart = weight.reshape(outputs // _BLOCK_COLUMNS, _BLOCK_COLUMNS, inputs // DIMENSIONS, DIMENSIONS)
-    return _Dense(np.ascontiguousarray(apart.transpose(2, 0, 3, 1)), bias.copy())
+    return _Dense(np.ascontiguousarray(apart.transpose(2, 0, 3, 1)), bias)
 
 
-def _layer(tensors: Mapping[str, Floats], name: str) -> _Layer:
+def _layer(tensors: dict[str, Floats], name: str) -> _Layer:
     scale = np.float32(1 / math.sqrt(_HEAD_SIZE))
     attend = []
     for kind in ("weight", "bias"):
-        query, key, value = (tensors[f"{name}.attention.self.{part}.{kind}"] for part in ("query", "key", "value"))
+        query, key, value = (tensors.pop(f"{name}.attention.self.{part}.{kind}") for part in ("query", "key", "value"))
         attend.append(np.concatenate([query * scale, key, value]))
     return _Layer(
         attend=_in_blocks(*attend),
