@@ -82,6 +82,13 @@ def test_changing_and_deleting_leaves_nothing_behind_in_the_index(open_base, tmp
     assert _content(kb) == before
 
 
+def test_the_same_id_in_another_namespace_is_another_record(open_base, tmp_path):
+    lines = [{"id": "doc:a", "text": "x", "namespace": namespace} for namespace in ("studio", "public", "studio")]
+    outcome = _import(open_base(), _lines(tmp_path / "a.jsonl", lines))
+    assert (outcome.tally.added, outcome.skipped) == (2, 1)
+    assert "a.jsonl:1 already" in outcome.problems[0][1]
+
+
 def test_bad_records_are_named_by_line_and_skipped(open_base, tmp_path):
     kb = open_base()
     path = tmp_path / "a.jsonl"

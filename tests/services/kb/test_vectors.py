@@ -15,7 +15,7 @@ from handrail.services.kb.record import make_record
 from handrail.services.kb.writing import Tally, put_records, put_vectors, remove_records, space_id
 
 pytest.importorskip("numpy")
-from handrail.services.kb.vectors import VectorIndex, packed
+from handrail.services.kb.vectors import VectorIndex, _Rows, packed
 
 RECORDS = [
     {"id": "person:doctor", "text": "the doctor helps patients"},
@@ -281,3 +281,16 @@ def test_words_find_the_same_whether_many_or_few_fit_a_filter(open_base, ids, mo
     assert ids(kb, "fuel doctor", wanted=Filter(type="doc")) == ["doc:other", "doc:car"]
     assert ids(kb, "fuel", wanted=Filter(tags=("wheels",))) == ["doc:car"]
     assert ids(kb, "fuel", wanted=Filter(type="lab")) == []
+
+
+def test_no_dict_is_so_large_that_its_growing_would_hold_up_other_threads():
+    rows = _Rows(4)
+    vector = bytes(8)
+    for start in range(1, 30_000, 2_000):
+        rows.add([(number, 7 * number, vector, number // 2, 1) for number in range(start, start + 2_000)])
+    assert (rows.count, rows.records) == (30_000, 15_001)
+    for numbers in (rows._slot, rows._row):
+        assert max(map(len, numbers._parts.values())) <= 4_096
+    rows.drop(7 * 29_999)
+    assert not rows.alive[14_999]
+    assert rows.alive[:14_999].all()

@@ -4,6 +4,7 @@ because what is stored already costs one look. Vectors are made afterwards, for 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 BATCH = 500
 EMBED_BATCH = 32
 _WORTH_OPTIMIZING = 2_000
+_PARTS = 64
 Progress = Callable[[int, int], None]
 
 
@@ -130,15 +132,17 @@ def _good(
     entries: Iterable[Entry], outcome: Outcome, on_problem: Callable[[str, str], None] | None
 ) -> Iterator[Record]:
     """The records among the entries; the others, and those whose id came before, are noted."""
-    seen: dict[tuple[str, str, str, str], str] = {}
+    # Many dicts of plain strings: a large one holds up all threads when it grows, and one of tuples at every full collection.
+    seen: defaultdict[tuple[str, str, str, int], dict[str, str]] = defaultdict(dict)
     for entry in entries:
         problems = entry.problems
-        if entry.record is not None:
-            first = seen.setdefault(entry.record.key, entry.place)
+        if (record := entry.record) is not None:
+            part = seen[record.tenant, record.namespace, record.owner, hash(record.id) % _PARTS]
+            first = part.setdefault(record.id, entry.place)
             if first is entry.place:
-                yield entry.record
+                yield record
                 continue
-            problems = (f'The id "{entry.record.id}" was used at {first} already; give each record its own.',)
+            problems = (f'The id "{record.id}" was used at {first} already; give each record its own.',)
         outcome.skipped += 1
         for problem in problems:
             outcome.problems.append((entry.place, problem))

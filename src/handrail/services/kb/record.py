@@ -63,10 +63,6 @@ class Record:
         content = {name: value for name, value in self.to_dict().items() if name != "source"}
         return sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        return (self.tenant, self.namespace, self.owner, self.id)
-
 
 class BadRecord(Exception):
     """A record that cannot be stored. `problems` are sentences without their place; whoever reads the file knows it."""

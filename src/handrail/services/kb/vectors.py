@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -145,7 +146,7 @@ class _Rows:
     """Vectors by row, records by slot. It only grows; what is gone is marked dead and forgotten when it is made anew.
 
     All of it is arrays, and dicts of plain numbers: a list for each record would be walked by every full garbage collection,
-    which holds up the whole process.
+    which holds up the whole process. So does a large dict when it grows, therefore there are many.
     """
 
     def __init__(self, dimensions: int) -> None:
@@ -159,8 +160,8 @@ class _Rows:
         self.count = 0
         self.records = 0
         self.dead = 0
-        self._slot: dict[int, int] = {}
-        self._row: dict[int, int] = {}
+        self._slot = _Numbers()
+        self._row = _Numbers()
 
     def add(self, found: Sequence[Sequence[Any]]) -> None:
         good = [row for row in found if len(row[2]) == 2 * self._dimensions]
@@ -168,12 +169,11 @@ class _Rows:
         first, slots = self.records, []
         new: list[tuple[int, int]] = []
         for row, (_, piece, _, record, scope) in enumerate(good, self.count):
-            slot = self._slot.get(record)
-            if slot is None:
-                slot = self._slot[record] = first + len(new)
+            slot = self._slot.part_of(record).setdefault(record, first + len(new))
+            if slot == first + len(new):
                 new.append((record, scope))
             slots.append(slot)
-            self._row[piece] = row
+            self._row.part_of(piece)[piece] = row
         mine, theirs = slice(first, first + len(new)), slice(self.count, self.count + len(good))
         self.key[mine], self.scope[mine], self.alive[mine] = [one[0] for one in new], [one[1] for one in new], True
         self.owner[theirs], self.piece[theirs] = slots, [row[1] for row in good]
@@ -185,7 +185,7 @@ class _Rows:
         self.count += len(good)  # last: a search in another thread sees only rows that are whole
 
     def drop(self, piece: int) -> None:
-        row = self._row.pop(piece, None)
+        row = self._row.part_of(piece).pop(piece, None)
         if row is not None:
             self.alive[self.owner[row]] = False
             self.dead += 1
@@ -200,3 +200,14 @@ class _Rows:
                 new = np.zeros((capacity, *old.shape[1:]), dtype=old.dtype)
                 new[: len(old)] = old
                 setattr(self, name, new)
+
+
+class _Numbers:
+    """Numbers by number, in dicts for so many that follow each other: one for all would move its 100,000 entries at once to
+    grow, some ten milliseconds in which no other thread runs."""
+
+    def __init__(self) -> None:
+        self._parts: defaultdict[int, dict[int, int]] = defaultdict(dict)
+
+    def part_of(self, number: int) -> dict[int, int]:
+        return self._parts[number >> 12]
