@@ -1,6 +1,5 @@
 """The offline model in a spoken conversation, over the whole engine: what the person hears, and what the tools get."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -19,6 +18,7 @@ from handrail.agents.voice.port import Abilities
 from handrail.agents.voice.written import WrittenModel
 from handrail.stores import MemoryStore
 from handrail.testing import VirtualClock
+from handrail.testing.hosting import hosted
 
 CANCEL = Invented(
     "order_cancel",
@@ -81,18 +81,8 @@ async def calling(*tools: Invented) -> AsyncIterator[Caller]:
             agent = VoiceAgent(runtime, WrittenModel(OfflineModel(), clock=clock.time))
             abilities = Abilities(sound=False, recognises=True, speaks=True)
             talk = caller.talk = await agent.begin(session, Conversation(time_zone=ZONE), caller, abilities=abilities)
-
-            async def listen() -> None:
-                async for event in session.events():
-                    talk.take(event)
-
-            ears = asyncio.create_task(listen())
-            try:
+            async with hosted(talk):
                 yield caller
-            finally:
-                await talk.close()
-                ears.cancel()
-                await asyncio.gather(ears, return_exceptions=True)
 
 
 # ------------------------------------------------------------------------------------------------------ approvals

@@ -16,6 +16,7 @@ from handrail.agents.voice.port import Abilities, VoicePolicy
 from handrail.agents.voice.talk import VoiceTalk
 from handrail.contract.live import LiveModel
 from handrail.stores.memory import MemoryStore
+from handrail.testing.hosting import hosted
 from handrail.testing.recording import Line, Recorder, Replayed
 from handrail.testing.servers.live import Ask, Depart, Say, Turn, call, silence, speech
 from handrail.testing.servers.live.script import Step
@@ -146,19 +147,11 @@ async def _staged(model: LiveModel, cut: Callable[[], None]) -> AsyncIterator[tu
         session = await runtime.open_session(mode="text", user="ana")
         agent = VoiceAgent(runtime, model, policy=VoicePolicy())
         talk = client.talk = await agent.begin(session, conversation, client, abilities=Abilities())
-
-        async def listen() -> None:
-            async for event in session.events():
-                talk.take(event)
-
-        ears = asyncio.create_task(listen())
-        try:
-            yield Stage(talk, client, desk, runtime, cut), conversation
-        finally:
-            desk.may_finish.set()
-            await talk.close()
-            ears.cancel()
-            await asyncio.gather(ears, return_exceptions=True)
+        async with hosted(talk):
+            try:
+                yield Stage(talk, client, desk, runtime, cut), conversation
+            finally:
+                desk.may_finish.set()
 
 
 async def _play(model: LiveModel, scene: Scene, cut: Callable[[], None]) -> Played:

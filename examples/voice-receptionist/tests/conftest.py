@@ -17,6 +17,7 @@ from handrail.agents.voice.agent import VoiceAgent
 from handrail.agents.voice.port import Sound
 from handrail.clients.live import open_live_model
 from handrail.testing import ToolKit, open_tools
+from handrail.testing.hosting import hosted
 from handrail.testing.servers.live import GeminiLiveServer, OpenAIRealtimeServer, Say, Turn, silence, speech
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -49,18 +50,10 @@ class Reception:
             session = await runtime.open_session(mode="text", user="caller")
             caller = Caller(runtime)
             talk = caller.talk = await VoiceAgent(runtime, model).begin(session, Conversation(), caller)
-
-            async def listen() -> None:
-                async for event in session.events():
-                    talk.take(event)
-
-            ears = asyncio.create_task(listen())
             try:
-                yield caller
+                async with hosted(talk):
+                    yield caller
             finally:
-                await talk.close()
-                ears.cancel()
-                await asyncio.gather(ears, return_exceptions=True)
                 await model.close()
 
 

@@ -1,7 +1,8 @@
 """Helpers for tool authors' tests: build a folder of tools and call them through the real pipeline, under policy.
 
 `open_tools` is enough for most tests; `VirtualClock`, `ScriptedModel` and `CrashAt` are for what takes time, many messages,
-or goes wrong; `PlayedModel` is a model for agents. Spoken conversations have `recording` and `virtual_time` beside these.
+or goes wrong; `PlayedModel` is a model for agents. Spoken conversations have `hosting`, `recording` and `virtual_time` beside
+these.
 """
 
 from handrail.testing.clock import VirtualClock, settle
