@@ -15,6 +15,12 @@ from playwright.sync_api import sync_playwright
 SCREENSHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
 WIDE = {"width": 1440, "height": 900}
 NARROW = {"width": 390, "height": 844}
+LOOKS = [
+    pytest.param("wide", WIDE, "light", id="wide"),
+    pytest.param("narrow", NARROW, "light", id="narrow"),
+    pytest.param("dark", WIDE, "dark", id="dark"),
+]
+"""For a parameter each: the screenshot's name, the window and the colour scheme."""
 _TOLD_BY_THE_BROWSER = ("Failed to load resource", "WebSocket connection to")
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 

@@ -11,8 +11,9 @@ from tests.console.scripted_voice import ScriptedVoiceServer, VoiceScript
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Not for longer than a module: its event loop stands in the way of tests that run one of their own."""
-    with launched() as made:
+    """With a microphone that plays a tone, for those who allow it. Not for longer than a module: its event loop stands in
+    the way of tests that run one of their own."""
+    with launched("--use-fake-device-for-media-stream") as made:
         yield made
 
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from tests.console.accessibility import obstacles
-from tests.console.browser import NARROW, WIDE, Opened, chromium, opened
+from tests.console.browser import LOOKS, Opened, chromium, opened
 from tests.console.served import Served
 from tests.console.test_voice_offline import SPEECH
 
@@ -37,13 +37,6 @@ def meetings_with(served: Served, address: str) -> list[dict[str, Any]]:
     now = datetime.now(ZONE)
     found = served.events_on(now.isoformat(timespec="seconds"), (now + timedelta(days=4)).isoformat(timespec="seconds"))
     return [event for event in found if address.partition("@")[0].capitalize() in str(event.get("title"))]
-
-
-LOOKS = [
-    pytest.param("wide", WIDE, "light", id="wide"),
-    pytest.param("narrow", NARROW, "light", id="narrow"),
-    pytest.param("dark", WIDE, "dark", id="dark"),
-]
 
 
 @pytest.mark.parametrize(("name", "viewport", "scheme"), LOOKS)

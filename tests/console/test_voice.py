@@ -1,29 +1,17 @@
 """Voice in the console, in a real browser with a microphone that plays a tone, against a server that says what it is told to."""
 
 from array import array
-from collections.abc import Iterator
 from time import time
 from typing import Any
 
 import pytest
 from tests.console.accessibility import obstacles
-from tests.console.browser import NARROW, WIDE, Opened, launched, opened
+from tests.console.browser import LOOKS, Opened, opened
 from tests.console.samples import MEETING, PREVIEW
 from tests.console.scripted_voice import ScriptedVoiceServer, VoiceScript, tone
 from tests.console.test_safety import EVIL, harmless
 
 ALLOWED = {"permissions": ["microphone"]}
-LOOKS = [
-    pytest.param("wide", WIDE, "light", id="wide"),
-    pytest.param("narrow", NARROW, "light", id="narrow"),
-    pytest.param("dark", WIDE, "dark", id="dark"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with launched("--use-fake-device-for-media-stream") as made:
-        yield made
 
 
 def talk(it: Opened, voice: VoiceScript) -> None:

@@ -42,6 +42,13 @@ def talk(it: Opened, voice: VoiceScript) -> None:
     it.page.locator(".voice-bar[data-state=listening]").wait_for()
 
 
+def speaks(it: Opened, voice: VoiceScript, id: str, text: str, *, item: int, kind: str = "preview") -> None:
+    """The browser is given it to speak, and has begun."""
+    before = it.page.evaluate("said.length")
+    voice.say("speak", id=id, text=text, kind=kind, item=item)
+    it.page.wait_for_function(f"() => said.length === {before + 1}")
+
+
 def answered(voice: VoiceScript, words: dict[str, Any]) -> None:
     """The server tells the words back, and answers them."""
     input_id = words["id"]
@@ -68,8 +75,7 @@ def test_words_that_the_browser_recognised_are_sent_and_answers_are_spoken_by_it
         assert (words["text"], words["spoken"]) == ("what is Handrail", True)
         assert voice.messages("speech")[-1]["state"] == "ended"
         answered(voice, words)
-        voice.say("speak", id="s1", text="A tool runtime.", kind="answer", item=2)
-        page.wait_for_function("() => said.length === 1")
+        speaks(it, voice, "s1", "A tool runtime.", kind="answer", item=2)
         page.evaluate("speechSynthesis.finish()")
         assert voice.wait_for("spoken") == {"type": "spoken", "id": "s1", "completed": True}
         assert page.evaluate("said") == ["A tool runtime."]
@@ -104,13 +110,11 @@ def test_a_yes_into_our_own_voice_is_not_told_as_one_after_it(
 ) -> None:
     with opened(browser, server.address, before=SPEECH) as it:
         talk(it, voice)
-        voice.say("speak", id="s1", text="Buy the table for Ana. Say yes or no.", kind="preview", item=1)
-        it.page.wait_for_function("() => said.length === 1")
+        speaks(it, voice, "s1", "Buy the table for Ana. Say yes or no.", item=1)
         it.page.evaluate("heard.onspeechstart(); hear('yes', false); speechSynthesis.finish()")
         assert voice.wait_for("spoken")["completed"] is True
         it.page.evaluate("heard.onspeechend(); hear('yes', true)")  # the recogniser is done with it only now
-        voice.say("speak", id="s2", text="Buy the table for Ana. Say yes or no.", kind="preview", item=2)
-        it.page.wait_for_function("() => said.length === 2")
+        speaks(it, voice, "s2", "Buy the table for Ana. Say yes or no.", item=2)
         it.page.evaluate("speechSynthesis.finish()")
         voice.wait_for("spoken", 2)
         assert voice.messages("speech") == voice.messages("text") == [], "it may be an echo, and began too early anyhow"
@@ -124,8 +128,7 @@ def test_the_beginning_of_what_was_spoken_into_our_voice_is_told_with_its_age(
 ) -> None:
     with opened(browser, server.address, before=SPEECH) as it:
         talk(it, voice)
-        voice.say("speak", id="s1", text="Buy the table for Ana.", kind="preview", item=1)
-        it.page.wait_for_function("() => said.length === 1")
+        speaks(it, voice, "s1", "Buy the table for Ana.", item=1)
         it.page.evaluate("heard.onspeechstart(); window.began = performance.now()")
         it.page.wait_for_function("() => performance.now() > began + 100")
         it.page.evaluate("speechSynthesis.finish(); hear('please do', true)")
@@ -149,8 +152,7 @@ def test_the_browser_hears_and_speaks_the_language_of_the_conversation(
     with opened(browser, server.address, before=own + SPEECH) as it:
         talk(it, voice)
         it.page.wait_for_function("() => heard?.on")
-        voice.say("speak", id="s1", text="Guten Tag.", kind="answer", item=1)
-        it.page.wait_for_function("() => said.length === 1")
+        speaks(it, voice, "s1", "Guten Tag.", kind="answer", item=1)
         assert it.page.evaluate("[heard.lang, speechSynthesis.now.lang]") == [used, used]
 
 

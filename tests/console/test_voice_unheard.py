@@ -1,11 +1,10 @@
 """Nobody can be heard: whatever the cause, one sentence says what is wrong and what to do, and typing works meanwhile."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from tests.console.accessibility import obstacles
-from tests.console.browser import NARROW, WIDE, Opened, launched, opened
+from tests.console.browser import LOOKS, Opened, opened
 from tests.console.scripted_voice import ScriptedVoiceServer, VoiceScript
 from tests.console.test_voice import ALLOWED, in_state, is_off, talk
 from tests.console.test_voice_offline import SPEECH
@@ -59,17 +58,6 @@ RECOGNISER = [
         "The browser does not recognise speech in this language. Add it in the browser's settings, then press",
     ),
 ]
-LOOKS = [
-    pytest.param("wide", WIDE, "light", id="wide"),
-    pytest.param("narrow", NARROW, "light", id="narrow"),
-    pytest.param("dark", WIDE, "dark", id="dark"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with launched("--use-fake-device-for-media-stream") as made:
-        yield made
 
 
 def fails(name: str, message: str) -> str:

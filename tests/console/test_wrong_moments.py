@@ -106,11 +106,28 @@ class Person:
         assert self.tables == 1
 
 
-def test_a_yes_into_the_preview_approves_nothing_and_a_yes_after_it_does(page: Opened, served: Served) -> None:
-    person = Person(page, served, "Early")
+def second_tab(first: Opened) -> Any:
+    """Has the session of the tab that opened it."""
+    with first.page.expect_popup() as opening:
+        first.page.evaluate("void window.open('/')")
+    return opening.value
+
+
+@pytest.mark.parametrize(
+    ("name", "until_it_is_said"),
+    [
+        pytest.param("Early", "", id="into it"),
+        pytest.param("Begun", "speechSynthesis.finish();", id="begun before its end"),
+    ],
+)
+def test_a_yes_into_the_preview_approves_nothing_and_a_yes_after_it_does(
+    page: Opened, served: Served, name: str, until_it_is_said: str
+) -> None:
+    person = Person(page, served, name)
     person.asks_for_a_table("reading")
     person.question("reading", "Listen to the end before you answer.").wait_for()
-    person.says("yes")  # a word of the preview: it may be an echo, and is nobody's
+    # A word of the preview: it may be an echo, and is nobody's.
+    page.page.evaluate(f"heard.onspeechstart(); {until_it_is_said} hear('yes', true)")
     person.listens("asking")
     assert page.page.locator(".bubble", has_text="yes").count() == 0
     person.approves_by_voice()
@@ -136,15 +153,6 @@ def test_whoever_talks_over_the_preview_stops_it_and_has_approved_nothing(page: 
     person.is_understood("yes")
     person.listens_to_the_end()
     person.approves_on_the_screen()
-
-
-def test_a_yes_that_was_begun_before_the_end_of_the_preview_is_too_early(page: Opened, served: Served) -> None:
-    person = Person(page, served, "Begun")
-    person.asks_for_a_table("reading")
-    page.page.evaluate("heard.onspeechstart(); speechSynthesis.finish(); hear('yes', true)")
-    person.listens("asking")
-    assert page.page.locator(".bubble", has_text="yes").count() == 0
-    person.approves_by_voice()
 
 
 def test_a_typed_yes_approves_nothing_in_voice(page: Opened, served: Served) -> None:
@@ -264,9 +272,7 @@ def test_approving_twice_and_saying_yes_as_well_books_one_table(page: Opened, se
 def test_a_second_tab_approves_once_and_both_say_so(page: Opened, served: Served) -> None:
     person = Person(page, served, "Tabs")
     person.asks_for_a_table()
-    with page.page.expect_popup() as opening:
-        page.page.evaluate("void window.open('/')")  # has the session of the tab that opened it
-    other = opening.value
+    other = second_tab(page)
     other.get_by_role("dialog").wait_for()
     other.get_by_role("button", name="Approve").click()
     other.locator(".toast", has_text="Approved: book_table was carried out.").wait_for()
@@ -280,9 +286,7 @@ def test_a_second_tab_approves_once_and_both_say_so(page: Opened, served: Served
 def test_both_tabs_approving_at_the_same_moment_book_one_table(page: Opened, served: Served) -> None:
     person = Person(page, served, "Both")
     person.asks_for_a_table()
-    with page.page.expect_popup() as opening:
-        page.page.evaluate("void window.open('/')")
-    other = opening.value
+    other = second_tab(page)
     other.get_by_role("dialog").wait_for()
     under_way: list[Any] = []
 
@@ -304,9 +308,7 @@ def test_both_tabs_approving_at_the_same_moment_book_one_table(page: Opened, ser
 def test_declined_in_another_tab_it_is_told_here(page: Opened, served: Served) -> None:
     person = Person(page, served, "No")
     person.asks_for_a_table()
-    with page.page.expect_popup() as opening:
-        page.page.evaluate("void window.open('/')")
-    opening.value.get_by_role("dialog").get_by_role("button", name="Decline").click()
+    second_tab(page).get_by_role("dialog").get_by_role("button", name="Decline").click()
     person.sees("book_table was declined and not run.")
     person.says("yes")
     person.listens_to_the_end()
