@@ -1,10 +1,12 @@
 """The provider's line breaks: in mid-call, before the answer, at a go-away. Nothing is lost, and nothing is done twice."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 
 import pytest
-from tests.agents.voice.kit import voice
+from tests.agents.voice.kit import Scene, voice
 from tests.clients.live.kit import PROVIDERS
 
 from handrail.contract.model import ToolMessage
@@ -58,13 +60,12 @@ async def test_a_call_issued_again_under_a_new_id_in_its_turn_meets_its_first_ex
         assert "replayed" in envelopes[1]["meta"]
 
 
-@both
-async def test_a_call_issued_again_in_a_later_turn_meets_the_first_while_its_outcome_is_not_known(
-    provider: str,
-) -> None:
+@asynccontextmanager
+async def made_again(provider: str, first: ScriptedCall, second: ScriptedCall) -> AsyncIterator[Scene]:
+    """After two calls: the first lost its connection while it ran, the second was made in the next turn."""
     turns = [
-        Turn([Ask(BOOK, fault="drop")], hears="A table for Ana"),
-        Turn([Ask(BOOK), Say("It is booked.")], hears="Are you there?"),
+        Turn([Ask(first, fault="drop")], hears="A table for Ana"),
+        Turn([Ask(second), Say("It is booked.")], hears="Are you there?"),
     ]
     async with voice(provider, turns) as scene:
         scene.desk.may_finish.clear()
@@ -74,7 +75,14 @@ async def test_a_call_issued_again_in_a_later_turn_meets_the_first_while_its_out
         await scene.client.until("tool_started", 2)
         scene.desk.may_finish.set()
         await scene.client.until(lambda client: "It is booked." in client.answers)
+        yield scene
 
+
+@both
+async def test_a_call_issued_again_in_a_later_turn_meets_the_first_while_its_outcome_is_not_known(
+    provider: str,
+) -> None:
+    async with made_again(provider, BOOK, BOOK) as scene:
         assert scene.desk.of("book_table") == 1
         turns_told = [one["turn"] for one in scene.client.of("turn")]
         assert len(set(turns_told)) == 2
@@ -102,29 +110,13 @@ OTHER = [
 ]
 
 
-async def make_again(provider: str, first: ScriptedCall, second: ScriptedCall) -> int:
-    """How many of two calls start: the first loses its connection while it runs, the second is made in the next turn."""
-    turns = [
-        Turn([Ask(first, fault="drop")], hears="A table for Ana"),
-        Turn([Ask(second), Say("It is booked.")], hears="Are you there?"),
-    ]
-    async with voice(provider, turns) as scene:
-        scene.desk.may_finish.clear()
-        await scene.speak()
-        await scene.client.until("link", 3)
-        await scene.speak()
-        await scene.client.until("tool_started", 2)
-        scene.desk.may_finish.set()
-        await scene.client.until(lambda client: "It is booked." in client.answers)
-        return len(scene.desk.starts)
-
-
 @both
 @pytest.mark.parametrize(("first", "second"), SAME)
 async def test_a_call_written_otherwise_in_a_later_turn_meets_the_first_if_the_ledger_takes_them_for_the_same(
     provider: str, first: ScriptedCall, second: ScriptedCall
 ) -> None:
-    assert await make_again(provider, first, second) == 1
+    async with made_again(provider, first, second) as scene:
+        assert len(scene.desk.starts) == 1
 
 
 @both
@@ -132,7 +124,8 @@ async def test_a_call_written_otherwise_in_a_later_turn_meets_the_first_if_the_l
 async def test_another_call_in_a_later_turn_runs_beside_the_first(
     provider: str, first: ScriptedCall, second: ScriptedCall
 ) -> None:
-    assert await make_again(provider, first, second) == 2
+    async with made_again(provider, first, second) as scene:
+        assert len(scene.desk.starts) == 2
 
 
 @both

@@ -326,6 +326,15 @@ async def test_a_farewell_is_spoken_and_heard_before_the_conversation_ends(tmp_p
         assert "Your table is booked." in said  # the text agent knows it
 
 
+@asynccontextmanager
+async def paying(name: str, folder: Path) -> AsyncIterator[Room]:
+    """A room where a payment is asked for first, whose preview the model reads as it is told to, and then "Yes." is heard."""
+    turns = [Turn([Ask(call("pay", q="rent")), Say("One moment.")], hears="Pay"), Turn([Say("Fine.")], hears="Yes.")]
+    async with room(name, folder, turns) as here:
+        here.provider.on_note = obedient
+        yield here
+
+
 async def reading_of(here: Room, client: VoiceClient) -> int:
     """Ask for what needs a word, and hear the model out until it is told to read the preview; the number of that message."""
     await here.speak(client)
@@ -336,9 +345,7 @@ async def reading_of(here: Room, client: VoiceClient) -> int:
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_a_preview_that_was_read_while_the_client_was_away_cannot_be_approved(tmp_path, name):
-    turns = [Turn([Ask(call("pay", q="rent")), Say("One moment.")], hears="Pay"), Turn([Say("Fine.")], hears="Yes.")]
-    async with room(name, tmp_path, turns) as here:
-        here.provider.on_note = obedient
+    async with paying(name, tmp_path) as here:
         async with here.enter() as client:
             last = await reading_of(here, client)
             await client.drop()
@@ -356,9 +363,7 @@ async def test_a_preview_that_was_read_while_the_client_was_away_cannot_be_appro
 @pytest.mark.parametrize("name", PROVIDERS)
 @pytest.mark.parametrize("same", [True, False])
 async def test_a_yes_from_another_client_counts_only_after_the_preview_was_heard_there(tmp_path, name, same):
-    turns = [Turn([Ask(call("pay", q="rent")), Say("One moment.")], hears="Pay"), Turn([Say("Fine.")], hears="Yes.")]
-    async with room(name, tmp_path, turns) as here:
-        here.provider.on_note = obedient
+    async with paying(name, tmp_path) as here:
         async with here.enter() as client:
             await reading_of(here, client)
             read = await client.until(lambda one: next(iter(one.of("audio_end")[1:]), None))
@@ -380,9 +385,7 @@ async def test_a_yes_from_another_client_counts_only_after_the_preview_was_heard
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_a_yes_of_a_client_that_was_away_while_another_heard_the_preview_does_not_count(tmp_path, name):
-    turns = [Turn([Ask(call("pay", q="rent")), Say("One moment.")], hears="Pay"), Turn([Say("Fine.")], hears="Yes.")]
-    async with room(name, tmp_path, turns) as here:
-        here.provider.on_note = obedient
+    async with paying(name, tmp_path) as here:
         async with here.enter() as client:
             last = await reading_of(here, client)
             await client.drop()
