@@ -144,8 +144,18 @@ async def test_any_conversation_ends_in_words_or_in_calls_that_fit(turns, last, 
 
 @pytest.mark.parametrize(
     "text",
-    ["x" * 30_000, "a " * 15_000, "((((" * 5_000, "1:" * 10_000, "'" * 9_999 + "a@", "\u202e" * 500],
-    ids=["letters", "words", "brackets", "colons", "quotes", "marks"],
+    [
+        pytest.param("x" * 30_000, id="letters"),
+        pytest.param("a " * 15_000, id="words"),
+        pytest.param("((((" * 5_000, id="brackets"),
+        pytest.param("1:" * 10_000, id="colons"),
+        pytest.param("'" * 9_999 + "a@", id="quotes"),
+        pytest.param("\u202e" * 500, id="marks"),
+        pytest.param("book a room" + "\n" * 30_000, id="lines"),
+        pytest.param("book a meeting " + "9" * 400, id="beyond all numbers"),
+        pytest.param("book a room tomorrow at 3 for 999999999999 hours", id="longer than a calendar"),
+        pytest.param("book a room on 9999-12-31 at 23:30", id="the last hour of a calendar"),
+    ],
 )
 async def test_enormous_and_odd_messages_are_answered(text):
     events = [event async for event in OfflineModel().stream(request_of([], text, [], None, True))]

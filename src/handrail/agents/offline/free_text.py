@@ -21,7 +21,7 @@ _PICTURED = re.compile(
 )
 """What a picture shows: a map of Narnia is one, not Narnia."""
 _CALLED = re.compile(
-    r"^\W*(?:\w+\W+){0,3}?(?:(?:call|name|title)\s+(?:it|that|this|the\s+\w+)|(?:change|set|make)\s+(?:the|its)\s+(?:title|name|subject)"
+    r"^[^\w\n]*(?:\w+\W+){0,3}?(?:(?:call|name|title)\s+(?:it|that|this|the\s+\w+)|(?:change|set|make)\s+(?:the|its)\s+(?:title|name|subject)"
     r"(?:\s+to|:))\s+(?P<title>\S.*?)(?:,?\s+please)?\W*$",
     re.IGNORECASE | re.MULTILINE,
 )

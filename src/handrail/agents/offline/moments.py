@@ -176,9 +176,12 @@ class _Reader:
 def read_times(text: str, now: datetime, *, bare: bool = False) -> Times:
     """What `text` says about when, seen from `now`, in the zone of `now`. With `bare`, "three" alone is a time, too."""
     try:
-        return _read(text[:MOST_READ], now, bare)
-    except OverflowError:  # "in a billion weeks" is nothing that a calendar can hold
+        times = _read(text[:MOST_READ], now, bare)
+        times.window(now)
+        now + timedelta(minutes=times.minutes or 0)
+    except OverflowError:  # "in a billion weeks", or for as many hours, is nothing that a calendar can hold
         return Times(rest=text)
+    return times
 
 
 def _read(text: str, now: datetime, bare: bool) -> Times:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import isfinite
 
 _SMALL = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 _UNITS = tuple(f"{_SMALL} seventeen eighteen nineteen".split())
@@ -44,7 +45,8 @@ def minutes_of(amount: str, unit: str) -> int:
 
 
 def numbers_in(text: str) -> list[tuple[int, int, float]]:
-    """Every number that stands for itself, with its place; numbers in words too. Parts of names and codes are none."""
+    """Every number that stands for itself, with its place; numbers in words too. Parts of names and codes are none, nor is what
+    is too large to be told from any other."""
     found = [(match.start(), match.end(), float(match[0].replace(",", ""))) for match in _DIGITS.finditer(text)]
     found += [(match.start(), match.end(), float(WORDS[match[0].lower()])) for match in _WORDED.finditer(text)]
-    return sorted(found)
+    return sorted(number for number in found if isfinite(number[2]))

@@ -51,7 +51,7 @@ _NO_THING = (
 )
 _STOPS = PREPOSITIONS | words("and or but so that which who because if when then than please saying now again")
 _WISHED = re.compile(
-    r"^\W*(?:hi|hello|hey|good\s+\w+)?\W*(?:i(?:['’]d|\s+would)\s+like|i\s+(?:want|need)|(?:can|could|may)\s+i\s+(?:please\s+)?(?:have|get|make))\s+"
+    r"^\W*(?:(?:hi|hello|hey|good\s+\w+)\W*)?(?:i(?:['’]d|\s+would)\s+like|i\s+(?:want|need)|(?:can|could|may)\s+i\s+(?:please\s+)?(?:have|get|make))\s+"
     r"(?:to\s+(?:have|get|make)\s+)?(?:an?|the|some|another)\s+(?P<thing>(?:\w+\s+){0,2}?\w+)",
     re.IGNORECASE,
 )

@@ -43,6 +43,8 @@ _TAIL = re.compile(
     r"(?:[\s,;:.!?-]|\b(?:on|at|in|for|from|to|by|with|and|the|of|please|about|around|starting|then|there)\b)+$",
     re.IGNORECASE,
 )
+_MOST_OF_A_TITLE = 1_000
+"""Far more than a title has; reading the end of a line takes the square of its length."""
 
 
 def without_politeness(text: str) -> str:
@@ -64,7 +66,7 @@ def cleaned(text: str) -> str:
 
 def title_from(text: str) -> str:
     """A title from a request: "book a meeting with ana@example.com" gives "Meeting with ana"."""
-    line = without_politeness(text.splitlines()[0] if text.strip() else text)
+    line = without_politeness(text.splitlines()[0] if text.strip() else text)[:_MOST_OF_A_TITLE]
     line = _TAIL.sub("", re.split(r"[.!?;](?:\s|$)", line)[0])
     line = _TAIL.sub("", _BESIDES.sub("", line))
     line = _INVITED.sub(r"make \2 with \1", line)

@@ -156,10 +156,15 @@ def _without(text: str, places: list[_Place]) -> str:
     return text
 
 
+def _before(text: str, place: _Place) -> str:
+    """The few words before a place."""
+    return text[max(0, place.start - 100) : place.start]
+
+
 def _beside_a_clock(text: str, place: _Place) -> bool:
     return (
         re.search(
-            rf"{_CLOCK}\s+(?:o['’]clock\s+)?(?:(?:in|at|from)\s+)?(?:the\s+)?$", text[: place.start], re.IGNORECASE
+            rf"{_CLOCK}\s+(?:o['’]clock\s+)?(?:(?:in|at|from)\s+)?(?:the\s+)?$", _before(text, place), re.IGNORECASE
         )
         is not None
     )
@@ -167,13 +172,16 @@ def _beside_a_clock(text: str, place: _Place) -> bool:
 
 def _places(text: str) -> list[_Place]:
     """Places with a zone, in their order. Written small, a name counts behind a clock or a preposition only."""
-    found = [_Place(m.start(), m.end(), m[0]) for m in re.finditer(_ZONE, text) if m[0] in available_timezones()]
+    zones = [_Place(m.start(), m.end(), m[0]) for m in re.finditer(_ZONE, text) if m[0] in available_timezones()]
+    cities: list[_Place] = []
     for match in _pattern().finditer(text):
         place = _Place(match.start(), match.end(), _cities()[match[0].lower()])
-        led = re.search(r"\b(?:in|to|from|for)\s+$", text[: place.start], re.IGNORECASE) or _beside_a_clock(text, place)
-        if (match[0][0].isupper() or led) and not any(p.start < place.end and place.start < p.end for p in found):
-            found.append(place)
-    return sorted(found, key=lambda place: place.start)
+        led = re.search(r"\b(?:in|to|from|for)\s+$", _before(text, place), re.IGNORECASE) or _beside_a_clock(
+            text, place
+        )
+        if (match[0][0].isupper() or led) and not any(p.start < place.end and place.start < p.end for p in zones):
+            cities.append(place)
+    return sorted([*zones, *cities], key=lambda place: place.start)
 
 
 @lru_cache(maxsize=1)
