@@ -3,9 +3,20 @@
 import asyncio
 
 import pytest
-from tests.server.kit import OPERATOR, USER, Listening, at_desk, at_server, bearer, text_of
+from tests.runtime.kit import reading
+from tests.server.kit import OPERATOR, TOOLS, USER, Listening, at_desk, at_server, bearer, text_of
 
 from handrail.contract.store import LedgerState
+
+UNTIL_THERE = """
+from pathlib import Path
+
+async def execute(args, ctx):
+    mark(args)
+    while not Path(args["q"]).exists():
+        await asyncio.sleep(0.01)
+    return {"ok": True, "data": {"results": []}}
+"""
 
 
 async def test_the_catalogue_shows_what_each_tool_does(tmp_path):
@@ -54,10 +65,12 @@ async def test_a_tool_cannot_be_tried_while_the_session_answers(tmp_path):
 
 
 async def test_no_message_is_answered_and_no_second_tool_tried_beside_one_that_is_tried(tmp_path):
-    async with at_server(tmp_path) as desk:
+    over = tmp_path / "over"
+    tools = {**TOOLS, "wait": (reading(timeoutMs=20_000), UNTIL_THERE)}
+    async with at_server(tmp_path, tools=tools) as desk:
         ana = await desk.open()
-        body = {"args": {"q": "20"}, "sessionId": ana.id}
-        trying = asyncio.create_task(desk.client.post("/api/tools/nap/try", json=body, headers=ana.headers))
+        body = {"args": {"q": str(over)}, "sessionId": ana.id}
+        trying = asyncio.create_task(desk.client.post("/api/tools/wait/try", json=body, headers=ana.headers))
         while not desk.tools.started():
             await asyncio.sleep(0.01)
         named = {**ana.headers, "X-Handrail-Session": ana.id}
@@ -71,8 +84,8 @@ async def test_no_message_is_answered_and_no_second_tool_tried_beside_one_that_i
             assert answer.status_code == 409
             assert "being tried" in answer.json()["error"]["message"]
             assert "retry-after" in answer.headers
-        trying.cancel()
-        await asyncio.gather(trying, return_exceptions=True)
+        over.touch()
+        assert (await trying).json()["ok"] is True
 
 
 async def test_a_message_is_answered_after_a_tool_was_tried(tmp_path):
