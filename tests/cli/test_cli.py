@@ -41,6 +41,7 @@ def test_the_way_of_the_readme_works_for_every_category(tmp_path, process):
     tested = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
         cwd=demo,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # those of this environment are no part of it
         capture_output=True,
         text=True,
         check=False,

@@ -55,9 +55,9 @@ def read_by_tests(notes: Path) -> set[str]:
     wanted = [f"{module}::{name}" for module, names in READERS.items() for name in names]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-m", "", "-p", "no:xdist", "-p", "no:cacheprovider", *wanted],
+        [sys.executable, "-m", "pytest", "-q", "-m", "", "-p", "no:cacheprovider", *wanted],
         cwd=ROOT,
-        env={**environment, NOTED_IN: str(notes)},
+        env={**environment, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", NOTED_IN: str(notes)},
         check=False,
         capture_output=True,
         text=True,
