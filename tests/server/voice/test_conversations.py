@@ -330,7 +330,7 @@ async def test_a_farewell_is_spoken_and_heard_before_the_conversation_ends(tmp_p
 async def paying(name: str, folder: Path) -> AsyncIterator[Room]:
     """A room where a payment is asked for first, whose preview the model reads as it is told to, and then "Yes." is heard."""
     turns = [Turn([Ask(call("pay", q="rent")), Say("One moment.")], hears="Pay"), Turn([Say("Fine.")], hears="Yes.")]
-    async with room(name, folder, turns) as here:
+    async with room(name, folder, turns, policy=VoicePolicy(playback_seconds=2.0)) as here:
         here.provider.on_note = obedient
         yield here
 
