@@ -29,6 +29,7 @@ from handrail.observe.audit import AuditLog
 from handrail.observe.metrics import Metrics
 from handrail.observe.redaction import compile_redactor
 from handrail.picking import pick_tools
+from handrail.providers import as_meant
 from handrail.registry import Registry
 from handrail.runtime.capabilities import PerCall, built_in
 from handrail.runtime.core import RuntimeCore
@@ -147,8 +148,6 @@ class Runtime(RuntimeCore):
 
 def _as_meant(definition: ToolDefinition, provider: str, args: Any) -> Any:
     """What a provider's form of the arguments means; nothing is undone for a name that is none of the providers'."""
-    from handrail.providers import as_meant  # noqa: PLC0415  # few tools need it
-
     try:
         return as_meant(definition, provider, args)
     except UsageError:

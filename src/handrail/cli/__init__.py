@@ -118,7 +118,7 @@ def _run(name: str, words: list[str]) -> int:
     )
     command.configure(parser)
     options = parser.parse_args(words)
-    from handrail.contract.errors import HandrailError, UsageError
+    from handrail.contract.errors import HandrailError, UsageError  # every command has it; help and the version do not
 
     try:
         return int(command.run(options))

@@ -62,6 +62,7 @@ def run(options: Namespace) -> int:
 
 
 async def _run(options: Namespace) -> int:
+    # Here and below: the parsers of calendars take a fifth of a second, which nobody shall wait who asks for help.
     from handrail.services.calendar.library import CalendarLibrary
 
     calendar: EmbeddedCalendar = open_calendar(current_settings())

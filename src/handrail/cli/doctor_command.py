@@ -99,7 +99,7 @@ def _model(settings: Settings) -> Check:
     missing = model_missing(settings)
     if missing is not None or name == "offline":
         return Check("model", missing is None, missing or '"offline" needs nothing and can be asked')
-    from handrail.clients import address_of
+    from handrail.clients import address_of  # only where a model is reached over the network
 
     return _reached("model", name, address_of(name, environment=os.environ, base_url=settings.agent_base_url), "agent")
 
@@ -154,7 +154,7 @@ async def _open_and_close(url: str) -> None:
 
 def _files(settings: Settings) -> Iterator[Check]:
     """The databases beside the store. They are only read: a broken one is told in the words of whoever would use it."""
-    from handrail.server.assembly import open_conversations
+    from handrail.server.assembly import open_conversations  # the whole server; the first checks are told before it
 
     searched = keywords_alone(settings) or f"embeddings: {settings.kb_embeddings}"
     yield _file("knowledge", settings.kb_path, settings, lambda own: open_kb(own).database, searched)

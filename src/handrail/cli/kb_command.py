@@ -9,18 +9,22 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from handrail.app import open_kb
-from handrail.cli.kb_output import show_evidence, show_record, show_stats
+from handrail.cli.kb_output import show_evidence, show_record, show_stats, write_lines
 from handrail.cli.output import count, print_json, progress_for
 from handrail.cli.project import current_settings
 from handrail.contract.errors import HandrailError, UsageError
+from handrail.services.kb.files import find_sources
+from handrail.services.kb.importing import Outcome, embed_missing, import_sources, missing_vectors
+from handrail.services.kb.port import Filter
+from handrail.services.kb.reading import all_records, readable_scopes, records_with_ids, statistics
+from handrail.services.kb.record import one_form
+from handrail.services.kb.service import KnowledgeBase
+from handrail.services.kb.starter import replant
+from handrail.services.kb.writing import remove_records
 from handrail.settings import Settings
-
-if TYPE_CHECKING:
-    from handrail.services.kb.importing import Outcome
-    from handrail.services.kb.service import KnowledgeBase
 
 EXAMPLES = """examples:
   handrail kb import handbook.jsonl pages/ --namespace studio
@@ -111,10 +115,6 @@ def _must_exist(settings: Settings) -> None:
 
 
 def _import(kb: KnowledgeBase, options: Namespace) -> int:
-    from handrail.services.kb.files import find_sources
-    from handrail.services.kb.importing import import_sources
-    from handrail.services.kb.starter import replant
-
     if not options.paths and not options.starter:
         raise UsageError("Name the files or folders to import; --starter takes in Handrail's own pages.")
     sources, passed = find_sources(Path(path) for path in options.paths)
@@ -188,8 +188,6 @@ def _report(outcome: Outcome, vectors: int, options: Namespace) -> int:
 
 
 def _make_vectors(kb: KnowledgeBase) -> int:
-    from handrail.services.kb.importing import embed_missing
-
     embedder = kb.embedder
     return 0 if embedder is None else embed_missing(kb.database, embedder, progress=progress_for("Embedding (pieces)"))
 
@@ -207,8 +205,6 @@ def _embed(kb: KnowledgeBase, options: Namespace) -> int:
 
 
 def _search(kb: KnowledgeBase, options: Namespace) -> int:
-    from handrail.services.kb.port import Filter
-
     if not 1 <= options.limit <= 50:
         raise UsageError(f"--limit must be from 1 to 50; {options.limit} is not.")
     found = kb.search_now(
@@ -233,9 +229,6 @@ def _namespaces(kb: KnowledgeBase, namespace: str | None) -> list[str]:
 
 
 def _get(kb: KnowledgeBase, options: Namespace) -> int:
-    from handrail.services.kb.reading import readable_scopes, records_with_ids
-    from handrail.services.kb.record import one_form
-
     ids = list(dict.fromkeys(one_form(one) for one in options.ids))
     namespaces = _namespaces(kb, options.namespace)
     found = kb.database.read_now(
@@ -254,9 +247,6 @@ def _get(kb: KnowledgeBase, options: Namespace) -> int:
 
 
 def _stats(kb: KnowledgeBase, options: Namespace) -> int:
-    from handrail.services.kb.importing import missing_vectors
-    from handrail.services.kb.reading import statistics
-
     numbers = kb.database.read_now(statistics)
     embedder = kb.embedder
     numbers["embeddings"] = None if embedder is None else embedder.name
@@ -270,9 +260,6 @@ def _stats(kb: KnowledgeBase, options: Namespace) -> int:
 
 
 def _export(kb: KnowledgeBase, options: Namespace) -> int:
-    from handrail.cli.kb_output import write_lines
-    from handrail.services.kb.reading import all_records
-
     written = kb.database.read_now(
         lambda db: write_lines(all_records(db, options.namespace, options.source), options.output)
     )
@@ -282,8 +269,6 @@ def _export(kb: KnowledgeBase, options: Namespace) -> int:
 
 
 def _delete(kb: KnowledgeBase, options: Namespace) -> int:
-    from handrail.services.kb.writing import remove_records
-
     if not options.ids and options.source is None and options.namespace is None:
         raise UsageError("Name what to delete: ids, --source or --namespace.")
     rows = kb.database.read_now(lambda db: _rows_to_delete(db, options))
@@ -312,8 +297,6 @@ def _rows_to_delete(db: Any, options: Namespace) -> list[Any]:
 
 def _chosen(rows: list[Any], options: Namespace) -> list[Any]:
     """The rows of the named ids. `UsageError` where one is missing, or in several namespaces and none of them was named."""
-    from handrail.services.kb.record import one_form
-
     chosen = []
     for one in dict.fromkeys(one_form(name) for name in options.ids):
         mine = [row for row in rows if row[1] == one]

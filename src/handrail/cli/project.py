@@ -1,4 +1,7 @@
-"""The project that a command works on: found from the current folder upwards, its settings read once."""
+"""The project that a command works on: found from the current folder upwards, its settings read once.
+
+Commands that only look at settings use it too, so what opens or builds a registry is imported where that is done.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from handrail.app import import_for_kb, open_runtime
+from handrail.app import import_for_kb, open_agent, open_runtime, open_voice
 from handrail.cli.output import authors_speak_aside, count
 from handrail.cli.project import current_settings, fresh_registry, keywords_alone, with_reference_tools
 from handrail.contract.errors import UsageError
@@ -68,7 +68,7 @@ def run(options: Namespace) -> int:
 
 
 async def _serve(settings: Settings, registry: Registry, options: Namespace) -> int:
-    from handrail.app import open_agent, open_voice
+    # A quarter of a second, which nobody shall wait who asks for help or whose tools do not build.
     from handrail.server.assembly import assemble, keys_path, open_conversations, open_keys
     from handrail.server.keyfile import follow
     from handrail.server.keys import given_key

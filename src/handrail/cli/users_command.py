@@ -52,6 +52,7 @@ def run(options: Namespace) -> int:
 
 
 async def _forget(settings: Settings, options: Namespace) -> dict[str, Any]:
+    # The server takes a quarter of a second, which nobody shall wait who asks for help or does not agree.
     from handrail.server.assembly import open_conversations
     from handrail.server.forgetting import forget_user
 
@@ -78,7 +79,7 @@ def _images(settings: Settings) -> Any:
     folder = settings.project / settings.images_directory
     if not folder.is_dir():
         return None
-    from handrail.services.images.folder import ImageFolder
+    from handrail.services.images.folder import ImageFolder  # a drawing library, only where there are images
 
     return ImageFolder(folder)
 
