@@ -261,9 +261,7 @@ class RuntimeCore(Recording):
             session.replays = old.replays
             session.running = old.running
             old.drop_settled_writes()
-            session.writes = (
-                old.writes
-            )  # shared: what is still under way there may come to nothing, and must not stay here
+            session.writes = old.writes  # shared: what is under way there may come to nothing, and must not stay here
         self.sessions[session_id] = session
         await restore(self, session, record, restored_calls or (), old)
         session.dirty = True
@@ -308,7 +306,7 @@ class RuntimeCore(Recording):
         self.audit.emit("interrupt", self.who(session))
 
     async def save(self, *sessions: Session) -> None:
-        saves = [(session.id, session.connection, self.fields_of(session)) for session in sessions]
+        saves = [(session.id, session.connection, session.fields()) for session in sessions]
         await self.store.save_sessions(saves)
         for session, (_, _, fields) in zip(sessions, saves, strict=True):
             session.left_is_stored(fields["left"])
@@ -483,15 +481,6 @@ class RuntimeCore(Recording):
         if record is None or not good:
             raise UsageError("There is no such session.")
         return record
-
-    def fields_of(self, session: Session) -> dict[str, Any]:
-        return {
-            "mode": session.mode,
-            "active": session.is_active,
-            "state": session.state.snapshot(),
-            "counters": session.turn.counters() if session.turn is not None else {},
-            "left": session.left(),
-        }
 
 
 def _hash(token: str) -> str:

@@ -229,6 +229,16 @@ class Session:
         self.turn = self.turns[number] = turn
         return turn
 
+    def fields(self) -> dict[str, Any]:
+        """What the store keeps of it beside its calls."""
+        return {
+            "mode": self.mode,
+            "active": self.is_active,
+            "state": self.state.snapshot(),
+            "counters": self.turn.counters() if self.turn is not None else {},
+            "left": self.left(),
+        }
+
     def counters(self, turn: Turn) -> dict[str, Any]:
         """What a claim in `turn` carries: of the turn that the session is in, where the call does not come late for its own."""
         return (self.turn if self.turn is not None and self.turn.stored else turn).counters()
