@@ -7,7 +7,6 @@ to be what lies in the folder. What cannot be read is noted, too.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from handrail.authoring.source import MAX_FILE_BYTES, REQUIRED_FILES, Origin, ToolSource
@@ -31,11 +30,6 @@ def tool_folders(root: Path) -> list[str]:
         for entry in entries
         if not entry.name.startswith(("_", ".")) and (entry.is_dir() or entry.is_symlink())
     )
-
-
-def read_folders(root: Path) -> Iterator[ToolSource]:
-    for name in tool_folders(root):
-        yield read_folder(root, name)
 
 
 def read_folder(root: Path, name: str, *, origin: Origin = "project") -> ToolSource:

@@ -127,7 +127,7 @@ def _value(name: str, schema: Mapping[str, Any], source: _Source, *, required: b
     schema = _plain(schema)
     label = " ".join(parts_of(name))
     if "enum" in schema:
-        return _of_enum(schema["enum"], label, source, required=required)
+        return _of_enum(schema["enum"], label, source)
     kinds = _kinds(schema)
     if "boolean" in kinds:
         return _truth(label, source, required=required)
@@ -152,7 +152,7 @@ def _kinds(schema: Mapping[str, Any]) -> tuple[str, ...]:
     return (kind,) if isinstance(kind, str) else tuple(kind)
 
 
-def _of_enum(values: Iterable[Any], label: str, source: _Source, *, required: bool) -> Any:
+def _of_enum(values: Iterable[Any], label: str, source: _Source) -> Any:
     text = source.pieces.text
     said = {stem(word) for word in split_words(text)}
     best: tuple[int, Any] = (0, None)

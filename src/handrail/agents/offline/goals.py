@@ -181,7 +181,7 @@ def decide(view: View, wish: Wish) -> Goal:
         if best is not None and not gives(best.tool, said):
             return Goal("none", why=_not_here(view, wish))
     search = _search(view, wish, choices)
-    if best is not None and _is_wanted(best, kind, search is not None):
+    if best is not None and _is_wanted(best, search is not None):
         return Goal("use", best)
     if is_idle(wish.text) and (best is None or best.words < _STRONG):
         return Goal("none")
@@ -239,7 +239,7 @@ def _has_matter(action: Choice, request: str) -> bool:
     return not takes or bool(action.filled.args) or stem(first) in {stem(word) for word in action.tool.words}
 
 
-def _is_wanted(choice: Choice, kind: Kind, can_search: bool) -> bool:
+def _is_wanted(choice: Choice, can_search: bool) -> bool:
     """Whether a particular tool is meant rather than a search."""
     filled = choice.filled
     if filled.complete and choice.tool.required:

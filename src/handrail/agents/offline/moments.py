@@ -11,7 +11,7 @@ import re
 from calendar import monthrange
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import date, datetime, time, timedelta, tzinfo
+from datetime import date, datetime, time, timedelta
 
 from handrail.agents.offline.numbers import AMOUNT, LENGTH, UNIT, amount_of, minutes_of
 
@@ -485,7 +485,3 @@ def spoken(moment: datetime, now: datetime | None = None) -> str:
     """A moment as people say it; the year only if it is another."""
     year = f" {moment.year}" if now is None or moment.year != now.year else ""
     return f"{moment:%A} {moment.day} {moment:%B}{year}, {moment:%H:%M}"
-
-
-def in_zone(moment: datetime, zone: tzinfo | None) -> datetime:
-    return moment.astimezone(zone) if zone is not None else moment

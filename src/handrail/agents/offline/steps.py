@@ -276,7 +276,7 @@ def _search(view: View, choice: Choice, wish: Wish) -> Step:
         return _search_again(view, choice.tool, argument, wish, searched)
     reader = reader_for(view, choice.tool)
     if reader is not None and _done(view, reader[0]) is None and view.may_call:
-        args = _reading(reader[0], reader[1], wish, last)
+        args = _reading(reader[0], reader[1], last)
         if args is not None:
             return Step("", [(reader[0].name, args)])
     read = _done(view, reader[0]) if reader is not None else None
@@ -308,7 +308,7 @@ def _search_again(view: View, tool: SeenTool, argument: str, wish: Wish, searche
     return Step(f"I looked with {looked} and found nothing about that. Other words may help.")
 
 
-def _reading(tool: SeenTool, argument: str, wish: Wish, found: Done) -> dict[str, Any] | None:
+def _reading(tool: SeenTool, argument: str, found: Done) -> dict[str, Any] | None:
     """The arguments to read the best records in full: those that come close to the best."""
     members = [
         m

@@ -18,8 +18,3 @@ def all_rules() -> tuple[Rule, ...]:
     """Every rule, sorted by name."""
     modules = (importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__))
     return tuple(sorted((module.RULE for module in modules), key=lambda rule: rule.name))
-
-
-@cache
-def rule_names() -> frozenset[str]:
-    return frozenset(rule.name for rule in all_rules())

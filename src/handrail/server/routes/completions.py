@@ -130,7 +130,7 @@ async def _talk(request: Request, parts: Parts, body: Mapping[str, Any], history
         if talk.voice is not None:
             raise Problem(409, "A voice conversation is on in this session; end it first.", retry_after=1)
         return talk
-    key, user = key_of(request), _plain_user(parts, request, text_of(body, "user", most=256))
+    key, user = key_of(request), _plain_user(request, text_of(body, "user", most=256))
 
     async def make() -> Talk:
         return await parts.talks.open(key, user=user, history=history, passing=True)
@@ -139,14 +139,12 @@ async def _talk(request: Request, parts: Parts, body: Mapping[str, Any], history
     return await parts.resent.find(parts.talks, key, user, name, make) if name else await make()
 
 
-def _plain_user(parts: Parts, request: Request, user: str) -> str | None:
+def _plain_user(request: Request, user: str) -> str | None:
     """Clients send `user` for their provider's statistics: a key that speaks for one user is not led astray by it."""
     key = key_of(request)
-    return (
-        None
-        if key.user is not None and not key.is_operator
-        else (user if user.isprintable() and user.strip() else None)
-    )
+    if key.user is not None and not key.is_operator:
+        return None
+    return user if user.isprintable() and user.strip() else None
 
 
 async def _finished(request: Request, parts: Parts, talk: Talk, run: Run, reader: Reader, *, cancels: bool) -> bool:
