@@ -36,3 +36,14 @@ def test_the_history_is_bounded_and_keeps_the_newest() -> None:
     assert len(kept) == 64
     assert digest_of("look", b"199") in kept
     assert digest_of("look", b"0") not in kept
+
+
+def test_the_history_keeps_the_newest_also_where_it_was_told_before() -> None:
+    turn = Turn(1, 0.0)
+    for number in range(100):
+        turn.identical["look", b"%d" % number] = 1
+        told = turn.counters()["identical"]
+        assert list(told.values()) == [1] * min(number + 1, 64)
+        assert digest_of("look", b"%d" % number) in told
+
+    assert set(told) == {digest_of("look", b"%d" % number) for number in range(36, 100)}

@@ -60,6 +60,25 @@ async def test_loops_and_empty_results_of_a_turn_that_was_left_are_known_after_a
         assert kind(await session.call("note", {"q": "b"}, call_id="4")) is None
 
 
+@pytest.mark.parametrize("tool", ["note", "look"])
+async def test_a_call_that_is_made_again_after_it_was_stored_is_counted_again(make_tools, tool):
+    async with make_tools(TOOLS) as world:
+        first = await world.session()
+        for call_id in "12":
+            assert (await first.call(tool, {"q": "a"}, call_id=call_id)).ok
+            await first.core.housekeeper.write_behind()
+        session = await resumed(first, world.runtime())
+        assert kind(await session.call(tool, {"q": "a"}, call_id="3")) == "LOOP_DETECTED"
+
+
+async def test_a_call_that_did_not_start_after_all_is_no_part_of_the_history(make_tools):
+    async with make_tools(TOOLS) as world:
+        session = await world.session()
+        await world.store.switch("pay", "under repair")  # the claim refuses it: nobody here has heard of it yet
+        assert kind(await session.call("pay", {"q": "a"}, call_id="1")) == "UNAVAILABLE"
+        assert [*session.turn.counters()["identical"].values()] == [0]
+
+
 @stores
 async def test_a_session_resumed_after_a_crash_goes_on_in_the_older_turn_that_it_was_in(make_tools, store):
     async with make_tools(TOOLS, store=store) as world:

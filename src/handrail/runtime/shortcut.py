@@ -61,7 +61,7 @@ def _steps_until_run(plan: ToolPlan, core: RuntimeCore, fits: Fits, defaults: De
     """Steps 2 to 12. Nothing is changed before the last of them."""
     tool_id, retrieval, registry, meaning = plan.tool_id, plan.retrieval, core.registry, plan.meaning
     modes = None if len(plan.definition.allowed_modes) == 2 else plan.definition.allowed_modes
-    wants_user, most_identical = plan.definition.requires_auth, plan.policy.identical_calls
+    wants_user, most = plan.definition.requires_auth, min(2, plan.policy.identical_calls)
 
     def shortcut(
         session: Session, raw_args: Any, call_id: Any, provider: str | None, id_scope: IdScope
@@ -119,7 +119,7 @@ def _steps_until_run(plan: ToolPlan, core: RuntimeCore, fits: Fits, defaults: De
         same = (tool_id, text if text.isascii() else loop_key(text))
         identical, limits = turn.identical, session.limits
         seen = identical.get(same, 0) + 1
-        if seen >= most_identical or turn.earlier or tool_id in turn.empties or len(text) > _SHORT:
+        if seen >= most or turn.earlier or tool_id in turn.empties or len(text) > _SHORT:
             return None
         if limits.total_calls is not None and turn.total_used >= limits.total_calls:
             return None

@@ -24,6 +24,7 @@ class Turn:
         "empties",
         "ended",
         "from_before",
+        "history",
         "identical",
         "input_id",
         "number",
@@ -36,6 +37,7 @@ class Turn:
         "stored",
         "stored_total",
         "total_used",
+        "uneven",
         "unknown",
     )
 
@@ -57,6 +59,10 @@ class Turn:
         """Identical calls on this connection, replays without an id among them."""
         self.digests: list[str] = []
         """Of identical calls, in their order, each worked out once: every claim carries them to the store."""
+        self.history: dict[str, int] = {}
+        """The newest of `digests`, once each: what the store is told while no call was made twice."""
+        self.uneven = False
+        """Some call was counted other than once."""
         self.replayed: dict[tuple[str, bytes], int] = {}
         """Those among them that were replays."""
         self.earlier: dict[str, int] = {}
@@ -73,7 +79,7 @@ class Turn:
     def begin_again(self) -> None:
         """A new connection, or the same input sent again: the model may not remember what it called in this turn."""
         self.earlier = self._digests()
-        self.identical, self.replayed, self.digests = {}, {}, []
+        self.identical, self.replayed, self.digests, self.history, self.uneven = {}, {}, [], {}, False
         self.ordinals = {pair: set(taken) for pair, taken in self.remembered.items()}
         self.from_before = True
 
@@ -108,12 +114,18 @@ class Turn:
         self.earlier = dict(counters.get("identical", {}))
 
     def _digests(self) -> dict[str, int]:
-        """How often each call was made. Every claim carries it to the store, so it is put together in one go."""
+        """How often each call was made. Every claim carries it to the store, so it is only added to where that will do."""
         known, identical = self.digests, self.identical
         if len(known) < len(identical):
             # Nothing is ever taken out of `identical`, so that what is not known yet stands at its end.
             newest = list(islice(reversed(identical), len(identical) - len(known)))
-            known += [digest_of(*key) for key in reversed(newest)]
+            added = [digest_of(*key) for key in reversed(newest)]
+            known += added
+            self.history.update(dict.fromkeys(added, 1))
+            while len(self.history) > _MOST_DIGESTS:
+                del self.history[next(iter(self.history))]
+        if not (self.uneven or self.replayed or self.earlier):
+            return self.history
         digests = dict(islice(zip(reversed(known), reversed(identical.values()), strict=True), _MOST_DIGESTS))
         if self.replayed:
             for key, times in self.replayed.items():

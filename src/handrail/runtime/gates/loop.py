@@ -21,6 +21,8 @@ def gate_for(definition: ToolDefinition, policy: Policy) -> Gate:
         key = (tool_id, attempt.loop_key)
         identical = turn.identical
         identical[key] = seen = identical.get(key, 0) + 1
+        if seen > 1:
+            turn.uneven = True
         if turn.earlier:
             seen += turn.earlier.get(digest_of(tool_id, attempt.loop_key), 0)
         if seen >= most:
@@ -53,3 +55,4 @@ def give_back(attempt: Attempt) -> None:
     key = (attempt.plan.tool_id, attempt.loop_key)
     attempt.turn.identical[key] = max(0, attempt.turn.identical.get(key, 0) - 1)
     attempt.session.dirty = True
+    attempt.turn.uneven = True
