@@ -138,6 +138,32 @@ async def test_a_frame_is_not_written_where_it_would_have_to_wait() -> None:
     assert heard[-1] == "there is room again"
 
 
+async def test_a_frame_is_not_written_into_a_message_that_is_sent_in_pieces() -> None:
+    heard: list[str] = []
+
+    async def listens(peer: ServerConnection) -> None:
+        async for message in peer:
+            heard.append(str(message))
+
+    async with wired(listens) as socket:
+        go_on = asyncio.Event()
+
+        async def pieces() -> AsyncIterator[str]:
+            yield "one "
+            await go_on.wait()
+            yield "message"
+
+        sending = asyncio.create_task(socket._wire.send(pieces()))
+        await asyncio.sleep(0.02)
+        assert not socket.send_now("not in between")
+        go_on.set()
+        await sending
+        assert socket.send_now("after it")
+        while len(heard) < 2:
+            await asyncio.sleep(0.005)
+    assert heard == ["one message", "after it"]
+
+
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_both_sdks_make_such_a_connection_without_compression(provider: str) -> None:
     """If an SDK stopped taking the option, everything would work, and cost twice as much."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.connection import Connection
+from websockets.exceptions import ProtocolError
 from websockets.frames import DATA_OPCODES, Frame
 from websockets.protocol import Event, State
 
@@ -34,9 +35,12 @@ class LiveWire(ClientConnection):
 
     def send_now(self, text: str) -> bool:
         """Write a text frame if the connection is open and has room; whether it was written."""
-        if self.paused or self.protocol.state is not State.OPEN or self.fragmented_send_waiter is not None:
+        if self.paused or self.protocol.state is not State.OPEN:
             return False
-        self.protocol.send_text(text.encode())
+        try:
+            self.protocol.send_text(text.encode())
+        except ProtocolError:  # a message is just being sent in pieces
+            return False
         self.send_data()
         return True
 
