@@ -8,11 +8,12 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 import pytest
 
 from handrail.contract.errors import HandrailError, UsageError
-from handrail.services.kb import tables, words
+from handrail.services.kb import database, tables, words
 from handrail.services.kb.database import Database
 from handrail.services.kb.port import KbTooSlow, KbUnavailable
 from handrail.services.kb.reading import statistics
@@ -184,6 +185,32 @@ async def test_the_loop_runs_on_while_the_file_is_read(open_base):
     giving = asyncio.create_task(give())
     assert await kb.database.read(wait) is True
     await giving
+
+
+async def test_one_reader_computes_at_a_time(open_base, monkeypatch):
+    monkeypatch.setattr(database, "_TURN_SECONDS", 30.0)
+    kb = open_base({"id": "doc:a", "text": "x"})
+    computing, most = [], []
+
+    def compute(db):
+        computing.append(db)
+        most.append(len(computing))
+        time.sleep(0.005)
+        computing.remove(db)
+
+    await asyncio.gather(*(kb.database.read(compute) for _ in range(12)))
+    assert most == [1] * 12
+
+
+async def test_a_reader_that_is_stuck_does_not_keep_the_others(open_base):
+    kb = open_base({"id": "doc:a", "text": "x"})
+    given = threading.Event()
+    stuck = asyncio.create_task(kb.database.read(lambda db: given.wait(30)))
+    await asyncio.sleep(0.01)
+    assert await kb.search("x", user=None, tenant="")
+    assert not stuck.done()
+    given.set()
+    assert await stuck is True
 
 
 async def test_a_search_needs_no_lock_of_a_base_that_is_as_it_should_be(open_base, tmp_path):

@@ -1,5 +1,6 @@
 """Meaning: vectors follow the file, obey the filters, and without them words must do."""
 
+import asyncio
 import logging
 import threading
 
@@ -7,7 +8,7 @@ import pytest
 
 from handrail.contract.errors import ConfigError
 from handrail.services.embeddings import EmbeddingError
-from handrail.services.kb import filtered, meaning
+from handrail.services.kb import database, filtered, meaning
 from handrail.services.kb.importing import embed_missing, missing_vectors
 from handrail.services.kb.meaning import Meaning
 from handrail.services.kb.port import Filter
@@ -233,6 +234,27 @@ async def test_a_slow_server_is_not_waited_for_and_asked_again_later(open_base, 
     monkeypatch.setattr(meaning, "QUERY_SECONDS", 20.0)
     now += meaning.PAUSE_SECONDS
     assert [one.record.id for one in await kb.search("physician", user=None, tenant="")] == ["person:doctor"]
+
+
+async def test_others_search_while_a_server_makes_the_vector_of_a_query(open_base, embedder, monkeypatch):
+    monkeypatch.setattr(database, "_TURN_SECONDS", 30.0)
+    kb = open_base(*RECORDS, embedder=embedder)
+    assert await kb.search("doctor", user=None, tenant="")
+    hanging, asked, embed = threading.Event(), threading.Event(), embedder.embed
+
+    def slow(texts):
+        asked.set()
+        hanging.wait(20)
+        return embed(texts)
+
+    embedder.embed = slow
+    searching = asyncio.create_task(kb.search("physician", user=None, tenant=""))
+    await asyncio.to_thread(asked.wait, 20)
+    async with asyncio.timeout(10):
+        assert set(await kb.get(["doc:car"], user=None, tenant="")) == {"doc:car"}
+    assert not searching.done()
+    hanging.set()
+    assert [one.record.id for one in await searching] == ["person:doctor"]
 
 
 async def test_opening_a_search_asks_no_server_for_its_dimensions(open_base, embedder):

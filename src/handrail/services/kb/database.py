@@ -26,6 +26,26 @@ _START_SECONDS = 10.0
 _OLDEST = (3, 35, 0)
 _READING = ("PRAGMA query_only = ON", "PRAGMA mmap_size = 268435456")
 _MOST_REMEMBERED = 50_000
+_TURN_SECONDS = 0.25
+"""A search takes a few hundredths of a second; whoever has waited so long waits for one that is stuck."""
+
+
+class Turn:
+    """One thread computes at a time. They share one interpreter: several at once are no quicker together, and the event loop
+    would have to wait for each of them in its turn. Whoever waits for something else gives the turn away meanwhile."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self._is_mine = False
+
+    def take(self) -> None:
+        """Wait for it, and go on without it after a while."""
+        self._is_mine = self._lock.acquire(timeout=_TURN_SECONDS)
+
+    def give(self) -> None:
+        if self._is_mine:
+            self._is_mine = False
+            self._lock.release()
 
 
 class Connection(sqlite3.Connection):
@@ -33,6 +53,7 @@ class Connection(sqlite3.Connection):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.turn = Turn(threading.Lock())
         self._version = -1
         self._remembered: dict[object, Any] = {}
 
@@ -60,6 +81,7 @@ class Database:
         self._mine = threading.local()
         self._readers: list[Connection] = []
         self._lock = threading.Lock()
+        self._computing = threading.Lock()
         self._closed = False
 
     # From the event loop
@@ -132,9 +154,14 @@ class Database:
             db = getattr(self._mine, "db", None)
             if db is None:
                 db = self._mine.db = self._open_reader()
+                db.turn = Turn(self._computing)
                 with self._lock:
                     self._readers.append(db)
-            return request(db)
+            db.turn.take()
+            try:
+                return request(db)
+            finally:
+                db.turn.give()
         except sqlite3.Error as error:
             if is_interrupted(error):
                 raise KbTooSlow("The search was stopped because it was past its time.") from None

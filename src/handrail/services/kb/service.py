@@ -217,7 +217,9 @@ class KnowledgeBase:
             with _snapshot(db):
                 scopes = reading.readable_scopes(db, tenant, namespaces, user)
                 words = search_words(db, query_terms(query), scopes, wanted, limit)
+                db.turn.give()  # a server may take its time
                 vector = None if index is None else self.meaning.answer(asked, index.dimensions)
+                db.turn.take()
                 if index is not None and vector is not None:
                     close = index.search(db, vector, scopes, wanted)
                     best = ranked(words, close.scores, close.cosines, close.pieces, limit + TITLES_LOOKED_AT)
