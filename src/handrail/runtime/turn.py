@@ -105,8 +105,10 @@ class Turn:
         self.from_before = True
         if counters.get("turn") != self.number:
             return
-        self.retrieval_used = int(counters.get("retrieval", 0))
-        self.total_used = self.stored_total = int(counters.get("total", 0))
+        # This process may know of more than it has stored.
+        self.retrieval_used = max(self.retrieval_used, int(counters.get("retrieval", 0)))
+        self.total_used = max(self.total_used, int(counters.get("total", 0)))
+        self.stored_total = int(counters.get("total", 0))
         self.refusals = int(counters.get("refusals", 0))
         self.empties = dict(counters.get("empties", {}))
         self.declined = {(pair[0], pair[1]) for pair in counters.get("declined", ())}

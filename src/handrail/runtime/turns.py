@@ -35,14 +35,14 @@ class Turns:
             return turn.number
         if session.turn is not None and session.turn.number != started.turn:
             self.end(session)
-        fresh = started.turn not in session.turns and started.turn not in session.spent
+        remembered = started.turn in session.turns
+        if not remembered and started.turn not in session.spent:
+            self.core.metrics.turn_started(session.id)
         turn = session.enter_turn(started.turn, perf_counter())
         turn.ended = False
-        if fresh:
-            self.core.metrics.turn_started(session.id)
-            if started.known:
-                turn.restore(started.counters)
         if started.known:
+            if not remembered:
+                turn.restore(started.counters)
             # The same input again: the model answers it anew, and may not remember what it called.
             turn.begin_again()
         session.dirty = True

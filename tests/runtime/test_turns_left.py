@@ -1,0 +1,61 @@
+"""What is counted in a turn that was left, wherever and whenever: its message finds it when it comes again."""
+
+import pytest
+from tests.runtime.kit import FOUND, NOTHING, PAID, asked, confirmed, kind, reading, utility
+
+TOOLS = {
+    "look": (reading(), FOUND),
+    "seek": (reading(), NOTHING),
+    "note": (utility(), FOUND),
+    "transfer": (confirmed(), PAID),
+}
+elsewhere = pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "elsewhere"])
+
+
+async def resumed(session, runtime):
+    return await runtime.resume_session(session.id, token=session.token)
+
+
+async def left_long_ago(session):
+    """More turns come than are remembered whole, and then the first message again."""
+    for number in range(2, 9):
+        await session.begin_turn(f"m{number}")
+    assert await session.begin_turn("m1") == 1
+
+
+async def test_empty_results_refusals_and_calls_of_a_turn_that_was_left_long_ago_are_counted_on(make_tools):
+    async with make_tools(TOOLS) as world:
+        session = await world.session()
+        for word in "ab":
+            await session.call("seek", {"q": word})
+            await session.call("note", {"q": "same"}, call_id=word)
+        for _ in range(5):
+            await session.call("nobody", {})
+        await left_long_ago(session)
+        assert kind(await session.call("seek", {"q": "z"})) == "LOOP_DETECTED"
+        assert kind(await session.call("note", {"q": "same"}, call_id="z")) == "LOOP_DETECTED"
+        assert kind(await session.call("nobody", {})) == "LOOP_DETECTED"
+
+
+@elsewhere
+async def test_a_turn_that_was_left_twice_is_still_as_it_was(make_tools, elsewhere):
+    async with make_tools(TOOLS) as world:
+        session = await world.session()
+        for word in "ab":
+            await session.call("seek", {"q": word})
+        await left_long_ago(session)
+        await session.begin_turn("m9")
+        if elsewhere:
+            session = await resumed(session, world.runtime())
+        await left_long_ago(session)
+        assert kind(await session.call("seek", {"q": "z"})) == "LOOP_DETECTED"
+
+
+async def test_what_a_person_declined_in_a_turn_that_was_left_long_ago_is_not_asked_again(make_tools):
+    async with make_tools(TOOLS) as world:
+        session = await world.session()
+        await session.call("transfer", {"q": "a"}, call_id="1")
+        hold, token = await asked(session)
+        await session.core.decline(hold, token=token)
+        await left_long_ago(session)
+        assert kind(await session.call("transfer", {"q": "a"}, call_id="2")) == "DECLINED"
