@@ -1,7 +1,11 @@
 """What is counted in a turn that was left, wherever and whenever: its message finds it when it comes again."""
 
+from contextlib import contextmanager
+
 import pytest
-from tests.runtime.kit import FOUND, NOTHING, PAID, asked, confirmed, kind, reading, utility
+from tests.runtime.kit import FOUND, NOTHING, PAID, asked, confirmed, kind, reading, utility, writing
+
+from handrail.contract.store import StoreUnavailable
 
 TOOLS = {
     "look": (reading(), FOUND),
@@ -14,6 +18,18 @@ elsewhere = pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "el
 
 async def resumed(session, runtime):
     return await runtime.resume_session(session.id, token=session.token)
+
+
+@contextmanager
+def away(store):
+    """The store cannot be told of turns."""
+
+    async def begin_turn(*_, **__):
+        raise StoreUnavailable("The store is away.")
+
+    store.begin_turn = begin_turn
+    yield
+    del store.begin_turn
 
 
 async def left_long_ago(session):
@@ -59,3 +75,46 @@ async def test_what_a_person_declined_in_a_turn_that_was_left_long_ago_is_not_as
         await session.core.decline(hold, token=token)
         await left_long_ago(session)
         assert kind(await session.call("transfer", {"q": "a"}, call_id="2")) == "DECLINED"
+
+
+@elsewhere
+async def test_a_message_that_comes_again_while_the_store_is_away_gets_no_second_budget(make_tools, elsewhere):
+    async with make_tools(TOOLS) as world:
+        session = await world.session()
+        for word in "abc":
+            await session.call("look", {"q": word})
+        for _ in range(4):
+            await session.call("nobody", {})
+        await session.call("seek", {"q": "a"})
+        await session.call("note", {"q": "same"}, call_id="1")
+        await session.begin_turn("m2")
+        if elsewhere:
+            session = await resumed(session, world.runtime())
+        with away(world.store):
+            await session.begin_turn("m1")
+        await session.call("nobody", {})
+        await session.call("seek", {"q": "b"})
+        await session.call("note", {"q": "same"}, call_id="2")
+        await session.core.housekeeper.write_behind()
+        for runtime in (None, world.runtime()):
+            session = session if runtime is None else await resumed(session, runtime)
+            assert session.turn.number == 1
+            assert (session.turn.retrieval_used, session.turn.total_used) == (5, 7)
+            assert kind(await session.call("look", {"q": "f"})) == "BUDGET_EXCEEDED"
+            assert kind(await session.call("seek", {"q": "z"})) == "LOOP_DETECTED"
+            assert kind(await session.call("note", {"q": "same"}, call_id="3")) == "LOOP_DETECTED"
+            assert kind(await session.call("nobody", {})) == "LOOP_DETECTED"
+
+
+async def test_a_writing_call_tells_the_store_of_a_turn_before_its_budget_is_looked_at(make_tools):
+    async with make_tools(TOOLS | {"pay": (writing(), PAID)}) as world:
+        session = await world.session(mode="voice")
+        for word in "ab":
+            await session.call("note", {"q": word})
+        assert (await session.call("pay", {"q": "a"}, call_id="1")).ok
+        await session.begin_turn("m2")
+        session = await resumed(session, world.runtime())
+        with away(world.store):
+            await session.begin_turn("m1")
+        assert kind(await session.call("pay", {"q": "b"}, call_id="2")) == "BUDGET_EXCEEDED"
+        assert (await session.call("pay", {"q": "a"}, call_id="3")).meta["replayed"]

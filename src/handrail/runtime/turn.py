@@ -83,6 +83,20 @@ class Turn:
         self.ordinals = {pair: set(taken) for pair, taken in self.remembered.items()}
         self.from_before = True
 
+    def go_on(self, before: Turn) -> None:
+        """This turn was begun anew while the store was away; now it is known to be `before`, gone through again."""
+        self.from_before = True
+        self.retrieval_used += before.retrieval_used
+        self.total_used += before.total_used
+        self.refusals += before.refusals
+        self.empties = _added(before.empties, self.empties)
+        self.earlier = _added(before._digests(), self.earlier)
+        self.declined |= before.declined
+        self.unknown = {**before.unknown, **self.unknown}
+        self.remembered = before.remembered
+        for pair, taken in self.remembered.items():
+            self.ordinals.setdefault(pair, set()).update(taken)
+
     def take(self, row: LedgerRow) -> None:
         """A call of this turn that the model still knows under its own id: the next identical one is another."""
         if row.turn == self.number:
@@ -134,12 +148,14 @@ class Turn:
                 digest = digest_of(*key)
                 if digest in digests:
                     digests[digest] -= times
-        if not self.earlier:
-            return digests
-        both = dict(self.earlier)
-        for digest, times in digests.items():
-            both[digest] = both.get(digest, 0) + times
-        return both
+        return _added(self.earlier, digests) if self.earlier else digests
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    both = dict(one)
+    for name, times in other.items():
+        both[name] = both.get(name, 0) + times
+    return both
 
 
 def digest_of(tool: str, loop_key: bytes) -> str:

@@ -86,7 +86,9 @@ class Turns:
             session.is_stale = True
             return
         session.turns.pop(turn.number, None)
-        turn.number, turn.stored, turn.from_before = started.turn, True, started.known
+        turn.number, turn.stored = started.turn, True
+        if started.known:
+            turn.go_on(session.before(turn, started.counters))
         session.turns[turn.number] = turn
 
     async def _learn_rates(self, session: Session) -> None:
