@@ -47,3 +47,17 @@ def test_the_history_keeps_the_newest_also_where_it_was_told_before() -> None:
         assert digest_of("look", b"%d" % number) in told
 
     assert set(told) == {digest_of("look", b"%d" % number) for number in range(36, 100)}
+
+
+def test_what_the_store_was_told_stays_as_it_was() -> None:
+    turn = Turn(1, 0.0)
+    turn.identical = {A: 1}
+    turn.empties = {"look": 1}
+    told = turn.counters()
+
+    turn.identical[B] = 1
+    turn.empties["look"] = 2
+
+    assert turn.counters()["identical"] == {digest_of(*A): 1, digest_of(*B): 1}
+    assert told["identical"] == {digest_of(*A): 1}
+    assert told["empties"] == {"look": 1}

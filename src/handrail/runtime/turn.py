@@ -109,7 +109,7 @@ class Turn:
             "retrieval": self.retrieval_used,
             "total": self.total_used,
             "refusals": self.refusals,
-            "empties": self.empties,
+            "empties": self.empties.copy(),
             "declined": [list(pair) for pair in self.declined],
             "unknown": [[*pair, key] for pair, key in self.unknown.items()],
             "identical": self._digests(),
@@ -141,7 +141,7 @@ class Turn:
             while len(self.history) > _MOST_DIGESTS:
                 del self.history[next(iter(self.history))]
         if not (self.uneven or self.replayed or self.earlier):
-            return self.history
+            return self.history.copy()
         digests = dict(islice(zip(reversed(known), reversed(identical.values()), strict=True), _MOST_DIGESTS))
         if self.replayed:
             for key, times in self.replayed.items():
