@@ -1,15 +1,23 @@
 """What is counted in a turn that was left, wherever and whenever: its message finds it when it comes again."""
 
+import asyncio
 from contextlib import contextmanager
 
 import pytest
 from tests.runtime.kit import FOUND, NOTHING, PAID, asked, confirmed, kind, reading, utility, writing
 
 from handrail.contract.store import StoreUnavailable
+from handrail.testing import settle
 
+LATE = """
+async def execute(args, ctx):
+    await ctx.gate.wait()
+    return {"ok": True, "data": {"results": []}}
+"""
 TOOLS = {
     "look": (reading(), FOUND),
     "seek": (reading(), NOTHING),
+    "late": (reading(), LATE),
     "note": (utility(), FOUND),
     "transfer": (confirmed(), PAID),
 }
@@ -21,15 +29,15 @@ async def resumed(session, runtime):
 
 
 @contextmanager
-def away(store):
-    """The store cannot be told of turns."""
+def away(store, method="begin_turn"):
+    """The store cannot be told of turns, or what `method` is for."""
 
-    async def begin_turn(*_, **__):
+    async def fails(*_, **__):
         raise StoreUnavailable("The store is away.")
 
-    store.begin_turn = begin_turn
+    setattr(store, method, fails)
     yield
-    del store.begin_turn
+    delattr(store, method)
 
 
 async def left_long_ago(session):
@@ -118,3 +126,87 @@ async def test_a_writing_call_tells_the_store_of_a_turn_before_its_budget_is_loo
             await session.begin_turn("m1")
         assert kind(await session.call("pay", {"q": "b"}, call_id="2")) == "BUDGET_EXCEEDED"
         assert (await session.call("pay", {"q": "a"}, call_id="3")).meta["replayed"]
+
+
+@pytest.fixture
+def gate():
+    return asyncio.Event()
+
+
+async def searching(session):
+    """Two searches that find nothing, when the gate is opened."""
+    searches = [asyncio.ensure_future(session.call("late", {"q": word})) for word in "ab"]
+    await settle()
+    return searches
+
+
+async def test_empty_results_that_come_after_their_turn_was_left_are_written_behind(make_tools, gate):
+    async with make_tools(TOOLS) as world:
+        session = await world.session(runtime=world.runtime(capabilities={"gate": gate}))
+        searches = await searching(session)
+        await session.begin_turn("m2")
+        await session.core.housekeeper.write_behind()
+        gate.set()
+        await asyncio.gather(*searches)
+        await session.core.housekeeper.write_behind()
+        assert not session.left(), "they are written once"
+        session = await resumed(session, world.runtime(capabilities={"gate": gate}))
+        await session.begin_turn("m1")
+        assert kind(await session.call("late", {"q": "c"})) == "LOOP_DETECTED"
+
+
+async def test_empty_results_that_come_after_the_session_was_resumed_are_written_behind(make_tools, gate):
+    async with make_tools(TOOLS) as world:
+        first = await world.session(runtime=world.runtime(capabilities={"gate": gate}))
+        searches = await searching(first)
+        session = await resumed(first, first.core)
+        await session.core.housekeeper.write_behind()
+        gate.set()
+        await asyncio.gather(*searches)
+        await session.core.housekeeper.write_behind()
+        session = await resumed(session, world.runtime(capabilities={"gate": gate}))
+        assert kind(await session.call("late", {"q": "c"})) == "LOOP_DETECTED"
+
+
+async def test_what_was_counted_in_a_turn_that_was_left_while_the_store_was_away_is_written_behind(make_tools):
+    async with make_tools(TOOLS) as world:
+        session = await world.session()
+        for _ in range(5):
+            await session.call("nobody", {})
+        await session.core.housekeeper.write_behind()
+        with away(world.store):
+            await session.begin_turn("m2")
+        await session.core.housekeeper.write_behind()
+        assert session.turn.number == 2
+        session = await resumed(session, world.runtime())
+        assert await session.begin_turn("m1") == 1
+        assert kind(await session.call("nobody", {})) == "LOOP_DETECTED"
+
+
+async def test_what_could_not_be_written_behind_is_written_with_the_next_change(make_tools, gate):
+    async with make_tools(TOOLS) as world:
+        session = await world.session(runtime=world.runtime(capabilities={"gate": gate}))
+        searches = await searching(session)
+        await session.begin_turn("m2")
+        gate.set()
+        await asyncio.gather(*searches)
+        with away(world.store, "save_sessions"), pytest.raises(StoreUnavailable):
+            await session.core.housekeeper.write_behind()
+        await session.core.housekeeper.write_behind()
+        session = await resumed(session, world.runtime(capabilities={"gate": gate}))
+        await session.begin_turn("m1")
+        assert kind(await session.call("late", {"q": "c"})) == "LOOP_DETECTED"
+
+
+@pytest.mark.parametrize("tool", ["nobody", "look"])
+async def test_what_is_counted_while_the_store_is_told_of_the_next_turn_is_written_behind(make_tools, tool):
+    async with make_tools(TOOLS) as world:
+        session = await world.session()
+        # The memory store lets others go on after each change: the call is counted in the turn that is being left.
+        await asyncio.gather(session.begin_turn("m2"), session.call(tool, {"q": "a"}))
+        counted = session.turns[1].counters()
+        assert (counted["refusals"], counted["total"]) == ((1, 0) if tool == "nobody" else (0, 1))
+        await session.core.housekeeper.write_behind()
+        session = await resumed(session, world.runtime())
+        await session.begin_turn("m1")
+        assert session.turn.counters() == counted

@@ -307,9 +307,15 @@ class RuntimeCore(Recording):
 
     async def save(self, *sessions: Session) -> None:
         saves = [(session.id, session.connection, session.fields()) for session in sessions]
-        await self.store.save_sessions(saves)
-        for session, (_, _, fields) in zip(sessions, saves, strict=True):
-            session.left_is_stored(fields["left"])
+        late = [turn for session in sessions for turn in session.late()]
+        for turn in late:
+            turn.is_kept()
+        try:
+            await self.store.save_sessions(saves)
+        except BaseException:
+            for turn in late:
+                turn.kept = False
+            raise
 
     async def close_session(self, session: Session) -> None:
         if self.sessions.get(session.id) is not session:

@@ -241,7 +241,7 @@ class Pipeline:
         limit = plan.rate_limit
         if limit is not None and (not plan.writes or limit.scope == "session"):
             self.core.rates.write_behind(session, plan.tool_id, limit)
-        session.dirty = True
+        session.counted(attempt.turn)
 
     async def run(self, attempt: Attempt, context: Context, first: Started | None = None) -> tuple[ToolResponse, bytes]:
         """Step 15: the handler's envelope and its data as JSON. Retried once where policy and tool allow it.
@@ -327,7 +327,7 @@ class Pipeline:
             meta = {**facts, **meta}
         if plan.retrieval and error is None and is_empty(data):
             attempt.turn.empties[plan.tool_id] = attempt.turn.empties.get(plan.tool_id, 0) + 1
-            session.dirty = True  # the handler may have waited for long
+            session.counted(attempt.turn)
         error_type = None if error is None else error.type.value
         record = core.record_of(attempt, duration, len(raw)) if ok else None
         if attempt.held:
@@ -412,8 +412,8 @@ class Pipeline:
     def _refuse(self, attempt: Attempt, refusal: Refusal, *, free: bool = False) -> ToolResponse:
         """A refusal envelope. Too many refusals by the first eight steps in a turn are a loop."""
         budget.give_back(attempt)
-        attempt.session.dirty = True  # refusals, and identical calls that are refused, count after a restart too
         turn = attempt.turn
+        attempt.session.counted(turn)  # refusals, and identical calls that are refused, count after a restart too
         if not free and refusal.gate in _COUNTED:
             turn.refusals += 1
             if turn.refusals > attempt.session.policy.refusals:
@@ -435,7 +435,7 @@ class Pipeline:
         turn = session.turn
         assert turn is not None
         turn.refusals += not free
-        session.dirty = True
+        session.counted(turn)
         if not free and turn.refusals > session.policy.refusals:
             refusal = _too_many(turn.refusals, session.policy.refusals, refusal)
         duration = (perf_counter() - started) * 1000

@@ -79,7 +79,7 @@ def unknown_answer(tool: str, meta: Any) -> ToolResponse:
 def keep_unknown(attempt: Attempt, key: str) -> None:
     """After this outcome no further ordinal is given in its turn."""
     attempt.turn.unknown[(attempt.plan.tool_id, attempt.digest)] = key
-    attempt.session.dirty = True
+    attempt.session.counted(attempt.turn)
 
 
 def running(tool: str) -> Refusal:

@@ -253,14 +253,18 @@ class Session:
         return (self.turn if self.turn is not None and self.turn.stored else turn).counters()
 
     def left(self) -> dict[int, dict[str, Any]]:
-        """Counters of the turns that were left, where calls that were under way have changed them since they were stored."""
-        late = [turn for turn in self.turns.values() if turn.total_used != turn.stored_total and turn is not self.turn]
-        return {turn.number: turn.counters() for turn in late if turn.stored}
+        """Counters of the turns that were left, where the store does not have them."""
+        return {turn.number: turn.counters() for turn in self.late()}
 
-    def left_is_stored(self, left: Mapping[int, Mapping[str, Any]]) -> None:
-        for number, counters in left.items():
-            if number in self.turns:
-                self.turns[number].stored_total = counters["total"]
+    def late(self) -> list[Turn]:
+        """Turns that were left while the store was away, or in which calls that were under way were counted since."""
+        late = [turn for turn in self.turns.values() if not turn.kept or turn.total_used != turn.kept_total]
+        return [turn for turn in late if turn.stored and turn is not self.turn]
+
+    def counted(self, turn: Turn) -> None:
+        """Something was counted in `turn`, perhaps late: it may have been left, and another connection have the session."""
+        turn.kept = False
+        self.core.sessions.get(self.id, self).dirty = True
 
     def drop_settled_writes(self) -> None:
         """Those are looked for in the store from now on. In place, because connections of one session share what runs."""

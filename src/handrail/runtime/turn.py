@@ -27,6 +27,8 @@ class Turn:
         "history",
         "identical",
         "input_id",
+        "kept",
+        "kept_total",
         "number",
         "ordinals",
         "refusals",
@@ -35,7 +37,6 @@ class Turn:
         "retrieval_used",
         "started",
         "stored",
-        "stored_total",
         "total_used",
         "uneven",
         "unknown",
@@ -52,8 +53,10 @@ class Turn:
         """It began on another connection, or is gone through again: the store may know calls of it that we do not."""
         self.retrieval_used = 0
         self.total_used = 0
-        self.stored_total = 0
-        """`total_used` when the store was last told: calls that were under way may still be counted in a turn that was left."""
+        self.kept = False
+        """The store has what was counted in it, as a turn that was left. What calls that were under way then still count is
+        noted by `Session.counted`; only the short way, which has no time for it, is seen by `kept_total`."""
+        self.kept_total = 0
         self.refusals = 0
         self.identical: dict[tuple[str, bytes], int] = {}
         """Identical calls on this connection, replays without an id among them."""
@@ -115,6 +118,10 @@ class Turn:
             "identical": self._digests(),
         }
 
+    def is_kept(self) -> None:
+        """The store is about to be told: what is counted from now on is not among it."""
+        self.kept, self.kept_total = True, self.total_used
+
     def restore(self, counters: Mapping[str, Any]) -> None:
         self.from_before = True
         if counters.get("turn") != self.number:
@@ -122,7 +129,6 @@ class Turn:
         # This process may know of more than it has stored.
         self.retrieval_used = max(self.retrieval_used, int(counters.get("retrieval", 0)))
         self.total_used = max(self.total_used, int(counters.get("total", 0)))
-        self.stored_total = int(counters.get("total", 0))
         self.refusals = int(counters.get("refusals", 0))
         self.empties = dict(counters.get("empties", {}))
         self.declined = {(pair[0], pair[1]) for pair in counters.get("declined", ())}

@@ -55,11 +55,14 @@ class Turns:
         if left is None or not left.stored:
             return await self.core.store.begin_turn(session.id, connection=session.connection, input_id=input_id)
         counters = left.counters()
-        started = await self.core.store.begin_turn(
-            session.id, connection=session.connection, input_id=input_id, left=(left.number, counters)
-        )
-        left.stored_total = counters["total"]
-        return started
+        left.is_kept()
+        try:
+            return await self.core.store.begin_turn(
+                session.id, connection=session.connection, input_id=input_id, left=(left.number, counters)
+            )
+        except BaseException:
+            left.kept = False
+            raise
 
     def _begin_unstored(self, session: Session, input_id: str | None, error: StoreUnavailable) -> int:
         """Reads go on while the store is away: the turn begins here, and is stored before anything is written in it."""

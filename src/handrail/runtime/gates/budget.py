@@ -39,7 +39,7 @@ def give_back(attempt: Attempt) -> None:
     attempt.turn.total_used -= 1
     if attempt.plan.retrieval:
         attempt.turn.retrieval_used -= 1
-    attempt.session.dirty = True
+    attempt.session.counted(attempt.turn)
 
 
 def left(limits: ModePolicy, turn: Turn) -> dict[str, int]:

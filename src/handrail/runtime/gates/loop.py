@@ -54,5 +54,5 @@ def give_back(attempt: Attempt) -> None:
     """The call could not be recorded, or met another that runs: asking again later is no loop."""
     key = (attempt.plan.tool_id, attempt.loop_key)
     attempt.turn.identical[key] = max(0, attempt.turn.identical.get(key, 0) - 1)
-    attempt.session.dirty = True
+    attempt.session.counted(attempt.turn)
     attempt.turn.uneven = True
