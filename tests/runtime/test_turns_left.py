@@ -1,7 +1,7 @@
 """What is counted in a turn that was left, wherever and whenever: its message finds it when it comes again."""
 
 import asyncio
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 from tests.runtime.kit import FOUND, NOTHING, PAID, asked, confirmed, kind, reading, utility, writing
@@ -210,3 +210,24 @@ async def test_what_is_counted_while_the_store_is_told_of_the_next_turn_is_writt
         session = await resumed(session, world.runtime())
         await session.begin_turn("m1")
         assert session.turn.counters() == counted
+
+
+@pytest.mark.parametrize("moment", ["here", "long ago", "elsewhere", "store away"])
+async def test_what_a_person_declines_after_its_turn_was_left_is_not_asked_again_in_it(make_tools, moment):
+    async with make_tools(TOOLS) as world:
+        session = await world.session()
+        await session.call("transfer", {"q": "a"}, call_id="1")
+        hold, token = await asked(session)
+        for number in range(2, 9 if moment == "long ago" else 3):
+            await session.begin_turn(f"m{number}")
+        if moment in ("elsewhere", "store away"):
+            session = await resumed(session, world.runtime())
+        await session.core.decline(hold, token=token)
+        assert kind(await session.call("transfer", {"q": "a"}, call_id="2")) == "DECLINED"
+        await session.begin_turn("m20")
+        with away(world.store) if moment == "store away" else nullcontext():
+            await session.begin_turn("m1")
+        assert kind(await session.call("transfer", {"q": "a"}, call_id="3")) == "DECLINED"
+        assert session.turn.number == 1
+        await session.begin_turn("m21")
+        assert kind(await session.call("transfer", {"q": "a"}, call_id="4")) == "CONFIRMATION_REQUIRED"

@@ -6,7 +6,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from handrail.contract.definition import RateLimit
-from handrail.contract.store import StoreUnavailable, TurnStart
+from handrail.contract.store import HoldState, StoreUnavailable, TurnStart
+from handrail.runtime.held import pair_of
 from handrail.runtime.session import Session
 from handrail.runtime.turn import Turn
 
@@ -45,6 +46,7 @@ class Turns:
                 turn.restore(started.counters)
             # The same input again: the model answers it anew, and may not remember what it called.
             turn.begin_again()
+            await self._learn_declined(session, turn)
         session.dirty = True
         await self._learn_rates(session)
         return started.turn
@@ -93,6 +95,17 @@ class Turns:
         if started.known:
             turn.go_on(session.before(turn, started.counters))
         session.turns[turn.number] = turn
+        if started.known:
+            await self._learn_declined(session, turn)
+
+    async def _learn_declined(self, session: Session, turn: Turn) -> None:
+        """A person may have said no after the turn was left, wherever the session was then."""
+        try:
+            holds = await self.core.store.holds(session.id, (HoldState.DECLINED,))
+        except StoreUnavailable as error:
+            self.core.log.warning("What was declined in an earlier turn is not known: %s", error)
+        else:
+            turn.declined.update(pair_of(hold) for hold in holds if hold.turn == turn.number)
 
     async def _learn_rates(self, session: Session) -> None:
         limits = self._limits.get(session.snapshot.version)
