@@ -1,6 +1,7 @@
 """Counters of turns that were left, for when their input comes again, and the turn that a session is in."""
 
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from tests.stores.values import START, StillClock, claim, done, session, session_in_an_old_file
 
 from handrail.contract.errors import UsageError
-from handrail.contract.store import Store, TurnStart
+from handrail.contract.store import ClaimVerdict, Store, TurnStart
 from handrail.stores import SqliteStore
 from handrail.stores.migrations import MIGRATIONS, migrate
 
@@ -90,6 +91,40 @@ async def test_turns_that_were_left_go_with_their_session(tmp_path: Path, clock:
         await store.save_sessions([("s1", 1, {"active": False})])
         assert await store.evict(bodies_before=0, rows_before=START + 1) == (0, 1)
     assert _turns_left(store) == 0
+    await store.close()
+
+
+async def test_turns_of_a_session_that_only_read_go_when_it_was_closed_long_ago_and_it_stays_closed(
+    store: Store, clock: StillClock
+) -> None:
+    await begin(store, "m1")
+    await begin(store, "m2", left=(1, {"total": 3}))
+    clock.pass_ms(10)
+    await store.evict(bodies_before=0, rows_before=START + 5)
+    assert await begin(store, "m1") == TurnStart(turn=1, known=True, counters={"total": 3}), "it is open"
+    await store.save_sessions([("s1", 1, {"active": False})])
+    await store.evict(bodies_before=0, rows_before=START + 10)
+    assert await begin(store, "m1") == TurnStart(turn=1, known=True, counters={"total": 3}), "it was closed just now"
+    await store.evict(bodies_before=0, rows_before=START + 11)
+    assert not (await begin(store, "m1")).known
+    await store.save_sessions([("s1", 1, {"active": True})])
+    assert (await store.claim(claim())).verdict is ClaimVerdict.INACTIVE, "what it has forgotten cannot run again"
+
+
+async def test_a_closed_session_of_an_older_file_is_as_old_as_the_file_is_new(tmp_path: Path, clock: StillClock) -> None:
+    db = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
+    migrate(db, "s.db", START, MIGRATIONS[:6])
+    session_in_an_old_file(db, turn=1)
+    db.execute("INSERT INTO turn_input VALUES ('s1', 'm1', 1)")
+    db.execute("UPDATE session SET active = 0")
+    db.close()
+    store = SqliteStore(tmp_path / "s.db", clock=clock)
+    await store.open()
+    yesterday = int(time.time() - 86_400) * 1000
+    await store.evict(bodies_before=0, rows_before=yesterday)
+    assert (await begin(store, "m1")).known
+    await store.evict(bodies_before=0, rows_before=yesterday + 2 * 86_400_000)
+    assert not (await begin(store, "m1")).known
     await store.close()
 
 

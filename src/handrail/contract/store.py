@@ -321,7 +321,8 @@ class Store(Protocol):
 
     async def evict(self, *, bodies_before: int, rows_before: int) -> tuple[int, int]:
         """Give back room: drop envelopes of rows finished before the one time (the row stays, and is never run again), and
-        rows of *closed* sessions finished before the other. Never touches running or unknown rows."""
+        rows of *closed* sessions finished before the other, with the turns of closed sessions that were last saved before it. A
+        session that has lost something stays closed. Never touches running or unknown rows."""
         ...
 
     # Confirmations

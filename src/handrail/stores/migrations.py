@@ -119,6 +119,15 @@ MIGRATIONS = (
                 PRIMARY KEY (session_id, turn)) WITHOUT ROWID""",
         ),
     ),
+    # Sessions that have only read leave nothing else that has an age. Those of an older file are as old as this step.
+    Migration(
+        7,
+        "when a session was saved",
+        (
+            "ALTER TABLE session ADD COLUMN saved_at INTEGER NOT NULL DEFAULT 0",
+            "UPDATE session SET saved_at = CAST(strftime('%s', 'now') AS INTEGER) * 1000",
+        ),
+    ),
 )
 
 

@@ -127,8 +127,11 @@ def evict(tx: Transaction, bodies_before: int, rows_before: int) -> tuple[int, i
     overdue = f"expires_at < ? AND {closed}"
     tx.db.execute(
         f"""UPDATE session SET pruned = 1 WHERE session_id IN (
-                SELECT session_id FROM ledger WHERE {doomed} UNION SELECT session_id FROM hold WHERE {overdue})""",
-        (rows_before, rows_before),
+                SELECT session_id FROM ledger WHERE {doomed} UNION SELECT session_id FROM hold WHERE {overdue})
+            OR (NOT active AND saved_at < ? AND EXISTS (
+                SELECT 1 FROM turn_input WHERE turn_input.session_id = session.session_id
+                UNION ALL SELECT 1 FROM turn_left WHERE turn_left.session_id = session.session_id))""",
+        (rows_before, rows_before, rows_before),
     )
     tx.db.execute(
         f"""DELETE FROM alias WHERE session_id IN (SELECT session_id FROM ledger WHERE {doomed})
@@ -143,7 +146,8 @@ def evict(tx: Transaction, bodies_before: int, rows_before: int) -> tuple[int, i
     ).rowcount
     # What nobody can refer to any more.
     tx.db.execute(f"DELETE FROM hold WHERE {overdue}", (rows_before,))
-    tx.db.execute("DELETE FROM turn_left WHERE session_id IN (SELECT session_id FROM session WHERE pruned)")
+    for table in ("turn_left", "turn_input"):
+        tx.db.execute(f"DELETE FROM {table} WHERE session_id IN (SELECT session_id FROM session WHERE pruned)")
     tx.db.execute("DELETE FROM rate WHERE window_start < ?", (rows_before,))
     tx.db.execute("DELETE FROM block WHERE until < ?", (min(rows_before, tx.now),))
     return bodies, rows

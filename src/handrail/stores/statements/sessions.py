@@ -112,8 +112,8 @@ def save_sessions(tx: Transaction, saves: Sequence[tuple[str, int, Mapping[str, 
         columns = ", ".join(f"{name} = ?" if name != "active" else "active = (? AND NOT pruned)" for name in given)
         values = [_stored(name, value) for name, value in given.items()]
         tx.db.execute(
-            f"UPDATE session SET {columns} WHERE session_id = ? AND connection = ?",
-            (*values, session_id, connection),
+            f"UPDATE session SET {columns}, saved_at = ? WHERE session_id = ? AND connection = ?",
+            (*values, tx.now, session_id, connection),
         )
 
 
