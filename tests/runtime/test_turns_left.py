@@ -128,6 +128,34 @@ async def test_a_writing_call_tells_the_store_of_a_turn_before_its_budget_is_loo
         assert (await session.call("pay", {"q": "a"}, call_id="3")).meta["replayed"]
 
 
+@pytest.mark.parametrize("then", ["written behind", "a turn", "a write"])
+async def test_turns_that_began_and_were_left_while_the_store_was_away_are_stored_in_their_order(make_tools, then):
+    async with make_tools(TOOLS | {"pay": (writing(), PAID)}) as world:
+        first = await world.session()
+        await first.begin_turn("m2")
+        await first.call("look", {"q": "a"})
+        await first.begin_turn("m1")
+        session = await resumed(first, world.runtime())
+        with away(world.store):
+            await session.begin_turn("m3")
+            for word in "abc":
+                await session.call("look", {"q": word})
+            await session.begin_turn("m2")  # this process has not heard of it
+            await session.call("look", {"q": "b"})
+        if then == "a turn":
+            await session.begin_turn("m4")
+        elif then == "a write":
+            assert (await session.call("pay", {"q": "a"})).ok
+        await session.core.housekeeper.write_behind()
+        assert session.turn.number == (4 if then == "a turn" else 2)
+        session = await resumed(session, world.runtime())
+        assert session.turn.number == (4 if then == "a turn" else 2)
+        assert await session.begin_turn("m3") == 3
+        assert session.turn.retrieval_used == 3
+        assert await session.begin_turn("m2") == 2
+        assert session.turn.retrieval_used == 2
+
+
 @pytest.fixture
 def gate():
     return asyncio.Event()

@@ -111,7 +111,9 @@ async def test_turns_of_a_session_that_only_read_go_when_it_was_closed_long_ago_
     assert (await store.claim(claim())).verdict is ClaimVerdict.INACTIVE, "what it has forgotten cannot run again"
 
 
-async def test_a_closed_session_of_an_older_file_is_as_old_as_the_file_is_new(tmp_path: Path, clock: StillClock) -> None:
+async def test_a_closed_session_of_an_older_file_is_as_old_as_the_file_is_new(
+    tmp_path: Path, clock: StillClock
+) -> None:
     db = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
     migrate(db, "s.db", START, MIGRATIONS[:6])
     session_in_an_old_file(db, turn=1)

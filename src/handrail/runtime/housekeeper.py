@@ -67,8 +67,7 @@ class Housekeeper:
         try:
             if dirty:
                 for session in dirty:
-                    if session.turn is not None and not session.turn.stored:
-                        await core.turns.store(session, session.turn)
+                    await core.turns.store(session)
                 await core.save(*dirty)
             await core.rates.synchronise(core.store)
         except StoreUnavailable:

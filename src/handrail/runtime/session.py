@@ -229,14 +229,16 @@ class Session:
         self.turn = self.turns[number] = turn
         return turn
 
-    def before(self, turn: Turn, counters: Mapping[str, Any]) -> Turn:
+    def next_number(self) -> int:
+        """Of a turn that the store has not been told of."""
+        return max((*self.turns, *self.spent), default=0) + 1
+
+    def forgotten(self, turn: Turn, counters: Mapping[str, Any]) -> Turn:
         """The same turn as far as it was when its input came again while the store was away; `counters` are the store's."""
-        known = self.turns.get(turn.number)
-        if known is None:
-            known = Turn(turn.number, turn.started)
-            known.retrieval_used, known.total_used = self.spent.pop(turn.number, (0, 0))
-            known.restore(counters)
-        return known
+        before = Turn(turn.number, turn.started)
+        before.retrieval_used, before.total_used = self.spent.pop(turn.number, (0, 0))
+        before.restore(counters)
+        return before
 
     def fields(self) -> dict[str, Any]:
         """What the store keeps of it beside its calls."""

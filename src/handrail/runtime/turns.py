@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from time import perf_counter
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from handrail.contract.definition import RateLimit
 from handrail.contract.store import HoldState, StoreUnavailable, TurnStart
@@ -53,6 +54,7 @@ class Turns:
 
     async def _begin_stored(self, session: Session, input_id: str | None) -> TurnStart:
         """What was counted in the turn that is left is stored along: its input may come again in another process."""
+        await self.store(session)
         left = session.turn
         if left is None or not left.stored:
             return await self.core.store.begin_turn(session.id, connection=session.connection, input_id=input_id)
@@ -73,29 +75,41 @@ class Turns:
         if known is None:
             if session.turn is not None:
                 self.end(session)
-            known = Turn(max((*session.turns, *session.spent), default=0) + 1, perf_counter())
-            known.stored, known.input_id = False, input_id
+            known = Turn(session.next_number(), perf_counter())
+            known.stored, known.input_id = False, input_id or f"late:{uuid4().hex}"
             session.turns[known.number] = known
             self.core.metrics.turn_started(session.id)
         session.enter_turn(known.number, perf_counter())
         session.dirty = True
         return known.number
 
-    async def store(self, session: Session, turn: Turn) -> None:
-        """A turn that began while the store was away gets its number from the store."""
-        input_id = turn.input_id or f"late:{session.connection}:{turn.number}"
-        started = await self.core.store.begin_turn(session.id, connection=session.connection, input_id=input_id)
+    async def store(self, session: Session, needed: Turn | None = None) -> None:
+        """Turns that began while the store was away get their numbers from the store, in their order."""
+        turns = list(session.turns.values())
+        if needed is not None and needed not in turns:  # so old that it is not remembered
+            turns.insert(0, needed)
+        for turn in turns:
+            if not turn.stored:
+                await self._store(session, turn)
+
+    async def _store(self, session: Session, turn: Turn) -> None:
+        started = await self.core.store.begin_turn(session.id, connection=session.connection, input_id=turn.input_id)
         if turn.stored:
             return
         if started.turn == 0:
             session.is_stale = True
             return
-        session.turns.pop(turn.number, None)
+        if session.turns.get(turn.number) is turn:
+            del session.turns[turn.number]
+        known = session.turns.pop(started.turn, None)
         turn.number, turn.stored = started.turn, True
-        if started.known:
-            turn.go_on(session.before(turn, started.counters))
         session.turns[turn.number] = turn
+        if known is not None and not known.stored:
+            known.number = session.next_number()  # it had this one by guess
+            session.turns[known.number] = known
+            known = None
         if started.known:
+            turn.go_on(known or session.forgotten(turn, started.counters))
             await self._learn_declined(session, turn)
 
     async def _learn_declined(self, session: Session, turn: Turn) -> None:
