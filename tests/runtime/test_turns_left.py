@@ -156,6 +156,23 @@ async def test_turns_that_began_and_were_left_while_the_store_was_away_are_store
         assert session.turn.retrieval_used == 2
 
 
+async def test_a_turn_that_has_the_number_of_another_by_guess_is_not_taken_for_it(make_tools):
+    async with make_tools(TOOLS) as world:
+        first = await world.session()
+        for message in ("m2", "m3", "m1"):
+            await first.begin_turn(message)
+        session = await resumed(first, world.runtime())
+        with away(world.store):
+            await session.begin_turn("m3")
+            await session.call("look", {"q": "a"})
+            assert await session.begin_turn("m4") == 3
+            for word in "ab":
+                await session.call("look", {"q": word})
+        await session.core.housekeeper.write_behind()
+        assert {turn.number: turn.retrieval_used for turn in session.turns.values()} == {1: 0, 3: 1, 4: 2}
+        assert session.turn.number == 4
+
+
 @pytest.fixture
 def gate():
     return asyncio.Event()
