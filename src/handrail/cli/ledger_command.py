@@ -1,13 +1,14 @@
 """Writing calls and their outcomes; settle those whose outcome is not known.
 
-`settle KEY --as succeeded|failed` records what a person found out; `settle KEY --reconcile` asks the tool itself.
+`settle KEY --as succeeded|failed` records what a person found out; `settle KEY --reconcile` asks the tool itself. `prune` gives
+back the room of what is long over; nothing that it drops can be run a second time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import Any
 
 import orjson
@@ -26,11 +27,13 @@ EXAMPLES = """examples:
   handrail ledger list --state unknown --json
   handrail ledger show 3f2a
   handrail ledger settle 3f2a --reconcile
-  handrail ledger settle 3f2a --as succeeded --note "seen in the calendar" """
+  handrail ledger settle 3f2a --as succeeded --note "seen in the calendar"
+  handrail ledger prune --results 7 --rows 30 """
+_DAY_MS = 86_400_000
 
 
 def configure(parser: ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|settle")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|settle|prune")
     listing = actions.add_parser("list", help="the newest writing calls")
     listing.add_argument("--state", choices=[state.value for state in LedgerState], help="only those in this state")
     listing.add_argument("--limit", type=int, default=50, help="how many (default: 50)")
@@ -42,7 +45,14 @@ def configure(parser: ArgumentParser) -> None:
     how.add_argument("--as", dest="state", choices=("succeeded", "failed"), help="what a person found out")
     how.add_argument("--reconcile", action="store_true", help="let the tool's own `reconcile` find out")
     settling.add_argument("--note", default="", help="why, for the record")
-    for one in (listing, showing, settling):
+    pruning = actions.add_parser("prune", help="give back the room of calls that are long over")
+    pruning.add_argument(
+        "--results", type=_days, default=7, metavar="DAYS", help="results older than this (default: 7)"
+    )
+    pruning.add_argument(
+        "--rows", type=_days, default=30, metavar="DAYS", help="calls and turns of closed sessions (default: 30)"
+    )
+    for one in (listing, showing, settling, pruning):
         one.add_argument("--registry", metavar="FILE", help="another artifact than the project's")
         one.add_argument("--json", action="store_true", help="print as JSON")
 
@@ -59,6 +69,8 @@ async def _run(options: Namespace) -> int:
         if options.action == "list":
             state = LedgerState(options.state) if options.state else None
             return _list(await runtime.store.ledger_rows(state=state, limit=options.limit), options.json)
+        if options.action == "prune":
+            return await _prune(runtime, options)
         row = _one(await runtime.store.ledger_rows(limit=100_000), options.key)
         if options.action == "settle":
             if row.state is not LedgerState.UNKNOWN:
@@ -74,6 +86,26 @@ async def _run(options: Namespace) -> int:
         else:
             _show(row)
         return 0 if options.action == "show" or row.state is not LedgerState.UNKNOWN else 1
+
+
+def _days(text: str) -> int:
+    """A late duplicate must find what it asks for, so a day is the least."""
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= 36_500:
+        raise ArgumentTypeError(f'"{text}" is no number of days; give one from 1 to 36500')
+    return int(text)
+
+
+async def _prune(runtime: RuntimeCore, options: Namespace) -> int:
+    now = await runtime.store.now()
+    results, rows = await runtime.store.evict(
+        bodies_before=now - options.results * _DAY_MS, rows_before=now - options.rows * _DAY_MS
+    )
+    runtime.audit.emit("pruned", {"results": results, "rows": rows})
+    if options.json:
+        print_json({"results": results, "rows": rows})
+    else:
+        print(f"{results} results and {rows} calls of closed sessions were given back.")
+    return 0
 
 
 async def _settle(runtime: RuntimeCore, row: LedgerRow, options: Namespace) -> LedgerRow:

@@ -1,0 +1,67 @@
+"""`handrail ledger prune`: what is long over gives its room back, and nothing that may be asked for again does."""
+
+import json
+import sqlite3
+
+import pytest
+
+_DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def called(built, handrail):
+    """A project in which one writing call ran; tells how many calls are recorded, with or without their results."""
+    args = json.dumps({"id": "A-1001", "status": "shipped"})
+    assert handrail("call", "cancel_order", "--args", args, "--yes").code in (0, 1)
+    assert len(json.loads(handrail("ledger", "list", "--json").out)) == 1
+
+    def rows():
+        return [row["envelope"] is not None for row in json.loads(handrail("ledger", "list", "--json").out)]
+
+    return rows
+
+
+def _older(project, days):
+    with sqlite3.connect(project / "handrail.db") as db:
+        db.execute("UPDATE ledger SET finished_at = finished_at - ?", (days * _DAY_MS,))
+        db.execute("UPDATE session SET saved_at = saved_at - ?", (days * _DAY_MS,))
+
+
+def _pruned(handrail, *words):
+    said = handrail("ledger", "prune", "--json", *words)
+    assert said.code == 0, said.err
+    return json.loads(said.out)
+
+
+def test_what_is_new_is_kept(called, handrail):
+    assert _pruned(handrail) == {"results": 0, "rows": 0}
+    assert called() == [True]
+
+
+def test_an_old_result_is_given_back_and_its_call_stays_recorded(called, built, handrail):
+    _older(built, 8)
+    assert _pruned(handrail, "--results", "10") == {"results": 0, "rows": 0}
+    assert _pruned(handrail) == {"results": 1, "rows": 0}
+    assert called() == [False]
+
+
+def test_a_call_of_a_session_that_was_closed_long_ago_is_given_back(called, built, handrail):
+    _older(built, 40)
+    assert _pruned(handrail, "--rows", "60") == {"results": 1, "rows": 0}
+    assert handrail("ledger", "prune").out == "0 results and 1 calls of closed sessions were given back.\n"
+    assert called() == []
+
+
+def test_an_unknown_outcome_is_never_given_back(called, built, handrail):
+    with sqlite3.connect(built / "handrail.db") as db:
+        db.execute("UPDATE ledger SET state = 'unknown', finished_at = NULL, created_at = 1")
+    assert _pruned(handrail, "--results", "1", "--rows", "1") == {"results": 0, "rows": 0}
+    assert len(called()) == 1
+
+
+@pytest.mark.parametrize("days", ["0", "-1", "soon", "1.5", "36501", "٣"])
+def test_no_number_of_days_is_wrong_usage(called, handrail, days):
+    said = handrail("ledger", "prune", f"--rows={days}")
+    assert said.code == 2
+    assert "is no number of days" in said.err
+    assert called() == [True]
