@@ -1,5 +1,8 @@
 """The offline model and whatever is thrown at it: it always ends a stream well, and its calls fit what was declared."""
 
+import time
+from zoneinfo import available_timezones
+
 import orjson
 import pytest
 from hypothesis import example, given
@@ -7,7 +10,9 @@ from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
 
 from handrail import Call
-from handrail.agents.offline import OfflineModel
+from handrail.agents.offline import OfflineModel, zones
+from handrail.agents.offline.moments import read_times
+from handrail.agents.text import MOST_INPUT_CHARACTERS
 from handrail.contract.model import (
     AssistantMessage,
     CallMade,
@@ -158,5 +163,53 @@ async def test_any_conversation_ends_in_words_or_in_calls_that_fit(turns, last, 
     ],
 )
 async def test_enormous_and_odd_messages_are_answered(text):
-    events = [event async for event in OfflineModel().stream(request_of([], text, [], None, True))]
-    assert isinstance(events[-1], Finished)
+    assert isinstance((await answer(text))[-1], Finished)
+
+
+@pytest.mark.parametrize(
+    ("begin", "part", "end"),
+    [
+        pytest.param("book a room with ", "_", "@", id="no address"),
+        pytest.param("book a room with ", "1.", "@", id="digits and dots"),
+        pytest.param("book a room with A", "b", "@", id="a name without an end"),
+        pytest.param("book a room with Ann", " ", "(ann@example.com), Bob", id="space behind a name"),
+        pytest.param("", "A", "", id="capitals"),
+    ],
+)
+async def test_four_times_the_message_takes_nowhere_near_sixteen_times_the_work(begin, part, end):
+    async def work(length):
+        text = (begin + part * length)[: length - len(end)] + end
+        least = float("inf")
+        for _ in range(3):
+            before = time.process_time()
+            await answer(text)
+            least = min(least, time.process_time() - before)
+        return least
+
+    await work(100)  # what is made ready once is no part of it
+    assert await work(MOST_INPUT_CHARACTERS) < 7 * await work(MOST_INPUT_CHARACTERS // 4)
+
+
+@pytest.mark.parametrize("part", ["Europe/Nowhere ", "Europe/Paris ", "UTC Rome "])
+async def test_zones_are_not_looked_up_on_the_disk_for_each_message(monkeypatch, part):
+    await answer("what time is it in Rome?")
+    looked_up = []
+    monkeypatch.setattr(zones, "available_timezones", lambda: looked_up.append(1) or available_timezones())
+    await answer(part * 100)
+    assert not looked_up
+
+
+async def test_a_message_full_of_clocks_is_not_read_once_more_for_each(monkeypatch):
+    read = []
+    monkeypatch.setattr(zones, "read_times", lambda *args: read.append(1) or read_times(*args))
+
+    async def readings(text):
+        read.clear()
+        await answer(text)
+        return len(read)
+
+    assert 0 < await readings("3 Rome time " * 10) == await readings("3 Rome time " * 100)
+
+
+async def answer(text):
+    return [event async for event in OfflineModel().stream(request_of([], text, [], None, True))]

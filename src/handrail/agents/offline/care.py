@@ -14,8 +14,8 @@ from handrail.agents.offline.vocabulary import NO_NAME
 from handrail.agents.offline.whens import is_about_free_time, takes_addresses, takes_time
 from handrail.agents.offline.wording import listed, one_line
 
-_EMAIL = re.compile(r"[\w.+%-]+@[\w.-]+\.\w+")
-_NAME = r"[A-Z][\w'’-]+(?:[ \t]+[A-Z][\w'’-]+){0,2}(?!\w*@)"
+_EMAIL = re.compile(r"[\w.+%-]{1,64}+@[\w.-]{1,255}\.\w{1,63}")
+_NAME = r"[A-Z][\w'’-]{1,60}(?:[ \t]++[A-Z][\w'’-]{1,60}){0,2}(?!\w{0,64}@)"
 _PERSON = rf"(?:{_EMAIL.pattern}|{_NAME})(?:\s*[(<]\s*{_EMAIL.pattern}\s*[)>])?"
 _TOGETHER = re.compile(
     rf"\b(?:with|invite|inviting|include|including)\s+({_PERSON}(?:(?:\s*,\s*(?:and\s+)?|\s+and\s+){_PERSON})*)"
@@ -66,7 +66,7 @@ def _without_address(texts: list[str]) -> list[str]:
 
 
 def _names(people: str) -> list[str]:
-    parts = [part.strip() for part in re.split(r"\s*,\s*(?:and\s+)?|\s+and\s+", people)]
+    parts = [part.strip() for part in re.split(r" ?, ?(?:and )?| and ", " ".join(people.split()))]
     words = [[word for word in part.split() if not is_name_of_time(word)] for part in parts if "@" not in part]
     return [" ".join(name) for name in words if name and name[0].lower() not in NO_NAME]
 

@@ -25,7 +25,6 @@ _NAME = re.compile(
     r"\b[A-ZÀ-ÖØ-Þ][\w'’&.-]*(?:\s+(?:(?:of|de|la|van|von|der|del|di|the|and)\s+)?[A-ZÀ-ÖØ-Þ][\w'’&.-]*)*"
 )
 _PLACE = r"[A-ZÀ-ÖØ-Þ][\w'’.-]*(?:\s+[A-ZÀ-ÖØ-Þ][\w'’.-]*)*(?:,\s?[A-ZÀ-ÖØ-Þ][\w.]+)*"
-_START = re.compile(r"(?:^|[.!?:;]\s+|\n\s*)$")
 _PHONE = re.compile(r"(?<![\w@.:/+-])(?:\+|00)?\(?\d(?:[ ()/.-]{0,2}\d){4,16}(?![\w@:/-]|[.,]\d)")
 _DIGIT = {
     name: str(digit)
@@ -37,6 +36,7 @@ _SAID_NAME = re.compile(
     r"\b(?:(?i:name\s+is|name['’]s|under\s+the\s+name(?:\s+of)?|in\s+the\s+name\s+of|on\s+behalf\s+of|this\s+is|i\s+am|i['’]m|for|is\s+called)\s+)"
     r"(?:(?i:mr|mrs|ms|dr|miss)\.?\s+)?([^\W\d_][\w'’.-]*(?:[ \t][^\W\d_][\w'’-]*){0,3})"
 )
+_NO_NAMES = COMMON | ASKING | NO_NAME
 _NO_PERSON = frozenset(
     [
         "me",
@@ -114,9 +114,9 @@ class Pieces:
         doubtful: list[tuple[int, str]] = []
         for match in _NAME.finditer(self.bare):
             words, place = match[0].rstrip(".'’&-").split(), match.start()
-            at_start = bool(_START.search(self.bare[:place]))
+            at_start = _starts_a_sentence(self.bare[:place])
             while words and (
-                re.split("['’]", words[0].lower())[0] in COMMON | ASKING | NO_NAME
+                re.split("['’]", words[0].lower())[0] in _NO_NAMES
                 or (at_start and len(words) > 1 and _is_verb(words[0]))
             ):
                 place += len(words[0]) + 1
@@ -199,6 +199,12 @@ class Pieces:
         behind = [stem(word) for word in split_words(self.text[end : end + 40])][:2]
         score = sum(3 - distance for distance, word in enumerate(reversed(before)) if word in words)
         return score + sum(3 - distance for distance, word in enumerate(behind) if word in words)
+
+
+def _starts_a_sentence(before: str) -> bool:
+    ended = before.rstrip()
+    space = before[len(ended) :]
+    return not before or "\n" in space or (bool(space) and ended.endswith((".", "!", "?", ":", ";")))
 
 
 def _is_verb(word: str) -> bool:

@@ -24,7 +24,7 @@ _POINTING = re.compile(
     re.IGNORECASE,
 )
 """What stands for a thing is no name of one."""
-_LOCAL = re.compile(r"([\w.+%-]+)@[\w.-]+\.\w+")
+_LOCAL = re.compile(r"([\w.+%-]{1,64}+)@[\w.-]{1,255}\.\w{1,63}")
 _BESIDES = re.compile(
     r"\s*,\s*(?:no|not|without|with\s+(?:an?|the|no)|it|it['’]s|that|but|so|please|if|then|don['’]?t|do\s+not|i|i['’]\w+|we)\b.*$"
     r"|[\s,]*\b(?:and|then)\s+(?:send|tell|let|give|make|do|don['’]?t|add|put|remind|ask|also|use|include|no|without)\b.*$"

@@ -6,7 +6,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
+from functools import cache
+from itertools import islice
 from zoneinfo import ZoneInfo, available_timezones
 
 from handrail.agents.offline.languages import language_in
@@ -14,7 +15,7 @@ from handrail.agents.offline.moments import Times, is_name_of_time, read_times
 from handrail.agents.offline.pieces import Pieces
 
 _WRITTEN_OUT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
-_ZONE = r"[A-Z]\w+/[A-Z]\w+(?:/\w+)?|\bUTC\b|\bGMT\b"
+_ZONE = r"[A-Z]\w{1,30}+/[A-Z]\w{1,30}+(?:/\w{1,30}+)?|\bUTC\b|\bGMT\b"
 _CLOCK = (
     r"(?:\b\d{1,2}(?:[:.][0-5]\d)?(?:\s*[ap]\.?\s?m\b\.?)?|\bnoon|\bmidday|\bmidnight|"
     r"\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve))(?:\s*o['’]?clock)?"
@@ -36,6 +37,9 @@ _ASKED_IN = re.compile(
 _OURS = re.compile(
     r"\b(?:here|my\s+time|our\s+time|for\s+(?:me|us)|local\s+time|my\s+(?:time\s+)?zone)\b", re.IGNORECASE
 )
+_ITS_TIME = re.compile(r"\s+time\b", re.IGNORECASE)
+_MOST_CLOCKS = 4
+"""For each of them the text is read once more."""
 # Where people are, and no zone is called after it.
 _ALSO = {
     "America/New_York": "boston, washington, philadelphia, miami, atlanta",
@@ -74,7 +78,7 @@ class _Place:
 def zone_in(pieces: Pieces) -> str | None:
     """The zone that is named."""
     for candidate in re.findall(_ZONE, pieces.text):
-        if candidate in available_timezones():
+        if candidate in _zones():
             return str(candidate)
     return None
 
@@ -120,11 +124,12 @@ def converted_times(text: str, now: datetime) -> Times | None:
 
 def times_of_a_place(text: str, now: datetime) -> Times | None:
     """When "tomorrow at 3pm London time" is, on the own clock."""
-    for place in _places(text):
-        said = re.match(r"\s+time\b", text[place.end :], re.IGNORECASE)
-        if said is None or not _beside_a_clock(text, place):
-            continue
-        end = place.end + said.end()
+    clocks = (
+        (place, said.end())
+        for place in _places(text)
+        if (said := _ITS_TIME.match(text, place.end)) is not None and _beside_a_clock(text, place)
+    )
+    for place, end in islice(clocks, _MOST_CLOCKS):
         there = now.astimezone(ZoneInfo(place.zone))
         times = read_times(text[: place.start] + " " * (end - place.start) + text[end:], there)
         begins, ends = times.begins(there), times.ends(there)
@@ -136,15 +141,16 @@ def times_of_a_place(text: str, now: datetime) -> Times | None:
 def doubt_about_place(text: str) -> str | None:
     """Why a time cannot be told for a place: nobody here knows it, or which of several is meant; None if there is no doubt."""
     known = _places(text)
+    elsewhere = _without(text, known)
     for match in _NAMED.finditer(text):
         name = re.sub(r"(?:['’]s|\s+[Tt]ime)$", "", match["name"]).rstrip(".'’-")
-        inside = any(place.start < match.end("name") and match.start("name") < place.end for place in known)
-        if not inside and not is_name_of_time(name.split()[0]) and language_in(name, {}) is None:
+        is_known = elsewhere[match.start("name") : match.end("name")] != match["name"]
+        if not is_known and not is_name_of_time(name.split()[0]) and language_in(name, {}) is None:
             return f"I do not know the time zone of {name}; a large city nearby may help."
     asked = _ASKED_IN.search(text)
     if asked is not None and not known:
         return f"I do not know the time zone of {asked[1]}; a large city nearby may help."
-    clock = re.search(rf"{_CLOCK}", _without(text, known), re.IGNORECASE)
+    clock = re.search(rf"{_CLOCK}", elsewhere, re.IGNORECASE)
     if len(known) > 1 and (conversion_in(text) is None) and clock is not None:
         return "I cannot tell which place that time is of; please say it as in: what time is 3pm London in Tokyo?"
     return None
@@ -172,28 +178,32 @@ def _beside_a_clock(text: str, place: _Place) -> bool:
 
 def _places(text: str) -> list[_Place]:
     """Places with a zone, in their order. Written small, a name counts behind a clock or a preposition only."""
-    zones = [_Place(m.start(), m.end(), m[0]) for m in re.finditer(_ZONE, text) if m[0] in available_timezones()]
+    zones = [_Place(m.start(), m.end(), m[0]) for m in re.finditer(_ZONE, text) if m[0] in _zones()]
     cities: list[_Place] = []
-    for match in _pattern().finditer(text):
+    for match in _pattern().finditer(_without(text, zones)):
         place = _Place(match.start(), match.end(), _cities()[match[0].lower()])
         led = re.search(r"\b(?:in|to|from|for)\s+$", _before(text, place), re.IGNORECASE) or _beside_a_clock(
             text, place
         )
-        if (match[0][0].isupper() or led) and not any(p.start < place.end and place.start < p.end for p in zones):
+        if match[0][0].isupper() or led:
             cities.append(place)
     return sorted([*zones, *cities], key=lambda place: place.start)
 
 
-@lru_cache(maxsize=1)
+@cache
+def _zones() -> frozenset[str]:
+    """Asked once: the answer is put together from files."""
+    return frozenset(available_timezones())
+
+
+@cache
 def _pattern() -> re.Pattern[str]:
     names = sorted((name for name in _cities() if len(name) > 1), key=len, reverse=True)
     return re.compile(rf"(?<![\w/])(?:{'|'.join(map(re.escape, names))})(?![\w/])", re.IGNORECASE)
 
 
-@lru_cache(maxsize=1)
+@cache
 def _cities() -> dict[str, str]:
-    named = (
-        zone for zone in sorted(available_timezones(), reverse=True) if "/" in zone and not zone.startswith("Etc/")
-    )
+    named = (zone for zone in sorted(_zones(), reverse=True) if "/" in zone and not zone.startswith("Etc/"))
     cities = {zone.rsplit("/", 1)[1].replace("_", " ").lower(): zone for zone in named}
     return {name: zone for zone, names in _ALSO.items() for name in names.split(", ")} | cities
