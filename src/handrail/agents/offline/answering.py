@@ -195,7 +195,7 @@ def _score(
 def _suits(text: str, question: str) -> float:
     """Whether a sentence has the form of an answer to this kind of question."""
     asked = question.lower()
-    defined = re.search(r"\bwhat(?:['’]s|\s+is|\s+are)\s+(?:an?\s+|the\s+)?([\w-]+)\W*$", asked)
+    defined = re.search(r"\bwhat(?:['’]s|\s+is|\s+are)\s+(?:an?\s+|the\s+)?([\w-]++)\W*$", asked)
     if defined and re.match(
         rf"(?:an?\s+|the\s+)?{re.escape(defined[1])}s?\b[^.:]{{0,40}}(?:\s(?:is|are|means|lets|gives|makes|checks)\b|:)",
         text,
