@@ -20,7 +20,7 @@ _MOST_SHOWN = 8
 _PLACES = ("start", "end", "begin", "offset", "index", "position", "length")
 _WENT_WELL = ("complete", "ok", "success", "succeeded", "sent", "done")
 _FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.M | re.S)
-_LINK = re.compile(r"!?\[([^\]\n]*)\]\([^)\n]*\)")
+_LINK = re.compile(r"!?\[([^\]\n]{0,500}+)\]\([^)\n]{0,2000}+\)")
 _KEY = re.compile(r"(?<![0-9a-z])[0-9a-f]{16,}\b", re.IGNORECASE)
 _PERSON = re.compile(
     r"(?<!^)\b[A-ZÀ-ÖØ-Þ][a-zà-ÿ]+\s+[A-ZÀ-ÖØ-Þ]|@|\b(?:he|she|they|we|team|people|person|author|group|company|users?|"
