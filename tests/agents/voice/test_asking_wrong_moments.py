@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 from tests.agents.voice.kit import Client, Scene, obedient, voice
-from tests.agents.voice.test_asking import BUY, asked, play_all, question
+from tests.agents.voice.test_asking import BUY, activity, asked, piece, play_all, question
 from tests.clients.live.kit import PROVIDERS
 
+from handrail.agents.voice import hearing
 from handrail.agents.voice.port import Abilities
 from handrail.contract.model import UserMessage
 from handrail.contract.store import StoreUnavailable
 from handrail.testing.servers.live import Say, Send, Turn, Words
-from handrail.testing.servers.live.script import Step
+from handrail.testing.servers.live.script import Pause, Step
 
 both = pytest.mark.parametrize("provider", PROVIDERS)
 END = {
@@ -58,6 +59,81 @@ async def test_words_that_may_be_an_earlier_voices_are_a_miss_where_nobody_names
         await asyncio.sleep(1.6)  # a new voice begins after a pause
         await scene.speak()
         await scene.client.until(lambda client: question(client)[-1] in ("missed", "approved"))
+        assert_nothing_was_bought(scene)
+
+
+COUGH = [activity("START"), activity("END")]
+"""Somebody is heard after the preview, and no words are made of it."""
+MENU = "Shall I read you the menu?"
+
+
+async def answer_after_a_cough(scene: Scene, heard: str) -> None:
+    """The preview is read, somebody coughs, and what the script has follows; until it is known what was heard then."""
+    await asked(scene)
+    await scene.speak()
+    await scene.client.until(lambda client: heard in client.words("user"))
+    await scene.client.until(lambda client: question(client)[2:3] in (["missed"], ["approved"]))
+
+
+async def test_words_long_after_a_cough_are_a_miss(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hearing.PAUSE_SECONDS == 1.5
+    monkeypatch.setattr(hearing, "PAUSE_SECONDS", 0.2)
+    async with voice("gemini-live", [BUY, Turn([*COUGH, Pause(0.5), piece("Yes."), Say("Fine.")])]) as scene:
+        await answer_after_a_cough(scene, "Yes.")
+        assert_nothing_was_bought(scene)
+
+
+async def test_a_yes_to_what_the_model_asked_after_a_cough_is_a_miss() -> None:
+    async with voice("gemini-live", [BUY, Turn([*COUGH, Say(MENU), piece("Yes."), Say("Fine.")])]) as scene:
+        await answer_after_a_cough(scene, "Yes.")
+        assert_nothing_was_bought(scene)
+
+
+async def test_a_yes_after_the_end_of_the_models_question_behind_a_cough_is_a_miss() -> None:
+    async with voice("gemini-live", [BUY, Turn([*COUGH, Say(MENU)])], client=Client(reports=False)) as scene:
+        scene.server.on_note = obedient
+        await scene.speak()
+        await play_all(scene, "I need your word for that.")
+        await play_all(scene, READ)
+        await scene.client.until(lambda client: "asking" in question(client))
+        await scene.speak()
+        await scene.client.until(lambda client: MENU in client.answers)
+        await scene.server.talks[-1].tell_words(2, "Yes.")
+        await scene.client.until(lambda client: question(client)[2:3] in (["missed"], ["approved"]))
+        assert_nothing_was_bought(scene)
+
+
+async def test_words_are_a_miss_where_another_voice_began_after_the_end_that_was_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hearing, "PAUSE_SECONDS", 60.0)  # of words; that of voices is as it is
+    async with voice("gemini-live", [BUY, Turn([*COUGH, Pause(30.0)])]) as scene:
+        await asked(scene)
+        await scene.speak()
+        await scene.client.until("turn", 2)
+        await asyncio.sleep(1.6)
+        await scene.start_speaking()  # nobody tells that it begins
+        await scene.server.talks[-1].tell_words(2, "Yes.", finished=True)
+        await scene.client.until(lambda client: question(client)[2:3] in (["missed"], ["approved"]))
+        assert_nothing_was_bought(scene)
+
+
+async def test_a_full_stop_after_the_models_first_word_takes_nothing_from_a_yes() -> None:
+    answer = Turn([activity("START"), piece("Yes"), activity("END"), Say("Fine."), piece(".")])
+    async with voice("gemini-live", [BUY, answer]) as scene:
+        await asked(scene)
+        await scene.speak()
+        await scene.desk.until(lambda desk: desk.of("buy_table") == 1)
+
+
+async def test_words_that_follow_within_a_second_belong_to_the_yes_before_them(
+    words_settle_as_in_production: float,
+) -> None:
+    assert words_settle_as_in_production == 1.0
+    steps = [activity("START"), piece("Yes"), activity("END"), Pause(0.6), piece(", but at eight."), Say("Fine.")]
+    async with voice("gemini-live", [BUY, Turn(steps)]) as scene:
+        await answer_after_a_cough(scene, "Yes, but at eight.")
+        assert question(scene.client)[2] == "missed"
         assert_nothing_was_bought(scene)
 
 

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from handrail.agents.voice.hearing import Heard
+from handrail.agents.voice.hearing import PAUSE_SECONDS, Heard
 from handrail.agents.voice.items import Item
 from handrail.agents.voice.port import Abilities
 from handrail.agents.voice.spoken import (
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("handrail.agent")
 _LOUD = 500
 """A peak above this is taken for a voice; what is taken for one by mistake only keeps an answer from counting."""
-_PAUSE_SECONDS = 1.5
-"""Voices that are so far apart are two utterances. Words that come later than that after theirs are rare."""
 _MOST_SECONDS = 15
 _TICK_SLACK = 0.05
 
@@ -126,7 +124,7 @@ class Asking:
         samples = array("h", pcm[: len(pcm) & ~1])
         if samples and (max(samples) > _LOUD or min(samples) < -_LOUD):
             now = _now()
-            if self._loud_since is None or now - self._loud_until > _PAUSE_SECONDS:
+            if self._loud_since is None or now - self._loud_until > PAUSE_SECONDS:
                 # The words of the voice before have not come: the next ones may be its own.
                 self._voice_before = self._voice_before or self._loud_since is not None
                 self._loud_since = now
@@ -139,14 +137,16 @@ class Asking:
 
     def heard(self, heard: Heard) -> None:
         """The words of an utterance are complete."""
-        loud, is_only_voice, sound = self._take_voice(heard.ended_at)
+        is_voice_after = self._began_after(heard.ended_at)
+        loud, is_only_voice, sound = (None, False, b"") if is_voice_after else self._take_voice()
         if not self.is_open:
             return
         starts = [start for start in (heard.started_at, loud) if start is not None]
         if not starts or heard.ended_at is None:
             return  # nobody knows whether it began before our own words had ended
         # Words that may be another utterance's, or not all, approve nothing; nor do any while the person goes on speaking.
-        sure = heard.sure and (is_only_voice or heard.started_at is not None)
+        is_own = bool(heard.name) or not is_voice_after
+        sure = heard.sure and is_own and (is_only_voice or heard.started_at is not None)
         confidence = None if sure and not self._talk.hearing.is_speaking else 0.0
         if self._recogniser is None:
             self._do(self._questions.heard(heard.text, min(starts), heard.ended_at, confidence))
@@ -155,10 +155,12 @@ class Asking:
         work = self._heard_twice(heard.text, min(starts), heard.ended_at, confidence, sound, self._sound_rate)
         self._talk.keep(asyncio.get_running_loop().create_task(work))
 
-    def _take_voice(self, ended_at: float | None) -> tuple[float | None, bool, bytes]:
-        """The voice that words are of: where it began, whether it was the only one, its sound. One that began later is not."""
-        if self._loud_since is not None and ended_at is not None and self._loud_since > ended_at:
-            return None, False, b""
+    def _began_after(self, ended_at: float | None) -> bool:
+        """Whether the voice that was heard last began when the utterance had ended."""
+        return self._loud_since is not None and ended_at is not None and self._loud_since > ended_at
+
+    def _take_voice(self) -> tuple[float | None, bool, bytes]:
+        """The voice that words are of: where it began, whether it was the only one, its sound."""
         loud, self._loud_since = self._loud_since, None
         is_only, self._voice_before = not self._voice_before, False
         sound, self._sound = bytes(self._sound), bytearray()

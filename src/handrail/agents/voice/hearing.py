@@ -8,7 +8,8 @@ words are credited by their order, and an utterance that may have got another on
 
 Nor is it told then that all words have come: not by the end of speech, nor, where that is not told either, by the model's first
 output, which shows that the input is committed. Nothing orders them. So such an utterance is complete when the provider says that
-its words are, or when no more have come for a while. More that come in another utterance before that make it unsure. The client's
+its words are, or when no more have come for a while. More that come in another utterance before that make it unsure, and so do
+words that come late: long after its end, or when something of ours has begun since, to which they may be the answer. The client's
 own detection changes nothing of that: it says when somebody spoke, and knows nothing of the provider's words.
 """
 
@@ -27,6 +28,8 @@ _MOST_WORDS = 16_000
 _MOST_NAMED = 50
 _SETTLE_SECONDS = 1.0
 """How long words may be apart that belong together, where nobody tells that they are all."""
+PAUSE_SECONDS = 1.5
+"""Voices that are so far apart are two utterances. Words that come later than that after theirs are rare, and may be others'."""
 
 
 class Heard:
@@ -149,7 +152,10 @@ class Hearing:
         if owner is None or (event.item and owner.final):
             return  # nobody knows when that was said, or it was told before
         heard = owner
-        heard.words_at = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
+        if self._may_be_of_another(heard, event.text, now):
+            heard.sure = False
+        heard.words_at = now
         if heard.turn is None and not heard.text:
             self._talk.user_speaks()
         if not heard.final:
@@ -217,6 +223,13 @@ class Hearing:
         if not self._starts_are_told:
             self.is_speaking = True
         return self._now
+
+    def _may_be_of_another(self, heard: Heard, text: str, now: float) -> bool:
+        """Whether words that nobody names come too late for an utterance that has ended."""
+        if heard.name or heard.ended_at is None or not any(map(str.isalnum, text)):
+            return False
+        is_long_ago = not heard.text and now - heard.ended_at > PAUSE_SECONDS
+        return is_long_ago or self._talk.playback.began_at >= heard.ended_at
 
     def _settle(self, heard: Heard) -> None:
         """Wait for more words, if there may be more."""

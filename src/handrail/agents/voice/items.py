@@ -113,9 +113,12 @@ class Playback:
         """When the sound that was sent will have been played at its own pace."""
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self.is_playing = False
+        self.began_at = -inf
+        """When the latest item began."""
 
     def add(self, item: Item) -> None:
         self._items[item.number] = item
+        self.began_at = item.began
         for number in list(self._items)[:-_MOST_KEPT]:
             del self._items[number]
 
