@@ -109,7 +109,14 @@ async def test_a_provider_that_tells_when_speech_ends_but_not_that_its_words_do_
 
 
 @both
-@pytest.mark.parametrize("problem", [ToolError("CONFLICT", "Somebody has that table."), RuntimeError("It broke.")])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        ToolError("CONFLICT", "Somebody has that table."),
+        ToolError("STORE_UNAVAILABLE", "The shop's own store is away.", partial_side_effects=True),
+        RuntimeError("It broke."),
+    ],
+)
 async def test_an_approved_call_that_fails_was_approved_all_the_same(provider: str, problem: Exception) -> None:
     async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes.")]) as scene:
         scene.desk.problem = problem
@@ -121,6 +128,7 @@ async def test_an_approved_call_that_fails_was_approved_all_the_same(provider: s
         assert scene.desk.of("buy_table") == 1
         assert question(scene.client) == ["reading", "asking", "approved"]
         assert [closed["outcome"] for closed in scene.client.of("confirmation_closed")] == ["failed"]
+        assert scene.client.of("error") == []
 
 
 async def _until(holds: Any) -> None:

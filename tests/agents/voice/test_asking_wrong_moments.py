@@ -293,6 +293,80 @@ async def test_an_approved_call_whose_claim_nobody_heard_is_told_as_not_started(
 
 
 @both
+@pytest.mark.parametrize("landed", [True, False])
+async def test_an_approval_that_nobody_heard_is_told_as_one_that_may_still_be_carried_out(
+    provider: str, landed: bool
+) -> None:
+    async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes.")]) as scene:
+        await asked(scene)
+        store = scene.runtime.store
+        move = store.move_hold
+
+        async def unheard(*args: Any, **options: Any) -> Any:
+            store.move_hold = move
+            if landed:
+                await move(*args, **options)
+            raise StoreUnavailable("The store did not answer.")
+
+        store.move_hold = unheard
+        await scene.speak()
+        await scene.client.until("error")
+        assert question(scene.client) == ["reading", "asking", "screen"]
+        assert [told["code"] for told in scene.client.of("error")] == ["not_known"]
+        request = scene.client.of("confirmation")[-1]
+        if landed:
+            await scene.client.until("confirmation_closed")
+        await scene.runtime.approve(request["id"], token=request["token"])  # a second yes, on the screen
+        await scene.client.until("confirmation_closed")
+        assert [closed["outcome"] for closed in scene.client.of("confirmation_closed")] == ["carried_out"]
+        assert scene.desk.of("buy_table") == 1
+        assert "approved" not in question(scene.client)
+
+
+@pytest.mark.parametrize("lost", ["hold_by_id", "move_hold"])
+async def test_an_approval_that_cannot_be_looked_at_or_taken_back_may_still_be_carried_out(lost: str) -> None:
+    async with voice("gemini-live", [BUY, Turn([Say("Fine.")], hears="Yes.")]) as scene:
+        await asked(scene)
+        store = scene.runtime.store
+        claim, real = store.claim, getattr(store, lost)
+
+        async def away(*_: Any, **__: Any) -> Any:
+            setattr(store, lost, away)
+            raise StoreUnavailable("The store did not answer.")
+
+        store.claim = away
+        await scene.speak()
+        await scene.client.until("error")
+        assert question(scene.client) == ["reading", "asking", "screen"]
+        assert [told["code"] for told in scene.client.of("error")] == ["not_known"]
+        store.claim = claim
+        setattr(store, lost, real)
+        await scene.client.until("confirmation_closed")
+        assert scene.desk.of("buy_table") == 1
+
+
+@both
+async def test_an_approval_whose_claim_was_not_made_leaves_the_request_open(provider: str) -> None:
+    async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes.")]) as scene:
+        await asked(scene)
+        claim = scene.runtime.store.claim
+
+        async def away(_: Any) -> Any:
+            raise StoreUnavailable("The store did not answer.")
+
+        scene.runtime.store.claim = away
+        await scene.speak()
+        await scene.client.until("error")
+        assert question(scene.client) == ["reading", "asking", "screen"]
+        assert [told["code"] for told in scene.client.of("error")] == ["not_started"]
+        assert "did not run" in scene.client.of("error")[0]["message"]
+        scene.runtime.store.claim = claim
+        request = scene.client.of("confirmation")[-1]
+        assert (await scene.runtime.approve(request["id"], token=request["token"])).ok
+        assert scene.desk.of("buy_table") == 1
+
+
+@both
 async def test_an_approval_that_the_runtime_refuses_is_not_told_as_one(provider: str) -> None:
     async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes.")]) as scene:
         await asked(scene)

@@ -31,7 +31,7 @@ from handrail.agents.voice.spoken import (
     Verdict,
 )
 from handrail.agents.voice.spoken.questions import GUARD_SECONDS
-from handrail.agents.voice.words import say_exactly
+from handrail.agents.voice.words import say_exactly, unheard_yes_words
 from handrail.contract.errors import ErrorType, HandrailError
 from handrail.contract.store import HoldState, StoreUnavailable
 
@@ -319,31 +319,50 @@ class Asking:
                 answer = await runtime.decline(id, token=token)
         except HandrailError as error:
             _LOG.error("A spoken answer could not be carried out: %s", error)
-            self._approving.discard(id)
-            self._tell(id, "screen")
+            if not approve:
+                self._tell(id, "screen")
+            elif isinstance(error, StoreUnavailable):
+                self._not_approved(id, "not_known", unheard_yes_words())
+            else:
+                self._not_approved(id)
             return
         if id not in self._approving:
             return  # the late envelope was here before
         failure = answer.error
-        # Where the store was away, the call has not started, whatever becomes of it: the request stays, and can be declined.
-        is_unheard = failure is not None and failure.type is ErrorType.STORE_UNAVAILABLE
-        if failure is None or (not is_unheard and await self._was_taken(id)):
+        taken = failure is None or await self._was_taken(id)
+        if failure is None or taken:
             self._approved(id)
-        elif id in self._approving:
-            self._approving.discard(id)
-            _LOG.info("A spoken approval was not carried out: %s", failure.message)
-            if not self._talk.is_over:
-                self._tell(id, "screen")
-                if is_unheard:
-                    self._talk.tell("error", {"code": "not_started", "message": failure.message})
+            return
+        _LOG.info("A spoken approval was not carried out: %s", failure.message)
+        if taken is None:
+            self._not_approved(id, "not_known", unheard_yes_words())
+        elif failure.type is ErrorType.STORE_UNAVAILABLE:
+            self._not_approved(id, "not_started", failure.message)
+        else:
+            self._not_approved(id)
 
-    async def _was_taken(self, id: str) -> bool:
-        """Whether the runtime took an approval whose answer is an error: then it is used up, and the call itself has failed."""
+    async def _was_taken(self, id: str) -> bool | None:
+        """Whether the runtime took an approval whose answer is an error: then it is used up, and the call itself has failed,
+        unless its claim was not heard. None: nobody knows, or it may still be taken."""
+        core = self._talk.session.core
         try:
-            hold = await self._talk.session.core.store.hold_by_id(id)
+            hold = await core.store.hold_by_id(id)
         except StoreUnavailable:
-            return False
-        return hold is not None and hold.state is HoldState.CONSUMED
+            return None
+        if hold is not None and hold.state is HoldState.APPROVED:
+            return None
+        return hold is not None and hold.state is HoldState.CONSUMED and not core.doubts.about(hold)
+
+    def _not_approved(self, id: str, code: str = "", message: str = "") -> None:
+        """The request stays on the screen, unless its outcome was told meanwhile; `message` says more about it."""
+        if id not in self._approving:
+            return
+        self._approving.discard(id)
+        if self._talk.is_over:
+            return
+        self._tell(id, "screen")
+        if code:
+            self._talk.tell("error", {"code": code, "message": message})
 
     def _approved(self, id: str) -> None:
         """The approval was taken, and the call has ended: whether well, its envelope tells."""

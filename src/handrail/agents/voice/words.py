@@ -24,6 +24,13 @@ def lost_words() -> str:
     return "The voice connection was lost. You can go on in writing, or start voice again."
 
 
+def unheard_yes_words() -> str:
+    return (
+        "Your yes was heard, but it is not known yet whether it could be recorded. If it was, the call is carried out, once, "
+        "and its outcome is told. Until then it can be declined on the screen."
+    )
+
+
 def is_said(wanted: str, said: str) -> bool:
     """Whether these words were said in this order, whatever stands between the words of a transcript."""
     needle, words = _words(wanted), _words(said)
