@@ -367,6 +367,26 @@ async def test_an_approval_whose_claim_was_not_made_leaves_the_request_open(prov
 
 
 @both
+async def test_a_no_on_the_screen_that_overtakes_a_spoken_yes_is_told_as_a_no(provider: str) -> None:
+    async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes.")]) as scene:
+        await asked(scene)
+        store, request = scene.runtime.store, scene.client.of("confirmation")[-1]
+        move = store.move_hold
+
+        async def overtaken(*args: Any, **options: Any) -> Any:
+            store.move_hold = move
+            await scene.runtime.decline(request["id"], token=request["token"])
+            await scene.client.until("confirmation_closed")
+            return await move(*args, **options)
+
+        store.move_hold = overtaken
+        await scene.speak()
+        await scene.client.until(lambda client: len(question(client)) > 2)
+        assert question(scene.client) == ["reading", "asking", "declined"]
+        assert_nothing_was_bought(scene)
+
+
+@both
 async def test_an_approval_that_the_runtime_refuses_is_not_told_as_one(provider: str) -> None:
     async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes.")]) as scene:
         await asked(scene)

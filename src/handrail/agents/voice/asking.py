@@ -103,9 +103,9 @@ class Asking:
         self._timers[asked] = loop.call_later(max(0.0, left) + _TICK_SLACK, self._tick, asked)
         self._do(self._questions.wanted(told, str(told["token"]), channel, _now(), seconds=left))
 
-    def closed(self, confirmation_id: str) -> None:
-        """It was answered, here or elsewhere."""
-        self._approved(confirmation_id)
+    def closed(self, confirmation_id: str, declined: bool) -> None:
+        """It was answered, here or elsewhere: a no that came first counts, also where a yes was on its way."""
+        self._approved(confirmation_id, "declined" if declined else "approved")
         if confirmation_id == self._questions.open_id:
             self._not_asking()
         self._do(self._questions.closed(confirmation_id))
@@ -364,11 +364,11 @@ class Asking:
         if code:
             self._talk.tell("error", {"code": code, "message": message})
 
-    def _approved(self, id: str) -> None:
-        """The approval was taken, and the call has ended: whether well, its envelope tells."""
+    def _approved(self, id: str, state: str = "approved") -> None:
+        """The approval was taken, and the call has ended: whether well, its envelope tells. Or a no was taken before it."""
         if id in self._approving:
             self._approving.discard(id)
-            self._tell(id, "approved")
+            self._tell(id, state)
 
     def _tell(self, id: str, state: str) -> None:
         self._talk.tell("question", {"id": id, "state": state, "misses": self._misses.get(id, 0)})

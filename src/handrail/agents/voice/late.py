@@ -51,8 +51,8 @@ class Late:
         if confirmation is not None:
             if not talk.record.conversation.tell(confirmation):
                 return
-            talk.asking.closed(confirmation)
             closed = events.closed(told)
+            talk.asking.closed(confirmation, closed.data["outcome"] == "declined")
             talk.tell(closed.type, closed.data)
         card = events.ended_late(told)
         talk.tell(card.type, card.data)
