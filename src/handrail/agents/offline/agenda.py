@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from handrail.agents.offline.moments import spoken
+from handrail.agents.offline.moments import moment_of, spoken
 from handrail.agents.offline.wording import one_line
 from handrail.picking.words import split_words
 
@@ -49,7 +49,7 @@ def events_told(data: Any, now: datetime) -> str | None:
 
 
 def _line(begin: datetime, event: Mapping[str, Any], now: datetime) -> str:
-    end = _moment(event.get("end"))
+    end = moment_of(event.get("end"))
     until = f"–{end.astimezone(now.tzinfo):%H:%M}" if end is not None else ""
     when = f"{spoken(begin.astimezone(now.tzinfo), now)}{until}"
     title = event.get("title")
@@ -67,12 +67,4 @@ def _names_events(key: str, value: Any) -> bool:
 
 
 def _begins(event: Any) -> datetime | None:
-    return _moment(event.get("start")) if isinstance(event, Mapping) else None
-
-
-def _moment(text: object) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(str(text))
-    except ValueError:
-        return None
-    return moment if moment.tzinfo is not None else None
+    return moment_of(event.get("start")) if isinstance(event, Mapping) else None

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from math import log
 from typing import Any
 
-from handrail.agents.offline.moments import spoken
+from handrail.agents.offline.moments import moment_of, spoken
 from handrail.agents.offline.wording import named, one_line
 from handrail.picking.words import ASKING, COMMON, split_words, stem
 
@@ -352,7 +352,7 @@ def _scalar(value: Any, now: datetime) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d.*", value):
-        moment = _moment(value)
+        moment = moment_of(value)
         return spoken(moment.astimezone(now.tzinfo), now) if moment is not None else one_line(value)
     return one_line(value).rstrip(".")
 
@@ -406,13 +406,5 @@ def slots_in(data: Any) -> Slots | None:
 def _span(member: Any) -> tuple[datetime, datetime] | None:
     if not isinstance(member, Mapping):
         return None
-    begin, end = _moment(member.get("start")), _moment(member.get("end"))
+    begin, end = moment_of(member.get("start")), moment_of(member.get("end"))
     return (begin, end) if begin is not None and end is not None and begin < end else None
-
-
-def _moment(text: object) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(str(text))
-    except ValueError:
-        return None
-    return moment if moment.tzinfo is not None else None

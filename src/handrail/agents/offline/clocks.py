@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from handrail.agents.offline.moments import moment_of
 from handrail.agents.offline.view import Done, View
 
 _WRITTEN = ("text", "iso", "time_zone", "utc_offset")
@@ -16,7 +17,7 @@ def moment_told(done: Done, view: View) -> str | None:
     data = done.data
     if not isinstance(data, Mapping) or not all(isinstance(data.get(name), str) for name in _WRITTEN):
         return None
-    moment = _moment(data["iso"])
+    moment = moment_of(data["iso"])
     if moment is None or not str(data.get("locale", "en")).startswith("en"):
         return f"{data['text']}."
     where = "" if data["time_zone"] == getattr(view.now.tzinfo, "key", "") else f" in {_place(data['time_zone'])}"
@@ -32,7 +33,7 @@ def _is_now(moment: datetime, text: str, now: datetime) -> bool:
 
 def _other_day(done: Done, moment: datetime, data: Mapping[str, Any]) -> str:
     """The day, where a clock alone is told and it is another day there than where it was asked from."""
-    given = next((found for value in done.args.values() if (found := _moment(value)) is not None), None)
+    given = next((found for value in done.args.values() if (found := moment_of(value)) is not None), None)
     if given is None or given.date() == moment.date() or any(name in data["text"] for name in _names(moment)):
         return ""
     return f" on {moment:%A} {moment.day} {moment:%B}"
@@ -44,11 +45,3 @@ def _names(moment: datetime) -> tuple[str, ...]:
 
 def _place(zone: str) -> str:
     return zone.rsplit("/", 1)[-1].replace("_", " ")
-
-
-def _moment(value: object) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(str(value))
-    except ValueError:
-        return None
-    return moment if moment.tzinfo is not None else None

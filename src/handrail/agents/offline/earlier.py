@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 
 from handrail.agents.offline import manners
 from handrail.agents.offline.asking import ANYWAY, NEED, WHICH
-from handrail.agents.offline.moments import Times, read_times
+from handrail.agents.offline.moments import Times, moment_of, read_times
 from handrail.agents.offline.view import Done, Turn, View
 from handrail.agents.offline.vocabulary import BEGINNING, ENDING, words
 from handrail.agents.offline.whens import kind_of_time
@@ -161,9 +161,9 @@ def _times_of(view: View, turn: Turn, done: Done) -> Times | None:
             continue
         last = parts_of(name)
         if set(last) & BEGINNING:
-            begin = _moment(value)
+            begin = moment_of(value)
         elif set(last) & ENDING:
-            end = _moment(value)
+            end = moment_of(value)
     if begin is None or end is None or end <= begin:
         return None
     begin, end = begin.astimezone(view.now.tzinfo), end.astimezone(view.now.tzinfo)
@@ -172,14 +172,6 @@ def _times_of(view: View, turn: Turn, done: Done) -> Times | None:
         return Times(day=begin.date(), last_day=begin.date(), start=begin.time(), minutes=minutes)
     last_day = (end - timedelta(minutes=1)).date()
     return Times(day=begin.date(), last_day=last_day, part=read_times(turn.text, view.now).part)
-
-
-def _moment(value: object) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(str(value))
-    except ValueError:
-        return None
-    return moment if moment.tzinfo is not None else None
 
 
 def points_at_it(text: str) -> bool:

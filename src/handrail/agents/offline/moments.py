@@ -476,6 +476,15 @@ def _hour(text: str, suffix: str | None, part: str | None) -> int:
     return hour + 12 if hour < 8 else hour
 
 
+def moment_of(value: object) -> datetime | None:
+    """The moment that a tool wrote down; None where it is none, or no zone says when it was."""
+    try:
+        moment = datetime.fromisoformat(str(value))
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else None
+
+
 def is_name_of_time(word: str) -> bool:
     """Whether a word names a day or a month rather than a person."""
     return word.lower().strip(".,") in {*_DAYS, *_MONTHS, *PARTS, "today", "tomorrow", "yesterday", "tonight", "next"}
