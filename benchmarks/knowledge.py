@@ -19,6 +19,8 @@ from benchmarks.report import Result
 from handrail.services.embeddings import Embedder
 from handrail.services.kb.files import Source
 from handrail.services.kb.importing import embed_missing, import_sources
+from handrail.services.kb.port import Filter
+from handrail.services.kb.reading import records_by_key
 from handrail.services.kb.service import KnowledgeBase
 
 _DATA = Path(__file__).parents[2] / "shared" / "data" / "banking_kb_dev.json"
@@ -87,9 +89,7 @@ def _ids(kb: KnowledgeBase, query: str) -> list[str]:
 
 def _closest(kb: KnowledgeBase, embedder: Embedder, query: str) -> list[str]:
     """By meaning alone."""
-    from handrail.services.kb.port import Filter  # noqa: PLC0415
-    from handrail.services.kb.reading import records_by_key  # noqa: PLC0415
-    from handrail.services.kb.vectors import VectorIndex  # noqa: PLC0415
+    from handrail.services.kb.vectors import VectorIndex  # noqa: PLC0415  # needs numpy, which is an extra
 
     index = VectorIndex(embedder.name, embedder.dimensions)
 

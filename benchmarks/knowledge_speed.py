@@ -139,9 +139,9 @@ def _no_problem(place: str, problem: str) -> None:
 
 def _vectors(side: Path) -> list[Result]:
     """Vectors for all pieces that have none, at random: how long they take to compare does not depend on what they say."""
-    import numpy as np  # noqa: PLC0415
+    import numpy as np  # noqa: PLC0415  # an extra
 
-    from handrail.services.kb.vectors import packed  # noqa: PLC0415
+    from handrail.services.kb.vectors import packed  # noqa: PLC0415  # needs it
 
     embedder, path = embedder_here(), side / "large.db"
     assert embedder is not None
