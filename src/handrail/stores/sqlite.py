@@ -25,6 +25,10 @@ from handrail.stores.worker import Job, Worker
 
 T = TypeVar("T")
 _OLDEST = (3, 35, 0)
+_LOG_PAGES = 2_000
+"""The log is begun anew when it is so long. Each time the disk is waited for twice more than for a commit."""
+_PAGE = 4_096 + 24
+"""What a page takes in the log."""
 _START_PATIENCE = 5
 """A start waits so many times longer: other processes may start too, and each holds the file for a moment."""
 
@@ -39,6 +43,7 @@ class SqliteStore(StatementStore):
         self._busy_ms = busy_ms
         self._owners = OwnerLocks(self._path.with_name(self._path.name + ".owners"))
         self._identity = (0, 0)
+        self._has_room = False
         self._users = 0
         self._turnstile = asyncio.Lock()
         self._connections: tuple[sqlite3.Connection, ...] = ()
@@ -53,7 +58,12 @@ class SqliteStore(StatementStore):
         async with self._turnstile:
             if not self._users:
                 writer, reader = self._connections = await asyncio.to_thread(self._open_file)
-                self._writer = Worker("handrail-store-writer", lambda batch: self._commit(writer, batch))
+                self._has_room = False
+                self._writer = Worker(
+                    "handrail-store-writer",
+                    lambda batch: self._commit(writer, batch),
+                    between=lambda: self._make_room(writer),
+                )
                 self._reader = Worker("handrail-store-reader", lambda batch: self._look(reader, batch))
             self._users += 1
 
@@ -162,6 +172,24 @@ class SqliteStore(StatementStore):
                 # The next BEGIN will say what is wrong, to somebody who waits for it.
                 return
 
+    def _make_room(self, db: sqlite3.Connection) -> bool:
+        """Lengthen the log by one page, which changes nothing; whether it is still shorter than it will get.
+
+        A commit that makes its file longer waits twice as long for the disk as one that writes over what is there. A new
+        log is begun by the first process that opens the store, and would be longer with every commit for a long time.
+        """
+        if self._has_room:
+            return False
+        try:
+            self._has_room = Path(f"{self._path}-wal").stat().st_size >= _LOG_PAGES * _PAGE
+            if self._has_room:
+                db.execute("PRAGMA wal_checkpoint(PASSIVE)")  # so that the next commit is at its beginning
+            else:
+                _write_a_page(db)
+        except (OSError, sqlite3.Error):
+            self._has_room = True  # whatever is wrong, it is told to the next that writes
+        return not self._has_room
+
     def _check_file(self) -> None:
         """A deleted file can still be written to, and everything in it would be lost without a word."""
         try:
@@ -214,12 +242,11 @@ class SqliteStore(StatementStore):
             time.sleep(0.02)
 
     def _open_writer(self) -> sqlite3.Connection:
-        # A checkpoint waits for the disk twice more than a commit does, so a busy store makes few of them.
         db = self._connect(
             "PRAGMA journal_mode = WAL",
             "PRAGMA synchronous = FULL",
             "PRAGMA foreign_keys = ON",
-            "PRAGMA wal_autocheckpoint = 8000",
+            f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}",
             "PRAGMA cache_size = -16000",
             "PRAGMA temp_store = MEMORY",
         )
@@ -250,3 +277,12 @@ class SqliteStore(StatementStore):
 
     def _not_open(self) -> StoreUnavailable:
         return StoreUnavailable(f'The store "{self._path.name}" is not open; call open() first.')
+
+
+def _write_a_page(db: sqlite3.Connection) -> None:
+    """A commit of the first page as it is. It need not be on the disk before anything else is."""
+    db.execute("PRAGMA synchronous = NORMAL")
+    try:
+        db.execute("PRAGMA user_version = 0")
+    finally:
+        db.execute("PRAGMA synchronous = FULL")

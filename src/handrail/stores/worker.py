@@ -32,8 +32,12 @@ class Job:
 class Worker:
     """Hands batches of jobs to `carry_out`, which fills in the outcome or the error of each."""
 
-    def __init__(self, name: str, carry_out: Callable[[Sequence[Job]], None]) -> None:
+    def __init__(
+        self, name: str, carry_out: Callable[[Sequence[Job]], None], between: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`between` is one short step of something else, for when nobody waits; whether there is more of it to do."""
         self._carry_out = carry_out
+        self._between = between
         self._waiting: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
         self._gathered: dict[asyncio.AbstractEventLoop, list[Job]] = {}
         # A daemon: a process that ends without `close()` ends, and loses only what nobody was told is stored.
@@ -75,6 +79,8 @@ class Worker:
                 for job in batch:
                     job.error = StoreUnavailable(f"The store failed in a way nobody foresaw ({error!r}).")
             _deliver(batch)
+            while self._waiting.empty() and self._between():
+                pass
 
     def _next_batch(self) -> tuple[list[Job], bool]:
         batch: list[Job] = []

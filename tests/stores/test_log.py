@@ -1,0 +1,111 @@
+"""The log of a store in a file is given its length while nobody waits, so that commits need not lengthen it."""
+
+import asyncio
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+from tests.stores.values import claim, done, session
+
+from handrail.contract.store import ClaimVerdict
+from handrail.stores import SqliteStore, sqlite
+from handrail.stores.worker import Worker
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+def length(path: Path) -> int:
+    return path.with_name(path.name + "-wal").stat().st_size
+
+
+async def with_room(path: Path) -> SqliteStore:
+    store = SqliteStore(path)
+    await store.open()
+    await store.create_session(session())
+    while not store._has_room:
+        await asyncio.sleep(0.005)
+    return store
+
+
+async def test_a_commit_does_not_lengthen_the_log(path: Path) -> None:
+    store = await with_room(path)
+    long = length(path)
+    assert long >= 2_000 * 4_096
+    for number in range(60):
+        result = await store.claim(claim(f"k{number}", args_digest=f"d{number}"))
+        assert result.verdict is ClaimVerdict.CLAIMED
+        await store.finish(done(f"k{number}", claimed=result.row))
+    assert length(path) == long
+    assert len(await store.ledger_rows()) == 60
+    await store.close()
+    again = SqliteStore(path)
+    await again.open()
+    assert len(await again.ledger_rows()) == 60
+    await again.close()
+
+
+async def test_what_is_committed_afterwards_is_on_the_disk(path: Path) -> None:
+    store = await with_room(path)
+    assert store._connections[0].execute("PRAGMA synchronous").fetchone() == (2,), "FULL, as it was"
+    await store.close()
+
+
+async def test_a_store_that_is_only_read_makes_no_room(path: Path) -> None:
+    await (await with_room(path)).close()
+    store = SqliteStore(path)
+    await store.open()
+    assert await store.load_session("nobody") is None
+    await store.close()
+    assert not store._has_room
+
+
+async def test_a_log_that_is_long_enough_is_left_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process, or this one earlier, has lengthened it."""
+    first = await with_room(path)
+    monkeypatch.setattr(sqlite, "_write_a_page", lambda _: pytest.fail("there is room"))
+    second = SqliteStore(path)
+    await second.open()
+    await second.switch("pay", "broken")
+    while not second._has_room:
+        await asyncio.sleep(0.005)
+    await second.close()
+    await first.close()
+
+
+async def test_a_disk_without_room_is_told_to_those_who_write(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: sqlite3.Connection) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(sqlite, "_write_a_page", full)
+    store = await with_room(path)
+    assert length(path) < 2_000 * 4_096
+    assert (await store.claim(claim("k1"))).verdict is ClaimVerdict.CLAIMED
+    await store.close()
+
+
+async def test_whoever_waits_comes_first() -> None:
+    happened: list[str] = []
+    go, begun = threading.Event(), threading.Event()
+
+    def between() -> bool:
+        happened.append("between")
+        begun.set()
+        go.wait()
+        return len(happened) < 4
+
+    def carry_out(batch: object) -> None:
+        happened.append("batch")
+
+    worker = Worker("test", carry_out, between)
+    await worker.submit(lambda: None)
+    await asyncio.to_thread(begun.wait)
+    waiting = worker.submit(lambda: None)
+    await asyncio.sleep(0)  # handed over
+    go.set()
+    await waiting
+    await asyncio.to_thread(worker.stop)
+    assert happened[:3] == ["batch", "between", "batch"]
