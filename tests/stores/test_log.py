@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.stores.values import claim, done, session
@@ -50,7 +51,9 @@ async def test_a_commit_does_not_lengthen_the_log(path: Path) -> None:
 
 async def test_what_is_committed_afterwards_is_on_the_disk(path: Path) -> None:
     store = await with_room(path)
-    assert store._connections[0].execute("PRAGMA synchronous").fetchone() == (2,), "FULL, as it was"
+    writer = store._connections[0]
+    assert writer.execute("PRAGMA synchronous").fetchone() == (2,), "FULL, as it was"
+    assert writer.execute("PRAGMA busy_timeout").fetchone() == (2_000,)
     await store.close()
 
 
@@ -66,7 +69,7 @@ async def test_a_store_that_is_only_read_makes_no_room(path: Path) -> None:
 async def test_a_log_that_is_long_enough_is_left_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process, or this one earlier, has lengthened it."""
     first = await with_room(path)
-    monkeypatch.setattr(sqlite, "_write_a_page", lambda _: pytest.fail("there is room"))
+    monkeypatch.setattr(sqlite, "_write_a_page", lambda *_: pytest.fail("there is room"))
     second = SqliteStore(path)
     await second.open()
     await second.switch("pay", "broken")
@@ -77,13 +80,42 @@ async def test_a_log_that_is_long_enough_is_left_as_it_is(path: Path, monkeypatc
 
 
 async def test_a_disk_without_room_is_told_to_those_who_write(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_: sqlite3.Connection) -> None:
+    def full(*_: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
     monkeypatch.setattr(sqlite, "_write_a_page", full)
     store = await with_room(path)
     assert length(path) < 2_000 * 4_096
     assert (await store.claim(claim("k1"))).verdict is ClaimVerdict.CLAIMED
+    await store.close()
+
+
+async def test_another_process_that_writes_is_given_way_to(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, met = sqlite._write_a_page, asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def watched(*given: Any) -> None:
+        try:
+            write(*given)
+        except sqlite3.OperationalError:
+            loop.call_soon_threadsafe(met.set)
+            raise
+
+    monkeypatch.setattr(sqlite, "_write_a_page", watched)
+    monkeypatch.setattr(sqlite, "_LOG_PAGES", 1 << 40)
+    store = SqliteStore(path, busy_ms=600_000)
+    await store.open()
+    await store.create_session(session())
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    await asyncio.wait_for(met.wait(), 60)  # and not after ten minutes
+    other.execute("COMMIT")
+    other.close()
+    assert (await store.claim(claim("k1"))).verdict is ClaimVerdict.CLAIMED
+    assert not store._has_room, "it goes on"
+    monkeypatch.setattr(sqlite, "_LOG_PAGES", 1)
+    while not store._has_room:
+        await asyncio.sleep(0.005)
     await store.close()
 
 

@@ -184,11 +184,13 @@ class SqliteStore(StatementStore):
             self._has_room = Path(f"{self._path}-wal").stat().st_size >= _LOG_PAGES * _PAGE
             if self._has_room:
                 db.execute("PRAGMA wal_checkpoint(PASSIVE)")  # so that the next commit is at its beginning
-            else:
-                _write_a_page(db)
-        except (OSError, sqlite3.Error):
-            self._has_room = True  # whatever is wrong, it is told to the next that writes
-        return not self._has_room
+                return False
+            _write_a_page(db, self._busy_ms)
+        except (OSError, sqlite3.Error) as error:
+            # Another process that writes is given way to, until after our next write. Whatever else is wrong, that will tell.
+            self._has_room = not (isinstance(error, sqlite3.Error) and is_busy(error))
+            return False
+        return True
 
     def _check_file(self) -> None:
         """A deleted file can still be written to, and everything in it would be lost without a word."""
@@ -279,10 +281,12 @@ class SqliteStore(StatementStore):
         return StoreUnavailable(f'The store "{self._path.name}" is not open; call open() first.')
 
 
-def _write_a_page(db: sqlite3.Connection) -> None:
-    """A commit of the first page as it is. It need not be on the disk before anything else is."""
+def _write_a_page(db: sqlite3.Connection, busy_ms: int) -> None:
+    """A commit of the first page as it is, which waits neither for the disk nor for another process."""
     db.execute("PRAGMA synchronous = NORMAL")
+    db.execute("PRAGMA busy_timeout = 0")
     try:
         db.execute("PRAGMA user_version = 0")
     finally:
+        db.execute(f"PRAGMA busy_timeout = {busy_ms}")
         db.execute("PRAGMA synchronous = FULL")
