@@ -494,7 +494,7 @@ async def test_row_33_a_replay_after_its_body_was_evicted_runs_nothing(make_tool
     async with make_tools(TOOLS, store=store) as world:
         session = await world.session()
         await pay(session, "c1")
-        assert await world.store.evict(bodies_before=2**50, rows_before=0) == (1, 0)
+        assert await world.store.evict(bodies_before=2**50, rows_before=0) == (1, 0, None)
         session = await world.runtime().resume_session(session.id, token=session.token)
         for call_id in ("c2", "c1"):
             answer = await pay(session, call_id)

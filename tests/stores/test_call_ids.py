@@ -29,6 +29,6 @@ async def test_only_the_ids_of_calls_that_are_dropped_are_dropped_with_them(stor
         await store.finish(done(f"{name}-old"))
         await store.claim(claim(f"{name}-open", session_id=name, args_digest="d2", alias=alias("provider:c2")))
     await store.save_sessions([("s1", 1, {"active": False})])
-    assert await store.evict(bodies_before=0, rows_before=START + 1) == (0, 1)
+    assert await store.evict(bodies_before=0, rows_before=START + 1) == (0, 1, None)
     assert await store.aliases("s1") == [alias("provider:c2", ledger_key="s1-open")]
     assert [found.call_id for found in await store.aliases("s2")] == ["provider:c1", "provider:c2"]

@@ -492,8 +492,8 @@ async def test_an_evicted_body_is_told_and_its_call_never_run_again(store: Store
     await store.claim(claim())
     await store.finish(done())
     clock.pass_ms(10)
-    assert await store.evict(bodies_before=START + 1, rows_before=START + 1) == (1, 0)
-    assert await store.evict(bodies_before=START + 1, rows_before=START + 1) == (0, 0)
+    assert await store.evict(bodies_before=START + 1, rows_before=START + 1) == (1, 0, None)
+    assert await store.evict(bodies_before=START + 1, rows_before=START + 1) == (0, 0, None)
     told = await store.claim(claim())
     assert told.verdict is ClaimVerdict.SETTLED
     assert told.row is not None
@@ -505,7 +505,7 @@ async def test_rows_of_closed_sessions_go_and_the_session_stays_closed(store: St
     await store.finish(done())
     await store.save_sessions([("s1", 1, {"active": False})])
     clock.pass_ms(10)
-    assert await store.evict(bodies_before=START, rows_before=START + 1) == (0, 1)
+    assert await store.evict(bodies_before=START, rows_before=START + 1) == (0, 1, None)
     assert await store.ledger_row("k1") is None
     assert await store.aliases("s1") == []
     await store.save_sessions([("s1", 1, {"active": True})])
@@ -524,7 +524,7 @@ async def test_running_and_unknown_rows_are_never_evicted(store: Store) -> None:
     await store.claim(claim("k2", args_digest="d2"))
     await store.finish(done("k2", state=LedgerState.UNKNOWN))
     await store.save_sessions([("s1", 1, {"active": False})])
-    assert await store.evict(bodies_before=START * 2, rows_before=START * 2) == (0, 0)
+    assert await store.evict(bodies_before=START * 2, rows_before=START * 2) == (0, 0, None)
     assert [row.evicted for row in await store.ledger_rows()] == [False, False]
 
 
@@ -532,7 +532,7 @@ async def test_rows_younger_than_the_limit_stay(store: Store) -> None:
     await store.claim(claim())
     await store.finish(done())
     await store.save_sessions([("s1", 1, {"active": False})])
-    assert await store.evict(bodies_before=START, rows_before=START) == (0, 0)
+    assert await store.evict(bodies_before=START, rows_before=START) == (0, 0, None)
 
 
 # Operating

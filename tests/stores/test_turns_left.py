@@ -83,13 +83,13 @@ async def test_turns_that_were_left_go_with_their_session(tmp_path: Path, clock:
     await begin(store, "m2", left=(1, {"total": 3}))
     await store.claim(claim())
     await store.finish(done())
-    assert await store.evict(bodies_before=0, rows_before=START + 1) == (0, 0)
+    assert await store.evict(bodies_before=0, rows_before=START + 1) == (0, 0, None)
     assert _turns_left(store) == 1
     if ending == "forgotten":
         await store.forget_user("t", "u")
     else:
         await store.save_sessions([("s1", 1, {"active": False})])
-        assert await store.evict(bodies_before=0, rows_before=START + 1) == (0, 1)
+        assert await store.evict(bodies_before=0, rows_before=START + 1) == (0, 1, None)
     assert _turns_left(store) == 0
     await store.close()
 

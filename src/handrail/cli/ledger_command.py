@@ -20,6 +20,7 @@ from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, UsageError
 from handrail.contract.store import LedgerRow, LedgerState
 from handrail.runtime.core import RuntimeCore
+from handrail.runtime.pruning import PAUSE_SECONDS, Pruning
 from handrail.runtime.reconcile import reconcile
 
 EXAMPLES = """examples:
@@ -29,7 +30,6 @@ EXAMPLES = """examples:
   handrail ledger settle 3f2a --reconcile
   handrail ledger settle 3f2a --as succeeded --note "seen in the calendar"
   handrail ledger prune --results 7 --rows 30 """
-_DAY_MS = 86_400_000
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -96,15 +96,16 @@ def _days(text: str) -> int:
 
 
 async def _prune(runtime: RuntimeCore, options: Namespace) -> int:
-    now = await runtime.store.now()
-    results, rows = await runtime.store.evict(
-        bodies_before=now - options.results * _DAY_MS, rows_before=now - options.rows * _DAY_MS
-    )
-    runtime.audit.emit("pruned", {"results": results, "rows": rows})
+    pruning = Pruning(await runtime.store.now(), results_days=options.results, calls_days=options.rows)
+    while not pruning.is_over:
+        await pruning.step(runtime.store)
+        await runtime.clock.sleep(PAUSE_SECONDS)
+    gone = {"results": pruning.results, "rows": pruning.rows}
+    runtime.audit.emit("pruned", gone)
     if options.json:
-        print_json({"results": results, "rows": rows})
+        print_json(gone)
     else:
-        print(f"{results} results and {rows} calls of closed sessions were given back.")
+        print(f"{pruning.results} results and {pruning.rows} calls of closed sessions were given back.")
     return 0
 
 

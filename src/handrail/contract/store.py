@@ -190,6 +190,15 @@ class ClaimResult(NamedTuple):
     """Why the tool is switched off."""
 
 
+class Evicted(NamedTuple):
+    """What one batch of giving back room has dropped."""
+
+    results: int
+    rows: int
+    left_at: str | None
+    """Where the next batch goes on; None if there is nothing more to look at."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     tenant: str
@@ -319,10 +328,13 @@ class Store(Protocol):
         """Settle an unknown outcome (by `reconcile` or a person); None if there is no such row or it is not unknown."""
         ...
 
-    async def evict(self, *, bodies_before: int, rows_before: int) -> tuple[int, int]:
+    async def evict(
+        self, *, bodies_before: int, rows_before: int, most: int = 100, left_at: str | None = None
+    ) -> Evicted:
         """Give back room: drop envelopes of rows finished before the one time (the row stays, and is never run again), and
         rows of *closed* sessions finished before the other, with the turns of closed sessions that were last saved before it. A
-        session that has lost something stays closed. Never touches running or unknown rows."""
+        session that has lost something stays closed. Never touches running or unknown rows. At most so many calls and sessions
+        are looked at, because everybody else waits meanwhile; `left_at` is where the last batch left off."""
         ...
 
     # Confirmations

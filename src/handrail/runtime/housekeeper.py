@@ -1,5 +1,6 @@
 """What must happen in time but on nobody's call: leases renewed, counters and audit lines written, blocks and switches of
-other processes learnt, approvals given elsewhere carried out. One thing that fails does not keep the others from happening.
+other processes learnt, approvals given elsewhere carried out, room given back. One thing that fails does not keep the others
+from happening.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from handrail.contract.store import StoreUnavailable
+from handrail.runtime.pruning import DailyPruning
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
@@ -23,12 +25,13 @@ CONNECTION_SECONDS = 0.75
 class Housekeeper:
     """The housekeeper of one runtime."""
 
-    __slots__ = ("_beat", "_looked", "core")
+    __slots__ = ("_beat", "_looked", "core", "pruning")
 
     def __init__(self, core: RuntimeCore) -> None:
         self.core = core
         self._beat = 0.0
         self._looked = 0.0
+        self.pruning = DailyPruning(core)
 
     async def work(self) -> None:
         chores: tuple[Callable[[], Awaitable[None]], ...] = (
@@ -42,6 +45,7 @@ class Housekeeper:
             self.core.doubts.settle,
             self._follow_confirmations,
             self._forget_idle,
+            self.pruning.go_on,
         )
         away = False
         while True:

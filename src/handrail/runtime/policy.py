@@ -66,6 +66,10 @@ class Policy:
     replays: int = 100
     """How many results of tools that do not write are kept for replay, per session."""
     approver_wait_seconds: float = 2.0
+    keep_results_days: int = 30
+    """Results of writing calls are kept so long; that they ran stays recorded."""
+    keep_calls_days: int = 30
+    """Writing calls and turns of sessions that were closed are kept so long; of open ones always."""
     repair: bool = False
     observe: frozenset[str] = frozenset()
     redact: tuple[str, ...] = ()

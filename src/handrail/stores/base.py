@@ -14,6 +14,7 @@ from handrail.contract.store import (
     Block,
     Claim,
     ClaimResult,
+    Evicted,
     Finish,
     Hold,
     HoldState,
@@ -23,7 +24,16 @@ from handrail.contract.store import (
     SessionRecord,
     TurnStart,
 )
-from handrail.stores.statements import Clock, Transaction, confirmations, forgetting, ledger, operating, sessions
+from handrail.stores.statements import (
+    Clock,
+    Transaction,
+    confirmations,
+    evicting,
+    forgetting,
+    ledger,
+    operating,
+    sessions,
+)
 from handrail.stores.statements.claim import claim as claim_statement
 
 T = TypeVar("T")
@@ -113,8 +123,11 @@ class StatementStore(ABC):
     async def settle(self, key: str, *, state: LedgerState, envelope: str) -> LedgerRow | None:
         return await self._write(partial(ledger.settle, key=key, state=state, envelope=envelope))
 
-    async def evict(self, *, bodies_before: int, rows_before: int) -> tuple[int, int]:
-        return await self._write(partial(ledger.evict, bodies_before=bodies_before, rows_before=rows_before))
+    async def evict(
+        self, *, bodies_before: int, rows_before: int, most: int = 100, left_at: str | None = None
+    ) -> Evicted:
+        statement = partial(evicting.evict, bodies_before=bodies_before, rows_before=rows_before)
+        return await self._write(partial(statement, most=most, left_at=left_at))
 
     # Confirmations
     async def hold(self, hold: Hold, token_hash: str) -> Hold:

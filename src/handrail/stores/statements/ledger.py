@@ -1,4 +1,4 @@
-"""The ledger after the claim: outcomes, leases, what became of the calls of dead owners, and room given back."""
+"""The ledger after the claim: outcomes, leases, and what became of the calls of dead owners."""
 
 # ruff: noqa: S608 - the only names that are put into SQL are those of our own columns
 
@@ -118,39 +118,6 @@ def settle(tx: Transaction, key: str, state: LedgerState, envelope: str) -> Ledg
         "UPDATE ledger SET state = ?, envelope = ?, finished_at = ? WHERE key = ?", (state, envelope, tx.now, key)
     )
     return stored_row(tx, key)
-
-
-def evict(tx: Transaction, bodies_before: int, rows_before: int) -> tuple[int, int]:
-    # `finished_at` is set for settled rows only, which keeps running and unknown ones out of both.
-    closed = "session_id IN (SELECT session_id FROM session WHERE NOT active)"
-    doomed = f"finished_at < ? AND state IN ('succeeded', 'failed', 'cancelled') AND {closed}"
-    overdue = f"expires_at < ? AND {closed}"
-    tx.db.execute(
-        f"""UPDATE session SET pruned = 1 WHERE session_id IN (
-                SELECT session_id FROM ledger WHERE {doomed} UNION SELECT session_id FROM hold WHERE {overdue})
-            OR (NOT active AND saved_at < ? AND EXISTS (
-                SELECT 1 FROM turn_input WHERE turn_input.session_id = session.session_id
-                UNION ALL SELECT 1 FROM turn_left WHERE turn_left.session_id = session.session_id))""",
-        (rows_before, rows_before, rows_before),
-    )
-    tx.db.execute(
-        f"""DELETE FROM alias WHERE session_id IN (SELECT session_id FROM ledger WHERE {doomed})
-            AND ledger_key IN (SELECT key FROM ledger WHERE {doomed})""",
-        (rows_before, rows_before),
-    )
-    rows = tx.db.execute(f"DELETE FROM ledger WHERE {doomed}", (rows_before,)).rowcount
-    bodies = tx.db.execute(
-        """UPDATE ledger SET envelope = NULL, evicted = 1
-           WHERE finished_at < ? AND state IN ('succeeded', 'failed', 'cancelled') AND NOT evicted""",
-        (bodies_before,),
-    ).rowcount
-    # What nobody can refer to any more.
-    tx.db.execute(f"DELETE FROM hold WHERE {overdue}", (rows_before,))
-    for table in ("turn_left", "turn_input"):
-        tx.db.execute(f"DELETE FROM {table} WHERE session_id IN (SELECT session_id FROM session WHERE pruned)")
-    tx.db.execute("DELETE FROM rate WHERE window_start < ?", (rows_before,))
-    tx.db.execute("DELETE FROM block WHERE until < ?", (min(rows_before, tx.now),))
-    return bodies, rows
 
 
 def _stored_outcome(tx: Transaction, key: str) -> LedgerRow:

@@ -1,0 +1,70 @@
+"""Giving back the room of what is long over: in small batches, because all other writes wait behind each. It is the same work
+whoever does it, so several processes may do it at once, and what one began, another ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from handrail.contract.store import Store
+
+if TYPE_CHECKING:
+    from handrail.runtime.core import RuntimeCore
+
+PAUSE_SECONDS = 0.02
+"""Between two batches where nothing else happens, so that the other processes come to write."""
+_FIRST_SECONDS = 600.0
+_EVERY_SECONDS = 86_400.0
+_AWAY_SECONDS = 60.0
+_DAY_MS = 86_400_000
+
+
+class Pruning:
+    """One walk through a store. Whatever it drops, no call can be run a second time for it."""
+
+    __slots__ = ("_bodies_before", "_left_at", "_rows_before", "is_over", "results", "rows")
+
+    def __init__(self, now: int, *, results_days: int, calls_days: int) -> None:
+        self.results = self.rows = 0
+        self.is_over = False
+        self._bodies_before = max(0, now - results_days * _DAY_MS)
+        self._rows_before = max(0, now - calls_days * _DAY_MS)
+        self._left_at: str | None = None
+
+    async def step(self, store: Store) -> None:
+        gone = await store.evict(
+            bodies_before=self._bodies_before, rows_before=self._rows_before, left_at=self._left_at
+        )
+        self.results += gone.results
+        self.rows += gone.rows
+        self._left_at, self.is_over = gone.left_at, gone.left_at is None
+
+
+class DailyPruning:
+    """When the housekeeper prunes: some time after the start, so that short-lived processes never do, and then once a day."""
+
+    __slots__ = ("_core", "_due", "_pruning")
+
+    def __init__(self, core: RuntimeCore) -> None:
+        self._core = core
+        self._due: float | None = None
+        self._pruning: Pruning | None = None
+
+    async def go_on(self) -> None:
+        """A batch, if it is time for one."""
+        core, now = self._core, self._core.clock.monotonic()
+        due = self._due = now + _FIRST_SECONDS if self._due is None else self._due
+        if now < due:
+            return
+        self._due = now + _AWAY_SECONDS  # if the store is away
+        pruning = self._pruning = self._pruning or await self._begin()
+        await pruning.step(core.store)
+        self._due = due
+        if pruning.is_over:
+            self._pruning, self._due = None, now + _EVERY_SECONDS
+            if pruning.results or pruning.rows:
+                core.audit.emit("pruned", {"results": pruning.results, "rows": pruning.rows})
+
+    async def _begin(self) -> Pruning:
+        now, policy = await self._core.store.now(), self._core.policy
+        return Pruning(now, results_days=policy.keep_results_days, calls_days=policy.keep_calls_days)

@@ -1,0 +1,116 @@
+"""Room given back, a little at a time: calls in the order in which they ended, then sessions, then limits and blocks.
+
+How many rows are *looked at* is bounded, not how many are dropped: what has to stay for ever, such as the calls of sessions
+that nobody closed, would otherwise be walked over in every batch, while everybody else waits for the writer.
+"""
+
+# ruff: noqa: S608 - the only names that are put into SQL are those of our own tables
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import orjson
+
+from handrail.contract.store import Evicted
+from handrail.stores.statements.transaction import Transaction
+
+_LISTED = "IN (SELECT value FROM json_each(?))"
+"""One JSON value, because the number of parameters of a statement is limited."""
+_YEAR_MS = 366 * 86_400_000
+
+
+class _Batch(NamedTuple):
+    bodies_before: int
+    rows_before: int
+    most: int
+    after: list[Any] | None
+    """The last row that was looked at, as the phase itself has told it."""
+
+
+class _Looked(NamedTuple):
+    after: list[Any] | None = None
+    """The last row that was looked at; None if there are no more."""
+    results: int = 0
+    rows: int = 0
+
+
+def evict(tx: Transaction, bodies_before: int, rows_before: int, most: int, left_at: str | None = None) -> Evicted:
+    begun, after = orjson.loads(left_at) if left_at is not None else (0, None)
+    results = rows = 0
+    for number, phase in enumerate(_PHASES[begun:], begun):
+        looked = phase(tx, _Batch(bodies_before, rows_before, most, after))
+        results, rows, after = results + looked.results, rows + looked.rows, None
+        if looked.after is not None:
+            return Evicted(results, rows, orjson.dumps([number, looked.after]).decode())
+    return Evicted(results, rows, None)
+
+
+def _calls(tx: Transaction, batch: _Batch) -> _Looked:
+    # `finished_at` is set for settled rows only, which keeps running and unknown ones out.
+    seen = tx.db.execute(
+        """SELECT ledger.rowid, key, finished_at, evicted, session_id, active FROM ledger JOIN session USING (session_id)
+           WHERE finished_at >= ?1 AND (finished_at > ?1 OR ledger.rowid > ?2) AND finished_at < ?3
+           ORDER BY finished_at, ledger.rowid LIMIT ?4""",
+        (*(batch.after or (0, 0)), max(batch.bodies_before, batch.rows_before), batch.most),
+    ).fetchall()
+    doomed, bodies = [], []
+    for rowid, key, finished_at, evicted, session_id, active in seen:
+        if finished_at < batch.rows_before and not active:
+            doomed.append((key, session_id))
+        elif finished_at < batch.bodies_before and not evicted:
+            bodies.append(rowid)
+    keys, sessions = _json(key for key, _ in doomed), _json(session_id for _, session_id in doomed)
+    tx.db.execute(f"UPDATE session SET pruned = 1 WHERE session_id {_LISTED}", (sessions,))
+    tx.db.execute(f"DELETE FROM alias WHERE session_id {_LISTED} AND ledger_key {_LISTED}", (sessions, keys))
+    tx.db.execute(f"DELETE FROM ledger WHERE key {_LISTED}", (keys,))
+    tx.db.execute(f"UPDATE ledger SET envelope = NULL, evicted = 1 WHERE rowid {_LISTED}", (_json(bodies),))
+    after = [seen[-1][2], seen[-1][0]] if len(seen) == batch.most else None
+    return _Looked(after, len(bodies), len(doomed))
+
+
+def _sessions(tx: Transaction, batch: _Batch) -> _Looked:
+    """What nobody can refer to any more: requests and turns of closed sessions."""
+    seen = tx.db.execute(
+        "SELECT rowid, session_id, active, saved_at, pruned FROM session WHERE rowid > ? ORDER BY rowid LIMIT ?",
+        (*(batch.after or (0,)), batch.most),
+    ).fetchall()
+    closed = [row for row in seen if not row[2]]
+    emptied = tx.db.execute(
+        f"DELETE FROM hold WHERE session_id {_LISTED} AND expires_at < ? RETURNING session_id",
+        (_json(row[1] for row in closed), batch.rows_before),
+    ).fetchall()
+    lost = {session_id for (session_id,) in emptied}
+    over = _json(row[1] for row in closed if row[3] < batch.rows_before or row[4] or row[1] in lost)
+    for table in ("turn_left", "turn_input"):
+        gone = tx.db.execute(f"DELETE FROM {table} WHERE session_id {_LISTED} RETURNING session_id", (over,)).fetchall()
+        lost.update(session_id for (session_id,) in gone)
+    tx.db.execute(f"UPDATE session SET pruned = 1 WHERE session_id {_LISTED}", (_json(lost),))
+    return _Looked([seen[-1][0]] if len(seen) == batch.most else None)
+
+
+def _limits(tx: Transaction, batch: _Batch) -> _Looked:
+    """Windows that are over, which is known of those that another has followed; or nobody has called for a year. Blocks too."""
+    seen = tx.db.execute(
+        "SELECT scope, window_start FROM rate WHERE (scope, window_start) > (?, ?) ORDER BY scope, window_start LIMIT ?",
+        (*(batch.after or ("", 0)), batch.most + 1),
+    ).fetchall()
+    over = [
+        window
+        for window, following in pairwise([*seen, (None, 0)])
+        if window[1] < batch.rows_before and (window[0] == following[0] or window[1] < tx.now - _YEAR_MS)
+    ]
+    tx.db.executemany("DELETE FROM rate WHERE scope = ? AND window_start = ?", over)
+    if len(seen) > batch.most:
+        return _Looked(list(seen[-2]))
+    tx.db.execute("DELETE FROM block WHERE until < ?", (min(batch.rows_before, tx.now),))
+    return _Looked()
+
+
+def _json(values: Iterable[int | str]) -> str:
+    return orjson.dumps(list(values)).decode()
+
+
+_PHASES = (_calls, _sessions, _limits)
