@@ -141,3 +141,43 @@ async def test_a_request_that_is_made_while_the_connection_changes_can_be_approv
         hold_id, token = await asked(session)
         assert (await session.core.approve(hold_id, token=token)).ok
         assert world.starts == 1
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+async def test_a_no_just_before_a_crash_is_the_answer_where_the_session_goes_on(make_tools, store):
+    async with make_tools({"pay": (confirmed(), PAID)}, store=store) as world:
+        session = await world.session()
+        await session.call("pay", {"q": "a"}, call_id="c1")
+        hold_id, token = await asked(session)
+        await session.core.decline(hold_id, token=token)
+        await die(world, session.core)
+        session = await world.runtime().resume_session(session.id, token=session.token)
+        for call_id in ("c1", "c2", None):
+            assert kind(await session.call("pay", {"q": "a"}, call_id=call_id)) == "DECLINED"
+        assert kind(await session.call("pay", {"q": "b"}, call_id="c3")) == "CONFIRMATION_REQUIRED"
+        await session.begin_turn("m2")
+        assert kind(await session.call("pay", {"q": "a"}, call_id="c4")) == "CONFIRMATION_REQUIRED"
+
+
+async def test_an_earlier_turns_no_is_not_the_answer_where_the_session_goes_on(make_tools):
+    async with make_tools({"pay": (confirmed(), PAID)}) as world:
+        session = await world.session()
+        await session.call("pay", {"q": "a"}, call_id="c1")
+        hold_id, token = await asked(session)
+        await session.core.decline(hold_id, token=token)
+        await session.begin_turn("m2")
+        await die(world, session.core)
+        session = await world.runtime().resume_session(session.id, token=session.token)
+        assert kind(await session.call("pay", {"q": "a"}, call_id="c2")) == "CONFIRMATION_REQUIRED"
+
+
+async def test_a_no_in_another_process_just_before_a_reconnect_is_heard(make_tools):
+    async with make_tools({"pay": (confirmed(), PAID)}) as world:
+        session = await world.session()
+        await session.call("pay", {"q": "a"}, call_id="c1")
+        hold_id, token = await asked(session)
+        await world.runtime().decline(hold_id, token=token)
+        session = await session.core.resume_session(session.id, token=session.token)
+        event = await asyncio.wait_for(next_event(session, "envelope"), 2)
+        assert event.data["envelope"]["error"]["type"] == "DECLINED"
+        assert kind(await session.call("pay", {"q": "a"}, call_id="c2")) == "DECLINED"

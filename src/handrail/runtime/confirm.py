@@ -287,23 +287,31 @@ class Confirmations:
 
     async def restore(self, session: Session, before: Mapping[tuple[str, str], tuple[Hold, Entry]]) -> None:
         """After a resume: open requests go to the user's channel again; those whose tool changed are superseded."""
-        for hold in await self.core.store.holds(session.id, (*OPEN, HoldState.CONSUMED)):
+        for hold in await self.core.store.holds(session.id, (*OPEN, HoldState.CONSUMED, HoldState.DECLINED)):
             pair = pair_of(hold)
+            kept = before.get(pair)
+            known = kept[1] if kept is not None and kept[0].hold_id == hold.hold_id else None
+            if hold.state is HoldState.DECLINED:
+                self._restore_no(session, hold, known)
+                continue
             tool = session.snapshot.get(hold.tool)
             if hold.state in OPEN and (tool is None or tool.hash != hold.tool_hash):
                 await self._supersede(session, hold)
                 continue
-            kept = before.get(pair)
-            if kept is not None and kept[0].hold_id == hold.hold_id:
-                entry = kept[1]
-            else:
-                raw = hold.alias.raw_digest if hold.alias else ""
-                entry = Entry.of(hold.tool, raw, ledger_key=hold.ledger_key, hold_id=hold.hold_id)
+            raw = hold.alias.raw_digest if hold.alias else ""
+            entry = known or Entry.of(hold.tool, raw, ledger_key=hold.ledger_key, hold_id=hold.hold_id)
             session.holds[pair] = (hold, entry)
             if hold.alias is not None:
                 session.calls_by_id[hold.alias.call_id] = entry
             if hold.state is HoldState.PENDING:
                 await self.announce_again(session, hold)
+
+    def _restore_no(self, session: Session, hold: Hold, known: Entry | None) -> None:
+        """The turn's counters are written behind, so that a crash just after a no has left them without it."""
+        if known is not None and not known.settled:
+            self._declined(session, hold, known)  # by somebody who reached another process
+        elif session.turn is not None and session.turn.number == hold.turn:
+            session.turn.declined.add(pair_of(hold))
 
     async def announce_again(self, session: Session, hold: Hold) -> None:
         """A fresh token for an open request; any of its tokens approves, once."""
