@@ -61,3 +61,29 @@ def test_what_the_store_was_told_stays_as_it_was() -> None:
     assert turn.counters()["identical"] == {digest_of(*A): 1, digest_of(*B): 1}
     assert told["identical"] == {digest_of(*A): 1}
     assert told["empties"] == {"look": 1}
+
+
+def test_the_history_stays_bounded_over_many_connections_and_keeps_the_newest() -> None:
+    turn = Turn(1, 0.0)
+    for connection in range(5):
+        for number in range(connection * 20, connection * 20 + 20):
+            turn.identical["look", b"%d" % number] = 1
+        turn.identical[C] = 2  # on every connection, so it is never old
+        turn.uneven = True
+        turn.begin_again()
+
+    newest = {("look", b"%d" % number) for number in range(99, 36, -1)}
+    assert set(turn.earlier) == {digest_of(*C), *(digest_of(*key) for key in newest)}
+    assert turn.earlier[digest_of(*C)] == 10
+
+
+def test_the_history_stays_bounded_where_a_turn_turns_out_to_be_an_earlier_one() -> None:
+    before, turn = Turn(1, 0.0), Turn(2, 0.0)
+    for which, begun in ((before, 0), (turn, 100)):
+        which.identical = {("look", b"%d" % number): 1 for number in range(begun, begun + 60)}
+        which.begin_again()
+    turn.go_on(before)
+
+    assert len(turn.earlier) == 64
+    assert digest_of("look", b"100") in turn.earlier
+    assert digest_of("look", b"0") not in turn.earlier

@@ -69,7 +69,7 @@ class Turn:
         self.replayed: dict[tuple[str, bytes], int] = {}
         """Those among them that were replays."""
         self.earlier: dict[str, int] = {}
-        """Identical calls on earlier connections, by digest."""
+        """Identical calls on earlier connections, by digest, the newest last."""
         self.empties: dict[str, int] = {}
         self.ordinals: dict[Pair, set[int]] = {}
         """Ordinals of writing calls with an id of their own that are taken on this connection."""
@@ -93,7 +93,7 @@ class Turn:
         self.total_used += before.total_used
         self.refusals += before.refusals
         self.empties = _added(before.empties, self.empties)
-        self.earlier = _added(before._digests(), self.earlier)
+        self.earlier = _newest(_added(before._digests(), self.earlier))
         self.declined |= before.declined
         self.unknown = {**before.unknown, **self.unknown}
         self.remembered = before.remembered
@@ -148,20 +148,26 @@ class Turn:
                 del self.history[next(iter(self.history))]
         if not (self.uneven or self.replayed or self.earlier):
             return self.history.copy()
-        digests = dict(islice(zip(reversed(known), reversed(identical.values()), strict=True), _MOST_DIGESTS))
+        counted = list(islice(zip(reversed(known), reversed(identical.values()), strict=True), _MOST_DIGESTS))
+        digests = dict(reversed(counted))
         if self.replayed:
             for key, times in self.replayed.items():
                 digest = digest_of(*key)
                 if digest in digests:
                     digests[digest] -= times
-        return _added(self.earlier, digests) if self.earlier else digests
+        return _newest(_added(self.earlier, digests)) if self.earlier else digests
 
 
 def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """Both together; what the other has comes last, as the newest."""
     both = dict(one)
     for name, times in other.items():
-        both[name] = both.get(name, 0) + times
+        both[name] = both.pop(name, 0) + times
     return both
+
+
+def _newest(digests: Mapping[str, int]) -> dict[str, int]:
+    return dict(islice(digests.items(), max(0, len(digests) - _MOST_DIGESTS), None))
 
 
 def digest_of(tool: str, loop_key: bytes) -> str:
