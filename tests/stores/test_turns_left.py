@@ -60,6 +60,19 @@ async def test_a_stale_connection_changes_no_turn_that_was_left(store: Store) ->
     assert again.counters == {"total": 3}
 
 
+async def test_a_session_is_in_the_turn_that_was_saved_with_its_counters(store: Store) -> None:
+    await begin(store, "m1")
+    await begin(store, "m2")
+    await store.save_sessions([("s1", 1, {"counters": {"turn": 1}, "current_turn": 1})])
+    record = await store.load_session("s1")
+    assert record is not None
+    assert (record.current_turn, record.turn, record.counters) == (1, 2, {"turn": 1})
+    await store.save_sessions([("s1", 9, {"current_turn": 2})])
+    record = await store.load_session("s1")
+    assert record is not None
+    assert record.current_turn == 1, "another connection has it"
+
+
 async def test_counters_that_are_no_json_begin_no_turn(store: Store) -> None:
     with pytest.raises(UsageError, match="cannot be stored as JSON"):
         await begin(store, "m1", left=(1, {"x": object()}))

@@ -292,9 +292,9 @@ class Store(Protocol):
         ...
 
     async def save_sessions(self, saves: Sequence[tuple[str, int, Mapping[str, Any]]]) -> None:
-        """Write behind: for each (session id, connection, fields) the fields `mode`, `state`, `counters`, `active`,
-        `attributes` that are given, and `left`: counters of turns that were left, by number; ignored where the connection is
-        no longer current."""
+        """Write behind: for each (session id, connection, fields) the fields `mode`, `state`, `counters`, `current_turn`,
+        `active`, `attributes` that are given, and `left`: counters of turns that were left, by number; ignored where the
+        connection is no longer current."""
         ...
 
     async def aliases(self, session_id: str) -> list[Alias]:

@@ -35,6 +35,7 @@ class Session:
     __slots__ = (
         "_first",
         "attributes",
+        "beginning",
         "calls_by_id",
         "connection",
         "core",
@@ -97,6 +98,8 @@ class Session:
         """Those entered last, the newest at the end."""
         self.spent: dict[int, tuple[int, int]] = {}
         """What turns before those have used up: a message that is sent again gets no second budget."""
+        self.beginning = 0
+        """So many turns are about to begin: which one the store has the session in is not known until it has answered."""
         self.replays = Replays(policy.replays)
         self.calls_by_id = KnownIds()
         self.writes: dict[str, Entry] = {}
@@ -218,16 +221,20 @@ class Session:
         if turn is None:
             turn = Turn(number, started)
             turn.retrieval_used, turn.total_used = self.spent.pop(number, (0, 0))
-            while len(self.turns) >= TURNS_KEPT:
-                old = self.turns.pop(next(iter(self.turns)))
-                self.spent[old.number] = old.retrieval_used, old.total_used
-            while len(self.spent) > TURNS_COUNTED:
-                del self.spent[next(iter(self.spent))]
+            self.let_go(TURNS_KEPT - 1)
             # Executions are found by keys that name their turn, so those of older turns cannot be asked for by key again.
             self.drop_settled_writes()
             trim(self)
         self.turn = self.turns[number] = turn
         return turn
+
+    def let_go(self, most: int) -> None:
+        """Of all turns but so many only what they have spent is remembered."""
+        while len(self.turns) > most:
+            old = self.turns.pop(next(iter(self.turns)))
+            self.spent[old.number] = old.retrieval_used, old.total_used
+        while len(self.spent) > TURNS_COUNTED:
+            del self.spent[next(iter(self.spent))]
 
     def next_number(self) -> int:
         """Of a turn that the store has not been told of."""
@@ -242,16 +249,16 @@ class Session:
 
     def fields(self) -> dict[str, Any]:
         """What the store keeps of it beside its calls."""
-        return {
-            "mode": self.mode,
-            "active": self.is_active,
-            "state": self.state.snapshot(),
-            "counters": self.turn.counters() if self.turn is not None else {},
-            "left": self.left(),
-        }
+        fields = {"mode": self.mode, "active": self.is_active, "state": self.state.snapshot(), "left": self.left()}
+        if self.turn is None or not self.turn.stored or self.beginning:
+            return fields
+        return {**fields, "counters": self.turn.counters(), "current_turn": self.turn.number}
 
-    def counters(self, turn: Turn) -> dict[str, Any]:
-        """What a claim in `turn` carries: of the turn that the session is in, where the call does not come late for its own."""
+    def counters(self, turn: Turn) -> dict[str, Any] | None:
+        """What a claim in `turn` carries: of the turn that the session is in, where the call does not come late for its own.
+        Nothing while a turn begins: the store may have the session in another already."""
+        if self.beginning:
+            return None
         return (self.turn if self.turn is not None and self.turn.stored else turn).counters()
 
     def left(self) -> dict[int, dict[str, Any]]:

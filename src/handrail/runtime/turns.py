@@ -9,7 +9,7 @@ from uuid import uuid4
 from handrail.contract.definition import RateLimit
 from handrail.contract.store import HoldState, StoreUnavailable, TurnStart
 from handrail.runtime.held import pair_of
-from handrail.runtime.session import Session
+from handrail.runtime.session import TURNS_COUNTED, Session
 from handrail.runtime.turn import Turn
 
 if TYPE_CHECKING:
@@ -27,14 +27,25 @@ class Turns:
         """The limits of each registry version, so that their use elsewhere is known when a turn begins."""
 
     async def begin(self, session: Session, input_id: str | None) -> int:
+        session.beginning += 1
         try:
             started = await self._begin_stored(session, input_id)
+            if started.turn == 0:
+                session.is_stale = True
+                turn = session.turn or session.enter_turn(0, perf_counter())
+                return turn.number
+            turn = self._enter(session, started)
         except StoreUnavailable as error:
             return self._begin_unstored(session, input_id, error)
-        if started.turn == 0:
-            session.is_stale = True
-            turn = session.turn or session.enter_turn(0, perf_counter())
-            return turn.number
+        finally:
+            session.beginning -= 1
+            session.dirty = True
+        if started.known:
+            await self._learn_declined(session, turn)
+        await self._learn_rates(session)
+        return started.turn
+
+    def _enter(self, session: Session, started: TurnStart) -> Turn:
         if session.turn is not None and session.turn.number != started.turn:
             self.end(session)
         remembered = started.turn in session.turns
@@ -47,14 +58,12 @@ class Turns:
                 turn.restore(started.counters)
             # The same input again: the model answers it anew, and may not remember what it called.
             turn.begin_again()
-            await self._learn_declined(session, turn)
-        session.dirty = True
-        await self._learn_rates(session)
-        return started.turn
+        return turn
 
     async def _begin_stored(self, session: Session, input_id: str | None) -> TurnStart:
         """What was counted in the turn that is left is stored along: its input may come again in another process."""
-        await self.store(session)
+        if await self.store(session) and session.late():
+            await self.core.save(session)  # before they are let go
         left = session.turn
         if left is None or not left.stored:
             return await self.core.store.begin_turn(session.id, connection=session.connection, input_id=input_id)
@@ -77,20 +86,24 @@ class Turns:
                 self.end(session)
             known = Turn(session.next_number(), perf_counter())
             known.stored, known.input_id = False, input_id or f"late:{uuid4().hex}"
+            session.let_go(TURNS_COUNTED - 1)
             session.turns[known.number] = known
             self.core.metrics.turn_started(session.id)
+        else:
+            known.begin_again()
         session.enter_turn(known.number, perf_counter())
-        session.dirty = True
         return known.number
 
-    async def store(self, session: Session, needed: Turn | None = None) -> None:
-        """Turns that began while the store was away get their numbers from the store, in their order."""
+    async def store(self, session: Session, needed: Turn | None = None) -> bool:
+        """Turns that began while the store was away get their numbers from the store, in their order; whether there were any."""
         turns = list(session.turns.values())
         if needed is not None and needed not in turns:  # so old that it is not remembered
             turns.insert(0, needed)
-        for turn in turns:
+        unstored = [turn for turn in turns if not turn.stored]
+        for turn in unstored:
             if not turn.stored:
                 await self._store(session, turn)
+        return bool(unstored)
 
     async def _store(self, session: Session, turn: Turn) -> None:
         started = await self.core.store.begin_turn(session.id, connection=session.connection, input_id=turn.input_id)

@@ -20,7 +20,7 @@ from handrail.stores.statements.transaction import (
 )
 
 _JSON = ("attributes", "state", "counters", "policy")
-_SAVED = ("mode", "active", "attributes", "state", "counters")
+_SAVED = ("mode", "active", "attributes", "state", "counters", "current_turn")
 _TURNS_LEFT = 200
 """Counters of so many turns of a session are kept, for messages that come again."""
 
