@@ -177,6 +177,31 @@ def test_every_state_has_a_word_and_a_sign_and_keeps_nobody_out(
         assert [one.is_disabled() for one in acts.all()] == [True, True, True], "it was pressed already"
 
 
+def test_the_dialog_says_what_became_of_an_answer_that_was_heard(
+    browser: Any, server: ScriptedVoiceServer, voice: VoiceScript
+) -> None:
+    with opened(browser, server.address, **ALLOWED) as it:
+        talk(it, voice)
+        voice.say("turn", turn=1, inputId="voice:1")
+        voice.say("tool_started", callId="c1", toolId="calendar_create_event", args=MEETING)
+        asked(voice)
+        for reason, words in [
+            ("not_heard", "It could not be read to you to its end. Please decide here."),
+            ("not_known", "it is not known whether it could be recorded. You can still decide here."),
+            ("not_started", "Your yes was heard, but nothing has run yet."),
+            ("refused", "Your yes was heard, but it was refused: nothing was run."),
+            ("decided", "It was decided on a screen before your answer."),
+            ("revised", "You are asked anew. This request can still be decided here."),
+            ("screen_only", "Please decide here: it cannot be approved by voice."),
+            ("", "Please decide here: it cannot be approved by voice."),
+        ]:
+            voice.say("question", id="conf_1", state="asking", misses=0)
+            it.page.locator(".spoken-question[data-state=asking]").wait_for()
+            voice.say("question", id="conf_1", state="screen", misses=0, reason=reason)
+            it.page.locator(".spoken-question[data-state=screen]", has_text=words).wait_for()
+        assert it.page.get_by_role("dialog").get_by_role("button", name="Decline").is_enabled()
+
+
 def test_the_dialog_follows_the_spoken_question_and_closes_when_it_is_answered(
     browser: Any, server: ScriptedVoiceServer, voice: VoiceScript
 ) -> None:
@@ -191,10 +216,11 @@ def test_the_dialog_follows_the_spoken_question_and_closes_when_it_is_answered(
             ("missed", 1, "That was not understood. Say only yes or no, or decide here."),
             ("reading", 1, "That was not understood. It is read to you once more"),
             ("missed", 2, "That was not understood."),
-            ("screen", 2, "That was not understood twice. Please decide here."),
         ]:
             voice.say("question", id="conf_1", state=state, misses=misses)
             it.page.locator(f".spoken-question[data-state={state}]", has_text=words).wait_for()
+        voice.say("question", id="conf_1", state="screen", misses=2, reason="not_understood")
+        it.page.locator(".spoken-question[data-state=screen]", has_text="That was not understood twice.").wait_for()
         voice.say("question", id="conf_1", state="asking", misses=1)
         voice.say("state", state="hearing")
         it.page.locator(".spoken-question", has_text="Hearing you").wait_for()

@@ -9,6 +9,17 @@ import { voice } from "./voice.js";
 const SIGNS = { reading: "speaker", asking: "mic", missed: "mic", screen: "held", expired: "held" };
 const ANSWERED = ["asking", "missed"]; // an answer by voice counts
 
+// Why it has to be decided on the screen.
+const REASONS = {
+  not_understood: "That was not understood twice. Please decide here.",
+  not_heard: "It could not be read to you to its end. Please decide here.",
+  revised: "You are asked anew. This request can still be decided here.",
+  refused: "Your yes was heard, but it was refused: nothing was run.",
+  not_started: "Your yes was heard, but nothing has run yet.",
+  not_known: "Your answer was heard, but it is not known whether it could be recorded. You can still decide here.",
+  decided: "It was decided on a screen before your answer.",
+};
+
 const WORDS = {
   reading({ misses, readings }) {
     if (misses) return "That was not understood. It is read to you once more; then say only yes or no.";
@@ -22,11 +33,7 @@ const WORDS = {
   missed() {
     return voice.state === "hearing" ? "Hearing you…" : "That was not understood. Say only yes or no, or decide here.";
   },
-  screen({ misses, readings }) {
-    if (misses > 1) return "That was not understood twice. Please decide here.";
-    if (readings > 1) return "It could not be read to you to its end. Please decide here.";
-    return "Please decide here: it cannot be approved by voice.";
-  },
+  screen: ({ reason }) => REASONS[reason] ?? "Please decide here: it cannot be approved by voice.",
   expired: () => "The time to answer by voice is over.",
 };
 

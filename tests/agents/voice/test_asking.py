@@ -158,6 +158,7 @@ async def test_two_answers_that_are_neither_go_to_the_screen_where_it_can_still_
         await scene.speak()
         await scene.client.until(lambda client: "screen" in question(client))
         assert question(scene.client) == ["reading", "asking", "missed", "reading", "asking", "missed", "screen"]
+        assert scene.client.of("question")[-1]["reason"] == "not_understood"
         assert scene.desk.starts == []
         request = scene.client.of("confirmation")[0]
         answer = await scene.runtime.approve(request["id"], token=request["token"])
@@ -235,6 +236,7 @@ async def test_a_tool_for_the_screen_is_never_asked_about_by_voice(provider: str
         await scene.speak()
         await scene.client.until("turn_done", 2)
         assert question(scene.client) == ["screen"]
+        assert scene.client.of("question")[-1]["reason"] == "screen_only"
         assert scene.desk.starts == []
 
 
@@ -288,6 +290,7 @@ async def test_a_preview_that_no_client_reports_as_played_was_not_heard(provider
         await scene.speak()
         await scene.client.until(lambda client: "screen" in question(client))
         assert question(scene.client) == ["reading", "reading", "screen"]
+        assert scene.client.of("question")[-1]["reason"] == "not_heard"
 
 
 async def test_a_yes_that_began_in_the_preview_does_not_count_though_its_words_come_after_it() -> None:

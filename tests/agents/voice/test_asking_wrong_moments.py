@@ -394,4 +394,55 @@ async def test_an_approval_that_the_runtime_refuses_is_not_told_as_one(provider:
         await scene.speak()
         await scene.client.until(lambda client: question(client)[-1] in ("screen", "approved"))
         assert question(scene.client) == ["reading", "asking", "screen"]
+        assert scene.client.of("question")[-1]["reason"] == "refused"
         assert_nothing_was_bought(scene)
+
+
+@both
+@pytest.mark.parametrize("landed", [True, False])
+async def test_a_no_that_nobody_heard_is_not_told_as_declined(provider: str, landed: bool) -> None:
+    async with voice(provider, [BUY, Turn([Say("Fine.")], hears="No.")]) as scene:
+        await asked(scene)
+        store = scene.runtime.store
+        move = store.move_hold
+
+        async def unheard(*args: Any, **options: Any) -> Any:
+            store.move_hold = move
+            if landed:
+                await move(*args, **options)
+            raise StoreUnavailable("The store did not answer.")
+
+        store.move_hold = unheard
+        await scene.speak()
+        await scene.client.until("error")
+        assert question(scene.client) == ["reading", "asking", "screen"]
+        assert scene.client.of("question")[-1]["reason"] == "not_known"
+        assert [told["code"] for told in scene.client.of("error")] == ["not_known"]
+        assert "decline it on the screen as well" in scene.client.of("error")[0]["message"]
+        request = scene.client.of("confirmation")[-1]
+        await scene.runtime.decline(request["id"], token=request["token"])
+        await scene.client.until("confirmation_closed")
+        assert [closed["outcome"] for closed in scene.client.of("confirmation_closed")] == ["declined"]
+        assert_nothing_was_bought(scene)
+
+
+@both
+async def test_a_yes_on_the_screen_that_overtakes_a_spoken_no_is_not_told_as_declined(provider: str) -> None:
+    async with voice(provider, [BUY, Turn([Say("Fine.")], hears="No.")]) as scene:
+        await asked(scene)
+        store, request = scene.runtime.store, scene.client.of("confirmation")[-1]
+        move = store.move_hold
+
+        async def overtaken(*args: Any, **options: Any) -> Any:
+            store.move_hold = move
+            assert (await scene.runtime.approve(request["id"], token=request["token"])).ok
+            return await move(*args, **options)
+
+        store.move_hold = overtaken
+        await scene.speak()
+        await scene.client.until("confirmation_closed")
+        await scene.client.until(lambda client: len(question(client)) > 2)
+        assert question(scene.client) == ["reading", "asking", "screen"]
+        assert scene.client.of("question")[-1]["reason"] == "decided"
+        assert [closed["outcome"] for closed in scene.client.of("confirmation_closed")] == ["carried_out"]
+        assert scene.desk.of("buy_table") == 1

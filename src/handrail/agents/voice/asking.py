@@ -31,7 +31,7 @@ from handrail.agents.voice.spoken import (
     Verdict,
 )
 from handrail.agents.voice.spoken.questions import GUARD_SECONDS
-from handrail.agents.voice.words import say_exactly, unheard_yes_words
+from handrail.agents.voice.words import say_exactly, unheard_no_words, unheard_yes_words
 from handrail.contract.errors import ErrorType, HandrailError
 from handrail.contract.store import HoldState, StoreUnavailable
 
@@ -60,8 +60,8 @@ class Asking:
         self._reader: tuple[bool, Abilities] | None = None
         """Whether the model reads, and to whom, as it was when the reading began."""
         self._misses: dict[str, int] = {}
-        self._approving: set[str] = set()
-        """Approved by voice, and not known yet whether the runtime took it."""
+        self._answering: dict[str, bool] = {}
+        """Answered by voice, with yes or no, and not known yet what the runtime made of it."""
         self._loud_since: float | None = None
         self._loud_until = 0.0
         self._voice_before = False
@@ -87,7 +87,7 @@ class Asking:
         for timer in self._timers.values():
             timer.cancel()
         for each in self._questions.ids:
-            self._tell(each, "screen")
+            self._tell(each, "screen", "ended")
 
     # ------------------------------------------------------------------------------------------- what happens
 
@@ -104,8 +104,8 @@ class Asking:
         self._do(self._questions.wanted(told, str(told["token"]), channel, _now(), seconds=left))
 
     def closed(self, confirmation_id: str, declined: bool) -> None:
-        """It was answered, here or elsewhere: a no that came first counts, also where a yes was on its way."""
-        self._approved(confirmation_id, "declined" if declined else "approved")
+        """It was answered, here or elsewhere: what came first counts, also where another answer was on its way."""
+        self._taken(confirmation_id, declined)
         if confirmation_id == self._questions.open_id:
             self._not_asking()
         self._do(self._questions.closed(confirmation_id))
@@ -278,19 +278,15 @@ class Asking:
                     self._not_asking()
                     self._misses[id] = count
                     self._tell(id, "missed")
-                case ToScreen(id):
+                case ToScreen(id, reason):
                     self._drop(id)
-                    self._tell(id, "screen")
+                    self._tell(id, "screen", reason)
                 case Expired(id):
                     self._drop(id)
                     self._tell(id, "expired")
                 case Approve(id, token):
-                    self._drop(id)
-                    self._approving.add(id)
                     self._answer(id, token, approve=True)
                 case Decline(id, token):
-                    self._drop(id)
-                    self._tell(id, "declined")
                     self._answer(id, token, approve=False)
         if steps:
             self.consider()
@@ -307,39 +303,47 @@ class Asking:
             self._reading = self._item = None
 
     def _answer(self, id: str, token: str, *, approve: bool) -> None:
-        self._talk.keep(asyncio.get_running_loop().create_task(self._carry_out(id, token, approve)))
+        self._drop(id)
+        self._answering[id] = approve
+        work = self._approve(id, token) if approve else self._decline(id, token)
+        self._talk.keep(asyncio.get_running_loop().create_task(work))
 
-    async def _carry_out(self, id: str, token: str, approve: bool) -> None:
+    async def _approve(self, id: str, token: str) -> None:
         """The envelope comes as every late one does, by way of the session. A refusal leaves the request on the screen."""
-        runtime = self._talk.runtime
         try:
-            if approve:
-                answer = await runtime.approve(id, token=token)
-            else:
-                answer = await runtime.decline(id, token=token)
+            answer = await self._talk.runtime.approve(id, token=token)
         except HandrailError as error:
-            _LOG.error("A spoken answer could not be carried out: %s", error)
-            if not approve:
-                self._tell(id, "screen")
-            elif isinstance(error, StoreUnavailable):
-                self._not_approved(id, "not_known", unheard_yes_words())
-            else:
-                self._not_approved(id)
+            _LOG.error("A spoken yes could not be carried out: %s", error)
+            unheard = isinstance(error, StoreUnavailable)
+            self._not_taken(id, "not_known" if unheard else "refused", unheard_yes_words() if unheard else "")
             return
-        if id not in self._approving:
+        if id not in self._answering:
             return  # the late envelope was here before
         failure = answer.error
         taken = failure is None or await self._was_taken(id)
         if failure is None or taken:
-            self._approved(id)
+            self._taken(id, declined=False)
             return
         _LOG.info("A spoken approval was not carried out: %s", failure.message)
         if taken is None:
-            self._not_approved(id, "not_known", unheard_yes_words())
+            self._not_taken(id, "not_known", unheard_yes_words())
         elif failure.type is ErrorType.STORE_UNAVAILABLE:
-            self._not_approved(id, "not_started", failure.message)
+            self._not_taken(id, "not_started", failure.message)
         else:
-            self._not_approved(id)
+            self._not_taken(id, "refused")
+
+    async def _decline(self, id: str, token: str) -> None:
+        """A no is told when it was taken: until then the request may be open, and somebody else may have approved it."""
+        try:
+            answer = await self._talk.runtime.decline(id, token=token)
+        except HandrailError as error:
+            _LOG.error("A spoken no could not be carried out: %s", error)
+            self._not_taken(id, "not_known", unheard_no_words())
+            return
+        if answer.error is not None and answer.error.type is ErrorType.DECLINED:
+            self._taken(id, declined=True)
+        else:
+            self._not_taken(id, "decided")
 
     async def _was_taken(self, id: str) -> bool | None:
         """Whether the runtime took an approval whose answer is an error: then it is used up, and the call itself has failed,
@@ -353,25 +357,30 @@ class Asking:
             return None
         return hold is not None and hold.state is HoldState.CONSUMED and not core.doubts.about(hold)
 
-    def _not_approved(self, id: str, code: str = "", message: str = "") -> None:
+    def _not_taken(self, id: str, reason: str, message: str = "") -> None:
         """The request stays on the screen, unless its outcome was told meanwhile; `message` says more about it."""
-        if id not in self._approving:
+        if self._answering.pop(id, None) is None or self._talk.is_over:
             return
-        self._approving.discard(id)
-        if self._talk.is_over:
+        self._tell(id, "screen", reason)
+        if message:
+            self._talk.tell("error", {"code": reason, "message": message})
+
+    def _taken(self, id: str, declined: bool) -> None:
+        """The answer was taken; of an approval that means that the call has ended: whether well, its envelope tells."""
+        approve = self._answering.pop(id, None)
+        if approve is None:
             return
-        self._tell(id, "screen")
-        if code:
-            self._talk.tell("error", {"code": code, "message": message})
+        if declined:
+            self._tell(id, "declined")
+        elif approve:
+            self._tell(id, "approved")
+        else:
+            self._tell(id, "screen", "decided")
 
-    def _approved(self, id: str, state: str = "approved") -> None:
-        """The approval was taken, and the call has ended: whether well, its envelope tells. Or a no was taken before it."""
-        if id in self._approving:
-            self._approving.discard(id)
-            self._tell(id, state)
-
-    def _tell(self, id: str, state: str) -> None:
-        self._talk.tell("question", {"id": id, "state": state, "misses": self._misses.get(id, 0)})
+    def _tell(self, id: str, state: str, reason: str = "") -> None:
+        """`reason`: why it is for the screen."""
+        told = {"id": id, "state": state, "misses": self._misses.get(id, 0)}
+        self._talk.tell("question", {**told, "reason": reason} if reason else told)
 
 
 def _now() -> float:

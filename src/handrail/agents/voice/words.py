@@ -31,6 +31,10 @@ def unheard_yes_words() -> str:
     )
 
 
+def unheard_no_words() -> str:
+    return "Your no was heard, but it is not known yet whether it could be recorded. Please decline it on the screen as well."
+
+
 def is_said(wanted: str, said: str) -> bool:
     """Whether these words were said in this order, whatever stands between the words of a transcript."""
     needle, words = _words(wanted), _words(said)

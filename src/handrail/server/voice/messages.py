@@ -167,7 +167,7 @@ SERVER: Mapping[str, Schema] = {
     "question": _open(
         "question",
         {"id": _TEXT, "misses": _WHOLE,
-         "state": {"enum": ["reading", "asking", "missed", "screen", "approved", "declined", "expired"]}},
+         "state": {"enum": ["reading", "asking", "missed", "screen", "approved", "declined", "expired"]}, "reason": _TEXT},
         ("id", "state"),
     ),
     "speak": _open(
