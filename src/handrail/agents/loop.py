@@ -159,7 +159,7 @@ class Loop:
                         yield event
                     return
                 continue
-            for event in self._answered(asked, number, last):
+            for event in self._answered(asked, number):
                 yield event
             for event in self._heard():
                 yield event
@@ -340,7 +340,7 @@ class Loop:
         raw = asked.finished.raw if asked.finished is not None else None
         return AssistantMessage(asked.text, tuple(asked.calls), raw)
 
-    def _answered(self, asked: Round, number: int, last: bool) -> Iterable[AgentEvent]:
+    def _answered(self, asked: Round, number: int) -> Iterable[AgentEvent]:
         """The answer, in the conversation; words of the host where the model had none."""
         finished = asked.finished
         if finished is not None and finished.reason == "length":

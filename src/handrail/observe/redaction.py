@@ -20,12 +20,6 @@ _OF_ARRAYS = ("items", "contains", "unevaluatedItems")
 Redactor: TypeAlias = Callable[[Any], Any]
 
 
-def redact_arguments(args: Any, schema: Mapping[str, Any] | None, names: Sequence[str]) -> Any:
-    """A copy of the arguments with secret values masked; `compile_redactor` is for more than one call."""
-    redactor = compile_redactor(schema, names)
-    return args if redactor is None else redactor(args)
-
-
 def compile_redactor(
     schema: Mapping[str, Any] | None, names: Sequence[str], *, validated: bool = False
 ) -> Redactor | None:

@@ -21,7 +21,7 @@ class Heard:
         made = Item(number, None, 0.0)
         self.playback.add(made)
         made.sent_ms = ms
-        self.playback.sent(made, ms)
+        self.playback.sent(ms)
         return made
 
     def said(self, number: int, text: str = "Buy it?") -> Item:

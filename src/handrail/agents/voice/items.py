@@ -133,7 +133,7 @@ class Playback:
         """The item that was given to the client last and that it may still be playing."""
         return next((item for item in reversed(self._items.values()) if not item.over and _has_sound(item)), None)
 
-    def sent(self, item: Item, milliseconds: float) -> None:
+    def sent(self, milliseconds: float) -> None:
         """Sound of this length was given to the client."""
         now = asyncio.get_running_loop().time()
         self._ends_at = max(now, self._ends_at) + milliseconds / 1000
@@ -145,7 +145,7 @@ class Playback:
         """Words were given to the client's own voice. Nobody knows how long it takes; about fifteen characters a second."""
         item.speaks[id] = text
         item.given += 1
-        self.sent(item, 1000 * len(text) / 15)
+        self.sent(1000 * len(text) / 15)
 
     def completed(self, item: Item) -> None:
         """No more of the item will come: it is over when it was played."""

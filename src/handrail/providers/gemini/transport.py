@@ -116,7 +116,6 @@ class Reader:
         self._counters = counters
         self._parts: list[dict[str, Any]] = []
         self._slots: list[Slot] = []
-        self._told = False
         self._reason: str | None = None
         self._blocked = False
         self._usage: Usage | None = None
@@ -158,7 +157,6 @@ class Reader:
             text = text_in(part.get("text"))
             self._keep(part)
             if text and part.get("thought") is not True:
-                self._told = True
                 yield TextDelta(text)
         reason = _either(candidate, "finishReason", "finish_reason")
         if isinstance(reason, str) and reason != "FINISH_REASON_UNSPECIFIED":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -38,7 +37,6 @@ from handrail.server.voice.minutes import Minutes
 from handrail.server.voice.options import VoiceOptions
 from handrail.server.voice.tickets import SECONDS, Tickets
 
-_log = logging.getLogger("handrail.server.voice")
 _WRONG_TICKETS_PER_MINUTE = 60
 _NOT_NOW = 503
 _REVOKED = "The key of this conversation is no longer valid."
