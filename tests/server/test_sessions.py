@@ -1,9 +1,13 @@
 """Sessions over HTTP: what a client says and hears, what it finds after a reload, and what a message sent twice does."""
 
 import asyncio
+import time
 
+import pytest
 from tests.runtime.kit import reading
 from tests.server.kit import OPERATOR, OTHER, USER, Talker, at_desk, at_server, text_of
+
+from handrail.contract.store import StoreUnavailable
 
 
 async def test_a_message_is_answered_as_a_stream(tmp_path):
@@ -298,6 +302,42 @@ async def test_a_session_that_was_idle_comes_back_from_the_store(tmp_path):
         assert page["lastEventId"] > last
         assert text_of(await ana.say("still there?")).strip() == "You said: still there?"
         assert desk.model.asked[-1].messages[0].text == 'call look {"q": "tea"}'
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+async def test_a_session_whose_conversation_was_deleted_because_it_is_old_has_ended(tmp_path, is_here):
+    async with at_desk(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as desk:
+        old, new = await desk.open(), await desk.open()
+        for talker in (old, new):
+            await talker.say('call note {"q": "tea"}')
+        if not is_here:
+            desk.talks._talks[old.id].last_used -= 10_000
+            await desk.talks._make_room(1_800)
+        desk.talks.conversations._clock = lambda: time.time() + 91 * 86_400
+        await new.say("I am still here")
+        await desk.talks._forget_unused()
+        kept = {talker.id: (await desk.runtime.store.load_session(talker.id)).active for talker in (old, new)}
+        assert kept == {old.id: False, new.id: True}
+        assert (await old.post("Hello?")).status_code == 410
+        assert text_of(await new.say("and now?")).strip() == "You said: and now?"
+
+
+async def test_a_store_that_is_away_when_conversations_are_deleted_hears_of_it_later(tmp_path, monkeypatch):
+    async with at_desk(tmp_path) as desk:
+        old = await desk.open()
+        desk.talks._talks[old.id].last_used -= 10_000
+        await desk.talks._make_room(1_800)
+        desk.talks.conversations._clock = lambda: time.time() + 91 * 86_400
+
+        async def away(*_):
+            raise StoreUnavailable("The store is away.")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(desk.runtime.store, "save_sessions", away)
+            with pytest.raises(StoreUnavailable):
+                await desk.talks._forget_unused()
+        await desk.talks._forget_unused()
+        assert not (await desk.runtime.store.load_session(old.id)).active
 
 
 async def test_too_many_sessions_are_refused_until_there_is_room(tmp_path):

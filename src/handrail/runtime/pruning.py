@@ -19,6 +19,15 @@ _AWAY_SECONDS = 60.0
 _DAY_MS = 86_400_000
 
 
+async def end_unused(core: RuntimeCore, session_id: str) -> None:
+    """End a session that nobody goes on with, wherever it was: only of ended ones is everything given back."""
+    session = await core.detached_session(session_id)
+    if session is not None and session.is_active:
+        session.state.set("isActive", False)
+        await core.save(session)
+        core.audit_session("session_end", session)
+
+
 class Pruning:
     """One walk through a store. Whatever it drops, no call can be run a second time for it."""
 

@@ -12,6 +12,7 @@ import hmac
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from itertools import count
 from time import monotonic
 from typing import Any
 from weakref import WeakValueDictionary
@@ -23,6 +24,7 @@ from handrail.contract.errors import HandrailError, UsageError
 from handrail.contract.model import Message
 from handrail.contract.store import StoreUnavailable
 from handrail.runtime.events import Event
+from handrail.runtime.pruning import end_unused
 from handrail.server.conversations import MOST_TURNS, Conversations, StoredConversation, StoredTurn
 from handrail.server.keys import Key
 from handrail.server.options import Options
@@ -37,7 +39,7 @@ MOST_ATTEMPTS = 3
 PASSING_SECONDS = 600.0
 _LONG = 60
 _SWEEP_SECONDS = 30.0
-_PRUNE_SECONDS = 3_600.0
+_SWEEPS_PER_HOUR = 120
 
 
 class Talks:
@@ -54,6 +56,7 @@ class Talks:
         self._talks: dict[str, Talk] = {}
         self._loading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._sweeper: asyncio.Task[None] | None = None
+        self._unused: list[str] = []
 
     def __len__(self) -> int:
         return len(self._talks)
@@ -107,9 +110,7 @@ class Talks:
         await self.drain()
         tasks = [talk.ears for talk in self._talks.values() if talk.ears is not None]
         tasks += [self._sweeper] if self._sweeper is not None else []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._cancel(tasks)
         self._talks.clear()
         await self.runtime.close()
         await self.conversations.close()
@@ -436,18 +437,23 @@ class Talks:
 
     async def _sweep(self) -> None:
         """Idle sessions leave the memory, passing ones end, and old conversations are deleted."""
-        since = _PRUNE_SECONDS
-        while True:
+        for number in count():
             await asyncio.sleep(_SWEEP_SECONDS)
-            since += _SWEEP_SECONDS
             try:
                 await self._make_room(self.options.idle_seconds)
-                if since >= _PRUNE_SECONDS:
-                    since = 0.0
-                    most, days = self.options.max_conversations, self.options.keep_days
-                    await self.conversations.prune(unused_for=days * 86_400, most=most)
+                if number % _SWEEPS_PER_HOUR == 0:
+                    await self._forget_unused()
             except Exception:  # noqa: BLE001  # the next one may go better
                 _log.exception("The sweep of idle sessions stumbled; it goes on")
+
+    async def _forget_unused(self) -> None:
+        """Delete old conversations and end their sessions, so that the store can give back the room of those too."""
+        most, days = self.options.max_conversations, self.options.keep_days
+        self._unused += await self.conversations.prune(unused_for=days * 86_400, most=most)
+        while self._unused:
+            talk = self._talks.get(self._unused[-1])
+            await (end_unused(self.runtime, self._unused[-1]) if talk is None else self.end(talk, delete=False))
+            self._unused.pop()
 
     async def _make_room(self, idle_seconds: float = 60.0) -> bool:
         """Let idle sessions go; whether there is room now."""
