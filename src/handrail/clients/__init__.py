@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from handrail.clients.streaming import ClientLimits, StreamingModel
 from handrail.contract.errors import ConfigError
@@ -98,7 +98,7 @@ def open_model(
 ) -> Model:
     """The model that `spec` names as "provider:model"; `ConfigError` in one sentence if it cannot be used."""
     client, name = _parse(spec)
-    address, key = _address(client, base_url, environment), _key(client, environment)
+    address, key = _address(client, base_url, environment), key_in(environment, client.keys)
     missing = _missing(spec, client, address, key)
     if missing is not None:
         raise ConfigError(missing)
@@ -127,7 +127,7 @@ def whats_missing(spec: str, *, environment: Mapping[str, str], base_url: str = 
     """What has to be installed or set before this model can be asked, in a sentence; None if nothing."""
     try:
         client, _ = _parse(spec)
-        return _missing(spec, client, _address(client, base_url, environment), _key(client, environment))
+        return _missing(spec, client, _address(client, base_url, environment), key_in(environment, client.keys))
     except ConfigError as error:
         return str(error)
 
@@ -149,34 +149,35 @@ def _parse(spec: str) -> tuple[Client, str]:
 
 
 def _missing(spec: str, client: Client, address: str, key: str) -> str | None:
-    if not _is_installed(client.package):
+    if not is_installed(client.package):
         return f'The model "{spec}" needs the extra "{client.extra}"; run `pip install "handrail[{client.extra}]"`.'
     unfit = _unfit(client)
     if unfit is not None:
         return f'The model "{spec}" needs {unfit}; run `pip install "handrail[{client.extra}]"`.'
     if address:
-        parts = _split(address)
+        parts = url_in(address, ("http", "https"))
         if parts is None:
             return f'The base URL "{address}" of the model is none; write one such as "https://host/v1".'
-        if key and parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
+        if key and parts.scheme != "https" and not is_loopback(parts.hostname or ""):
             return f'The base URL "{address}" would send the key over an open line; write "https://".'
-        if _is_loopback(parts.hostname or ""):
+        if is_loopback(parts.hostname or ""):
             return None
     if client.needs_key and not key:
         return f'The model "{spec}" needs a key; set {client.keys[0]} in the environment.'
     return None
 
 
-def _split(address: str) -> Any:
+def url_in(address: str, schemes: Collection[str]) -> SplitResult | None:
+    """The parts of an address with a host and one of the schemes; None if it is no such."""
     try:
         parts = urlsplit(address)
-        port_is_a_number = parts.port is None or parts.port >= 0
-    except ValueError:
+        _ = parts.port  # read, it is checked
+    except ValueError:  # a bracket that is not closed, or a port that is none
         return None
-    return parts if port_is_a_number and parts.scheme in ("http", "https") and parts.hostname else None
+    return parts if parts.scheme in schemes and parts.hostname else None
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:
@@ -185,7 +186,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _is_installed(package: str) -> bool:
+def is_installed(package: str) -> bool:
     try:
         return find_spec(package) is not None
     except ModuleNotFoundError:  # the package above it is not there
@@ -210,8 +211,9 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"(?:^|(?<=\d)\.)(\d+)", text))
 
 
-def _key(client: Client, environment: Mapping[str, str]) -> str:
-    return next((environment[name].strip() for name in client.keys if environment.get(name, "").strip()), "")
+def key_in(environment: Mapping[str, str], names: Collection[str]) -> str:
+    """The key under the first of the names that is set; empty if none is."""
+    return next((environment[name].strip() for name in names if environment.get(name, "").strip()), "")
 
 
 def _address(client: Client, base_url: str, environment: Mapping[str, str]) -> str:

@@ -51,7 +51,7 @@ def test_an_address_that_is_none_or_open_is_refused(provider: str, address: str)
 
 
 def test_a_missing_sdk_is_told_with_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("handrail.clients.live.find_spec", lambda name: None)
+    monkeypatch.setattr("handrail.clients.find_spec", lambda name: None)
     assert 'pip install "handrail[gemini]"' in str(whats_missing_live("gemini-live:m", environment=KEYS))
     assert 'pip install "handrail[openai]"' in str(whats_missing_live("openai-realtime:m", environment=KEYS))
 

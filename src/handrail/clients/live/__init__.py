@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
 
+from handrail.clients import is_installed, is_loopback, key_in, url_in
 from handrail.contract.errors import ConfigError
 from handrail.contract.live import LiveLimits, LiveModel
 
@@ -70,7 +68,7 @@ def open_live_model(
     module, _, opener = client.opener.partition(".")
     make = getattr(import_module(f"handrail.clients.live.{module}"), opener)
     model: LiveModel = make(
-        name, api_key=_key(client, environment), base_url=base_url.strip() or None, limits=limits, **options
+        name, api_key=key_in(environment, client.keys), base_url=base_url.strip() or None, limits=limits, **options
     )
     return model
 
@@ -81,11 +79,11 @@ def whats_missing_live(spec: str, *, environment: Mapping[str, str], base_url: s
         client, _ = _parse(spec)
     except ConfigError as error:
         return str(error)
-    if not all(map(_is_installed, client.packages)):
+    if not all(map(is_installed, client.packages)):
         return (
             f'The live model "{spec}" needs the extra "{client.extra}"; run `pip install "handrail[{client.extra}]"`.'
         )
-    if not _key(client, environment):
+    if not key_in(environment, client.keys):
         return f'The live model "{spec}" needs a key; set {client.keys[0]} in the environment.'
     return _wrong_address(client, base_url.strip())
 
@@ -103,37 +101,9 @@ def _parse(spec: str) -> tuple[LiveClient, str]:
 def _wrong_address(client: LiveClient, address: str) -> str | None:
     if not address:
         return None
-    parts = _split(address)
-    if parts is None or parts.scheme not in client.schemes or not parts.hostname:
+    parts = url_in(address, client.schemes)
+    if parts is None or parts.port == 0:
         return f'The base URL "{address}" of the live model is none; write one such as "https://host/v1".'
-    if parts.scheme in ("http", "ws") and not _is_loopback(parts.hostname or ""):
+    if parts.scheme in ("http", "ws") and not is_loopback(parts.hostname or ""):
         return f'The base URL "{address}" would send the key over an open line; write "https://".'
     return None
-
-
-def _split(address: str) -> SplitResult | None:
-    try:
-        parts = urlsplit(address)
-        return parts if parts.port != 0 else None
-    except ValueError:  # a bracket that is not closed, or a port that is none
-        return None
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except ModuleNotFoundError:  # the package above it is not there
-        return False
-
-
-def _key(client: LiveClient, environment: Mapping[str, str]) -> str:
-    return next((environment[name].strip() for name in client.keys if environment.get(name, "").strip()), "")
