@@ -219,16 +219,17 @@ def call_of(slot: Slot, provider: str, id_scope: IdScope) -> Call:
     return Call(slot.name, bounded_args(slot.args), slot.call_id, provider, id_scope)
 
 
-def distinct(slots: Iterable[Slot], counters: StreamCounters) -> list[Slot]:
-    """The calls without those that were told twice: the same under the same id."""
-    kept: list[Slot] = []
-    for slot in slots:
-        told = (one for one in kept if slot.call_id is not None and one.call_id == slot.call_id)
-        if any(one.name == slot.name and one.args == slot.args for one in told):
-            counters.duplicates += 1
-        else:
-            kept.append(slot)
-    return kept
+def admit(slot: Slot, calls: list[Slot], counters: StreamCounters) -> bool:
+    """Add a whole call to those before it; not, but counted, one too many, or one told twice: the same under the same id."""
+    told = (one for one in calls if slot.call_id is not None and one.call_id == slot.call_id)
+    if len(calls) >= MOST_CALLS:
+        counters.dropped_calls += 1
+    elif any(one.name == slot.name and one.args == slot.args for one in told):
+        counters.duplicates += 1
+    else:
+        calls.append(slot)
+        return True
+    return False
 
 
 def ending(

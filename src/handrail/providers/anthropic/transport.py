@@ -20,11 +20,11 @@ from handrail.providers.streams import (
     Reason,
     Slot,
     StreamCounters,
+    admit,
     as_text,
     broke_off,
     call_of,
     count_in,
-    distinct,
     ending,
     failed,
     id_in,
@@ -277,8 +277,7 @@ class Reader:
                     self._counters.malformed_events += 1
                     continue
                 block.slot.args = block.args
-                if len(distinct([*slots, block.slot], self._counters)) == len(slots):
+                if not admit(block.slot, slots, self._counters):
                     continue
-                slots.append(block.slot)
             kept.append(block)
         return kept, slots

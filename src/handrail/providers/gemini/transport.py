@@ -15,15 +15,14 @@ from handrail.contract.frozen import thaw
 from handrail.contract.model import ModelEvent, ModelRequest, TextDelta, Usage
 from handrail.providers.history import GOING_ON, Answered, Result, Said, entries, kept_turn
 from handrail.providers.streams import (
-    MOST_CALLS,
     Doubles,
     Reason,
     Slot,
     StreamCounters,
+    admit,
     broke_off,
     call_of,
     count_in,
-    distinct,
     ending,
     failed,
     id_in,
@@ -182,13 +181,8 @@ class Reader:
             return
         args = call.get("args")
         slot = Slot(text_in(call.get("name")), id_in(call.get("id")), {} if args is None else args)
-        if len(self._slots) >= MOST_CALLS:
-            self._counters.dropped_calls += 1
-            return
-        if len(distinct([*self._slots, slot], self._counters)) == len(self._slots):
-            return
-        self._slots.append(slot)
-        self._parts.append(_sendable(part, call))
+        if admit(slot, self._slots, self._counters):
+            self._parts.append(_sendable(part, call))
 
     def end(self) -> Iterator[ModelEvent]:
         if self._reason in _FAILURES:

@@ -16,16 +16,15 @@ from handrail.contract.frozen import thaw
 from handrail.contract.model import ModelEvent, ModelRequest, TextDelta, Usage
 from handrail.providers.history import Answered, Result, Said, entries, kept_turn
 from handrail.providers.streams import (
-    MOST_CALLS,
     Doubles,
     Reason,
     Slot,
     StreamCounters,
+    admit,
     as_text,
     broke_off,
     call_of,
     count_in,
-    distinct,
     ending,
     failed,
     id_in,
@@ -128,10 +127,7 @@ class Reader:
         function = object_in(call.get("function"))
         args = function.get("arguments")
         slot = Slot(text_in(function.get("name")), id_in(call.get("id")), {} if args is None else args, raw=call)
-        if len(self._slots) >= MOST_CALLS:
-            self._counters.dropped_calls += 1
-        else:
-            self._slots = distinct([*self._slots, slot], self._counters)
+        admit(slot, self._slots, self._counters)
 
     def end(self) -> Iterator[ModelEvent]:
         if self._last is None:

@@ -19,11 +19,11 @@ from handrail.providers.streams import (
     Reason,
     Slot,
     StreamCounters,
+    admit,
     as_text,
     broke_off,
     call_of,
     count_in,
-    distinct,
     ending,
     failed,
     id_in,
@@ -183,7 +183,9 @@ class Reader:
         if self._reason == "tool_calls" and not self._slots:
             raise unreadable_calls(WHO)
         # Cut: the call that came last is not whole. It is not told, and must not be in the history either.
-        slots = distinct(self._slots[:-1] if self._reason == "length" else self._slots, self._counters)
+        slots: list[Slot] = []
+        for slot in self._slots[:-1] if self._reason == "length" else self._slots:
+            admit(slot, slots, self._counters)
         calls = [call_of(slot, PROVIDER, ID_SCOPE) for slot in slots]
         reason = "refusal" if self._refused else _REASONS.get(self._reason)
         yield from ending(WHO, calls, self._usage, reason, self._raw(slots))
