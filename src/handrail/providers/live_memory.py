@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import binascii
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, TypeAlias
 
@@ -33,11 +33,13 @@ Entry: TypeAlias = Utterance | Answer | Note
 class Conversation:
     """Entries in order, the oldest forgotten when there are too many. `owed`: the model has not yet reacted to the last."""
 
-    def __init__(self) -> None:
+    def __init__(self, history: Iterable[Entry]) -> None:
         self._entries: deque[tuple[int, Entry, int]] = deque()
         self._size = 0
         self.mark = 0
         self.owed = False
+        for entry in history:
+            self.add(entry)
 
     def add(self, entry: Entry, *, owed: bool | None = None) -> None:
         """Write an entry down; `owed` says whether the model has something to say to it now, None leaves that as it was."""
@@ -79,18 +81,6 @@ class Speech:
     def take(self) -> str:
         whole, self.whole = self.whole, ""
         return whole.strip()
-
-
-def read_object(raw: bytes | str, counters: LiveCounters) -> dict[str, Any] | None:
-    """The JSON object of a frame; None, counted, if it is none."""
-    try:
-        message = orjson.loads(raw)
-    except (orjson.JSONDecodeError, TypeError):
-        message = None
-    if isinstance(message, dict):
-        return message
-    counters.malformed_events += 1
-    return None
 
 
 def read_audio(data: object, counters: LiveCounters) -> bytes:
@@ -164,11 +154,6 @@ class SeenCalls:
         if len(self._seen) > _MOST_SEEN:
             del self._seen[next(iter(self._seen))]
         return before is not made and before == made
-
-
-def text_of(value: object) -> str:
-    """A string as it is, anything else as none."""
-    return value if isinstance(value, str) else ""
 
 
 def objects_in(value: object) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What the transports of text providers share: bytes → events, and what is done with events that are not as they should be.
+"""What the transports share: bytes → events, and what is done with events that are not as they should be.
 
 Pure. A decoder cuts a stream of bytes into the provider's events; a provider's `Reader` turns those into `ModelEvent`s. Calls
 are told when the stream has ended and its reason is known, so that one which was cut is never among them.
@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import orjson
 
 from handrail.contract.call import Call, IdScope
 from handrail.contract.model import CallMade, Finished, ModelError, ModelEvent, Usage
+
+if TYPE_CHECKING:
+    from handrail.contract.live import LiveCounters
 
 MOST_EVENT_BYTES = 4 * 1024 * 1024
 """An event that is larger is dropped and counted: parsing it would hold up everybody else."""
@@ -306,8 +309,8 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
-def read_object(event: bytes, counters: StreamCounters) -> dict[str, Any] | None:
-    """The JSON object of an event; None, counted, if it is none."""
+def read_object(event: bytes | str, counters: StreamCounters | LiveCounters) -> dict[str, Any] | None:
+    """The JSON object of an event or a frame; None, counted, if it is none."""
     try:
         value = orjson.loads(event)
     except orjson.JSONDecodeError:

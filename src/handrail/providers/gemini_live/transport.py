@@ -47,10 +47,9 @@ from handrail.providers.live_memory import (
     late_note,
     objects_in,
     read_audio,
-    read_object,
-    text_of,
     too_many,
 )
+from handrail.providers.streams import count_in, read_object, text_in
 
 PROVIDER = "gemini-live"
 INPUT_RATES = (16_000, 24_000, 48_000, 8_000)
@@ -74,9 +73,7 @@ class GeminiLiveTransport:
             for tool in messages.setup(model, config)["setup"].get("tools", [{}])[0].get("functionDeclarations", ())
             if tool["behavior"] == "NON_BLOCKING"
         }
-        self._said = Conversation()
-        for utterance in config.history:
-            self._said.add(utterance)
+        self._said = Conversation(config.history)
         self._handle: str | None = None
         self._handle_mark = 0
         self._seen = 0
@@ -213,7 +210,7 @@ class GeminiLiveTransport:
         if not isinstance(asked, list) or not listed or len(listed) != len(asked):
             self.counters.malformed_events += 1
         for item in listed:
-            call = Call(text_of(item.get("name")), item.get("args"), self._id(item), PROVIDER, self._scope)
+            call = Call(text_in(item.get("name")), item.get("args"), self._id(item), PROVIDER, self._scope)
             if self._is_duplicate(call):
                 self.counters.duplicate_events += 1
                 continue
@@ -267,12 +264,12 @@ class GeminiLiveTransport:
             if waiting and self._rejects(body):
                 events += self._cancelled({"ids": waiting})
             self._of_turn.clear()
-            events.append(self._turn_ended(text_of(body.get("turnCompleteReason"))))
+            events.append(self._turn_ended(text_in(body.get("turnCompleteReason"))))
         return events
 
     def _rejects(self, body: dict[str, Any]) -> bool:
         """Whether the turn ends because it was rejected or filtered: what it asked for is not to be done."""
-        return self._ends_turn(body) and text_of(body.get("turnCompleteReason")) not in _FINE
+        return self._ends_turn(body) and text_in(body.get("turnCompleteReason")) not in _FINE
 
     def _input_transcript(self, body: dict[str, Any]) -> list[LiveEvent]:
         heard = body.get("inputTranscription")
@@ -300,10 +297,10 @@ class GeminiLiveTransport:
         self._is_generating = True
         for part in objects_in(turn.get("parts")):
             inline = part.get("inlineData")
-            if isinstance(inline, dict) and text_of(inline.get("mimeType")).startswith("audio/"):
+            if isinstance(inline, dict) and text_in(inline.get("mimeType")).startswith("audio/"):
                 pcm = read_audio(inline.get("data"), self.counters)
                 if pcm and not self._is_muted:
-                    events.append(AudioOut(pcm, _rate(text_of(inline.get("mimeType")))))
+                    events.append(AudioOut(pcm, _rate(text_in(inline.get("mimeType")))))
             elif isinstance(part.get("text"), str) and part.get("thought") is not True:
                 events.append(OutputTranscript(part["text"], self._spoken.grow(part["text"])))
         return events
@@ -357,7 +354,7 @@ class GeminiLiveTransport:
         return [ResumptionHandle(None, False)]
 
     def _go_away(self, body: dict[str, Any]) -> list[LiveEvent]:
-        left = text_of(body.get("timeLeft")).removesuffix("s")
+        left = text_in(body.get("timeLeft")).removesuffix("s")
         try:
             seconds = float(left)
         except ValueError:
@@ -365,9 +362,7 @@ class GeminiLiveTransport:
         return [GoAway(seconds if 0 <= seconds < 86_400 else None)]
 
     def _usage(self, body: dict[str, Any]) -> list[LiveEvent]:
-        counts = [body.get(name) for name in ("promptTokenCount", "responseTokenCount")]
-        given, made = (count if isinstance(count, int) and count >= 0 else 0 for count in counts)
-        return [Usage(given, made)]
+        return [Usage(count_in(body.get("promptTokenCount")), count_in(body.get("responseTokenCount")))]
 
     def _reacted(self) -> list[LiveEvent]:
         """The model shows something. Where its turn begins with it, that tells that the user's input was committed."""

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from handrail.contract.live import InputTranscript, LiveCounters
-from handrail.providers.live_memory import Speech, text_of
+from handrail.providers.live_memory import Speech
+from handrail.providers.streams import text_in
 
 _MOST_OPEN = 50
 _MOST_KNOWN = 600
@@ -38,7 +39,7 @@ class Inputs:
         return True
 
     def piece(self, event: dict[str, Any]) -> InputTranscript | None:
-        piece, item = event.get("delta"), text_of(event.get("item_id"))
+        piece, item = event.get("delta"), text_in(event.get("item_id"))
         if not isinstance(piece, str) or not item:
             self._counters.malformed_events += 1
             return None
@@ -48,7 +49,7 @@ class Inputs:
         return InputTranscript(piece, self._speech(item).grow(piece), item=item)
 
     def all(self, event: dict[str, Any]) -> InputTranscript | None:
-        transcript, item = event.get("transcript"), text_of(event.get("item_id"))
+        transcript, item = event.get("transcript"), text_in(event.get("item_id"))
         if not isinstance(transcript, str) or not item:
             self._counters.malformed_events += 1
             return None

@@ -40,14 +40,13 @@ from handrail.providers.live_memory import (
     late_note,
     objects_in,
     read_audio,
-    read_object,
     refusal,
-    text_of,
     too_many,
 )
 from handrail.providers.openai_realtime import messages
 from handrail.providers.openai_realtime.inputs import Inputs
 from handrail.providers.openai_realtime.messages import RATE, Message
+from handrail.providers.streams import count_in, read_object, text_in
 
 PROVIDER = "openai-realtime"
 INPUT_RATES = (RATE,)
@@ -80,9 +79,7 @@ class OpenAIRealtimeTransport:
         self.counters = counters or LiveCounters()
         self._config = config
         self._transcriber = transcriber
-        self._said = Conversation()
-        for utterance in config.history:
-            self._said.add(utterance)
+        self._said = Conversation(config.history)
         self._sent = 0
         self._restored: list[str] = []
         self._known: frozenset[str] = frozenset()
@@ -208,7 +205,7 @@ class OpenAIRealtimeTransport:
 
     def _response_created(self, event: dict[str, Any]) -> list[LiveEvent]:
         response = event.get("response")
-        name = text_of(response.get("id")) if isinstance(response, dict) else ""
+        name = text_in(response.get("id")) if isinstance(response, dict) else ""
         if name in self._finished:
             self.counters.duplicate_events += 1
             return []
@@ -229,7 +226,7 @@ class OpenAIRealtimeTransport:
             return []
         if item.get("type") != "function_call":
             return []
-        response = text_of(event.get("response_id"))
+        response = text_in(event.get("response_id"))
         call = self._completed_call(item)
         if call is None:
             return []
@@ -251,15 +248,15 @@ class OpenAIRealtimeTransport:
     def _item_added(self, event: dict[str, Any]) -> list[LiveEvent]:
         item = event.get("item")
         if isinstance(item, dict):
-            _, call_id = self._seeds.pop(text_of(item.get("id")), ("", None))
+            _, call_id = self._seeds.pop(text_in(item.get("id")), ("", None))
             if call_id in self._known:
                 self._restored.append(call_id)
         return []
 
     def _completed_call(self, item: dict[str, Any]) -> Call | None:
         """The call of an item that is complete and was not seen before."""
-        call_id = text_of(item.get("call_id")) or None
-        call = Call(text_of(item.get("name")), item.get("arguments"), call_id, PROVIDER, "connection")
+        call_id = text_in(item.get("call_id")) or None
+        call = Call(text_in(item.get("name")), item.get("arguments"), call_id, PROVIDER, "connection")
         if item.get("status") != "completed":
             self.counters.unfinished_calls += 1
             return None
@@ -276,11 +273,11 @@ class OpenAIRealtimeTransport:
         if not isinstance(response, dict):
             self.counters.malformed_events += 1
             return []
-        name = text_of(response.get("id"))
+        name = text_in(response.get("id"))
         if name in self._finished:
             self.counters.duplicate_events += 1
             return []
-        status = text_of(response.get("status"))
+        status = text_in(response.get("status"))
         calls = self._collected.pop(name, []) + self._calls_at_the_end(response)
         runs = _runs(status, response.get("status_details"))
         self._finish(name, runs)
@@ -294,7 +291,7 @@ class OpenAIRealtimeTransport:
     def _calls_at_the_end(self, response: dict[str, Any]) -> list[Call]:
         """Calls that only the end of the response tells of: their own events were lost."""
         items = [item for item in objects_in(response.get("output")) if item.get("type") == "function_call"]
-        fresh = [item for item in items if text_of(item.get("call_id")) not in self._ids]
+        fresh = [item for item in items if text_in(item.get("call_id")) not in self._ids]
         return [call for item in fresh if (call := self._completed_call(item)) is not None]
 
     def _finish(self, name: str, runs: bool) -> None:
@@ -340,17 +337,11 @@ class OpenAIRealtimeTransport:
     def _usage(self, usage: object) -> list[LiveEvent]:
         if not isinstance(usage, dict):
             return []
-        given, made = usage.get("input_tokens"), usage.get("output_tokens")
-        return [
-            Usage(
-                given if isinstance(given, int) and given >= 0 else 0,
-                made if isinstance(made, int) and made >= 0 else 0,
-            )
-        ]
+        return [Usage(count_in(usage.get("input_tokens")), count_in(usage.get("output_tokens")))]
 
     def _audio(self, event: dict[str, Any]) -> list[LiveEvent]:
         pcm = read_audio(event.get("delta"), self.counters)
-        item = text_of(event.get("item_id"))
+        item = text_in(event.get("item_id"))
         if item != self._audio_item:
             self._audio_item, self._audio_bytes = item, 0
         self._audio_bytes += len(pcm)
@@ -365,7 +356,7 @@ class OpenAIRealtimeTransport:
 
     def _spoke_all(self, event: dict[str, Any]) -> list[LiveEvent]:
         whole = self._spoken.whole
-        rest = "" if whole else text_of(event.get("transcript"))
+        rest = "" if whole else text_in(event.get("transcript"))
         return [OutputTranscript(rest, self._spoken.grow(rest), True)]
 
     def _heard_piece(self, event: dict[str, Any]) -> list[LiveEvent]:
@@ -381,14 +372,14 @@ class OpenAIRealtimeTransport:
         return [heard]
 
     def _speech_started(self, event: dict[str, Any]) -> list[LiveEvent]:
-        item = text_of(event.get("item_id"))
+        item = text_in(event.get("item_id"))
         if not self._inputs.is_new(item, "start"):
             return []
         self._user_speaks = True
         return [UserSpeechStarted(item)]
 
     def _speech_stopped(self, event: dict[str, Any]) -> list[LiveEvent]:
-        item = text_of(event.get("item_id"))
+        item = text_in(event.get("item_id"))
         if not self._inputs.is_new(item, "end"):
             return []
         self._user_speaks = False
@@ -401,8 +392,8 @@ class OpenAIRealtimeTransport:
         if not isinstance(error, dict):
             self.counters.malformed_events += 1
             return []
-        code, cause = text_of(error.get("code")), text_of(error.get("event_id"))
-        events: list[LiveEvent] = [Complaint(code or text_of(error.get("type")), text_of(error.get("message"))[:500])]
+        code, cause = text_in(error.get("code")), text_in(error.get("event_id"))
+        events: list[LiveEvent] = [Complaint(code or text_in(error.get("type")), text_in(error.get("message"))[:500])]
         self._seeds = {item: seed for item, seed in self._seeds.items() if seed[0] != cause}
         if cause in self._asked:
             self._asking = None if self._asking == cause else self._asking
@@ -489,7 +480,7 @@ class OpenAIRealtimeTransport:
 
 
 def _detail(details: object) -> str:
-    return text_of(details.get("reason")) if isinstance(details, dict) else ""
+    return text_in(details.get("reason")) if isinstance(details, dict) else ""
 
 
 def _runs(status: str, details: object) -> bool:
