@@ -7,35 +7,43 @@ const FIRST_WAIT = 500;
 const LONGEST_WAIT = 15_000;
 const SILENCE = 45_000;
 
-export class Stream {
+/** A line that is looked for again when it breaks, each time after a longer wait. */
+export class Line {
+  failures = 0;
+  closed = false;
+
+  /** Try at once instead of waiting on. */
+  hurry = () => this.wakeUp?.();
+
+  async pause(first, longest) {
+    const wait = Math.min(longest, first * 2 ** this.failures) * (0.75 + Math.random() / 2);
+    this.failures += 1;
+    this.onState({ state: "waiting", retryAt: Date.now() + wait });
+    await new Promise((resume) => {
+      this.wakeUp = resume;
+      setTimeout(resume, wait);
+    });
+  }
+}
+
+export class Stream extends Line {
   /** `onEvent({id, type, data})`, `onState({state, retryAt})` with state connecting, live, waiting, refused or closed. */
   constructor(path, { after = null, onEvent, onState, resumable = true }) {
-    this.path = path;
-    this.after = after;
-    this.onEvent = onEvent;
-    this.onState = onState;
-    this.resumable = resumable;
-    this.failures = 0;
-    this.closed = false;
+    super();
+    Object.assign(this, { path, after, onEvent, onState, resumable });
   }
 
   open() {
     this.run();
-    this.onlineAgain = () => this.wakeUp?.();
-    addEventListener("online", this.onlineAgain);
+    addEventListener("online", this.hurry);
     return this;
   }
 
   close() {
     this.closed = true;
-    removeEventListener("online", this.onlineAgain);
+    removeEventListener("online", this.hurry);
     this.abort?.abort();
-    this.wakeUp?.();
-  }
-
-  /** Try at once instead of waiting on. */
-  hurry() {
-    this.wakeUp?.();
+    this.hurry();
   }
 
   async run() {
@@ -47,13 +55,7 @@ export class Stream {
         this.onState({ state: "refused", status: verdict.refused });
         return;
       }
-      const wait = Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** this.failures) * (0.75 + Math.random() / 2);
-      this.failures += 1;
-      this.onState({ state: "waiting", retryAt: Date.now() + wait });
-      await new Promise((resume) => {
-        this.wakeUp = resume;
-        setTimeout(resume, wait);
-      });
+      await this.pause(FIRST_WAIT, LONGEST_WAIT);
     }
   }
 

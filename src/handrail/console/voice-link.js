@@ -2,6 +2,7 @@
 // came. Control messages are JSON, sound is binary; docs/voice.md describes both.
 
 import { post } from "./api.js";
+import { Line } from "./stream.js";
 
 const PROTOCOL = "handrail.voice.v1";
 const FIRST_WAIT = 300;
@@ -26,15 +27,14 @@ const SENTENCES = {
 };
 const COMES_BACK = new Set([1001, 1005, 1006, 1011, 1012, 4401, 4408]);
 
-export class Link {
+export class Link extends Line {
   /** `facts()` gives the rest of `hello`; `onSound(item, offset, pcm)`; `onState({state})`: connecting, live, waiting or over. */
   constructor(path, { facts, onMessage, onSound, onState }) {
+    super();
     Object.assign(this, { path, facts, onMessage, onSound, onState });
     this.last = null; // the number of the last message
-    this.failures = 0;
     this.wasLive = false;
     this.isLive = false;
-    this.closed = false;
   }
 
   async ask() {
@@ -62,10 +62,8 @@ export class Link {
     this.isLive = false;
     removeEventListener("online", this.hurry);
     this.socket?.close(1000);
-    this.wakeUp?.();
+    this.hurry();
   }
-
-  hurry = () => this.wakeUp?.();
 
   async run() {
     addEventListener("online", this.hurry);
@@ -80,13 +78,7 @@ export class Link {
         this.onState({ state: "over", sentence: end.sentence, code: end.code });
         return;
       }
-      const wait = Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** this.failures) * (0.75 + Math.random() / 2);
-      this.failures += 1;
-      this.onState({ state: "waiting", retryAt: Date.now() + wait });
-      await new Promise((resume) => {
-        this.wakeUp = resume;
-        setTimeout(resume, wait);
-      });
+      await this.pause(FIRST_WAIT, LONGEST_WAIT);
     }
   }
 
