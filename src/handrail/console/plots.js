@@ -49,6 +49,8 @@ export function table(columns, rows, label) {
 /** One horizontal bar a row: `{label, value, part, word}`; `part` of it is drawn in the colour of failures. */
 export function barPlot(rows, label) {
   const most = Math.max(1, ...rows.map((row) => row.value));
+  const bar = (kind, from, value) =>
+    svg("rect", { class: kind, x: (from / most) * 100, y: 0, width: (value / most) * 100, height: 10 });
   return h(
     "div",
     {
@@ -57,30 +59,23 @@ export function barPlot(rows, label) {
       "aria-label": `${label}: ${rows.map((row) => `${row.label} ${row.word}`).join("; ")}`,
     },
     rows.map((row) =>
-      h(
-        "div",
-        { class: "hbar" },
-        h("code", { text: row.label }),
-        svg(
-          "svg",
-          { viewBox: "0 0 100 10", preserveAspectRatio: "none" },
-          svg("rect", { class: "ground", x: 0, y: 0, width: 100, height: 10 }),
-          svg("rect", { class: "fill", x: 0, y: 0, width: (row.value / most) * 100, height: 10 }),
-          row.part
-            ? svg("rect", {
-                class: "fill bad",
-                x: ((row.value - row.part) / most) * 100,
-                y: 0,
-                width: (row.part / most) * 100,
-                height: 10,
-              })
-            : null,
-        ),
-        h("span", { class: "quiet", text: row.word }),
-      ),
+      barRow(row.label, row.word, [
+        bar("ground", 0, most),
+        bar("fill", 0, row.value),
+        row.part ? bar("fill bad", row.value - row.part, row.part) : null,
+      ]),
     ),
   );
 }
+
+const barRow = (label, word, drawing) =>
+  h(
+    "div",
+    { class: "hbar" },
+    h("code", { text: label }),
+    svg("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none" }, drawing),
+    h("span", { class: "quiet", text: word }),
+  );
 
 /** From P50 to P99 as a line with marks, on a logarithmic scale: `{label, p50, p95, p99, limit}`. */
 export function rangePlot(rows, label, { unit, limit = null, smallest = 1 }) {
@@ -90,6 +85,8 @@ export function rangePlot(rows, label, { unit, limit = null, smallest = 1 }) {
   const x = (value) => ((Math.log10(Math.max(value, 10 ** low)) - low) / (high - low)) * 100;
   const marks = [];
   for (let power = Math.ceil(low); power <= high; power += 1) marks.push(10 ** power);
+  const line = (kind, value) => svg("line", { class: kind, x1: x(value), x2: x(value), y1: 0, y2: 10 });
+  const box = (kind, from, width, height) => svg("rect", { class: kind, x: from, y: 5 - height / 2, width, height });
   return h(
     "div",
     {
@@ -98,38 +95,12 @@ export function rangePlot(rows, label, { unit, limit = null, smallest = 1 }) {
       "aria-label": `${label}: ${rows.map((row) => inWords(row, unit)).join("; ")}`,
     },
     rows.map((row) =>
-      h(
-        "div",
-        { class: "hbar" },
-        h("code", { text: row.label }),
-        svg(
-          "svg",
-          { viewBox: "0 0 100 10", preserveAspectRatio: "none" },
-          marks.map((mark) => svg("line", { class: "grid", x1: x(mark), x2: x(mark), y1: 0, y2: 10 })),
-          limit === null ? null : svg("line", { class: "limit", x1: x(limit), x2: x(limit), y1: 0, y2: 10 }),
-          svg("rect", {
-            class: "range",
-            x: x(row.p50),
-            y: 4.2,
-            width: Math.max(0.6, x(row.p99) - x(row.p50)),
-            height: 1.6,
-          }),
-          [
-            ["p50", 1],
-            ["p95", 1],
-            ["p99", 1],
-          ].map(([name]) =>
-            svg("rect", {
-              class: name,
-              x: x(row[name]) - 0.5,
-              y: name === "p95" ? 1.2 : 2.2,
-              width: 1,
-              height: name === "p95" ? 7.6 : 5.6,
-            }),
-          ),
-        ),
-        h("span", { class: "quiet", text: unit(row.p95) }),
-      ),
+      barRow(row.label, unit(row.p95), [
+        marks.map((mark) => line("grid", mark)),
+        limit === null ? null : line("limit", limit),
+        box("range", x(row.p50), Math.max(0.6, x(row.p99) - x(row.p50)), 1.6),
+        ["p50", "p95", "p99"].map((name) => box(name, x(row[name]) - 0.5, 1, name === "p95" ? 7.6 : 5.6)),
+      ]),
     ),
     h(
       "div",
