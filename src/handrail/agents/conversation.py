@@ -14,6 +14,7 @@ from typing import Any
 from handrail.agents.tokens import tokens_of_messages
 from handrail.agents.voice.again import Again
 from handrail.contract.call import Call
+from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import UsageError
 from handrail.contract.frozen import thaw
 from handrail.contract.model import AssistantMessage, HostMessage, Message, ToolMessage, UserMessage
@@ -232,8 +233,8 @@ def lost(call: Call, *, doubtful: bool = False) -> ToolMessage:
     message = (
         "The turn was ended before this call was answered. If it changes something, look before you call it again."
     )
-    error = {"type": "CANCELLED", "message": message, "retryable": False, "partialSideEffects": doubtful}
-    return ToolMessage(call.call_id, call.name, {"ok": False, "error": error, "intents": [], "meta": {}})
+    envelope = ToolResponse.failure("CANCELLED", message, partial_side_effects=doubtful).to_dict()
+    return ToolMessage(call.call_id, call.name, envelope)
 
 
 def _to_dict(message: Message) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from typing import Any
 
 import orjson
 
+from handrail.contract.envelope import ToolResponse
+
 LATE = "Note of the host"
 """How a host's note on a late envelope begins."""
 
@@ -63,13 +65,8 @@ def late_words(told: Mapping[str, Any]) -> str:
 def too_many_calls(most: int) -> dict[str, Any]:
     """The envelope of calls that one message made too many."""
     message = f"One message makes at most {most} calls; this one did not run."
-    error = {"type": "BUDGET_EXCEEDED", "message": message, "retryable": False, "partialSideEffects": False}
-    return {
-        "ok": False,
-        "error": {**error, "suggestion": "Go on with the results that you have."},
-        "intents": [],
-        "meta": {},
-    }
+    suggestion = "Go on with the results that you have."
+    return ToolResponse.failure("BUDGET_EXCEEDED", message, suggestion=suggestion).to_dict()
 
 
 def _span(seconds: float) -> str:

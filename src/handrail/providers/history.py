@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from handrail.contract.call import Call
+from handrail.contract.envelope import ToolResponse
 from handrail.contract.model import AssistantMessage, HostMessage, Message, ToolMessage, UserMessage
 from handrail.providers.streams import as_text
 
@@ -142,8 +143,7 @@ def _own_raw(message: AssistantMessage, provider: str, model: str) -> Any:
 
 def _unanswered() -> dict[str, Any]:
     message = "This call was not answered. If it changes something, look before you call it again."
-    error = {"type": "CANCELLED", "message": message, "retryable": False, "partialSideEffects": False}
-    return {"ok": False, "error": error, "intents": [], "meta": {}}
+    return ToolResponse.failure("CANCELLED", message).to_dict()
 
 
 def _orphan(message: ToolMessage) -> str:

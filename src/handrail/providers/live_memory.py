@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from handrail.contract.call import Call
+from handrail.contract.envelope import ToolResponse
 from handrail.contract.live import Answer, LiveCounters, Utterance
 from handrail.contract.live import Note as Note
 
@@ -124,14 +125,9 @@ def ended_without_effect(envelope: Mapping[str, Any]) -> bool:
     return error.get("type") == "CANCELLED" and not error.get("partialSideEffects")
 
 
-def refusal(kind: str, message: str) -> dict[str, Any]:
-    """An envelope for a call that no pipeline was asked about."""
-    error = {"type": kind, "message": message, "retryable": False, "partialSideEffects": False}
-    return {"ok": False, "error": error, "intents": [], "meta": {}}
-
-
 def too_many() -> dict[str, Any]:
-    return refusal("BUDGET_EXCEEDED", f"One message makes at most {MAX_CALLS} calls; this one did not run.")
+    message = f"One message makes at most {MAX_CALLS} calls; this one did not run."
+    return ToolResponse.failure("BUDGET_EXCEEDED", message).to_dict()
 
 
 class SeenCalls:

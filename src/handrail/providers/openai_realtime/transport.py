@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from handrail.contract.call import Call
+from handrail.contract.envelope import ToolResponse
 from handrail.contract.live import (
     Answer,
     AudioOut,
@@ -40,7 +41,6 @@ from handrail.providers.live_memory import (
     late_note,
     objects_in,
     read_audio,
-    refusal,
     too_many,
 )
 from handrail.providers.openai_realtime import messages
@@ -312,10 +312,9 @@ class OpenAIRealtimeTransport:
     def _not_run(self, calls: Sequence[Call]) -> list[LiveEvent]:
         """Calls of a response that was cancelled or filtered: nobody is asked, and the conversation does not wait for them."""
         self.counters.unfinished_calls += len(calls)
+        message = "The answer was broken off before this call; it did not run."
         for call in calls:
-            self._reply_output(
-                call, refusal("CANCELLED", "The answer was broken off before this call; it did not run.")
-            )
+            self._reply_output(call, ToolResponse.failure("CANCELLED", message).to_dict())
         return []
 
     def _reply_output(self, call: Call, envelope: dict[str, Any]) -> None:
