@@ -139,11 +139,7 @@ class Metrics:
             facts = noted.popleft()
             error_type = facts[3]
             self.record(facts[1], facts[2], error_type is None, error_type, facts[4])
-            session_id = facts[0]
-            self._session_calls += 1
-            session = self._open.get(session_id)
-            if session is not None:
-                session.calls += 1
+            self.session_call(facts[0])
 
     def session_opened(self, session_id: str) -> None:
         """A session was opened, or resumed in this process."""
