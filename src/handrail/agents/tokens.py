@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
 
+from handrail.contract.frozen import for_json
 from handrail.contract.model import AssistantMessage, Message, ToolMessage
 
 
@@ -17,7 +18,7 @@ def tokens_of(text: str) -> int:
 def tokens_of_json(value: Any) -> int:
     """The tokens of a value as it is sent. What is no JSON counts as its text."""
     try:
-        return -(-len(orjson.dumps(value, default=_plain)) // 4)
+        return -(-len(orjson.dumps(value, default=for_json)) // 4)
     except TypeError:
         return tokens_of(str(value))
 
@@ -38,11 +39,3 @@ def _tokens_of_message(message: Message) -> int:
 
 def _tokens_of_args(args: Any) -> int:
     return tokens_of(args) if isinstance(args, str) else tokens_of_json(args)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, (tuple, set, frozenset)):
-        return list(value)
-    raise TypeError(f"{type(value).__name__} is no JSON")

@@ -56,6 +56,15 @@ def freeze(value: Any) -> Any:
     return value
 
 
+def for_json(value: Any) -> Any:
+    """What a JSON library is given for a value that it does not take as it is; `TypeError` for what is no JSON."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (tuple, list, set, frozenset)):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
 def thaw(value: Any) -> Any:
     """A deep, plain copy of a frozen JSON value."""
     if type(value) in _SCALARS:

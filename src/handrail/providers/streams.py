@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import orjson
 
 from handrail.contract.call import Call, IdScope
+from handrail.contract.frozen import for_json
 from handrail.contract.model import CallMade, Finished, ModelError, ModelEvent, Usage
 
 if TYPE_CHECKING:
@@ -275,7 +276,7 @@ def object_of(args: Any) -> dict[str, Any]:
     if not isinstance(args, Mapping):
         return {}
     try:
-        fits = len(orjson.dumps(args, default=_plain)) <= MOST_ARGUMENTS
+        fits = len(orjson.dumps(args, default=for_json)) <= MOST_ARGUMENTS
     except (TypeError, ValueError, RecursionError):
         return {}
     return dict(args) if fits else {}
@@ -298,15 +299,7 @@ def wire_name(name: str) -> str:
 
 def as_text(value: Mapping[str, Any]) -> str:
     """JSON text of an envelope or of arguments."""
-    return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS).decode()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, (tuple, list, set, frozenset)):
-        return list(value)
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    return orjson.dumps(value, default=for_json, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
 def read_object(event: bytes | str, counters: StreamCounters | LiveCounters) -> dict[str, Any] | None:

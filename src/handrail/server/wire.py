@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from handrail.contract.frozen import for_json
+
 _NAME = re.compile(r"[a-z][a-z_]{0,39}")
 _LINE_ENDS = tuple((mark.encode(), f"\\u{ord(mark):04x}".encode()) for mark in "\x85\u2028\u2029")
 HEARTBEAT = b": alive\n\n"
@@ -17,9 +19,9 @@ HEARTBEAT = b": alive\n\n"
 def to_json(value: Any) -> bytes:
     """JSON on one line. What only the slower encoder takes (large integers, lone surrogates) is taken as well."""
     try:
-        return orjson.dumps(value, default=_plain)
+        return orjson.dumps(value, default=for_json)
     except TypeError:
-        return json.dumps(value, default=_plain, separators=(",", ":")).encode()
+        return json.dumps(value, default=for_json, separators=(",", ":")).encode()
 
 
 def to_line(value: Any) -> bytes:
@@ -48,11 +50,3 @@ def without_detail(type: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
     if type != "error" or "detail" not in data:
         return data
     return {name: value for name, value in data.items() if name != "detail"}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, (tuple, set, frozenset)):
-        return list(value)
-    raise TypeError(f"{type(value).__name__} is not JSON")
