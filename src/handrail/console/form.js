@@ -100,14 +100,19 @@ function control(schema, options, input, extra = []) {
   return {
     node,
     problem(text) {
-      problemNode.textContent = text ?? "";
-      problemNode.hidden = !text;
+      saidIn(problemNode)(text);
       if (text) input.setAttribute("aria-invalid", "true");
       else input.removeAttribute("aria-invalid");
       describe();
     },
   };
 }
+
+/** Says a problem in its place, or that there is none. */
+const saidIn = (node) => (text) => {
+  node.textContent = text ?? "";
+  node.hidden = !text;
+};
 
 function title({ label, required }) {
   return [h("span", { text: label ?? "value" }), required && h("span", { class: "required", text: "required" })].filter(
@@ -305,13 +310,7 @@ function objectField(schema, options) {
   const field = {
     node,
     pointer: at,
-    problem:
-      options.label === null
-        ? undefined
-        : (text) => {
-            problem.textContent = text ?? "";
-            problem.hidden = !text;
-          },
+    problem: options.label === null ? undefined : saidIn(problem),
     value() {
       const given = fields.map(([name, one]) => [name, one.value()]).filter(([, value]) => value !== undefined);
       return given.length || options.required ? Object.fromEntries(given) : undefined;
@@ -376,10 +375,7 @@ function arrayField(schema, options) {
   const field = {
     node,
     pointer: at,
-    problem(text) {
-      problem.textContent = text ?? "";
-      problem.hidden = !text;
-    },
+    problem: saidIn(problem),
     value() {
       const given = rows.map((row) => row.field.value()).filter((value) => value !== undefined);
       return given.length ? given : undefined;
@@ -418,10 +414,7 @@ function choicesField(schema, items, options) {
   const field = {
     node,
     pointer: options.at ?? (() => options.pointer),
-    problem(text) {
-      problem.textContent = text ?? "";
-      problem.hidden = !text;
-    },
+    problem: saidIn(problem),
     value() {
       const given = boxes.filter(([, box]) => box.checked).map(([value]) => value);
       return given.length ? given : undefined;
