@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from handrail.testing.servers.script import Frame, NumberedCall, Reply
-from handrail.testing.servers.server import ProviderServer, Received, json_or_text, pieces
+from handrail.testing.servers.server import ProviderServer, Received, at_the_end, json_or_text, pieces
 
 
 class OllamaServer(ProviderServer):
@@ -72,11 +72,7 @@ class OllamaServer(ProviderServer):
         return {"error": "the local server fails"}
 
     def envelopes(self, body: Any) -> list[Any]:
-        messages = list(body["messages"])
-        found: list[Any] = []
-        while messages and messages[-1]["role"] == "tool":
-            found.insert(0, json_or_text(messages.pop()["content"]))
-        return found
+        return [json_or_text(one["content"]) for one in at_the_end(body["messages"], "role", "tool")]
 
 
 def _function(index: int, one: NumberedCall) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from handrail.testing.servers.script import Frame, NumberedCall, Reply
-from handrail.testing.servers.server import ProviderServer, Received, json_or_text, pieces, refused_name
+from handrail.testing.servers.server import ProviderServer, Received, at_the_end, json_or_text, pieces, refused_name
 
 _REASONS = {"length": "length", "refusal": "content_filter"}
 
@@ -98,8 +98,4 @@ class OpenAIChatServer(ProviderServer):
         return {"error": {"message": "the local server fails", "type": "server_error"}}
 
     def envelopes(self, body: Any) -> list[Any]:
-        messages = list(body["messages"])
-        found: list[Any] = []
-        while messages and messages[-1]["role"] == "tool":
-            found.insert(0, json_or_text(messages.pop()["content"]))
-        return found
+        return [json_or_text(one["content"]) for one in at_the_end(body["messages"], "role", "tool")]

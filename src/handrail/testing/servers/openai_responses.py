@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from handrail.testing.servers.script import Frame, NumberedCall, Reply
-from handrail.testing.servers.server import ProviderServer, Received, json_or_text, pieces, refused_name
+from handrail.testing.servers.server import ProviderServer, Received, at_the_end, json_or_text, pieces, refused_name
 
 _INCOMPLETE = {"length": "max_output_tokens", "refusal": "content_filter"}
 
@@ -125,11 +125,7 @@ class OpenAIResponsesServer(ProviderServer):
         return {"type": "error", "code": "server_error", "message": "the local server fails", "param": None}
 
     def envelopes(self, body: Any) -> list[Any]:
-        items = list(body["input"])
-        found: list[Any] = []
-        while items and items[-1].get("type") == "function_call_output":
-            found.insert(0, json_or_text(items.pop()["output"]))
-        return found
+        return [json_or_text(one["output"]) for one in at_the_end(body["input"], "type", "function_call_output")]
 
 
 def _response() -> dict[str, Any]:

@@ -7,6 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, ClassVar, Self
 
 import orjson
@@ -340,6 +341,11 @@ def pieces(text: str, size: int = 60_000) -> Iterator[str]:
         yield from halves(text)
     else:
         yield from (text[start : start + size] for start in range(0, len(text), size))
+
+
+def at_the_end(items: Sequence[Any], name: str, value: str) -> list[Any]:
+    """The last items of a list, as far back as the field of this name has this value."""
+    return [*takewhile(lambda item: item.get(name) == value, reversed(items))][::-1]
 
 
 def json_or_text(text: object) -> Any:
