@@ -1,9 +1,11 @@
 """Import: resumable, idempotent, whole or not there, and with --strict all or nothing."""
 
+import asyncio
 import json
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -224,3 +226,40 @@ def test_time_is_not_part_of_what_is_stored(open_base, tmp_path):
     time.sleep(0.01)
     other.database.write_now(lambda db: put_records(db, [make_record(raw) for raw in _records(5)], Tally()))
     assert _content(one) == _content(other)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_the_loop_runs_on_while_a_file_is_read(open_base, tmp_path, monkeypatch, strict):
+    """No thread is made to give the interpreter away here, so that the loop runs only where the import lets it."""
+    monkeypatch.setattr(importing, "_BUSY_SECONDS", 0.0)
+    kb, rounds, seen = open_base(), 0, []
+    table = tmp_path / "bad.csv"
+    table.write_text("id,text\n" + "no id,x\n" * 300, encoding="utf-8")
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1_000)
+    try:
+        work = asyncio.to_thread(_import, kb, table, strict=strict, on_problem=lambda *_: seen.append(rounds))
+        importer = asyncio.create_task(work)
+        while not importer.done():
+            rounds += 1
+            await asyncio.sleep(0)
+    finally:
+        sys.setswitchinterval(usual)
+    assert importer.result().skipped == len(seen) == 300
+    assert seen[0] < seen[-1]
+
+
+def test_there_is_a_pause_after_each_millisecond_of_reading(monkeypatch):
+    now, story = 0.0, []
+
+    def entries():
+        nonlocal now
+        for number in range(7):
+            now += 0.0004
+            yield number
+
+    clock = SimpleNamespace(thread_time=lambda: now, sleep=lambda seconds: story.append("pause"))
+    monkeypatch.setattr(importing, "time", clock)
+    for number in importing._unhurried(entries()):
+        story.append(number)
+    assert story == [0, 1, 2, "pause", 3, 4, 5, "pause", 6]
