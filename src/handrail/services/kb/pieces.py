@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 PIECE_WORDS = 180
@@ -23,21 +25,22 @@ class Piece(NamedTuple):
     stop: int
 
 
-def pieces_of(text: str) -> list[Piece]:
-    """At least one piece, also of an empty text: a record that has only a title is found, too."""
-    words = [match.span() for match in _WORD.finditer(text)]
+def pieces_of(text: str) -> Iterator[Piece]:
+    """At least one piece, also of an empty text: a record that has only a title is found, too. Each is looked for when it is
+    asked for: all the words of a book at once would keep other threads waiting."""
+    rest = (match.span() for match in _WORD.finditer(text))
+    words = list(islice(rest, PIECE_WORDS + 1))  # one more than fit, which tells whether a piece is the last
     if not words:
-        return [Piece(0, 0)]
-    pieces = []
-    first = 0
-    while True:
-        last = min(first + PIECE_WORDS, len(words)) - 1
-        while last > first and words[last][1] - words[first][0] > PIECE_CHARS:
-            last -= 1
-        pieces.append(Piece(words[first][0], words[last][1]))
-        if last == len(words) - 1:
-            return pieces
-        first = max(first + 1, last + 1 - min(OVERLAP_WORDS, (last + 1 - first) // 4))
+        yield Piece(0, 0)
+    while words:
+        count = min(PIECE_WORDS, len(words))
+        while count > 1 and words[count - 1][1] - words[0][0] > PIECE_CHARS:
+            count -= 1
+        yield Piece(words[0][0], words[count - 1][1])
+        if count == len(words):
+            return
+        del words[: max(1, count - min(OVERLAP_WORDS, count // 4))]
+        words += islice(rest, PIECE_WORDS + 1 - len(words))
 
 
 def lead_of(text: str) -> str:

@@ -82,7 +82,9 @@ def keep_index_current(db: sqlite3.Connection) -> None:
     for key, scope in db.execute("SELECT key, scope FROM record ORDER BY key").fetchall():
         record = record_of(db.execute(f"SELECT {RECORD_COLUMNS} WHERE r.key = ?", (key,)).fetchone())
         rows = db.execute("SELECT id, start, stop FROM piece WHERE record = ? ORDER BY id", (key,)).fetchall()
-        _index(db, key, scope, record, [(row[0], Piece(row[1], row[2])) for row in rows])
+        _index_head(db, key, scope, record)
+        for number, start, stop in rows:
+            _index_piece(db, number, scope, record, Piece(start, stop))
     set_fact(db, "index", INDEX_VERSION)
 
 
@@ -146,22 +148,24 @@ def _insert(db: sqlite3.Connection, record: Record, scope: int, content: str) ->
     ).lastrowid
     assert key is not None
     db.executemany("INSERT OR IGNORE INTO tag VALUES (?, ?)", [(tag_word(tag), key) for tag in record.tags])
-    numbered = []
+    _index_head(db, key, scope, record)
     for piece in pieces_of(record.text):
-        added = db.execute("INSERT INTO piece (record, start, stop) VALUES (?, ?, ?)", (key, *piece)).lastrowid
-        assert added is not None
-        numbered.append((added, piece))
-    _index(db, key, scope, record, numbered)
+        number = db.execute("INSERT INTO piece (record, start, stop) VALUES (?, ?, ?)", (key, *piece)).lastrowid
+        assert number is not None
+        _index_piece(db, number, scope, record, piece)
 
 
-def _index(db: sqlite3.Connection, key: int, scope: int, record: Record, pieces: Sequence[tuple[int, Piece]]) -> None:
+def _index_head(db: sqlite3.Connection, key: int, scope: int, record: Record) -> None:
     db.execute(
         "INSERT INTO head_words (rowid, scope, title, tags, lead) VALUES (?, ?, ?, ?, ?)",
         (key, *_head(scope, record)),
     )
-    db.executemany(
+
+
+def _index_piece(db: sqlite3.Connection, number: int, scope: int, record: Record, piece: Piece) -> None:
+    db.execute(
         "INSERT INTO piece_words (rowid, scope, body) VALUES (?, ?, ?)",
-        [(number, scope_word(scope), _body(record, piece)) for number, piece in pieces],
+        (number, scope_word(scope), _body(record, piece)),
     )
 
 
