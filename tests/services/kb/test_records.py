@@ -1,5 +1,8 @@
 """Records: everything from outside is checked, and every problem is a sentence."""
 
+import sys
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,3 +108,15 @@ def test_whatever_comes_is_a_record_or_a_list_of_problems(raw):
 def test_a_title_has_no_control_characters(title):
     with pytest.raises(BadRecord, match="control characters"):
         make_record({"id": "doc:a", "title": title})
+
+
+def test_a_title_may_have_every_other_character():
+    every = [chr(code) for code in range(1, sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+    refused = {char for char in every if unicodedata.category(char) in ("Cc", "Zl", "Zp")}
+    for char in refused:
+        with pytest.raises(BadRecord, match="control characters"):
+            make_record({"id": "doc:a", "title": f"a{char}b"})
+    others = "".join(char for char in every if char not in refused)
+    for start in range(0, len(others), 400):
+        title = f"a{others[start : start + 400]}b"
+        assert make_record({"id": "doc:a", "title": title}).title == title

@@ -24,6 +24,7 @@ PERSONAL = "personal"
 _TYPE = r"[a-z][a-z0-9_]{0,31}"
 _ID = re.compile(rf"({_TYPE}):[^\s\"'`<>\\]{{1,200}}")
 _WORD = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_CONTROL = re.compile(r"[\0-\x1f\x7f-\x9f\u2028\u2029]")
 _SCHEMES = ("http", "https", "mailto")
 _TITLE_SHOWN = 80
 _FIELDS = (
@@ -198,7 +199,7 @@ def _check_rest(fields: dict[str, Any], problems: list[str]) -> None:
         problems.append("A record needs a title or a text; both are empty.")
     if len(fields.get("title", "")) > MAX_TITLE:
         problems.append(f'"title" has {len(fields["title"])} characters; at most {MAX_TITLE} are allowed.')
-    if any(unicodedata.category(char) in ("Cc", "Zl", "Zp") for char in fields.get("title", "")):
+    if _CONTROL.search(fields.get("title", "")):
         problems.append('"title" must be one line without control characters; remove them.')
     if len(fields.get("text", "")) > MAX_TEXT:
         problems.append(f'"text" has {len(fields["text"])} characters; at most {MAX_TEXT} are allowed. Split it.')
