@@ -30,8 +30,13 @@ class Accidents:
         self.down = 0
         self.deaf = 0
         self.only: str | None = None
-        self.slow = 0.0
-        """So many seconds pass before a failure."""
+        self.failing, self.may_fail = asyncio.Event(), asyncio.Event()
+        self.may_fail.set()
+
+    def hold_failures_back(self) -> None:
+        """The next failure tells that it comes (`failing`), and waits until it may (`may_fail`)."""
+        self.failing.clear()
+        self.may_fail.clear()
 
     async def claim(self, claim: Any) -> Any:
         return await self._perhaps("claim", super().claim(claim))
@@ -44,14 +49,17 @@ class Accidents:
             if self.down > 0:
                 self.down -= 1
                 work.close()
-                await asyncio.sleep(self.slow)
-                raise StoreUnavailable("The store is down.")
+                await self._fail("The store is down.")
             if self.deaf > 0:
                 self.deaf -= 1
                 await work
-                await asyncio.sleep(self.slow)
-                raise StoreUnavailable("The store did not answer.")
+                await self._fail("The store did not answer.")
         return await work
+
+    async def _fail(self, words: str) -> None:
+        self.failing.set()
+        await self.may_fail.wait()
+        raise StoreUnavailable(words)
 
 
 class Flaky(Accidents, MemoryStore): ...

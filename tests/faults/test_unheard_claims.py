@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from tests.faults.accidents import Flaky, FlakyFile, PatientClock
-from tests.runtime.kit import PAID, asked, confirmed, kind, next_event, writing
+from tests.runtime.kit import PAID, asked, confirmed, kind, next_event, until, writing
 
 from handrail.contract.store import Block, HoldState, StoreUnavailable
 
@@ -40,18 +40,11 @@ async def unheard(world, runtime):
 async def answered(clock, work):
     """The answer, while time passes as far as it is needed."""
     task = asyncio.ensure_future(work)
-    for _ in range(100):
-        await clock.advance(0.25)
-        if task.done():
-            return task.result()
-        await asyncio.sleep(0.005)  # the housekeeper has work in threads
-    task.cancel()
-    raise AssertionError("There is no answer.")
-
-
-async def until(happened):
-    while not happened():
-        await asyncio.sleep(0.005)
+    async with asyncio.timeout(30):
+        while not task.done():
+            await clock.advance(0.25)
+            await asyncio.sleep(0.005)
+    return task.result()
 
 
 async def states(world):
@@ -59,7 +52,13 @@ async def states(world):
 
 
 @pytest.fixture
-def clock():
+def clock(monkeypatch):
+    """With it, the housekeeper does at once what it would do in a thread: it gets as far as the time that passes lets it."""
+
+    async def at_once(work, *args):
+        return work(*args)
+
+    monkeypatch.setattr(asyncio, "to_thread", at_once)
     return PatientClock()
 
 
@@ -163,7 +162,7 @@ async def idle(world, clock, seconds=3):
     """Time in which the housekeeper would do whatever it does."""
     for _ in range(seconds * 4):
         await clock.advance(0.25)
-        await asyncio.sleep(0.005)
+    await clock.advance(0)  # for what is still under way
 
 
 async def test_row_14_a_no_stops_an_approved_call_whose_claim_was_not_heard(world, clock):
@@ -218,11 +217,15 @@ async def test_row_14_a_no_while_it_is_tried_again_comes_before_the_handler(worl
     async with world:
         runtime = world.runtime(clock=clock)
         _, hold_id, token = await unheard(world, runtime)
-        world.store.deaf, world.store.slow = 1, 0.02
+        world.store.deaf = 1
+        world.store.hold_failures_back()
         again = asyncio.create_task(runtime.approve(hold_id, token=token))
-        await asyncio.sleep(0.005)
+        await world.store.failing.wait()
         assert runtime.writing.under_way
-        assert kind(await runtime.decline(hold_id, token=token)) == "DECLINED"
+        no = asyncio.create_task(runtime.decline(hold_id, token=token))
+        await until(lambda: runtime.doubts.given_up)
+        world.store.may_fail.set()
+        assert kind(await no) == "DECLINED"
         assert kind(await answered(clock, again)) == "CANCELLED"
         await idle(world, clock)
         assert (world.starts, await states(world)) == (0, ["cancelled"])
@@ -311,8 +314,12 @@ async def test_row_14_tries_that_fail_together_leave_the_claim_recognisable(worl
         _, hold_id, token = await unheard(world, runtime)
         runtime._housekeeper.cancel()
         kept = dict(runtime.doubts.ids)
-        world.store.down, world.store.slow = 4, 0.01
+        world.store.down = 4
+        world.store.hold_failures_back()
         tries = [asyncio.create_task(runtime.approve(hold_id, token=token)) for _ in range(2)]
+        await world.store.failing.wait()
+        await clock.advance(0)  # the other is as far as it gets
+        world.store.may_fail.set()
         assert {kind(answer) for answer in await asyncio.gather(*tries)} == {"STORE_UNAVAILABLE"}
         assert runtime.doubts.ids == kept
         world.store.down = 0

@@ -1,7 +1,8 @@
 """Small tools for tests of the runtime: written into a folder, built for real, and run through the real pipeline."""
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -173,6 +174,13 @@ async def next_event(source: Any, type: str) -> Event:
     finally:
         await events.aclose()
     raise AssertionError(f"no event {type}")
+
+
+async def until(happened: Callable[[], object]) -> None:
+    """Wait for it, however slow the machine is; the limit is for what never happens."""
+    async with asyncio.timeout(30):
+        while not happened():
+            await asyncio.sleep(0.005)
 
 
 async def asked(source: Any) -> tuple[str, str]:
