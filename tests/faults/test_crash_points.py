@@ -15,7 +15,7 @@ from tests.runtime.kit import PAID, asked, confirmed, kind, next_event, writing
 from handrail.testing import CrashAt, Crashed
 from handrail.testing.crash import POINTS
 
-QUICK = {"lease_ms": 20, "text": {"wait_seconds": 0.2}}
+QUICK = {"lease_ms": 20}
 INTENT = """
 async def execute(args, ctx):
     mark(args)
@@ -101,7 +101,7 @@ async def test_a_held_call_survives_wherever_it_crashes_and_runs_once(make_tools
             hold_id, token = await asked(session)
             assert (await session.core.approve(hold_id, token=token)).ok
         # What was approved runs by itself, because the person's yes was stored.
-        event = await asyncio.wait_for(next_event(session, "envelope"), 3)
+        event = await asyncio.wait_for(next_event(session, "envelope"), 30)
         assert (event.data["callId"], event.data["envelope"]["ok"]) == ("c1", True)
         assert (await session.call("pay", {"q": "a"}, call_id="c1")).meta["replayed"]
         assert world.starts == 1
@@ -144,12 +144,12 @@ async def test_a_process_that_is_really_killed_leaves_the_same(make_tools, tmp_p
         note = tmp_path / "session.json"
         url = f"sqlite:////{str(tmp_path / 'store.db').lstrip('/')}"
         command = [sys.executable, "-c", SCRIPT, str(world.tools.artifact), url, point, tool, str(note)]
-        done = subprocess.run(command, capture_output=True, timeout=30, check=False, env={**os.environ})
+        done = subprocess.run(command, capture_output=True, timeout=120, check=False, env={**os.environ})
         assert done.returncode == -signal.SIGKILL, done.stderr.decode()
         session_id, token = json.loads(Path(note).read_text())
         await asyncio.sleep(0.05)
         session = await world.runtime(policy=QUICK).resume_session(session_id, token=token)
         if tool == "send":
-            await asyncio.wait_for(next_event(session, "envelope"), 3)
+            await asyncio.wait_for(next_event(session, "envelope"), 30)
         assert kind(await session.call(tool, {"q": "a"}, call_id="c1")) == told
         assert world.starts == starts

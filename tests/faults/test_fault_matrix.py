@@ -8,25 +8,41 @@ import asyncio
 import json
 import resource
 import sqlite3
-import time
 import unicodedata
 
 import pytest
 from tests.faults.accidents import Flaky, JumpingClock, die
-from tests.runtime.kit import FOUND, PAID, asked, audited, confirmed, kind, next_event, reading, utility, writing
+from tests.runtime.kit import (
+    FOUND,
+    PAID,
+    PATIENT,
+    PATIENT_IN_A_THREAD,
+    asked,
+    audited,
+    begins_at_once,
+    confirmed,
+    kind,
+    next_event,
+    reading,
+    until,
+    utility,
+    writing,
+)
 
 from handrail import Call
 from handrail.runtime.reconcile import reconcile
 from handrail.testing import CrashAt, Crashed, VirtualClock, settle
 
-QUICK = {"lease_ms": 20, "text": {"wait_seconds": 0.2}}
+QUICK = {"lease_ms": 20}
+IMPATIENT = {**QUICK, "text": {"wait_seconds": 0.2}}
 TOOLS = {"pay": (writing(), PAID), "look": (reading(), FOUND), "set": (writing(idempotent=True), PAID)}
-SLOW = """
+# The first that starts takes until the test says so.
+FIRST_IS_SLOW = """
 async def execute(args, ctx):
     mark(args)
     number = len(MARKS.read_text().splitlines())
-    if number == 1:
-        await asyncio.sleep(0.4)
+    while number == 1 and not (MARKS.parent / "go").exists():
+        await asyncio.sleep(0.005)
     return {"ok": True, "data": {"by": number}}
 """
 both = pytest.mark.parametrize("store", ["memory", "sqlite"])
@@ -152,7 +168,7 @@ async def test_row_06_same_call_in_two_processes_of_one_host_runs_in_one(make_to
     async with make_tools({"pay": (writing(), slow)}, store="sqlite") as world:
         here = await world.session()
         first = asyncio.create_task(pay(here, "c1"))
-        await asyncio.sleep(0.05)
+        await until(lambda: world.starts)
         there = await world.runtime().resume_session(here.id, token=here.token)
         second = await pay(there, "c1")
         assert second.meta["replayed"]
@@ -197,18 +213,19 @@ async def zombie(world, tool):
     runtime = world.runtime(policy=QUICK)
     session = await world.session(runtime=runtime)
     running = asyncio.create_task(pay(session, "c1", tool=tool))
-    await asyncio.sleep(0.05)
+    await until(lambda: world.starts)
     runtime._housekeeper.cancel()
     await world.store.release_owner(runtime.owner)
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # longer than its lease
     return running, await world.runtime(policy=QUICK).resume_session(session.id, token=session.token)
 
 
 @both
 async def test_row_10_a_zombie_that_finishes_after_a_takeover_gets_the_winner_s_outcome(make_tools, store):
-    async with make_tools({"set": (writing(idempotent=True), SLOW)}, store=store) as world:
+    async with make_tools({"set": (writing(idempotent=True), FIRST_IS_SLOW)}, store=store) as world:
         running, session = await zombie(world, "set")
         assert (await pay(session, "c1", tool="set")).data == {"by": 2}
+        world.go()
         assert (await running).data == {"by": 2}
         assert (await pay(session, "c1", tool="set")).data == {"by": 2}
         assert world.starts == 2
@@ -216,9 +233,10 @@ async def test_row_10_a_zombie_that_finishes_after_a_takeover_gets_the_winner_s_
 
 @both
 async def test_row_11_a_zombie_that_finishes_after_unknown_is_accepted(make_tools, store):
-    async with make_tools({"pay": (writing(), SLOW)}, store=store) as world:
+    async with make_tools({"pay": (writing(), FIRST_IS_SLOW)}, store=store) as world:
         running, session = await zombie(world, "pay")
         assert kind(await pay(session, "c1")) == "CONFLICT"
+        world.go()
         assert (await running).data == {"by": 1}
         assert (await pay(session, "c1")).data == {"by": 1}
         assert world.starts == 1
@@ -226,15 +244,16 @@ async def test_row_11_a_zombie_that_finishes_after_unknown_is_accepted(make_tool
 
 async def test_row_13_a_clock_that_jumps_takes_nothing_from_a_living_owner(make_tools):
     clock = JumpingClock()
-    async with make_tools({"set": (writing(idempotent=True), SLOW)}, store="sqlite", clock=clock) as world:
+    async with make_tools({"set": (writing(idempotent=True), PATIENT)}, store="sqlite", clock=clock) as world:
         runtime = world.runtime(policy=QUICK)
         session = await world.session(runtime=runtime)
         running = asyncio.create_task(pay(session, "c1", tool="set"))
-        await asyncio.sleep(0.05)
+        await until(lambda: world.starts)
         runtime._housekeeper.cancel()
         clock.now += 3_600_000
-        session = await world.runtime(policy=QUICK).resume_session(session.id, token=session.token)
+        session = await world.runtime(policy=IMPATIENT).resume_session(session.id, token=session.token)
         assert kind(await pay(session, "c1", tool="set")) == "IN_PROGRESS"
+        world.go()
         assert (await running).ok
         assert world.starts == 1
 
@@ -281,11 +300,10 @@ async def test_row_15_what_cannot_be_stored_for_long_is_stored_later_or_unknown(
         assert (await task).ok, "the effect has happened, and the model is told"
         assert [row.state.value for row in await world.store.ledger_rows()] == ["running"]
         world.store.down = 0
-        for _ in range(100):
-            await clock.advance(0.25)
-            await asyncio.sleep(0.005)
-            if not runtime.writing.unfinished:
-                break
+        async with asyncio.timeout(30):
+            while runtime.writing.unfinished:
+                await clock.advance(0.25)
+                await asyncio.sleep(0.005)  # the housekeeper has work in threads
         assert [row.state.value for row in await world.store.ledger_rows()] == ["succeeded"]
         world.store.down = 10_000
         task = asyncio.create_task(pay(session, "c2", q="b"))
@@ -304,9 +322,7 @@ async def test_row_16_a_locked_sqlite_file_is_waited_for_a_bounded_time(make_too
         session = await world.session()
         with sqlite3.connect(tmp_path / "store.db", isolation_level=None) as other:
             other.execute("BEGIN IMMEDIATE")
-            before = time.perf_counter()
-            assert kind(await pay(session, "c1")) == "STORE_UNAVAILABLE"
-            assert time.perf_counter() - before < 2
+            assert kind(await pay(session, "c1")) == "STORE_UNAVAILABLE", "though it stays locked"
             assert (await session.call("look", {"q": "a"})).ok
             other.execute("ROLLBACK")
         other.close()
@@ -315,22 +331,21 @@ async def test_row_16_a_locked_sqlite_file_is_waited_for_a_bounded_time(make_too
 
 
 async def test_row_17_a_slow_handler_keeps_its_lease_and_duplicates_are_in_progress(make_tools):
-    slow = PAID.replace(
-        "return", "while not MARKS.with_name('go on').exists():\n        await asyncio.sleep(0.01)\n    return"
-    )
     policy = {"lease_ms": 500, "text": {"wait_seconds": 0.1}}
-    async with make_tools({"pay": (writing(), slow)}, store="sqlite") as world:
+    async with make_tools({"pay": (writing(timeoutMs=60_000), PATIENT)}, store="sqlite") as world:
         session = await world.session(runtime=world.runtime(policy=policy))
         running = asyncio.create_task(pay(session, "c1"))
-        await asyncio.sleep(0.05)
-        (first,) = await world.store.ledger_rows()
+        await until(lambda: world.starts)
+        (first,) = (later,) = await world.store.ledger_rows()
         assert kind(await pay(session, "c1")) == "IN_PROGRESS"
-        await asyncio.sleep(0.6)
-        (later,) = await world.store.ledger_rows()
+        async with asyncio.timeout(30):
+            while later.lease_until == first.lease_until:
+                await asyncio.sleep(0.05)
+                (later,) = await world.store.ledger_rows()
         assert later.lease_until > first.lease_until
         other = await world.runtime(policy=policy).resume_session(session.id, token=session.token)
         assert kind(await pay(other, "c2")) == "IN_PROGRESS"
-        world.tools.marks.with_name("go on").touch()
+        world.go()
         assert (await running).ok
         assert (await pay(other, "c2")).meta["replayed"], "an answer IN_PROGRESS takes no ordinal"
         assert world.starts == 1
@@ -351,14 +366,17 @@ async def test_row_18_a_timeout_cancels_and_is_unknown_or_may_run_again(make_too
 
 
 async def test_row_18_the_late_result_of_a_plain_function_makes_the_unknown_known(make_tools):
-    slow = "def execute(args, ctx):\n    mark(args)\n    time.sleep(0.2)\n    return {'ok': True, 'data': 'late'}"
-    async with make_tools({"pay": (writing(timeoutMs=50), slow)}) as world:
+    async with make_tools({"pay": (writing(timeoutMs=50), PATIENT_IN_A_THREAD)}) as world:
         session = await world.session()
+        begins_at_once(session.core)
         assert kind(await pay(session, "c1")) == "TIMEOUT"
         assert kind(await pay(session, "c2")) == "CONFLICT"
-        await asyncio.sleep(0.4)
-        assert (await pay(session, "c1")).data == "late"
-        assert (await pay(session, "c2")).data == "late"
+        world.go()
+        async with asyncio.timeout(30):
+            while [row.state.value for row in await world.store.ledger_rows()] != ["succeeded"]:
+                await asyncio.sleep(0.005)
+        assert (await pay(session, "c1")).data == {"done": "a"}
+        assert (await pay(session, "c2")).data == {"done": "a"}
         assert world.starts == 1
 
 
@@ -382,16 +400,16 @@ async def test_row_19_cancelled_before_the_claim_starts_nothing(make_tools):
 
 
 async def test_row_20_an_interruption_in_the_middle_lets_a_write_finish_and_delivers_it_silently(make_tools):
-    slow = PAID.replace("return", "await asyncio.sleep(0.1)\n    return")
-    async with make_tools({"pay": (writing(), slow)}) as world:
+    async with make_tools({"pay": (writing(), PATIENT)}) as world:
         session = await world.session()
         task = asyncio.create_task(pay(session, "c1"))
-        await asyncio.sleep(0.04)
+        await until(lambda: world.starts)
         await session.interrupt()
         task.cancel()  # the host gives the turn up
         with pytest.raises(asyncio.CancelledError):
             await task
-        event = await asyncio.wait_for(next_event(session, "envelope"), 2)
+        world.go()
+        event = await asyncio.wait_for(next_event(session, "envelope"), 30)
         assert (event.data["callId"], event.data["silent"], event.data["envelope"]["ok"]) == ("c1", True, True)
         assert (await pay(session, "c1")).meta["replayed"]
         assert world.starts == 1
@@ -530,15 +548,15 @@ async def test_row_35_a_tool_that_changes_while_its_request_is_open_is_asked_for
 
 
 async def test_row_36_a_call_that_runs_while_the_tools_change_finishes_in_its_version(make_tools):
-    slow = PAID.replace("return", "await asyncio.sleep(0.1)\n    return")
-    async with make_tools({"pay": (writing(), slow)}) as world:
+    async with make_tools({"pay": (writing(timeoutMs=60_000), PATIENT)}) as world:
         session = await world.session()
         version = world.registry.version
         task = asyncio.create_task(pay(session, "c1"))
-        await asyncio.sleep(0.03)
-        world.tools.write({"pay": (writing(version="2.0.0"), slow)})
+        await until(lambda: world.starts)
+        world.tools.write({"pay": (writing(version="2.0.0", timeoutMs=60_000), PATIENT)})
         world.tools.rebuild()
         world.registry.reload()
+        world.go()
         answer = await task
         assert (answer.meta["toolVersion"], answer.meta["registryVersion"]) == ("1.0.0", version)
         assert [row.registry_version for row in await world.store.ledger_rows()] == [version]

@@ -5,7 +5,9 @@ import asyncio
 
 import pytest
 from tests.faults.accidents import Flaky, die
-from tests.runtime.kit import PAID, asked, confirmed, kind, next_event, writing
+from tests.runtime.kit import PAID, asked, confirmed, kind, next_event, until, writing
+
+from handrail.testing import settle
 
 SLOWLY_PAID = """
 async def execute(args, ctx):
@@ -14,7 +16,8 @@ async def execute(args, ctx):
     return {"ok": True, "data": {"paid": args.get("q", "")}}
 """
 TOOLS = {"pay": (writing(), SLOWLY_PAID), "note": (writing(), PAID), "transfer": (confirmed(), PAID)}
-QUICK = {"lease_ms": 20, "text": {"wait_seconds": 0.05}}
+QUICK = {"lease_ms": 20}
+IMPATIENT = {**QUICK, "text": {"wait_seconds": 0.05}}
 
 
 @pytest.fixture
@@ -47,9 +50,9 @@ async def resumed(session, runtime=None):
     return await (runtime or session.core).resume_session(session.id, token=session.token)
 
 
-async def under_way(world, gate, tool, name, *, away=False):
+async def under_way(world, gate, tool, name, *, away=False, policy=IMPATIENT):
     """A call whose `name` in the store is held up, and the connection after its own."""
-    old = await world.session(runtime=world.runtime(policy=QUICK, capabilities={"gate": gate}))
+    old = await world.session(runtime=world.runtime(policy=policy, capabilities={"gate": gate}))
     reached = held_up(world, name, gate, away)
     first = asyncio.create_task(old.call(tool, {"q": "a"}, call_id="c1"))
     await reached.wait()
@@ -71,9 +74,9 @@ async def test_a_claim_that_came_too_late_leaves_nothing_behind(world, gate, cal
 @pytest.mark.parametrize("call_id", ["c1", "c2"])
 async def test_a_call_that_waits_for_such_a_claim_goes_on_when_it_fails(world, gate, call_id):
     async with world:
-        first, session = await under_way(world, gate, "note", "claim")
+        first, session = await under_way(world, gate, "note", "claim", policy=QUICK)
         again = asyncio.create_task(session.call("note", {"q": "a"}, call_id=call_id))
-        await asyncio.sleep(0.01)
+        await settle()
         gate.set()
         assert (await again).ok
         assert kind(await first) == "CONFLICT"
@@ -83,10 +86,9 @@ async def test_a_call_that_waits_for_such_a_claim_goes_on_when_it_fails(world, g
 @pytest.mark.parametrize("call_id", ["c1", "c2"])
 async def test_an_execution_that_ends_after_the_resume_is_the_answer(world, gate, call_id):
     async with world:
-        old = await world.session(runtime=world.runtime(policy=QUICK, capabilities={"gate": gate}))
+        old = await world.session(runtime=world.runtime(policy=IMPATIENT, capabilities={"gate": gate}))
         first = asyncio.create_task(old.call("pay", {"q": "a"}, call_id="c1"))
-        while not world.starts:
-            await asyncio.sleep(0.001)
+        await until(lambda: world.starts)
         session = await resumed(old)
         assert kind(await session.call("pay", {"q": "a"}, call_id=call_id)) == "IN_PROGRESS"
         gate.set()
@@ -98,11 +100,10 @@ async def test_an_execution_that_ends_after_the_resume_is_the_answer(world, gate
 @pytest.mark.parametrize("call_id", ["c1", "c2"])
 async def test_an_execution_whose_process_died_is_in_doubt_at_once(world, gate, call_id):
     async with world:
-        old = await world.session(runtime=world.runtime(policy=QUICK, capabilities={"gate": gate}))
-        other = world.runtime(policy=QUICK, capabilities={"gate": gate})
+        old = await world.session(runtime=world.runtime(policy=IMPATIENT, capabilities={"gate": gate}))
+        other = world.runtime(policy=IMPATIENT, capabilities={"gate": gate})
         first = asyncio.create_task(old.call("pay", {"q": "a"}, call_id="c1"))
-        while not world.starts:
-            await asyncio.sleep(0.001)
+        await until(lambda: world.starts)
         session = await resumed(old, other)
         assert kind(await session.call("pay", {"q": "a"}, call_id=call_id)) == "IN_PROGRESS"
         finish, world.store.finish = world.store.finish, lambda _: asyncio.Event().wait()  # it records nothing any more

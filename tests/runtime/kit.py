@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from textwrap import dedent
@@ -37,6 +38,17 @@ async def execute(args, ctx):
     mark(args)
     return {"ok": True, "data": {"paid": args.get("q", ""), "key": ctx.idempotency_key}}
 """
+# These end when the test says so (`World.go`), by a file too: neither a clock nor a race decides.
+PATIENT = """
+async def execute(args, ctx):
+    mark(args)
+    for _ in range(6000):
+        if (MARKS.parent / "go").exists():
+            break
+        await asyncio.sleep(0.005)
+    return {"ok": True, "data": {"done": args.get("q", "")}}
+"""
+PATIENT_IN_A_THREAD = PATIENT.replace("async def", "def").replace("await asyncio", "time")
 
 
 def reading(**fields: Any) -> dict[str, Any]:
@@ -137,6 +149,10 @@ class World:
     def starts(self) -> int:
         return len(self.tools.started())
 
+    def go(self) -> None:
+        """The handlers that wait for it end."""
+        (self.tools.root / "go").touch()
+
     async def session(self, *, runtime: Runtime | None = None, **facts: Any) -> Session:
         options = {name: facts.pop(name) for name in ("clock", "audit", "crash") if name in facts}
         runtime = runtime or self.runtime(**options)
@@ -181,6 +197,20 @@ async def until(happened: Callable[[], object]) -> None:
     async with asyncio.timeout(30):
         while not happened():
             await asyncio.sleep(0.005)
+
+
+def begins_at_once(runtime: Runtime) -> None:
+    """The next plain function has begun in its thread before its deadline is counted, however slow threads are."""
+    pool, begun = runtime.runner.pool, threading.Event()
+    submit = pool.submit
+
+    def submit_and_wait(job: Callable[[], Any]) -> Any:
+        pool.submit = submit
+        work = submit(lambda: (begun.set(), job())[1])
+        assert begun.wait(30)
+        return work
+
+    pool.submit = submit_and_wait
 
 
 async def asked(source: Any) -> tuple[str, str]:

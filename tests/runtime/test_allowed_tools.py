@@ -99,7 +99,7 @@ async def test_reads_on_a_connection_that_another_process_replaced_are_refused(m
 
 async def test_a_slow_call_is_told_to_the_model(make_tools):
     slow = "async def execute(args, ctx):\n    await asyncio.sleep(0.02)\n    return {'ok': True, 'data': {}}\n"
-    world = make_tools({"slow": (reading(latencyBudgetMs=5), slow), "look": (reading(), FOUND)})
+    world = make_tools({"slow": (reading(latencyBudgetMs=5), slow), "look": (reading(latencyBudgetMs=60_000), FOUND)})
     async with world.runtime() as runtime:
         session = await runtime.open_session()
         told = (await session.call("slow", {})).meta["slow"]

@@ -4,7 +4,20 @@ import asyncio
 import json
 
 import pytest
-from tests.runtime.kit import FOUND, PAID, Tools, asked, audited, confirmed, kind, next_event, reading, writing
+from tests.runtime.kit import (
+    FOUND,
+    PAID,
+    PATIENT,
+    Tools,
+    asked,
+    audited,
+    confirmed,
+    kind,
+    next_event,
+    reading,
+    until,
+    writing,
+)
 
 from handrail import Call, Runtime
 from handrail.contract.store import Block
@@ -237,7 +250,7 @@ async def test_a_no_that_was_said_in_another_process_counts_too(make_tools):
         other = world.runtime()
         assert kind(await other.decline(hold_id, token=token)) == "DECLINED"
         assert kind(await pay(session, "c2")) == "DECLINED"
-        event = await asyncio.wait_for(next_event(session, "envelope"), 2)
+        event = await asyncio.wait_for(next_event(session, "envelope"), 30)
         assert event.data["envelope"]["error"]["type"] == "DECLINED"
 
 
@@ -246,7 +259,7 @@ async def test_the_model_hears_of_a_no_from_another_process_without_asking_again
         session = await world.session()
         _, hold_id, token = await held(session, "c1")
         await world.runtime().decline(hold_id, token=token)
-        event = await asyncio.wait_for(next_event(session, "envelope"), 3)
+        event = await asyncio.wait_for(next_event(session, "envelope"), 30)
         assert event.data["envelope"]["error"]["type"] == "DECLINED"
 
 
@@ -395,7 +408,7 @@ async def test_attaching_sends_open_requests_again_with_a_fresh_token_and_any_ap
         await settle()
         _, hold_id, token = await _held_unheard(session)
         client = await session.core.attach(session.id, token=session.token)
-        again, fresh = await asyncio.wait_for(asked(client), 1)
+        again, fresh = await asyncio.wait_for(asked(client), 30)
         assert again == hold_id
         assert fresh != token
         assert (await client.approve(hold_id, token=fresh)).ok
@@ -448,7 +461,7 @@ async def test_the_process_with_the_connection_runs_what_was_approved_elsewhere(
         answer = await other.approve(hold_id, token=token)
         assert answer.ok
         assert world.starts == 1
-        event = await asyncio.wait_for(next_event(session, "envelope"), 2)
+        event = await asyncio.wait_for(next_event(session, "envelope"), 30)
         assert event.data["envelope"]["data"] == answer.data
         assert not audited(other, "execution")
 
@@ -474,28 +487,28 @@ async def test_the_approver_runs_it_after_two_seconds_if_nobody_has_the_connecti
 
 
 async def test_an_approved_call_outlives_the_approver_s_request(make_tools):
-    source = "async def execute(args, ctx):\n    mark(args)\n    await asyncio.sleep(0.1)\n    return {'ok': True, 'data': 1}"
-    async with make_tools({"pay": (confirmed(), source)}) as world:
+    async with make_tools({"pay": (confirmed(), PATIENT)}) as world:
         session = await world.session()
         _, hold_id, token = await held(session, "c1")
         approval = asyncio.create_task(session.core.approve(hold_id, token=token))
-        await asyncio.sleep(0.03)
+        await until(lambda: world.starts)
         approval.cancel()
-        await asyncio.sleep(0.2)
+        await asyncio.gather(approval, return_exceptions=True)
+        world.go()
         assert (await session.core.approve(hold_id, token=token)).ok
         assert world.starts == 1
 
 
 async def test_a_slow_approved_call_does_not_keep_the_housekeeper_from_its_work(make_tools):
-    source = "async def execute(args, ctx):\n    mark(args)\n    await asyncio.sleep(1.2)\n    return {'ok': True, 'data': 1}"
-    async with make_tools({"pay": (confirmed(), source), "look": (reading(), FOUND)}, store="sqlite") as world:
+    async with make_tools({"pay": (confirmed(), PATIENT), "look": (reading(), FOUND)}, store="sqlite") as world:
         session = await world.session()
         _, hold_id, token = await held(session, "c1")
         approval = asyncio.create_task(world.runtime().approve(hold_id, token=token))
-        await asyncio.sleep(0.5)
+        await until(lambda: world.starts)
         await world.store.switch("look", "off")
-        await asyncio.sleep(0.6)
+        await until(lambda: "look" in session.core.switches)
         assert kind(await session.call("look", {})) == "UNAVAILABLE"
+        world.go()
         assert (await approval).ok
 
 

@@ -4,7 +4,7 @@ import asyncio
 from hashlib import sha256
 
 import pytest
-from tests.runtime.kit import FOUND, PAID, Tools, audited, kind, reading, utility, writing
+from tests.runtime.kit import FOUND, PAID, Tools, audited, kind, reading, until, utility, writing
 
 from handrail import Call, HandrailError
 from handrail.contract.errors import RegistryError
@@ -375,7 +375,7 @@ async def execute(args, ctx):
     async with make_tools({"pay": (writing(), source)}) as world:
         old = await world.session()
         task = asyncio.create_task(pay(old, "1"))
-        await asyncio.sleep(0.03)
+        await until(lambda: world.starts)
         session = await resumed(old)
         again = await pay(session, "1")
         assert again.data == "done"
@@ -393,8 +393,7 @@ async def test_a_call_that_runs_in_another_process_is_waited_for(make_tools):
     async with make_tools({"pay": (writing(), source)}, store="sqlite") as world:
         old = await world.session()
         task = asyncio.create_task(pay(old, "1"))
-        while not world.starts:
-            await asyncio.sleep(0.01)
+        await until(lambda: world.starts)
         session = await resumed(old, world.runtime())
         by_id, by_key = await asyncio.gather(pay(session, "1"), pay(session, "2"))
         assert by_id.data == by_key.data == "done"

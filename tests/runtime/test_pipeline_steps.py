@@ -6,7 +6,22 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from tests.runtime.kit import FOUND, NOTHING, PAID, audited, fails, kind, reading, utility, writing
+from tests.runtime.desk import AtOnce
+from tests.runtime.kit import (
+    FOUND,
+    NOTHING,
+    PAID,
+    PATIENT,
+    PATIENT_IN_A_THREAD,
+    audited,
+    begins_at_once,
+    fails,
+    kind,
+    reading,
+    until,
+    utility,
+    writing,
+)
 
 from handrail import Call, ErrorType
 from handrail.testing import VirtualClock, settle
@@ -212,17 +227,19 @@ async def test_a_tool_of_the_other_mode_is_restricted(make_tools):
 
 
 async def test_a_switch_reaches_open_sessions_within_a_second(make_tools):
-    async with make_tools({"look": (reading(), FOUND)}, store="sqlite") as world:
-        session = await world.session()
+    asyncio.get_running_loop().set_default_executor(AtOnce())
+    clock = VirtualClock()
+    async with make_tools({"look": (reading(), FOUND)}, clock=clock) as world:
+        session = await world.session(clock=clock)
         assert (await session.call("look", {"q": "a"})).ok
         await world.store.switch("look", "it misbehaves")
-        await asyncio.sleep(0.7)
+        await clock.advance(1)
         response = await session.call("look", {"q": "b"})
         assert kind(response) == "UNAVAILABLE"
         assert "misbehaves" not in response.error.message
         assert audited(session.core, "refusal")[-1]["value"] == "it misbehaves"
         await world.store.switch("look", None)
-        await asyncio.sleep(0.7)
+        await clock.advance(1)
         assert (await session.call("look", {"q": "b"})).ok
 
 
@@ -488,14 +505,15 @@ async def test_a_unit_is_given_back_if_the_handler_did_not_start(make_tools):
 
 
 async def test_a_plain_function_that_found_no_worker_in_time_never_starts(make_tools):
-    source = "def execute(args, ctx):\n    mark(args)\n    time.sleep(0.4)\n    return {'ok': True, 'data': 1}"
-    async with make_tools({"pay": (writing(timeoutMs=150), source)}) as world:
+    async with make_tools({"pay": (writing(timeoutMs=50), PATIENT_IN_A_THREAD)}) as world:
         runtime = world.runtime(policy={"workers": 1})
         session = await world.session(runtime=runtime)
+        begins_at_once(runtime)
         answers = await asyncio.gather(*(session.call("pay", {"q": q}, call_id=q) for q in "ab"))
         assert [kind(answer) for answer in answers] == ["TIMEOUT", "TIMEOUT"]
         assert [answer.error.partial_side_effects for answer in answers] == [True, False]
-        await asyncio.sleep(0.5)
+        world.go()
+        await asyncio.to_thread(runtime.runner.pool.shutdown)  # whatever waits for the worker has had its turn
         assert world.tools.started() == [{"q": "a"}]
 
 
@@ -506,7 +524,8 @@ async def test_read_only_neighbours_run_together_and_a_writing_call_is_a_barrier
     source = """
 async def execute(args, ctx):
     mark(["start", args["q"]])
-    await asyncio.sleep(0.03)
+    for _ in range(100):
+        await asyncio.sleep(0)
     mark(["end", args["q"]])
     return {"ok": True, "data": args["q"]}
 """
@@ -533,24 +552,19 @@ async def test_calls_of_one_message_without_a_turn_open_one_turn(make_tools):
 
 
 async def test_an_interruption_cancels_reads_and_neither_writes_nor_those_that_finish(make_tools):
-    source = """
-async def execute(args, ctx):
-    mark(args)
-    await asyncio.sleep(0.15)
-    return {"ok": True, "data": "done"}
-"""
     tools = {
-        "look": (reading(), source),
-        "plain": (reading(), source.replace("async ", "").replace("await asyncio", "time")),
-        "thorough": (reading(onInterrupt="finish"), source),
-        "pay": (writing(), source),
+        "look": (reading(), PATIENT),
+        "plain": (reading(), PATIENT_IN_A_THREAD),
+        "thorough": (reading(onInterrupt="finish"), PATIENT),
+        "pay": (writing(), PATIENT),
     }
     async with make_tools(tools) as world:
         session = await world.session()
         names = ["look", "plain", "thorough", "pay"]
         tasks = [asyncio.create_task(session.call(name, {"q": name}, call_id=name)) for name in names]
-        await asyncio.sleep(0.05)
+        await until(lambda: world.starts == 4)
         await session.interrupt()
+        world.go()
         answers = await asyncio.gather(*tasks)
         assert [kind(answer) for answer in answers] == ["CANCELLED", "CANCELLED", None, None]
         assert world.starts == 4
@@ -563,7 +577,7 @@ async def test_an_interruption_cancels_what_waits_for_its_start(make_tools):
         session = await world.session()
         calls = [Call(name="look", args={}, call_id="1"), Call(name="pay", args={"q": "a"}, call_id="2")]
         task = asyncio.create_task(session.call_many(calls))
-        await asyncio.sleep(0.05)
+        await until(lambda: world.starts)
         await session.interrupt()
         assert [kind(answer) for answer in await task] == ["CANCELLED", "CANCELLED"]
         assert world.starts == 1

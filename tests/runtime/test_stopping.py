@@ -2,34 +2,20 @@
 
 import asyncio
 import logging
+import re
 
 import pytest
-from tests.runtime.kit import asked, confirmed, kind, writing
+from tests.runtime.kit import PATIENT, asked, confirmed, kind, until, writing
 
 from handrail.contract.store import LedgerState, StoreUnavailable
 from handrail.stores import SqliteStore
 
-# It ends when the test says so, by a file: neither a clock nor a race decides.
-PATIENT = """
-async def execute(args, ctx):
-    mark(args)
-    for _ in range(1000):
-        if (MARKS.parent / "go").exists():
-            break
-        await asyncio.sleep(0.005)
-    return {"ok": True, "data": {"paid": args["q"]}}
-"""
 SHORT = {"timeout_ms": 50, "lease_ms": 20}
-
-
-async def until(happened):
-    while not happened():
-        await asyncio.sleep(0.005)
 
 
 async def running(world, call):
     task = asyncio.create_task(call)
-    await asyncio.wait_for(until(lambda: world.starts), 10)
+    await until(lambda: world.starts)
     return task
 
 
@@ -55,11 +41,13 @@ async def test_a_write_may_take_its_own_time_though_that_of_the_policy_is_shorte
         task = await running(world, call)
         with caplog.at_level(logging.WARNING, logger="handrail.runtime"):
             stop = asyncio.create_task(runtime.close())
+            await until(lambda: "waits up to" in caplog.text)
+            (seconds,) = re.findall(r"waits up to (\d+) s for writes that run: pay", caplog.text)
+            assert 5 < int(seconds) <= 65
             await asyncio.sleep(0.2)  # longer than the policy's limit
             assert not stop.done()
-            assert "waits up to 65 s for writes that run: pay" in caplog.text
-            (world.tools.root / "go").touch()
-            await asyncio.wait_for(stop, 10)
+            world.go()
+            await asyncio.wait_for(stop, 30)
         assert (await task).ok
         after = world.runtime(store=reopened())
         resumed = await after.resume_session(session.id, token=session.token)
@@ -76,9 +64,9 @@ async def test_a_write_that_begins_while_the_stop_waits_is_waited_for_too(make_t
         stop = asyncio.create_task(runtime.close())
         await asyncio.sleep(0)
         second = asyncio.create_task(session.call("pay", {"q": "b"}, call_id="c2"))
-        await asyncio.wait_for(until(lambda: world.starts == 2), 10)
-        (world.tools.root / "go").touch()
-        await asyncio.wait_for(stop, 10)
+        await until(lambda: world.starts == 2)
+        world.go()
+        await asyncio.wait_for(stop, 30)
         assert (await first).ok
         assert (await second).ok
         after = world.runtime(store=reopened())
@@ -100,8 +88,8 @@ async def test_a_runtime_that_is_stopping_says_so_takes_a_no_and_can_be_opened_a
             with pytest.raises(StoreUnavailable, match="stopping, and begins nothing new"):
                 await late
         assert kind(await runtime.decline(hold_id, token=token)) == "DECLINED"
-        (world.tools.root / "go").touch()
-        await asyncio.wait_for(stop, 10)
+        world.go()
+        await asyncio.wait_for(stop, 30)
         assert (await write).ok
         await runtime.open()
         assert world.starts == 1
@@ -125,9 +113,9 @@ async def execute(args, ctx):
         runtime = world.runtime(store=reopened(), policy=SHORT)
         session = await world.session(runtime=runtime)
         task = await running(world, session.call("pay", {"q": "a"}, call_id="c1"))
-        await asyncio.wait_for(runtime.close(), 10)
+        await asyncio.wait_for(runtime.close(), 30)
         assert "their outcome will be unknown: pay" in caplog.text
-        (world.tools.root / "go").touch()
+        world.go()
         await asyncio.gather(task, return_exceptions=True)
         after = world.runtime(store=reopened())
         resumed = await after.resume_session(session.id, token=session.token)

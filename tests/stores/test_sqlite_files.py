@@ -162,7 +162,8 @@ async def test_a_file_that_another_process_locks_is_waited_for_in_bounds_and_the
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable, match="locked by another process"):
-        await asyncio.wait_for(store.claim(claim()), 2)
+        await asyncio.wait_for(store.claim(claim()), 30)
+    assert {one.execute("PRAGMA busy_timeout").fetchone() for one in store._connections} == {(100,)}
     assert await store.load_session("s1") is not None
     other.execute("ROLLBACK")
     other.close()
@@ -244,16 +245,15 @@ def test_what_the_database_says_is_told_in_a_sentence(code: int | None, told: st
 
 
 async def test_the_event_loop_goes_on_while_the_disk_waits(path: Path) -> None:
-    store = await with_session(path, busy_ms=300)
+    store = await with_session(path, busy_ms=20_000)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     waiting = asyncio.create_task(store.claim(claim()))
-    ticks = 0
-    while not waiting.done():
+    for _ in range(10):
         await asyncio.sleep(0.01)
-        ticks += 1
-    assert isinstance(waiting.exception(), StoreUnavailable)
-    assert ticks >= 10
+    assert not waiting.done()
+    other.execute("ROLLBACK")
+    assert (await waiting).verdict is ClaimVerdict.CLAIMED
     other.close()
     await store.close()
 
@@ -469,7 +469,7 @@ class Racer:
         return self.pipe.recv()
 
     def end(self) -> None:
-        self.process.join(20)
+        self.process.join(60)
         assert self.process.exitcode == 0
         self.process.close()
         self.pipe.close()
@@ -504,7 +504,7 @@ async def test_calls_of_a_killed_process_become_unknown_or_are_taken_over(path: 
     await store.register_owner("o1")
     process = SPAWN.Process(target=claim_and_die, args=(str(path), "victim"))
     process.start()
-    await asyncio.to_thread(process.join, 20)
+    await asyncio.to_thread(process.join, 60)
     assert process.exitcode == -9
     await asyncio.sleep(0.1)
     assert (await store.claim(claim("unsafe"))).verdict is ClaimVerdict.UNKNOWN
