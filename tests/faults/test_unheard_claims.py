@@ -52,13 +52,7 @@ async def states(world):
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    """With it, the housekeeper does at once what it would do in a thread: it gets as far as the time that passes lets it."""
-
-    async def at_once(work, *args):
-        return work(*args)
-
-    monkeypatch.setattr(asyncio, "to_thread", at_once)
+def clock():
     return PatientClock()
 
 

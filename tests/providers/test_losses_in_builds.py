@@ -61,6 +61,7 @@ def test_the_command_names_them_in_a_sentence_and_lists_them_as_json(tmp_path: P
     kit = Tools(tmp_path)
     kit.write({"count": (reading(parameters=an_object(n=HIGH)), NOTHING)})
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("handrail.cli.output._SHOW_AFTER_SECONDS", float("inf"))
     assert main(["build", "--strict"]) == 0
     said = capsys.readouterr()
     assert said.out.endswith(

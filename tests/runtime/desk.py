@@ -7,11 +7,12 @@ import json
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
+
+from tests.runtime.kit import AtOnce
 
 from handrail import Registry, Runtime, Session, ToolResponse
 from handrail.build.compiler import BuildPlan, build
@@ -67,15 +68,6 @@ TOOLS: dict[str, dict[str, Any]] = {
     },
 }
 SENSITIVE = ("transfer_money", "delete_file")
-
-
-class AtOnce(ThreadPoolExecutor):
-    """Does in the loop's own thread what would be given to another: the same choices then always have the same end."""
-
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        done: Future[T] = Future()
-        done.set_result(fn(*args, **kwargs))
-        return done
 
 
 class Book:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -15,6 +16,7 @@ from handrail.contract.envelope import ToolResponse
 from handrail.registry import Registry
 from handrail.runtime.events import Event
 from handrail.runtime.session import Session
+from handrail.testing import VirtualClock
 
 ANY_TEXT = {
     "type": "object",
@@ -38,7 +40,7 @@ async def execute(args, ctx):
     mark(args)
     return {"ok": True, "data": {"paid": args.get("q", ""), "key": ctx.idempotency_key}}
 """
-# These end when the test says so (`World.go`), by a file too: neither a clock nor a race decides.
+# These end when the test says so (`go`), by a file too: neither a clock nor a race decides.
 PATIENT = """
 async def execute(args, ctx):
     mark(args)
@@ -127,8 +129,21 @@ class Tools:
             return []
         return [json.loads(line) for line in self.marks.read_text("utf-8").splitlines()]
 
+    def go(self) -> None:
+        """The handlers that wait for it end."""
+        (self.root / "go").touch()
+
     def forget(self) -> None:
         self.marks.unlink(missing_ok=True)
+
+
+class AtOnce(ThreadPoolExecutor):
+    """Does in the loop's own thread what would be given to another: the same choices then always have the same end."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(fn(*args, **kwargs))
+        return done
 
 
 class World:
@@ -141,6 +156,8 @@ class World:
         self.runtimes: list[Runtime] = []
 
     def runtime(self, **options: Any) -> Runtime:
+        if isinstance(options.get("clock"), VirtualClock):
+            asyncio.get_running_loop().set_default_executor(AtOnce())  # virtual time does not wait for threads
         made = Runtime(self.registry, **{"store": self.store, **options})
         self.runtimes.append(made)
         return made
@@ -150,8 +167,7 @@ class World:
         return len(self.tools.started())
 
     def go(self) -> None:
-        """The handlers that wait for it end."""
-        (self.tools.root / "go").touch()
+        self.tools.go()
 
     async def session(self, *, runtime: Runtime | None = None, **facts: Any) -> Session:
         options = {name: facts.pop(name) for name in ("clock", "audit", "crash") if name in facts}

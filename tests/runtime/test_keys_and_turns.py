@@ -4,7 +4,7 @@ import asyncio
 from hashlib import sha256
 
 import pytest
-from tests.runtime.kit import FOUND, PAID, Tools, audited, kind, reading, until, utility, writing
+from tests.runtime.kit import FOUND, PAID, PATIENT, Tools, audited, kind, reading, until, utility, writing
 
 from handrail import Call, HandrailError
 from handrail.contract.errors import RegistryError
@@ -386,17 +386,23 @@ async def execute(args, ctx):
 
 
 async def test_a_call_that_runs_in_another_process_is_waited_for(make_tools):
-    source = (
-        "async def execute(args, ctx):\n    mark(args)\n    await asyncio.sleep(0.4)\n"
-        "    return {'ok': True, 'data': 'done'}"
-    )
-    async with make_tools({"pay": (writing(), source)}, store="sqlite") as world:
+    async with make_tools({"pay": (writing(), PATIENT)}, store="sqlite") as world:
         old = await world.session()
         task = asyncio.create_task(pay(old, "1"))
         await until(lambda: world.starts)
         session = await resumed(old, world.runtime())
-        by_id, by_key = await asyncio.gather(pay(session, "1"), pay(session, "2"))
-        assert by_id.data == by_key.data == "done"
+        look, waiting = world.store.ledger_row, set()
+
+        async def looked_at(key):
+            waiting.add(asyncio.current_task())
+            return await look(key)
+
+        world.store.ledger_row = looked_at
+        both = asyncio.gather(pay(session, "1"), pay(session, "2"))
+        await until(lambda: len(waiting) == 2)
+        world.go()
+        by_id, by_key = await both
+        assert by_id.data == by_key.data == {"done": "a"}
         assert by_id.meta["replayed"]
         assert by_key.meta["replayed"]
         await task

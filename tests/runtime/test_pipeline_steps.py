@@ -6,7 +6,6 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from tests.runtime.desk import AtOnce
 from tests.runtime.kit import (
     FOUND,
     NOTHING,
@@ -227,7 +226,6 @@ async def test_a_tool_of_the_other_mode_is_restricted(make_tools):
 
 
 async def test_a_switch_reaches_open_sessions_within_a_second(make_tools):
-    asyncio.get_running_loop().set_default_executor(AtOnce())
     clock = VirtualClock()
     async with make_tools({"look": (reading(), FOUND)}, clock=clock) as world:
         session = await world.session(clock=clock)

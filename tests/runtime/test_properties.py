@@ -26,7 +26,8 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.runtime.desk import SENSITIVE, AtOnce, Book, built_once, meanwhile
+from tests.runtime.desk import SENSITIVE, Book, built_once, meanwhile
+from tests.runtime.kit import AtOnce
 
 from handrail import Call, Registry, Runtime, Session, ToolError, ToolResponse
 from handrail.contract.errors import ErrorType

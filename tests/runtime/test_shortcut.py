@@ -17,8 +17,8 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.runtime.desk import AtOnce, meanwhile
-from tests.runtime.kit import Tools, reading, utility, writing
+from tests.runtime.desk import meanwhile
+from tests.runtime.kit import AtOnce, Tools, reading, utility, writing
 
 from handrail import Call, Registry, Runtime, Session
 from handrail.contract.store import Block

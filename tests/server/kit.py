@@ -29,18 +29,27 @@ KEYS = (
     Key(name="ana", hash=hash_of(USER), role="user", user="ana"),
     Key(name="bob", hash=hash_of(OTHER), role="user", user="bob"),
 )
-SLOW = """
+# They take so many seconds, or until the test says so (`Tools.go`).
+WAITING = """
+async def wait(args):
+    end = time.monotonic() + float(args.get("q") or 1)
+    while time.monotonic() < end and not (MARKS.parent / "go").exists():
+        await asyncio.sleep(0.005)
+"""
+SLOW = f"""
+{WAITING}
 async def execute(args, ctx):
     mark(args)
-    await asyncio.sleep(float(args.get("q") or 1))
-    return {"ok": True, "data": {"results": ["slow"]}}
+    await wait(args)
+    return {{"ok": True, "data": {{"results": ["slow"]}}}}
 """
-SLOW_WRITE = """
+SLOW_WRITE = f"""
+{WAITING}
 async def execute(args, ctx):
-    mark({"begun": args})
-    await asyncio.sleep(float(args.get("q") or 1))
-    mark({"ended": args})
-    return {"ok": True, "data": {"done": True}}
+    mark({{"begun": args}})
+    await wait(args)
+    mark({{"ended": args}})
+    return {{"ok": True, "data": {{"done": True}}}}
 """
 HOSTILE = """
 async def execute(args, ctx):
@@ -168,7 +177,7 @@ class Listening:
                 if not text.startswith(":"):
                     return Told(text)
             try:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     self._left += await anext(self._chunks)
             except StopAsyncIteration:
                 return None
@@ -243,7 +252,7 @@ async def at_server(folder: Path, **more: Any) -> AsyncIterator[Desk]:
     running = asyncio.create_task(server.serve(sockets=[socket]))
     await asyncio.wait({running, asyncio.create_task(ready.wait())}, return_when=asyncio.FIRST_COMPLETED)
     limits = httpx.Limits(max_connections=1_000, max_keepalive_connections=100)
-    async with httpx.AsyncClient(base_url=url, timeout=30, limits=limits) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=60, limits=limits) as client:
         desk = Desk(made, tools, model, client, url)
         desk.server, desk.running = server, running  # type: ignore[attr-defined]
         try:

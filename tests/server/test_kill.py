@@ -26,7 +26,7 @@ class Life:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self.client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=30)
+        self.client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=60)
         self.process: asyncio.subprocess.Process | None = None
         self.tools = Tools(folder / "project")
 
@@ -36,7 +36,7 @@ class Life:
             sys.executable, str(WORKER), str(self.folder), str(self.port),
             env=environment, cwd=self.folder, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await self.process.stdout.readline() == b"ready\n"
 
     async def end(self, number: int) -> int:
@@ -66,7 +66,7 @@ async def lives(folder: Path) -> AsyncIterator[Life]:
 
 
 async def marks(life: Life, count: int) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while len(life.tools.started()) < count:
             await asyncio.sleep(0.01)
 
@@ -74,13 +74,14 @@ async def marks(life: Life, count: int) -> None:
 async def test_killed_after_a_write_the_turn_is_answered_and_the_write_is_not_doubled(tmp_path):
     async with lives(tmp_path) as life:
         ana = await life.open()
-        text = 'call note {"q": "a"} && nap {"q": "1.5"}'
+        text = 'call note {"q": "a"} && nap {"q": "15"}'
         with contextlib.suppress(httpx.HTTPError):
             async with ana.listening() as stream:
                 await ana.post(text, "m1")
                 seen = await stream.until("tool_started")
                 await marks(life, 2)
                 await life.end(signal.SIGKILL)
+        life.tools.go()
         await life.start()
         async with ana.listening(after=seen[-1].id) as stream:
             events = await stream.until("done")
@@ -153,10 +154,11 @@ async def test_killed_while_it_waits_for_a_person_in_mid_turn_the_request_is_the
         ana = await life.open()
         with contextlib.suppress(httpx.HTTPError):
             async with ana.listening() as stream:
-                await ana.post('call pay {"q": "10"} && nap {"q": "1.5"}', "m1")
+                await ana.post('call pay {"q": "10"} && nap {"q": "15"}', "m1")
                 seen = await stream.until("confirmation")
                 await marks(life, 1)
                 await life.end(signal.SIGKILL)
+        life.tools.go()
         await life.start()
         async with ana.listening(after=seen[-1].id) as stream:
             await stream.until("done")

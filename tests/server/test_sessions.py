@@ -4,7 +4,7 @@ import asyncio
 import time
 
 import pytest
-from tests.runtime.kit import reading
+from tests.runtime.kit import reading, until
 from tests.server.kit import OPERATOR, OTHER, USER, Talker, at_desk, at_server, text_of
 
 from handrail.contract.store import StoreUnavailable
@@ -107,15 +107,14 @@ async def test_a_cancelled_turn_lets_a_writing_call_finish_and_stops_a_reading_o
         ana = await desk.open()
         async with ana.listening() as stream:
             await ana.post('call post {"q": "0.3"}')
-            await stream.until("tool_started")
-            await asyncio.sleep(0.05)
+            await until(desk.tools.started)
             await desk.client.post(f"/api/sessions/{ana.id}/cancel", headers=ana.headers)
             await stream.until("done")
             await ana.post('call nap {"q": "15"}')
             await stream.until("tool_started")
             await desk.client.post(f"/api/sessions/{ana.id}/cancel", headers=ana.headers)
             await stream.until("done")
-        await asyncio.sleep(0.4)
+        await until(lambda: {"ended": {"q": "0.3"}} in desk.tools.started())
         assert [next(iter(mark)) for mark in desk.tools.started() if "begun" in mark or "ended" in mark] == [
             "begun",
             "ended",
@@ -129,24 +128,24 @@ async def test_a_writing_call_that_outlives_its_cancelled_turn_tells_its_outcome
     async with at_server(tmp_path) as desk:
         ana = await desk.open()
         async with ana.listening() as stream:
-            await ana.post('call post {"q": "0.4"}', "m1")
+            await ana.post('call post {"q": "15"}', "m1")
             await stream.until("tool_started")
-            while not desk.tools.started():
-                await asyncio.sleep(0.01)
+            await until(desk.tools.started)
             await desk.client.post(f"/api/sessions/{ana.id}/cancel", headers=ana.headers)
             assert (await stream.until("done"))[-1].data["state"] == "cancelled"
             (card,) = (await ana.show())["messages"][1]["toolCards"]
             assert card["type"] == "tool_started"
+            desk.tools.go()
             told = (await stream.until("tool_finished"))[-1].data
             assert (told["late"], told["ok"], told["toolId"], told["turn"]) == (True, True, "post", 1)
-        again = await ana.say('call post {"q": "0.4"}', "m1")
+        again = await ana.say('call post {"q": "15"}', "m1")
         assert [event.type for event in again if event.type.startswith("tool")] == ["tool_finished"]
         talk = desk.talks._talks[ana.id]
         async with talk.busy:
             stored = await desk.talks.conversations.load(ana.id)
         assert stored is not None
         (card,) = stored.turns[0].answer["toolCards"]
-        assert (card["type"], card["ok"], card["late"], card["args"]) == ("tool_finished", True, True, {"q": "0.4"})
+        assert (card["type"], card["ok"], card["late"], card["args"]) == ("tool_finished", True, True, {"q": "15"})
         assert '"post"' in stored.document["later"][0]
         assert (await ana.show())["messages"][1]["state"] == "cancelled"
         assert text_of(await ana.say("and?", "m2")).strip().startswith("You said: and?")
@@ -156,15 +155,20 @@ async def test_a_writing_call_that_outlives_its_cancelled_turn_tells_its_outcome
 async def test_a_call_that_ends_within_the_grace_of_a_cancel_leaves_no_open_card(tmp_path):
     async with at_server(tmp_path) as desk:
         ana = await desk.open()
+        talk = desk.talks._talks[ana.id]
         async with ana.listening() as stream:
-            for number, (words, ok) in enumerate(
-                [('call nap {"q": "15"}', False), ('call post {"q": "0.2"}', True)], 1
-            ):
+            for number, (words, ok) in enumerate([('call nap {"q": "15"}', False), ('call post {"q": "15"}', True)], 1):
                 await ana.post(words)
                 await stream.until("tool_started")
-                while len(desk.tools.started()) < number:
-                    await asyncio.sleep(0.01)
-                await desk.client.post(f"/api/sessions/{ana.id}/cancel", headers=ana.headers)
+                await until(lambda: len(desk.tools.started()) == number)  # noqa: B023  # it is waited for here
+                run = talk.current
+                cancelling = asyncio.create_task(
+                    desk.client.post(f"/api/sessions/{ana.id}/cancel", headers=ana.headers)
+                )
+                await until(lambda: run.cancelled)  # noqa: B023
+                if ok:
+                    desk.tools.go()
+                await cancelling
                 await stream.until("done")
                 told = (await stream.until("tool_finished"))[-1].data
                 assert (told["turn"], told["ok"], told["late"]) == (number, ok, True)
@@ -361,7 +365,7 @@ async def test_a_turn_cancelled_before_its_first_step_leaves_the_session_free(tm
             await asyncio.sleep(0)
         talk.current.cancelled = True
         talk.current.task.cancel()
-        await asyncio.wait_for(saying, 5)
+        await asyncio.wait_for(saying, 30)
         assert talk.current is None
         assert text_of(await ana.say("again", "m2")).strip() == "You said: again"
 

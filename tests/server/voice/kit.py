@@ -21,9 +21,9 @@ from handrail.runtime.session import Session
 from handrail.server.voice.messages import PROTOCOL, SERVER
 from handrail.server.voice.options import VoiceOptions
 
-QUICK = VoiceOptions(hello_seconds=5, heartbeat_seconds=15, grace_seconds=30)
+QUICK = VoiceOptions(hello_seconds=60, heartbeat_seconds=15, grace_seconds=30)
 _CHECKS = {name: Draft202012Validator(schema) for name, schema in SERVER.items()}
-PATIENCE = 20
+PATIENCE = 60
 
 
 class ScriptedModel:
@@ -299,7 +299,14 @@ async def connected(desk: Desk, session_id: str, **more: Any) -> AsyncIterator[V
             url.replace("127.0.0.1", name),
             {**more, "host": "127.0.0.1", "port": int(desk.url.rpartition(":")[2])},
         )
-    options = {"subprotocols": [PROTOCOL], "compression": None, "max_size": None, "ping_interval": None, "max_queue": 4}
+    options = {
+        "subprotocols": [PROTOCOL],
+        "compression": None,
+        "max_size": None,
+        "ping_interval": None,
+        "max_queue": 4,
+        "open_timeout": PATIENCE,
+    }
     async with connect(url, **{**options, **more}) as wire:
         client = VoiceClient(wire)
         try:

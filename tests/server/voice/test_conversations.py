@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.agents.voice.kit import obedient
-from tests.runtime.kit import writing
+from tests.runtime.kit import until, writing
 from tests.server.kit import TOOLS, Desk, Talker
 from tests.server.voice.kit import VoiceClient, limits, on_the_line, ticket_for, voice_desk
 
@@ -150,7 +150,7 @@ async def test_speaking_into_a_writing_call_does_not_undo_or_repeat_it(tmp_path,
     ]
     async with room(name, tmp_path, turns) as here, here.enter() as client:
         await here.speak(client)
-        await client.message("tool_started", toolId="post")
+        await until(here.desk.tools.started)
         await here.speak(client)
         await client.message("turn_done", turn=2)
         finished = await client.message("tool_finished", toolId="post")

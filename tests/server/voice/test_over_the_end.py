@@ -1,23 +1,16 @@
 """The server lets go of a spoken conversation in the middle of a write: the next process knows of it, whoever goes on there."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime.kit import until
 from tests.server.voice.kit import on_the_line, voice_desk
 from tests.server.voice.test_conversations import PROVIDERS, Room, room
 
 from handrail.testing.servers.live import Ask, Say, Turn, call
 
-POST = call("post", q="0.4")
-
-
-async def begun(here: Room) -> None:
-    """The handler has started."""
-    async with asyncio.timeout(20):
-        while not here.desk.tools.started():
-            await asyncio.sleep(0.01)
+POST = call("post", q="15")
 
 
 async def stopped_in_mid_write(name: str, folder: Path, store: str) -> Any:
@@ -25,10 +18,11 @@ async def stopped_in_mid_write(name: str, folder: Path, store: str) -> Any:
     async with room(name, folder, turns, store=store) as here:
         async with here.enter() as client:
             await here.speak(client)
-            await begun(here)
+            await until(here.desk.tools.started)
             stored = await here.desk.talks.conversations.load(here.talker.id)
             here.desk.server.should_exit = True
             await client.refused(1001)
+        here.desk.tools.go()
         await here.desk.running
         return here.talker, stored
 
@@ -64,7 +58,7 @@ async def test_a_text_turn_after_the_restart_does_not_make_the_write_twice(tmp_p
     talker, _ = await stopped_in_mid_write("openai-realtime", tmp_path, store)
     async with room("openai-realtime", tmp_path, [], store=store) as again:
         talker.desk = again.desk
-        told = await talker.say('call post {"q": "0.4"}')
+        told = await talker.say('call post {"q": "15"}')
         assert told[-1].data["text"].strip() == "post: ok"
         assert [next(iter(one)) for one in again.desk.tools.started()] == ["begun", "ended"]
 
@@ -75,15 +69,16 @@ async def test_a_stop_in_a_hurry_stores_what_is_known_and_the_next_process_asks_
     async with room("openai-realtime", tmp_path, turns, store=store) as here:
         async with here.enter() as client:
             await here.speak(client)
-            await begun(here)
+            await until(here.desk.tools.started)
             here.desk.talks.hurried.set()
             here.desk.server.should_exit = True
             await client.refused(1001)
+        here.desk.tools.go()
         talker = here.talker
         await here.desk.running
     async with room("openai-realtime", tmp_path, [], store=store) as again:
         talker.desk = again.desk
-        told = await talker.say('call post {"q": "0.4"}')
+        told = await talker.say('call post {"q": "15"}')
         assert told[-1].data["text"].strip() == "post: ok"
         assert [next(iter(one)) for one in again.desk.tools.started()] == ["begun", "ended"]
 
