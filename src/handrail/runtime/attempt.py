@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from handrail.runtime.turn import Turn
 
 
+REPLACED = "This connection was replaced by a newer one."
+"""What a call is told that nobody started, because its connection is no longer the session's."""
+
+
 class Refusal(NamedTuple):
     """Why a gate does not let a call pass: for the model (type, message) and for the operator (gate, rule, value, limit)."""
 

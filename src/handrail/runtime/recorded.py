@@ -10,7 +10,7 @@ from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.intents import IntentType
 from handrail.contract.store import Block, ClaimResult, ClaimVerdict, LedgerRow, LedgerState
-from handrail.runtime.attempt import Attempt, Refusal
+from handrail.runtime.attempt import REPLACED, Attempt, Refusal
 from handrail.runtime.replays import Entry
 from handrail.runtime.state import StateController
 
@@ -121,9 +121,7 @@ def verdict_refusal(attempt: Attempt, result: ClaimResult) -> Refusal:
             message = f'"{tool}" was called too often by this user.'
             return Refusal("rate", ErrorType.RATE_LIMIT, message, rule="rateLimit", retry_after=wait, retryable=True)
         case ClaimVerdict.STALE_CONNECTION:
-            return Refusal(
-                "session", ErrorType.CONFLICT, "This connection was replaced by a newer one.", rule="connection"
-            )
+            return Refusal("session", ErrorType.CONFLICT, REPLACED, rule="connection")
         case ClaimVerdict.INACTIVE:
             return Refusal("session", ErrorType.SESSION_INACTIVE, "The session has ended.", rule="active")
         case ClaimVerdict.NO_GRANT:

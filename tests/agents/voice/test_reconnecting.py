@@ -10,6 +10,7 @@ from tests.agents.voice.kit import Scene, voice
 from tests.clients.live.kit import PROVIDERS
 
 from handrail.contract.model import ToolMessage
+from handrail.contract.store import Claim, ClaimResult
 from handrail.testing.servers.live import Ask, Depart, Drop, Say, Turn, call
 from handrail.testing.servers.live.script import ScriptedCall
 
@@ -58,6 +59,37 @@ async def test_a_call_issued_again_under_a_new_id_in_its_turn_meets_its_first_ex
         envelopes = [one.envelope for one in scene.conversation.messages if isinstance(one, ToolMessage)]
         assert [envelope["data"]["receipt"] for envelope in envelopes] == [1, 1]
         assert "replayed" in envelopes[1]["meta"]
+
+
+@both
+@pytest.mark.parametrize("slow", ["keep", "claim"])
+async def test_a_call_that_had_not_started_when_its_connection_was_replaced_starts_on_the_next(
+    provider: str, slow: str
+) -> None:
+    turns = [Turn([Ask(BOOK, fault="drop"), Say("It is booked.")], hears="A table")]
+    async with voice(provider, turns) as scene:
+        store, resumed = scene.runtime.store, asyncio.Event()
+        claim = store.claim
+
+        async def keep() -> None:
+            await resumed.wait()
+
+        async def claim_later(one: Claim) -> ClaimResult:
+            await resumed.wait()
+            return await claim(one)
+
+        if slow == "keep":
+            scene.conversation.keep = keep
+        else:
+            store.claim = claim_later  # type: ignore[method-assign]
+        await scene.speak()
+        await scene.client.until("link", 3)
+        await scene.talk.order.empty()
+        assert scene.desk.starts == []
+        resumed.set()
+        await scene.client.until(lambda client: "It is booked." in client.answers)
+        assert scene.desk.of("book_table") == 1
+        assert [one["ok"] for one in scene.client.of("tool_finished")] == [True]
 
 
 @asynccontextmanager

@@ -73,6 +73,11 @@ class Again:
         self._firsts = [*self._firsts[-_MOST:], first]
         return first
 
+    def moved(self, session: Session, firsts: Sequence[First]) -> None:
+        """Calls that are about to run on another connection than the one that they were made for."""
+        for first in firsts:
+            first.name = id_key(first.call, session.connection)
+
     def known(self, session: Session, call: Call, turn: int) -> First | None:
         """The call that this one repeats without knowing it; None if it is to be run."""
         key = _key(session, call) if self._firsts else None

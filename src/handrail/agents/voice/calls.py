@@ -19,9 +19,11 @@ from handrail.agents.voice.again import First, writes
 from handrail.agents.voice.port import Ending
 from handrail.agents.voice.turns import VoiceTurn
 from handrail.contract.call import Call
+from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.live import Answer, LiveError
 from handrail.contract.model import ToolMessage
+from handrail.runtime.attempt import REPLACED
 from handrail.runtime.session import Session
 
 if TYPE_CHECKING:
@@ -138,7 +140,7 @@ class Calls:
             if batch.interrupted:
                 envelopes = [_cancelled(call) for call in batch.calls]
             else:
-                envelopes = await self._answered(batch, session, repeats)
+                envelopes = await self._answered(batch, session, repeats, firsts)
         except Exception as error:  # noqa: BLE001  # the model always gets an answer
             _LOG.error("The calls of a voice turn failed", exc_info=error)
             envelopes = [_failed(call) for call in batch.calls]
@@ -172,13 +174,32 @@ class Calls:
             await conversation.keep()
         return repeats, firsts
 
-    async def _answered(self, batch: Batch, session: Session, repeats: Sequence[First | None]) -> list[dict[str, Any]]:
+    async def _answered(
+        self, batch: Batch, session: Session, repeats: Sequence[First | None], firsts: Sequence[First | None]
+    ) -> list[dict[str, Any]]:
         """Every call's envelope: from the pipeline, or from a call that it repeats without knowing."""
         for call in batch.calls:
             event = events.started(session, call, batch.number)
             self._talk.tell(event.type, event.data)
             self._watch(batch, session, call)
-        return [answer.to_dict() for answer in await self.again.call_many(session, batch.calls, repeats)]
+        answers = await self.again.call_many(session, batch.calls, repeats)
+        while late := [place for place, one in enumerate(answers) if repeats[place] is None and _was_replaced(one)]:
+            await self._talk.order.empty()  # the next connection is one of the steps in line
+            if batch.interrupted or self._talk.session is session:
+                break
+            session = self._talk.session
+            await self._move(session, [firsts[place] for place in late])
+            started = await session.call_many([batch.calls[place] for place in late])
+            for place, answer in zip(late, started, strict=True):
+                answers[place] = answer
+        return [answer.to_dict() for answer in answers]
+
+    async def _move(self, session: Session, firsts: Sequence[First | None]) -> None:
+        """Calls that had not started when their connection was replaced start on the next, under their name there."""
+        conversation = self._talk.record.conversation
+        self.again.moved(session, [first for first in firsts if first is not None])
+        if conversation.keep is not None and any(firsts):
+            await conversation.keep()
 
     def _settle(self, batch: Batch) -> None:
         self.running.pop(batch, None)
@@ -238,6 +259,10 @@ class Calls:
             return
         turn.filled = True
         talk.speaking.aside(filler[turn.number % len(filler)])
+
+
+def _was_replaced(answer: ToolResponse) -> bool:
+    return answer.error is not None and answer.error.message == REPLACED
 
 
 def _cancelled(call: Call) -> dict[str, Any]:

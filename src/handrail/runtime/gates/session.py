@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.errors import ErrorType
-from handrail.runtime.attempt import Attempt, Gate, Refusal
+from handrail.runtime.attempt import REPLACED, Attempt, Gate, Refusal
 from handrail.runtime.policy import Policy
 
 NAME = "session"
@@ -31,13 +31,7 @@ def gate_for(definition: ToolDefinition, policy: Policy) -> Gate:
         if wants_user and session.user is None:
             return Refusal(NAME, ErrorType.AUTH, "The user must sign in first.", rule="requiresAuth")
         if session.is_stale:
-            return Refusal(
-                NAME,
-                ErrorType.CONFLICT,
-                "This connection was replaced by a newer one.",
-                rule="connection",
-                value=session.connection,
-            )
+            return Refusal(NAME, ErrorType.CONFLICT, REPLACED, rule="connection", value=session.connection)
         newest = core.registry.generation
         if newest is not session.snapshot and newest.version != session.snapshot.version:
             return Refusal(
