@@ -120,6 +120,25 @@ async def test_what_a_client_of_gemini_does_against_the_protocol_is_said(sent: d
         assert complaint in server.complaints[0]
 
 
+async def test_words_about_one_call_do_not_answer_another_of_the_same_tool() -> None:
+    client = pytest.importorskip("websockets.asyncio.client")
+    async with GeminiLiveServer(TURNS) as server, asyncio.timeout(30):
+        address = server.base_url.replace("https", "wss")
+        headers = {"x-goog-api-key": server.api_key}
+        async with client.connect(address, ssl=server.tls, additional_headers=headers) as socket:
+            await socket.send(json.dumps({"setup": {}}))
+            await socket.send(json.dumps({"realtimeInput": {"text": "Dim it"}}))
+            while "toolCall" not in json.loads(await socket.recv()):
+                pass
+            for level in (10, 20):
+                said = f'Note of the host: your call of "set_lamp" with the arguments {{"level":{level}}} is answered.'
+                turns = [{"role": "user", "parts": [{"text": said}]}]
+                await socket.send(json.dumps({"clientContent": {"turns": turns, "turnComplete": False}}))
+            while not server.outcomes:
+                await asyncio.sleep(0.01)
+        assert server.outcomes == [("set_lamp", {"told": said})]
+
+
 async def test_an_output_without_a_call_and_a_second_output_are_complained_about() -> None:
     client = pytest.importorskip("websockets.asyncio.client")
     async with OpenAIRealtimeServer() as server, asyncio.timeout(30):

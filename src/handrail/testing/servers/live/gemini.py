@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import orjson
 from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request
 
@@ -154,7 +155,7 @@ class GeminiTalk(Talk):
         complete = body.get("turnComplete", body.get("turn_complete"))
         if isinstance(step, Ask):
             # A call that was made on another connection is answered in words; or the model, which has forgotten it, asks again.
-            if all(f'"{call.name}"' in said for call in step.calls) and "Note of the host" in said:
+            if all(_tells_of(said, call) for call in step.calls) and "Note of the host" in said:
                 self.server.outcomes += [(call.name, {"told": said}) for call in step.calls]
                 self.open.clear()
                 if self.is_playing:
@@ -287,3 +288,8 @@ class GeminiTalk(Talk):
             handle = f"handle-{next(self.server.numbers)}"
             self.server.handles.add(handle)
             await self.send({"sessionResumptionUpdate": {"newHandle": handle, "resumable": True}})
+
+
+def _tells_of(said: str, call: ScriptedCall) -> bool:
+    """Whether words of the host are about this call. Where they name arguments, another call of its tool is told by its own."""
+    return f'"{call.name}"' in said and ("with the arguments" not in said or orjson.dumps(call.args).decode() in said)
