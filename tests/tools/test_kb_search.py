@@ -261,7 +261,7 @@ async def test_the_loop_is_free_while_it_searches(tmp_path, monkeypatch):
 
     def waiting(*args):
         entered.set()
-        seen.append(given.wait(3))
+        seen.append(given.wait(30))
         return search(*args)
 
     async def give():

@@ -163,7 +163,7 @@ class Desk:
     def of(self, tool: str) -> int:
         return sum(name == tool for name, _ in self.starts)
 
-    async def until(self, holds: Callable[["Desk"], bool], seconds: float = 15.0) -> None:
+    async def until(self, holds: Callable[["Desk"], bool], seconds: float = 60.0) -> None:
         async with asyncio.timeout(seconds):
             while not holds(self):
                 self._moved.clear()
@@ -200,7 +200,7 @@ class Client:
         self.sounds.append(sound)
         self._moved.set()
 
-    async def until(self, wanted: "str | Callable[[Client], Any]", count: int = 1, seconds: float = 15.0) -> None:
+    async def until(self, wanted: "str | Callable[[Client], Any]", count: int = 1, seconds: float = 60.0) -> None:
         """Wait until it was told this (so often), or until this holds."""
 
         def told(client: Client) -> bool:

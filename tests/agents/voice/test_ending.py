@@ -18,7 +18,7 @@ GOODBYE = "Goodbye, and until next time."
 
 
 async def over(scene: Scene) -> Ending:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         return await asyncio.shield(scene.talk.ending)
 
 

@@ -45,7 +45,7 @@ async def lose(scene: Scene) -> None:
     await scene.desk.until(lambda desk: len(desk.starts) == 1)
     scene.server.refuse_with = HTTPStatus.FORBIDDEN
     scene.server.cut_all()
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         await asyncio.shield(scene.talk.ending)
     scene.server.refuse_with = None
 
@@ -59,7 +59,7 @@ async def go_on(scene: Scene) -> VoiceTalk:
 
 
 async def told_to_model(scene: Scene, words: str) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while words not in json.dumps(scene.server.talks[-1].received):
             await asyncio.sleep(0.01)
 

@@ -194,7 +194,7 @@ class Host:
 
     async def close(self) -> None:
         await self.connection.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await self._task
         for task in list(self._work):
             task.cancel()

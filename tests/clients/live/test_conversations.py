@@ -221,12 +221,12 @@ async def test_a_handle_that_has_expired_leads_to_a_new_session_that_is_told_wha
 
 @both
 async def test_an_old_connection_is_replaced_at_a_quiet_moment(provider: str) -> None:
-    limits = replace(LIMITS, connection_seconds=0.3)
+    limits = replace(LIMITS, connection_seconds=1.0)
     async with conversation(provider, [Turn([Ask(BOOK), Say("Booked.")])], limits=limits) as scene:
         scene.book.may_finish.clear()
         await scene.host.speak()
         await asyncio.wait_for(scene.book.started_one.wait(), 30)
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(1.2)
         assert len(scene.host.of(Connected)) == 1
         scene.book.may_finish.set()
         await scene.host.until(lambda host: len(host.of(Connected)) == 2)

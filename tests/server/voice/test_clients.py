@@ -314,7 +314,7 @@ async def test_a_user_who_is_forgotten_is_cut_off(tmp_path):
 
 
 async def test_a_user_who_is_forgotten_by_another_process_is_cut_off_at_the_next_heartbeat(tmp_path):
-    async with voice_desk(tmp_path, limits=limits(heartbeat_seconds=0.05)) as desk:
+    async with voice_desk(tmp_path, limits=limits(heartbeat_seconds=0.3)) as desk:
         talker = await desk.open()
         async with on_the_line(talker) as client:
             await desk.talks.conversations.delete(talker.id)
@@ -323,7 +323,7 @@ async def test_a_user_who_is_forgotten_by_another_process_is_cut_off_at_the_next
 
 
 async def test_a_key_that_is_replaced_ends_its_conversations(tmp_path):
-    async with voice_desk(tmp_path, limits=limits(heartbeat_seconds=0.05)) as desk:
+    async with voice_desk(tmp_path, limits=limits(heartbeat_seconds=0.3)) as desk:
         talker = await desk.open()
         ticket = (await ticket_for(talker))["ticket"]
         async with on_the_line(talker) as client:
@@ -349,7 +349,7 @@ async def test_a_revoked_key_ends_its_conversations_at_once(tmp_path):
 
 
 async def test_a_store_that_is_away_for_a_while_throws_nobody_out(tmp_path, caplog):
-    async with voice_desk(tmp_path, limits=limits(heartbeat_seconds=0.02)) as desk:
+    async with voice_desk(tmp_path, limits=limits(heartbeat_seconds=0.3)) as desk:
         talker = await desk.open()
         async with on_the_line(talker) as client:
             asked = []

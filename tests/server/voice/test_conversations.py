@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from handrail.testing.servers.live.server import NONSENSE, LiveServer
 
 PROVIDERS = ("gemini-live", "openai-realtime")
 RATES = {"gemini-live": 16_000, "openai-realtime": 24_000}
-BRISK = LiveLimits(first_delay=0.01, most_delay=0.05, reply_seconds=5.0, connect_seconds=5.0, attempts=4)
+BRISK = LiveLimits(first_delay=0.01, most_delay=0.05, reply_seconds=30.0, connect_seconds=30.0, attempts=4)
 PACE = 0.02
 LEAVE = """
 async def execute(args, ctx):
@@ -215,7 +216,7 @@ async def test_nonsense_of_a_provider_is_passed_over(tmp_path, name):
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_a_provider_that_stalls_is_left_and_the_call_is_not_repeated(tmp_path, name):
     turns = [Turn([Ask(call("note", q="x"), fault="stall"), Say("Noted.")], hears="Note it")]
-    live = LiveLimits(first_delay=0.01, most_delay=0.05, reply_seconds=0.5, attempts=4)
+    live = replace(BRISK, reply_seconds=0.5, attempts=50)  # on a busy machine the next one may look like it
     async with room(name, tmp_path, turns, live=live) as here, here.enter() as client:
         await here.speak(client)
         await client.message("link", state="up", number=2)
@@ -414,7 +415,7 @@ async def test_a_farewell_that_nobody_could_hear_ends_the_conversation_all_the_s
             voice = here.desk.talks._talks[here.talker.id].voice.voice
             await here.speak(client)
             await client.drop()
-        assert (await asyncio.wait_for(voice.ending, 20)).closing_message == "Goodbye and thank you."
+        assert (await asyncio.wait_for(voice.ending, 60)).closing_message == "Goodbye and thank you."
         assert (await here.talker.show())["voice"] is False
 
 
