@@ -168,6 +168,32 @@ async def test_a_cancelled_search_gives_its_thread_back(open_base):
     assert await kb.search("x", user=None, tenant="")
 
 
+async def test_a_search_that_is_cancelled_between_two_statements_is_stopped_in_the_next(open_base):
+    kb = open_base({"id": "doc:a", "text": "x"})
+    begun, cancelled, ended = threading.Event(), threading.Event(), threading.Event()
+    used = []
+
+    def two_statements(db):
+        used.append(db)
+        begun.set()
+        cancelled.wait()
+        try:
+            db.execute(_SLOW).fetchone()
+        finally:
+            ended.set()
+
+    task = asyncio.create_task(kb.database.read(two_statements))
+    await asyncio.to_thread(begun.wait)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    cancelled.set()
+    try:
+        assert await asyncio.to_thread(ended.wait, 30)
+    finally:
+        used[0].interrupt()
+
+
 async def test_the_loop_runs_on_while_the_file_is_read(open_base):
     """The reader waits for what only the loop can give it: were the loop held, it would wait in vain."""
     kb = open_base({"id": "doc:a", "text": "x"})

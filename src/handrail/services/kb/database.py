@@ -23,6 +23,7 @@ Request = Callable[["Connection"], T]
 READERS = 3
 _BUSY_SECONDS = 5.0
 _START_SECONDS = 10.0
+_STOP_SECONDS = 0.05
 _OLDEST = (3, 35, 0)
 _READING = ("PRAGMA query_only = ON", "PRAGMA mmap_size = 268435456")
 _MOST_REMEMBERED = 50_000
@@ -94,11 +95,11 @@ class Database:
             async with asyncio.timeout(seconds):
                 return await asyncio.shield(work)
         except TimeoutError:
-            job.stop()
+            _stop(job, work)
             work.add_done_callback(_forget)
             raise KbTooSlow(f"The knowledge base did not answer within {seconds:g} seconds.") from None
         except asyncio.CancelledError:
-            job.stop()
+            _stop(job, work)
             work.add_done_callback(_forget)
             raise
 
@@ -303,6 +304,13 @@ class _Stoppable(Generic[T]):
             self._stopped = True
             if self._db is not None:
                 self._db.interrupt()
+
+
+def _stop(job: _Stoppable[Any], work: asyncio.Future[Any]) -> None:
+    """A stop between two statements is lost, so the job is told again until it has ended."""
+    if not work.done():
+        job.stop()
+        asyncio.get_running_loop().call_later(_STOP_SECONDS, _stop, job, work)
 
 
 def _forget(work: asyncio.Future[Any]) -> None:
