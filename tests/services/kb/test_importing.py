@@ -1,6 +1,7 @@
 """Import: resumable, idempotent, whole or not there, and with --strict all or nothing."""
 
 import asyncio
+import itertools
 import json
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from handrail.services.kb import importing
+from handrail.services.kb import importing, pausing
 from handrail.services.kb.files import find_sources
 from handrail.services.kb.importing import embed_missing, import_sources
 from handrail.services.kb.reading import all_records, statistics
@@ -231,7 +232,7 @@ def test_time_is_not_part_of_what_is_stored(open_base, tmp_path):
 @pytest.mark.parametrize("strict", [False, True])
 async def test_the_loop_runs_on_while_a_file_is_read(open_base, tmp_path, monkeypatch, strict):
     """No thread is made to give the interpreter away here, so that the loop runs only where the import lets it."""
-    monkeypatch.setattr(importing, "_BUSY_SECONDS", 0.0)
+    monkeypatch.setattr(pausing, "_BUSY_SECONDS", 0.0)
     kb, rounds, seen = open_base(), 0, []
     table = tmp_path / "bad.csv"
     table.write_text("id,text\n" + "no id,x\n" * 300, encoding="utf-8")
@@ -249,17 +250,47 @@ async def test_the_loop_runs_on_while_a_file_is_read(open_base, tmp_path, monkey
     assert seen[0] < seen[-1]
 
 
-def test_there_is_a_pause_after_each_millisecond_of_reading(monkeypatch):
-    now, story = 0.0, []
+def test_there_is_a_pause_after_each_millisecond_of_work(paused):
+    assert paused(lambda number: True) == [0, 1, 2, "pause", 3, 4, 5, "pause", 6]
 
-    def entries():
-        nonlocal now
-        for number in range(7):
-            now += 0.0004
-            yield number
 
-    clock = SimpleNamespace(thread_time=lambda: now, sleep=lambda seconds: story.append("pause"))
-    monkeypatch.setattr(importing, "time", clock)
-    for number in importing._unhurried(entries()):
-        story.append(number)
-    assert story == [0, 1, 2, "pause", 3, 4, 5, "pause", 6]
+def test_there_is_no_pause_where_none_is_needed(paused):
+    assert paused(lambda number: False) == [0, 1, 2, 3, 4, 5, 6]
+    assert paused(lambda number: number == 4) == [0, 1, 2, 3, 4, "pause", 5, 6]
+
+
+@pytest.fixture
+def paused(monkeypatch):
+    """Seven things of 0.4 ms each, and the pauses between them."""
+
+    def run(is_needed):
+        now, story = 0.0, []
+
+        def things():
+            nonlocal now
+            for number in range(7):
+                now += 0.0004
+                yield number
+
+        clock = SimpleNamespace(thread_time=lambda: now, sleep=lambda seconds: story.append("pause"))
+        monkeypatch.setattr(pausing, "time", clock)
+        for number in pausing.unhurried(things(), lambda: is_needed(story[-1])):
+            story.append(number)
+        return story
+
+    return run
+
+
+def test_writing_pauses_only_while_somebody_searches(open_base, monkeypatch):
+    pauses = []
+    clock = SimpleNamespace(thread_time=itertools.count().__next__, sleep=pauses.append)
+    monkeypatch.setattr(pausing, "time", clock)
+    kb, records = open_base(), [make_record(raw) for raw in _records(20)]
+
+    def write():
+        kb.database.write_now(lambda db: put_records(db, records, Tally()))
+
+    write()
+    assert not pauses
+    kb.database.read_now(lambda db: write())
+    assert len(pauses) == 20

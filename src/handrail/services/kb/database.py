@@ -55,6 +55,8 @@ class Connection(sqlite3.Connection):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.turn = Turn(threading.Lock())
+        self.is_searched_beside: Callable[[], bool] = lambda: False
+        """Whether another thread of this process searches at this moment."""
         self._version = -1
         self._remembered: dict[object, Any] = {}
 
@@ -219,6 +221,7 @@ class Database:
         if self._writer is None:
             self._make_file()
             self._writer = self._patiently()
+            self._writer.is_searched_beside = self._computing.locked
         return self._writer
 
     def _check_place(self) -> None:

@@ -4,7 +4,6 @@ because what is stored already costs one look. Vectors are made afterwards, for 
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from handrail.services.kb import writing
 from handrail.services.kb.database import Connection, Database
 from handrail.services.kb.files import Entry, Source, read_source
+from handrail.services.kb.pausing import unhurried
 from handrail.services.kb.record import Record
 from handrail.services.kb.writing import Tally
 
@@ -23,7 +23,6 @@ BATCH = 500
 EMBED_BATCH = 32
 _WORTH_OPTIMIZING = 2_000
 _PARTS = 64
-_BUSY_SECONDS, _PAUSE_SECONDS = 0.001, 0.00002
 Progress = Callable[[int, int], None]
 
 
@@ -136,7 +135,7 @@ def _good(
     """The records among the entries; the others, and those whose id came before, are noted."""
     # Many dicts of plain strings: a large one holds up all threads when it grows, and one of tuples at every full collection.
     seen: defaultdict[tuple[str, str, str, int], dict[str, str]] = defaultdict(dict)
-    for entry in _unhurried(entries):
+    for entry in unhurried(entries):
         problems = entry.problems
         if (record := entry.record) is not None:
             part = seen[record.tenant, record.namespace, record.owner, hash(record.id) % _PARTS]
@@ -150,17 +149,6 @@ def _good(
             outcome.problems.append((entry.place, problem))
             if on_problem is not None:
                 on_problem(entry.place, problem)
-
-
-def _unhurried(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """The same, with a pause after each millisecond of reading and checking. A thread that computes gives the interpreter away
-    when another has waited for five of them, and an event loop may have to wait so several times in one round."""
-    started = time.thread_time()
-    for entry in entries:
-        yield entry
-        if time.thread_time() - started >= _BUSY_SECONDS:
-            time.sleep(_PAUSE_SECONDS)
-            started = time.thread_time()
 
 
 def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:

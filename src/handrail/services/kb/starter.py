@@ -16,6 +16,7 @@ from pathlib import Path
 import orjson
 
 import handrail
+from handrail.services.kb.database import Connection
 from handrail.services.kb.record import Record, make_record
 from handrail.services.kb.starter_answers import ANSWERS, in_sentences
 from handrail.services.kb.writing import Tally, get_fact, put_records, remove_records, set_fact
@@ -35,7 +36,7 @@ def is_settled(db: sqlite3.Connection) -> bool:
     return planted == _version(starter_records())
 
 
-def plant(db: sqlite3.Connection) -> None:
+def plant(db: Connection) -> None:
     """Put the starter records into a new base, or bring those that are there up to date."""
     if is_settled(db):
         return
@@ -45,7 +46,7 @@ def plant(db: sqlite3.Connection) -> None:
         set_fact(db, _FACT, _version(starter_records()))  # they were deleted, and stay away
 
 
-def replant(db: sqlite3.Connection, tally: Tally) -> None:
+def replant(db: Connection, tally: Tally) -> None:
     """Put the starter records in as they are now, whatever was there or was deleted before."""
     records = starter_records()
     kept = {record.id for record in records}

@@ -13,6 +13,8 @@ from typing import Any
 
 import orjson
 
+from handrail.services.kb.database import Connection
+from handrail.services.kb.pausing import unhurried
 from handrail.services.kb.pieces import Piece, lead_of, pieces_of
 from handrail.services.kb.reading import RECORD_COLUMNS, record_of
 from handrail.services.kb.record import Record, moment_of, tag_word
@@ -36,10 +38,10 @@ class Tally:
         return self.added + self.changed + self.removed
 
 
-def put_records(db: sqlite3.Connection, records: Iterable[Record], tally: Tally) -> None:
+def put_records(db: Connection, records: Iterable[Record], tally: Tally) -> None:
     """Store what is new or changed; the same content again costs one look."""
     scopes = dict(tally.scopes)
-    for record in records:
+    for record in unhurried(records, db.is_searched_beside):
         scope = _scope(db, record, scopes)
         content = record.content_hash
         old = db.execute("SELECT key, hash FROM record WHERE scope = ? AND id = ?", (scope, record.id)).fetchone()
