@@ -141,3 +141,29 @@ async def test_whoever_waits_comes_first() -> None:
     await waiting
     await asyncio.to_thread(worker.stop)
     assert happened[:3] == ["batch", "between", "batch"]
+
+
+async def test_nothing_is_done_between_when_the_end_was_asked_for() -> None:
+    happened: list[str] = []
+    begun, go = threading.Event(), threading.Event()
+
+    def carry_out(batch: object) -> None:
+        happened.append("batch")
+        begun.set()
+        go.wait()
+
+    def between() -> bool:
+        happened.append("between")
+        return len(happened) < 100
+
+    worker = Worker("test", carry_out, between)
+    first = worker.submit(lambda: None)
+    await asyncio.to_thread(begun.wait)
+    second = worker.submit(lambda: None)
+    await asyncio.sleep(0)  # handed over
+    stopping = asyncio.create_task(asyncio.to_thread(worker.stop))
+    while worker._waiting.qsize() < 2:
+        await asyncio.sleep(0.005)
+    go.set()
+    await asyncio.gather(first, second, stopping)
+    assert happened == ["batch", "batch"]

@@ -79,7 +79,7 @@ class Worker:
                 for job in batch:
                     job.error = StoreUnavailable(f"The store failed in a way nobody foresaw ({error!r}).")
             _deliver(batch)
-            while self._waiting.empty() and self._between():
+            while going and self._waiting.empty() and self._between():
                 pass
 
     def _next_batch(self) -> tuple[list[Job], bool]:
