@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from typing import Any
 
 import pytest
 from tests.agents.voice.kit import Scene, voice
 from tests.clients.live.kit import PROVIDERS
 
 from handrail.contract.model import ToolMessage
-from handrail.contract.store import Claim, ClaimResult
+from handrail.contract.store import Claim, ClaimResult, TurnStart
 from handrail.testing.servers.live import Ask, Depart, Drop, Say, Turn, call
 from handrail.testing.servers.live.script import ScriptedCall
 
@@ -90,6 +91,68 @@ async def test_a_call_that_had_not_started_when_its_connection_was_replaced_star
         await scene.client.until(lambda client: "It is booked." in client.answers)
         assert scene.desk.of("book_table") == 1
         assert [one["ok"] for one in scene.client.of("tool_finished")] == [True]
+
+
+@both
+async def test_a_call_that_had_not_started_and_is_made_again_on_the_next_connection_writes_once(provider: str) -> None:
+    """The store is slow with the turn, so that the new connection is there before the first call is known."""
+    turns = [Turn([Ask(BOOK, fault="reissue"), Say("It is booked.")], hears="A table")]
+    async with voice(provider, turns) as scene:
+        store, stored, kept, keeping = scene.runtime.store, asyncio.Event(), asyncio.Event(), asyncio.Event()
+        begin = store.begin_turn
+
+        async def begin_later(*given: Any, **named: Any) -> TurnStart:
+            await stored.wait()
+            return await begin(*given, **named)
+
+        async def keep() -> None:
+            keeping.set()
+            await kept.wait()
+
+        store.begin_turn = begin_later  # type: ignore[method-assign]
+        scene.conversation.keep = keep
+        scene.desk.may_finish.clear()
+        await scene.speak()
+        await scene.client.until("link", 3)
+        stored.set()
+        await keeping.wait()
+        await scene.talk.order.empty()
+        kept.set()
+        await scene.client.until("tool_started", 2)
+        scene.desk.may_finish.set()
+        await scene.client.until("tool_finished", 2)
+        assert scene.desk.of("book_table") == 1
+
+
+@both
+async def test_a_call_that_is_taken_back_while_it_changes_its_connection_does_not_start(provider: str) -> None:
+    turns = [Turn([Ask(BOOK, fault="drop"), Say("It is booked.")], hears="A table")]
+    async with voice(provider, turns) as scene:
+        store, resumed, kept, moving = scene.runtime.store, asyncio.Event(), asyncio.Event(), asyncio.Event()
+        claim, keeps = store.claim, []
+
+        async def claim_later(one: Claim) -> ClaimResult:
+            await resumed.wait()
+            return await claim(one)
+
+        async def keep() -> None:
+            keeps.append("kept")
+            if len(keeps) == 2:
+                moving.set()
+                await kept.wait()
+
+        store.claim = claim_later  # type: ignore[method-assign]
+        scene.conversation.keep = keep
+        await scene.speak()
+        await scene.client.until("link", 3)
+        await scene.talk.order.empty()
+        resumed.set()
+        await moving.wait()
+        await scene.talk.interrupt()
+        await scene.talk.order.empty()
+        kept.set()
+        await scene.client.until(lambda client: client.of("tool_finished") or client.of("tool_refused"))
+        assert scene.desk.starts == []
 
 
 @asynccontextmanager

@@ -73,6 +73,17 @@ class Again:
         self._firsts = [*self._firsts[-_MOST:], first]
         return first
 
+    def missed(self, firsts: Sequence[First], connection: int) -> None:
+        """Calls that were made while a new connection came: `connected` could not know of them."""
+        for first in firsts:
+            first.lost = first.lost or first.connection != connection
+
+    def is_made_since(self, first: First | None) -> bool:
+        """Whether the model has made the same call on a later connection, where it is carried out."""
+        return first is not None and any(
+            one.key == first.key and one.connection > first.connection for one in self._firsts
+        )
+
     def moved(self, session: Session, firsts: Sequence[First]) -> None:
         """Calls that are about to run on another connection than the one that they were made for."""
         for first in firsts:

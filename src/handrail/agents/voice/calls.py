@@ -170,6 +170,7 @@ class Calls:
             None if repeated is not None else self.again.made(session, call, turn, batch.connection)
             for call, repeated in zip(batch.calls, repeats, strict=True)
         ]
+        self.again.missed([first for first in firsts if first is not None], self._talk.stream.number)
         if conversation.keep is not None and any(firsts):
             await conversation.keep()
         return repeats, firsts
@@ -185,10 +186,13 @@ class Calls:
         answers = await self.again.call_many(session, batch.calls, repeats)
         while late := [place for place, one in enumerate(answers) if repeats[place] is None and _was_replaced(one)]:
             await self._talk.order.empty()  # the next connection is one of the steps in line
-            if batch.interrupted or self._talk.session is session:
+            late = [place for place in late if not self.again.is_made_since(firsts[place])]
+            if not late or self._talk.session is session:
                 break
             session = self._talk.session
             await self._move(session, [firsts[place] for place in late])
+            if batch.interrupted:
+                break
             started = await session.call_many([batch.calls[place] for place in late])
             for place, answer in zip(late, started, strict=True):
                 answers[place] = answer
