@@ -1,16 +1,18 @@
 """The log of a store in a file is given its length while nobody waits, so that commits need not lengthen it."""
 
 import asyncio
+import shutil
 import sqlite3
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.stores.values import claim, done, session
 
 from handrail.contract.store import ClaimVerdict
-from handrail.stores import SqliteStore, sqlite
+from handrail.stores import SqliteStore, log_room
 from handrail.stores.worker import Worker
 
 
@@ -23,12 +25,16 @@ def length(path: Path) -> int:
     return path.with_name(path.name + "-wal").stat().st_size
 
 
+async def has_room(store: SqliteStore) -> None:
+    while store._room is None or not store._room.is_made:
+        await asyncio.sleep(0.005)
+
+
 async def with_room(path: Path) -> SqliteStore:
     store = SqliteStore(path)
     await store.open()
     await store.create_session(session())
-    while not store._has_room:
-        await asyncio.sleep(0.005)
+    await has_room(store)
     return store
 
 
@@ -63,18 +69,18 @@ async def test_a_store_that_is_only_read_makes_no_room(path: Path) -> None:
     await store.open()
     assert await store.load_session("nobody") is None
     await store.close()
-    assert not store._has_room
+    assert store._room is not None
+    assert not store._room.is_made
 
 
 async def test_a_log_that_is_long_enough_is_left_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process, or this one earlier, has lengthened it."""
     first = await with_room(path)
-    monkeypatch.setattr(sqlite, "_write_a_page", lambda *_: pytest.fail("there is room"))
+    monkeypatch.setattr(log_room, "write_a_page", lambda *_: pytest.fail("there is room"))
     second = SqliteStore(path)
     await second.open()
     await second.switch("pay", "broken")
-    while not second._has_room:
-        await asyncio.sleep(0.005)
+    await has_room(second)
     await second.close()
     await first.close()
 
@@ -83,26 +89,58 @@ async def test_a_disk_without_room_is_told_to_those_who_write(path: Path, monkey
     def full(*_: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(sqlite, "_write_a_page", full)
+    monkeypatch.setattr(log_room, "write_a_page", full)
     store = await with_room(path)
     assert length(path) < 2_000 * 4_096
     assert (await store.claim(claim("k1"))).verdict is ClaimVerdict.CLAIMED
     await store.close()
 
 
+async def test_a_disk_that_is_nearly_full_is_left_to_those_who_write(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=8 * 1024 * 1024))
+    store = await with_room(path)
+    assert length(path) < 2_000 * 4_096
+    await store.close()
+
+
+async def test_however_large_the_pages_no_more_are_written_than_the_log_will_hold(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = sqlite3.connect(path)
+    made.execute("PRAGMA page_size = 1024")
+    made.execute("VACUUM")
+    made.close()
+    write, pages = log_room.write_a_page, []
+
+    def counted(*given: Any) -> None:
+        pages.append("a page")
+        write(*given)
+
+    monkeypatch.setattr(log_room, "write_a_page", counted)
+    store = await with_room(path)
+    await store.close()
+    assert 1_900 < len(pages) <= 2_000
+
+
 async def test_another_process_that_writes_is_given_way_to(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write, met = sqlite._write_a_page, asyncio.Event()
+    write, met = log_room.write_a_page, asyncio.Event()
     loop = asyncio.get_running_loop()
 
+    enough = threading.Event()
+
     def watched(*given: Any) -> None:
+        if enough.is_set():
+            raise OSError
         try:
             write(*given)
         except sqlite3.OperationalError:
             loop.call_soon_threadsafe(met.set)
             raise
 
-    monkeypatch.setattr(sqlite, "_write_a_page", watched)
-    monkeypatch.setattr(sqlite, "_LOG_PAGES", 1 << 40)
+    monkeypatch.setattr(log_room, "write_a_page", watched)
+    monkeypatch.setattr(log_room, "LOG_PAGES", 1 << 40)
     store = SqliteStore(path, busy_ms=600_000)
     await store.open()
     await store.create_session(session())
@@ -112,10 +150,10 @@ async def test_another_process_that_writes_is_given_way_to(path: Path, monkeypat
     other.execute("COMMIT")
     other.close()
     assert (await store.claim(claim("k1"))).verdict is ClaimVerdict.CLAIMED
-    assert not store._has_room, "it goes on"
-    monkeypatch.setattr(sqlite, "_LOG_PAGES", 1)
-    while not store._has_room:
-        await asyncio.sleep(0.005)
+    assert store._room is not None
+    assert not store._room.is_made, "it goes on"
+    enough.set()
+    await has_room(store)
     await store.close()
 
 

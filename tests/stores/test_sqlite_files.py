@@ -21,6 +21,7 @@ from handrail.contract.errors import HandrailError, UsageError
 from handrail.contract.store import ClaimVerdict, LedgerState, StoreUnavailable
 from handrail.stores import MemoryStore, SqliteStore, migrations, open_store, sqlite
 from handrail.stores.failures import unavailable
+from handrail.stores.log_room import LogRoom
 from handrail.stores.migrations import MIGRATIONS, Migration, migrate
 from handrail.stores.owners import OwnerLocks
 
@@ -259,7 +260,7 @@ async def test_the_event_loop_goes_on_while_the_disk_waits(path: Path) -> None:
 
 
 async def test_what_waits_at_once_is_committed_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SqliteStore, "_make_room", lambda *_: False)  # which commits too
+    monkeypatch.setattr(LogRoom, "make", lambda *_: False)  # which commits too
     store = await with_session(path)
     before = commits_in(path)
     await asyncio.gather(*(store.claim(claim(f"k{n}", args_digest=f"d{n}")) for n in range(100)))

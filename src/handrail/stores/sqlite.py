@@ -17,6 +17,7 @@ from handrail.contract.errors import HandrailError, UsageError
 from handrail.contract.store import StoreUnavailable
 from handrail.stores.base import Request, StatementStore
 from handrail.stores.failures import is_busy, unavailable, unusable
+from handrail.stores.log_room import LOG_PAGES, LogRoom
 from handrail.stores.migrations import migrate
 from handrail.stores.owners import OwnerLocks
 from handrail.stores.statements import Clock, Transaction
@@ -25,10 +26,6 @@ from handrail.stores.worker import Job, Worker
 
 T = TypeVar("T")
 _OLDEST = (3, 35, 0)
-_LOG_PAGES = 2_000
-"""The log is begun anew when it is so long. Each time the disk is waited for twice more than for a commit."""
-_PAGE = 4_096 + 24
-"""What a page takes in the log."""
 _START_PATIENCE = 5
 """A start waits so many times longer: other processes may start too, and each holds the file for a moment."""
 
@@ -43,7 +40,7 @@ class SqliteStore(StatementStore):
         self._busy_ms = busy_ms
         self._owners = OwnerLocks(self._path.with_name(self._path.name + ".owners"))
         self._identity = (0, 0)
-        self._has_room = False
+        self._room: LogRoom | None = None
         self._users = 0
         self._turnstile = asyncio.Lock()
         self._connections: tuple[sqlite3.Connection, ...] = ()
@@ -58,11 +55,11 @@ class SqliteStore(StatementStore):
         async with self._turnstile:
             if not self._users:
                 writer, reader = self._connections = await asyncio.to_thread(self._open_file)
-                self._has_room = False
+                room = self._room = LogRoom(self._path, self._busy_ms)
                 self._writer = Worker(
                     "handrail-store-writer",
                     lambda batch: self._commit(writer, batch),
-                    between=lambda: self._make_room(writer),
+                    between=lambda: room.make(writer),
                 )
                 self._reader = Worker("handrail-store-reader", lambda batch: self._look(reader, batch))
             self._users += 1
@@ -172,26 +169,6 @@ class SqliteStore(StatementStore):
                 # The next BEGIN will say what is wrong, to somebody who waits for it.
                 return
 
-    def _make_room(self, db: sqlite3.Connection) -> bool:
-        """Lengthen the log by one page, which changes nothing; whether it is still shorter than it will get.
-
-        A commit that makes its file longer waits twice as long for the disk as one that writes over what is there. A new
-        log is begun by the first process that opens the store, and would be longer with every commit for a long time.
-        """
-        if self._has_room:
-            return False
-        try:
-            self._has_room = Path(f"{self._path}-wal").stat().st_size >= _LOG_PAGES * _PAGE
-            if self._has_room:
-                db.execute("PRAGMA wal_checkpoint(PASSIVE)")  # so that the next commit is at its beginning
-                return False
-            _write_a_page(db, self._busy_ms)
-        except (OSError, sqlite3.Error) as error:
-            # Another process that writes is given way to, until after our next write. Whatever else is wrong, that will tell.
-            self._has_room = not (isinstance(error, sqlite3.Error) and is_busy(error))
-            return False
-        return True
-
     def _check_file(self) -> None:
         """A deleted file can still be written to, and everything in it would be lost without a word."""
         try:
@@ -248,7 +225,7 @@ class SqliteStore(StatementStore):
             "PRAGMA journal_mode = WAL",
             "PRAGMA synchronous = FULL",
             "PRAGMA foreign_keys = ON",
-            f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}",
+            f"PRAGMA wal_autocheckpoint = {LOG_PAGES}",
             "PRAGMA cache_size = -16000",
             "PRAGMA temp_store = MEMORY",
         )
@@ -279,14 +256,3 @@ class SqliteStore(StatementStore):
 
     def _not_open(self) -> StoreUnavailable:
         return StoreUnavailable(f'The store "{self._path.name}" is not open; call open() first.')
-
-
-def _write_a_page(db: sqlite3.Connection, busy_ms: int) -> None:
-    """A commit of the first page as it is, which waits neither for the disk nor for another process."""
-    db.execute("PRAGMA synchronous = NORMAL")
-    db.execute("PRAGMA busy_timeout = 0")
-    try:
-        db.execute("PRAGMA user_version = 0")
-    finally:
-        db.execute(f"PRAGMA busy_timeout = {busy_ms}")
-        db.execute("PRAGMA synchronous = FULL")
