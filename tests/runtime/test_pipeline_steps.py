@@ -23,6 +23,7 @@ from tests.runtime.kit import (
 )
 
 from handrail import Call, ErrorType
+from handrail.contract.store import StoreUnavailable
 from handrail.testing import VirtualClock, settle
 
 TOP_K = {
@@ -172,6 +173,28 @@ async def test_a_session_that_has_ended_refuses(make_tools):
         session = await world.session()
         await session.close()
         assert kind(await session.call("look", {})) == "SESSION_INACTIVE"
+
+
+@pytest.mark.parametrize("then", ["it is closed again", "the housekeeper works"])
+async def test_the_end_of_a_session_that_the_store_did_not_hear_of_is_stored_later(make_tools, monkeypatch, then):
+    clock = VirtualClock()
+    async with make_tools({"look": (reading(), FOUND)}, clock=clock) as world:
+        session = await world.session(clock=clock)
+        core = session.core
+
+        async def away(*_):
+            raise StoreUnavailable("The store is away.")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(core.store, "save_sessions", away)
+            with pytest.raises(StoreUnavailable):
+                await session.close()
+        assert kind(await session.call("look", {})) == "SESSION_INACTIVE"
+        await (session.close() if then == "it is closed again" else core.housekeeper.write_behind())
+        assert not (await core.store.load_session(session.id)).active
+        await session.close()
+        assert session.id not in core.sessions
+        assert len(audited(core, "session_end")) == 1
 
 
 async def test_a_tool_that_requires_a_user_refuses_without_one(make_tools):

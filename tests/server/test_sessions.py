@@ -326,11 +326,13 @@ async def test_a_session_whose_conversation_was_deleted_because_it_is_old_has_en
         assert text_of(await new.say("and now?")).strip() == "You said: and now?"
 
 
-async def test_a_store_that_is_away_when_conversations_are_deleted_hears_of_it_later(tmp_path, monkeypatch):
+@pytest.mark.parametrize("is_here", [True, False])
+async def test_a_store_that_is_away_when_conversations_are_deleted_hears_of_it_later(tmp_path, monkeypatch, is_here):
     async with at_desk(tmp_path) as desk:
         old = await desk.open()
-        desk.talks._talks[old.id].last_used -= 10_000
-        await desk.talks._make_room(1_800)
+        if not is_here:
+            desk.talks._talks[old.id].last_used -= 10_000
+            await desk.talks._make_room(1_800)
         desk.talks.conversations._clock = lambda: time.time() + 91 * 86_400
 
         async def away(*_):
@@ -342,6 +344,7 @@ async def test_a_store_that_is_away_when_conversations_are_deleted_hears_of_it_l
                 await desk.talks._forget_unused()
         await desk.talks._forget_unused()
         assert not (await desk.runtime.store.load_session(old.id)).active
+        assert desk.talks._unused == []
 
 
 async def test_too_many_sessions_are_refused_until_there_is_room(tmp_path):

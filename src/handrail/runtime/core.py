@@ -323,13 +323,15 @@ class RuntimeCore(Recording):
         if session.is_active:
             session.state.set("isActive", False)
         self.turns.end(session)
+        session.dirty = True  # whoever closes it again, or the housekeeper, stores it if this does not
         try:
             await self.save(session)
-        finally:
-            session.events_queue.close()
             self.sessions.pop(session.id, None)
             self.metrics.session_closed(session.id)
-            self.audit_session("session_end", session)
+        finally:
+            if not session.events_queue.is_closed:
+                session.events_queue.close()
+                self.audit_session("session_end", session)
 
     def has_connection(self, session: Session) -> bool:
         """Whether the session's model stream is attached to this process."""

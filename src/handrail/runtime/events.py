@@ -41,12 +41,12 @@ class Listener:
 class Events:
     """The events of one session. What comes while nobody listens is kept for the first who does."""
 
-    __slots__ = ("_closed", "_listeners", "_waiting")
+    __slots__ = ("_listeners", "_waiting", "is_closed")
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
         self._waiting: deque[Event] | None = None
-        self._closed = False
+        self.is_closed = False
 
     def emit(self, type: str, data: Mapping[str, Any]) -> None:
         event = Event(type, data)
@@ -56,7 +56,7 @@ class Events:
             self._keep((event,))
 
     def close(self) -> None:
-        self._closed = True
+        self.is_closed = True
         for listener in self._listeners:
             listener.close()
 
@@ -65,7 +65,7 @@ class Events:
         listener = Listener()
         while self._waiting:
             listener.put(self._waiting.popleft())
-        if self._closed:
+        if self.is_closed:
             listener.close()
         self._listeners.append(listener)
         return listener
