@@ -8,6 +8,7 @@ from tests.runtime.kit import reading, until
 from tests.server.kit import OPERATOR, OTHER, USER, Talker, at_desk, at_server, text_of
 
 from handrail.contract.store import StoreUnavailable
+from handrail.testing import settle
 
 
 async def test_a_message_is_answered_as_a_stream(tmp_path):
@@ -345,6 +346,65 @@ async def test_a_store_that_is_away_when_conversations_are_deleted_hears_of_it_l
         await desk.talks._forget_unused()
         assert not (await desk.runtime.store.load_session(old.id)).active
         assert desk.talks._unused == []
+
+
+async def unused(desk):
+    """A session that is not in memory, and whose conversation is old."""
+    old = await desk.open()
+    desk.talks._talks[old.id].last_used -= 10_000
+    await desk.talks._make_room(1_800)
+    desk.talks.conversations._clock = lambda: time.time() + 91 * 86_400
+    return old
+
+
+async def test_a_session_that_somebody_came_back_to_before_its_end_was_stored_goes_on(tmp_path, monkeypatch):
+    async with at_desk(tmp_path) as desk:
+        old = await unused(desk)
+
+        async def away(*_):
+            raise StoreUnavailable("The store is away.")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(desk.runtime.store, "save_sessions", away)
+            with pytest.raises(StoreUnavailable):
+                await desk.talks._forget_unused()
+        assert text_of(await old.say("I am back")).strip() == "You said: I am back"
+        await desk.talks._forget_unused()
+        assert (await desk.runtime.store.load_session(old.id)).active
+        assert text_of(await old.say("and now?")).strip() == "You said: and now?"
+
+
+async def test_whoever_comes_back_while_a_session_is_ended_is_told_so(tmp_path, monkeypatch):
+    async with at_desk(tmp_path) as desk:
+        old = await unused(desk)
+        coming, load = [], desk.talks.conversations.load
+
+        async def come_back(session_id):
+            found = await load(session_id)
+            if not coming:
+                coming.append(asyncio.create_task(old.post("I am back")))
+                await settle()
+            return found
+
+        monkeypatch.setattr(desk.talks.conversations, "load", come_back)
+        await desk.talks._forget_unused()
+        assert not (await desk.runtime.store.load_session(old.id)).active
+        assert (await coming[0]).status_code == 410
+
+
+async def test_a_session_that_another_process_takes_up_while_it_is_ended_goes_on_there(tmp_path, monkeypatch):
+    async with at_desk(tmp_path) as desk:
+        old = await unused(desk)
+        load = desk.talks.conversations.load
+
+        async def taken_up(session_id):
+            found = await load(session_id)
+            await desk.runtime.resume_session(old.id, token=old.token)
+            return found
+
+        monkeypatch.setattr(desk.talks.conversations, "load", taken_up)
+        await desk.talks._forget_unused()
+        assert (await desk.runtime.store.load_session(old.id)).active
 
 
 async def test_too_many_sessions_are_refused_until_there_is_room(tmp_path):

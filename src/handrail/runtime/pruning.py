@@ -10,6 +10,7 @@ from handrail.contract.store import Store
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
+    from handrail.runtime.session import Session
 
 PAUSE_SECONDS = 0.02
 """Between two batches where nothing else happens, so that the other processes come to write."""
@@ -19,10 +20,10 @@ _AWAY_SECONDS = 60.0
 _DAY_MS = 86_400_000
 
 
-async def end_unused(core: RuntimeCore, session_id: str) -> None:
-    """End a session that nobody goes on with, wherever it was: only of ended ones is everything given back."""
-    session = await core.detached_session(session_id)
-    if session is not None and session.is_active:
+async def end_detached(core: RuntimeCore, session: Session) -> None:
+    """End a session that nobody goes on with: only of ended ones is everything given back. If somebody has taken it up since it
+    was made from the store, this is no longer its connection, and it stays as it is."""
+    if session.is_active:
         session.state.set("isActive", False)
         await core.save(session)
         core.audit_session("session_end", session)

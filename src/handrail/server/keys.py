@@ -38,6 +38,10 @@ class Key:
     def is_operator(self) -> bool:
         return self.role == "operator"
 
+    def may_use(self, user: str | None) -> bool:
+        """Whether it opens what is this user's."""
+        return self.user is None or self.is_operator or self.user == user
+
 
 class KeyRing:
     """The keys that a running server accepts. `given` is one that stays, whatever becomes of the others."""

@@ -24,7 +24,7 @@ from handrail.contract.errors import HandrailError, UsageError
 from handrail.contract.model import Message
 from handrail.contract.store import StoreUnavailable
 from handrail.runtime.events import Event
-from handrail.runtime.pruning import end_unused
+from handrail.runtime.pruning import end_detached
 from handrail.server.conversations import MOST_TURNS, Conversations, StoredConversation, StoredTurn
 from handrail.server.keys import Key
 from handrail.server.options import Options
@@ -137,7 +137,9 @@ class Talks:
         self._check_open()
         if len(self._talks) >= self.options.max_sessions and not await self._make_room():
             raise Problem(503, "The server has as many sessions as it may hold; try again later.", retry_after=30)
-        chosen = user_for(key, user)
+        chosen = user or key.user
+        if not key.may_use(chosen):
+            raise Problem(403, "This key speaks for one user; leave `user` out.")
         try:
             session = await self.runtime.open_session(mode=mode, user=chosen, attributes=attributes_for(time_zone))
             conversation = Conversation(time_zone=time_zone)
@@ -167,7 +169,7 @@ class Talks:
                     talk = None
                 talk = talk or await self._load(session_id, token)
         same = hmac.compare_digest(talk.session.token.encode(), token.encode("utf-8", "surrogatepass"))
-        if not same or not may_use(key, talk.session.user):
+        if not same or not key.may_use(talk.session.user):
             raise no_session()
         if not talk.ended and not await self.conversations.has(talk.id):
             await self.end(talk, delete=False)  # another process has forgotten its user
@@ -451,9 +453,18 @@ class Talks:
         most, days = self.options.max_conversations, self.options.keep_days
         self._unused += await self.conversations.prune(unused_for=days * 86_400, most=most)
         while self._unused:
-            talk = self._talks.get(self._unused[-1])
-            await (end_unused(self.runtime, self._unused[-1]) if talk is None else self.end(talk, delete=False))
+            await self._end_unused(self._unused[-1])
             self._unused.pop()
+
+    async def _end_unused(self, session_id: str) -> None:
+        """Whoever came back since the conversation was deleted has a new one, and goes on."""
+        lock = self._loading.setdefault(session_id, asyncio.Lock())
+        async with lock:
+            session = await self.runtime.detached_session(session_id)
+            if session is None or await self.conversations.load(session_id) is not None:
+                return
+            talk = self._talks.get(session_id)
+            await (end_detached(self.runtime, session) if talk is None else self.end(talk, delete=False))
 
     async def _make_room(self, idle_seconds: float = 60.0) -> bool:
         """Let idle sessions go; whether there is room now."""
@@ -484,16 +495,3 @@ class Talks:
     def _check_open(self) -> None:
         if self.draining:
             raise restarting()
-
-
-def user_for(key: Key, user: str | None) -> str | None:
-    """Whom a session is for: a user's key speaks for its user alone; others may name one."""
-    if user is None or user == "" or user == key.user:
-        return key.user
-    if key.user is not None and not key.is_operator:
-        raise Problem(403, "This key speaks for one user; leave `user` out.")
-    return user
-
-
-def may_use(key: Key, user: str | None) -> bool:
-    return key.user is None or key.is_operator or key.user == user

@@ -14,7 +14,6 @@ from handrail.contract.errors import ToolError
 from handrail.server.keys import Key
 from handrail.server.parts import key_of, parts_of
 from handrail.server.problems import Problem, answer
-from handrail.server.talks import may_use
 
 _TENANT = ""
 """Sessions of the server belong to no tenant, and so do the calendars that their users share."""
@@ -60,7 +59,7 @@ async def show_event(request: Request) -> Response:
 
 def _is_for(key: Key, creator: str | None) -> bool:
     """An event that was imported has no creator: it is the operators'."""
-    return key.is_operator or (creator is not None and may_use(key, creator))
+    return key.is_operator or (creator is not None and key.may_use(creator))
 
 
 def _none() -> Problem:
