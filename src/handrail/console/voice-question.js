@@ -18,6 +18,7 @@ const REASONS = {
   not_started: "Your yes was heard, but nothing has run yet.",
   not_known: "Your answer was heard, but it is not known whether it could be recorded. You can still decide here.",
   decided: "It was decided on a screen before your answer.",
+  replaced: "It was replaced before your answer, because the tool changed: nothing was run.",
 };
 
 const WORDS = {

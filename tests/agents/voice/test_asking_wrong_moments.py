@@ -12,7 +12,7 @@ from tests.clients.live.kit import PROVIDERS
 from handrail.agents.voice import hearing
 from handrail.agents.voice.port import Abilities
 from handrail.contract.model import UserMessage
-from handrail.contract.store import StoreUnavailable
+from handrail.contract.store import HoldState, StoreUnavailable
 from handrail.testing.servers.live import Say, Send, Turn, Words
 from handrail.testing.servers.live.script import Pause, Step
 
@@ -446,3 +446,49 @@ async def test_a_yes_on_the_screen_that_overtakes_a_spoken_no_is_not_told_as_dec
         assert scene.client.of("question")[-1]["reason"] == "decided"
         assert [closed["outcome"] for closed in scene.client.of("confirmation_closed")] == ["carried_out"]
         assert scene.desk.of("buy_table") == 1
+
+
+@both
+@pytest.mark.parametrize(
+    ("state", "told"), [(HoldState.EXPIRED, ("expired", None)), (HoldState.SUPERSEDED, ("screen", "replaced"))]
+)
+async def test_a_no_to_a_request_that_nobody_decided_is_not_told_as_decided(
+    provider: str, state: HoldState, told: tuple[str, str | None]
+) -> None:
+    async with voice(provider, [BUY, Turn([Say("Fine.")], hears="No.")]) as scene:
+        await asked(scene)
+        store = scene.runtime.store
+        move = store.move_hold
+
+        async def too_late(hold_id: str, *args: Any, **options: Any) -> Any:
+            store.move_hold = move
+            await move(hold_id, state, frm=(HoldState.PENDING,))
+            return await move(hold_id, *args, **options)
+
+        store.move_hold = too_late
+        await scene.speak()
+        await scene.client.until(lambda client: len(question(client)) > 2)
+        last = scene.client.of("question")[-1]
+        assert (last["state"], last.get("reason")) == told
+        assert_nothing_was_bought(scene)
+
+
+async def test_a_no_that_came_too_late_for_what_cannot_be_looked_at_is_not_known() -> None:
+    async with voice("gemini-live", [BUY, Turn([Say("Fine.")], hears="No.")]) as scene:
+        await asked(scene)
+        store = scene.runtime.store
+        move = store.move_hold
+
+        async def away(_: str) -> Any:
+            raise StoreUnavailable("The store did not answer.")
+
+        async def too_late(hold_id: str, *args: Any, **options: Any) -> Any:
+            await move(hold_id, HoldState.EXPIRED, frm=(HoldState.PENDING,))
+            store.hold_by_id = away
+            return await move(hold_id, *args, **options)
+
+        store.move_hold = too_late
+        await scene.speak()
+        await scene.client.until("error")
+        assert scene.client.of("question")[-1]["reason"] == "not_known"
+        assert_nothing_was_bought(scene)

@@ -343,7 +343,19 @@ class Asking:
         if answer.error is not None and answer.error.type is ErrorType.DECLINED:
             self._taken(id, declined=True)
         else:
-            self._not_taken(id, "decided")
+            await self._too_late(id)
+
+    async def _too_late(self, id: str) -> None:
+        """There was nothing more to decline: somebody had approved it, or nobody could any more."""
+        try:
+            hold = await self._talk.session.core.store.hold_by_id(id)
+        except StoreUnavailable:
+            self._not_taken(id, "not_known", unheard_no_words())
+            return
+        if hold is None or hold.state is HoldState.EXPIRED:
+            self._not_taken(id, "", state="expired")
+        else:
+            self._not_taken(id, "replaced" if hold.state is HoldState.SUPERSEDED else "decided")
 
     async def _was_taken(self, id: str) -> bool | None:
         """Whether the runtime took an approval whose answer is an error: then it is used up, and the call itself has failed,
@@ -357,11 +369,11 @@ class Asking:
             return None
         return hold is not None and hold.state is HoldState.CONSUMED and not core.doubts.about(hold)
 
-    def _not_taken(self, id: str, reason: str, message: str = "") -> None:
+    def _not_taken(self, id: str, reason: str, message: str = "", *, state: str = "screen") -> None:
         """The request stays on the screen, unless its outcome was told meanwhile; `message` says more about it."""
         if self._answering.pop(id, None) is None or self._talk.is_over:
             return
-        self._tell(id, "screen", reason)
+        self._tell(id, state, reason)
         if message:
             self._talk.tell("error", {"code": reason, "message": message})
 
