@@ -4,6 +4,7 @@ import pytest
 from tests.stores.values import START, StillClock, alias, claim, done, held, session
 
 from handrail.contract.store import ClaimVerdict, Evicted, Store
+from handrail.stores.statements.evicting import MOST_BYTES
 
 DAY = 86_400_000
 
@@ -60,6 +61,20 @@ async def test_no_batch_drops_more_than_it_may_look_at(store: Store, clock: Stil
     clock.pass_ms(10)
     batches = await evict(store, most=2)
     assert max(one.results + one.rows for one in batches) == 2
+
+
+@pytest.mark.parametrize("name", ["open", "over"])
+async def test_a_batch_ends_with_the_result_that_makes_it_large(store: Store, clock: StillClock, name: str) -> None:
+    await store.create_session(session(name))
+    for number, share in enumerate((0.4, 0.7, 0.1, 3, 0.6, 0.6)):
+        await store.claim(claim(str(number), session_id=name, args_digest=str(number)))
+        await store.finish(done(str(number), envelope="é" * int(share * MOST_BYTES / 2)))
+    if name == "over":
+        await closed(store, name)
+    clock.pass_ms(10)
+    batches = await evict(store, most=100)
+    assert [one.results + one.rows for one in batches] == [2, 2, 2, 0]
+    assert all(row.envelope is None for row in await store.ledger_rows())
 
 
 async def test_calls_that_have_to_stay_are_not_looked_at_twice(store: Store, clock: StillClock) -> None:

@@ -334,7 +334,8 @@ class Store(Protocol):
         """Give back room: drop envelopes of rows finished before the one time (the row stays, and is never run again), and
         rows of *closed* sessions finished before the other, with the turns of closed sessions that were last saved before it. A
         session that has lost something stays closed. Never touches running or unknown rows. At most so many calls and sessions
-        are looked at, because everybody else waits meanwhile; `left_at` is where the last batch left off."""
+        are looked at, and fewer where results are large, because everybody else waits meanwhile; `left_at` is where the last
+        batch left off."""
         ...
 
     # Confirmations

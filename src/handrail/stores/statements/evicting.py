@@ -1,7 +1,8 @@
 """Room given back, a little at a time: calls in the order in which they ended, then sessions, then limits and blocks.
 
 How many rows are *looked at* is bounded, not how many are dropped: what has to stay for ever, such as the calls of sessions
-that nobody closed, would otherwise be walked over in every batch, while everybody else waits for the writer.
+that nobody closed, would otherwise be walked over in every batch, while everybody else waits for the writer. So is how large the
+results are at which it looks: to give back the room of a long one takes as long as that of hundreds of short ones.
 """
 
 # ruff: noqa: S608 - the only names that are put into SQL are those of our own tables
@@ -20,6 +21,8 @@ from handrail.stores.statements.transaction import Transaction
 _LISTED = "IN (SELECT value FROM json_each(?))"
 """One JSON value, because the number of parameters of a statement is limited."""
 _YEAR_MS = 366 * 86_400_000
+MOST_BYTES = 1_000_000
+"""Of results in a batch; the one that passes it is the last."""
 
 
 class _Batch(NamedTuple):
@@ -50,14 +53,20 @@ def evict(tx: Transaction, bodies_before: int, rows_before: int, most: int, left
 
 def _calls(tx: Transaction, batch: _Batch) -> _Looked:
     # `finished_at` is set for settled rows only, which keeps running and unknown ones out.
-    seen = tx.db.execute(
-        """SELECT ledger.rowid, key, finished_at, evicted, session_id, active FROM ledger JOIN session USING (session_id)
+    rows = tx.db.execute(
+        """SELECT ledger.rowid, key, finished_at, evicted, session_id, active, ifnull(length(CAST(envelope AS BLOB)), 0)
+           FROM ledger JOIN session USING (session_id)
            WHERE finished_at >= ?1 AND (finished_at > ?1 OR ledger.rowid > ?2) AND finished_at < ?3
            ORDER BY finished_at, ledger.rowid LIMIT ?4""",
         (*(batch.after or (0, 0)), max(batch.bodies_before, batch.rows_before), batch.most),
-    ).fetchall()
+    )
+    seen, size = [], 0
+    while size < MOST_BYTES and (row := rows.fetchone()) is not None:
+        seen.append(row)
+        size += row[-1]
+    rows.close()
     doomed, bodies = [], []
-    for rowid, key, finished_at, evicted, session_id, active in seen:
+    for rowid, key, finished_at, evicted, session_id, active, _ in seen:
         if finished_at < batch.rows_before and not active:
             doomed.append((key, session_id))
         elif finished_at < batch.bodies_before and not evicted:
@@ -67,7 +76,7 @@ def _calls(tx: Transaction, batch: _Batch) -> _Looked:
     tx.db.execute(f"DELETE FROM alias WHERE session_id {_LISTED} AND ledger_key {_LISTED}", (sessions, keys))
     tx.db.execute(f"DELETE FROM ledger WHERE key {_LISTED}", (keys,))
     tx.db.execute(f"UPDATE ledger SET envelope = NULL, evicted = 1 WHERE rowid {_LISTED}", (_json(bodies),))
-    after = [seen[-1][2], seen[-1][0]] if len(seen) == batch.most else None
+    after = [seen[-1][2], seen[-1][0]] if len(seen) == batch.most or size >= MOST_BYTES else None
     return _Looked(after, len(bodies), len(doomed))
 
 
