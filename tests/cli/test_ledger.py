@@ -5,6 +5,9 @@ import sqlite3
 
 import pytest
 
+from handrail.contract.store import StoreUnavailable
+from handrail.runtime.pruning import Pruning
+
 _DAY_MS = 86_400_000
 
 
@@ -50,6 +53,23 @@ def test_a_call_of_a_session_that_was_closed_long_ago_is_given_back(called, buil
     assert _pruned(handrail, "--rows", "60") == {"results": 1, "rows": 0}
     assert handrail("ledger", "prune").out == "0 results and 1 calls of closed sessions were given back.\n"
     assert called() == []
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("The store is away."), KeyboardInterrupt()])
+def test_what_was_given_back_before_it_broke_off_is_audited(called, built, handrail, monkeypatch, error):
+    step = Pruning.step
+
+    async def breaks_off(pruning, store):
+        if pruning.results:
+            raise error
+        await step(pruning, store)
+        pruning.is_over = False
+
+    _older(built, 8)
+    monkeypatch.setattr(Pruning, "step", breaks_off)
+    assert handrail("ledger", "prune").code != 0
+    audited = json.loads(handrail("audit", "show", "--event", "pruned", "--json").out)
+    assert (audited["results"], audited["rows"]) == (1, 0)
 
 
 def test_an_unknown_outcome_is_never_given_back(called, built, handrail):

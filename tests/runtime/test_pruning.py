@@ -8,7 +8,8 @@ from tests.runtime.kit import PAID, audited, kind, writing
 
 from handrail.contract.store import StoreUnavailable
 from handrail.runtime.policy import Policy
-from handrail.testing import VirtualClock
+from handrail.runtime.pruning import Pruning
+from handrail.testing import VirtualClock, settle
 
 TOOLS = {"pay": (writing(), PAID)}
 DAY = 86_400
@@ -91,6 +92,46 @@ async def test_there_is_one_batch_at_a_time_until_all_is_looked_at(make_tools, c
             await core.open_session()
         await pruned_in(core, clock, 0)
         assert [await pruned_in(core, clock, seconds) for seconds in (600, 0.25, 0.25, 0.25)] == [1, 1, 1, 0]
+
+
+async def test_what_a_walk_has_dropped_is_audited_also_if_the_runtime_stops_before_its_end(make_tools, clock):
+    async with make_tools(TOOLS, clock=clock) as world:
+        session = await world.session(clock=clock)
+        core = session.core
+        for number in range(101):
+            await session.begin_turn()
+            await session.call("pay", {"q": str(number)})
+        await pruned_in(core, clock, 0)
+        await pruned_in(core, clock, 31 * DAY)
+        assert audited(core, "pruned") == []
+        await core.close()
+        assert [line["results"] for line in audited(core, "pruned")] == [100]
+
+
+async def test_a_batch_in_which_it_is_broken_off_counts_too(make_tools, clock):
+    async with make_tools(TOOLS, clock=clock) as world:
+        session = await world.session(clock=clock)
+        await session.call("pay", {"q": "a"})
+        evict, begun, go = world.store.evict, asyncio.Event(), asyncio.Event()
+
+        async def slow(**limits):
+            gone = await evict(**limits)
+            begun.set()
+            await go.wait()
+            return gone
+
+        world.store.evict = slow
+        leap(clock, 31 * DAY)
+        pruning = Pruning(await world.store.now(), results_days=30, calls_days=30)
+        step = asyncio.create_task(pruning.step(world.store))
+        await begun.wait()
+        step.cancel()
+        await settle()
+        assert not step.done()
+        go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await step
+        assert pruning.gone() == {"results": 1, "rows": 0}
 
 
 async def away(**limits):

@@ -97,13 +97,14 @@ def _days(text: str) -> int:
 
 async def _prune(runtime: RuntimeCore, options: Namespace) -> int:
     pruning = Pruning(await runtime.store.now(), results_days=options.results, calls_days=options.rows)
-    while not pruning.is_over:
-        await pruning.step(runtime.store)
-        await runtime.clock.sleep(PAUSE_SECONDS)
-    gone = {"results": pruning.results, "rows": pruning.rows}
-    runtime.audit.emit("pruned", gone)
+    try:
+        while not pruning.is_over:
+            await pruning.step(runtime.store)
+            await runtime.clock.sleep(PAUSE_SECONDS)
+    finally:
+        runtime.audit.emit("pruned", pruning.gone())
     if options.json:
-        print_json(gone)
+        print_json(pruning.gone())
     else:
         print(f"{pruning.results} results and {pruning.rows} calls of closed sessions were given back.")
     return 0

@@ -6,7 +6,7 @@ from happening.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -48,20 +48,27 @@ class Housekeeper:
             self.pruning.go_on,
         )
         away = False
-        while True:
-            await self.core.clock.sleep(TICK_SECONDS)
-            self._beat += TICK_SECONDS
-            was_away, away = away, False
-            for chore in chores:
-                try:
-                    await chore()
-                except StoreUnavailable as error:
-                    away = True
-                    if not was_away:
-                        self.core.log.warning("The store is away: %s", error)
-                        was_away = True
-                except Exception:
-                    self.core.log.exception("The housekeeper stumbled; it goes on")
+        try:
+            while True:
+                await self.core.clock.sleep(TICK_SECONDS)
+                self._beat += TICK_SECONDS
+                away = await self._do(chores, away)
+        finally:
+            self.pruning.leave()
+
+    async def _do(self, chores: Sequence[Callable[[], Awaitable[None]]], was_away: bool) -> bool:
+        """Each of the chores; whether the store is away, which is told once."""
+        away = False
+        for chore in chores:
+            try:
+                await chore()
+            except StoreUnavailable as error:
+                if not (away or was_away):
+                    self.core.log.warning("The store is away: %s", error)
+                away = True
+            except Exception:
+                self.core.log.exception("The housekeeper stumbled; it goes on")
+        return away
 
     async def write_behind(self) -> None:
         core = self.core

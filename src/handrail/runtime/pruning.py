@@ -4,9 +4,10 @@ whoever does it, so several processes may do it at once, and what one began, ano
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
-from handrail.contract.store import Store
+from handrail.contract.store import Evicted, Store
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
@@ -42,12 +43,25 @@ class Pruning:
         self._left_at: str | None = None
 
     async def step(self, store: Store) -> None:
-        gone = await store.evict(
-            bodies_before=self._bodies_before, rows_before=self._rows_before, left_at=self._left_at
+        """A batch. One that is broken off is in the store's hands already, so it is waited for and counts too."""
+        batch = asyncio.ensure_future(
+            store.evict(bodies_before=self._bodies_before, rows_before=self._rows_before, left_at=self._left_at)
         )
+        try:
+            await asyncio.shield(batch)
+        finally:
+            await asyncio.wait([batch])
+            if batch.exception() is None:
+                self._count(batch.result())
+
+    def _count(self, gone: Evicted) -> None:
         self.results += gone.results
         self.rows += gone.rows
         self._left_at, self.is_over = gone.left_at, gone.left_at is None
+
+    def gone(self) -> dict[str, int]:
+        """How much was dropped so far, for the audit."""
+        return {"results": self.results, "rows": self.rows}
 
 
 class DailyPruning:
@@ -71,9 +85,14 @@ class DailyPruning:
         await pruning.step(core.store)
         self._due = due
         if pruning.is_over:
-            self._pruning, self._due = None, now + _EVERY_SECONDS
-            if pruning.results or pruning.rows:
-                core.audit.emit("pruned", {"results": pruning.results, "rows": pruning.rows})
+            self._due = now + _EVERY_SECONDS
+            self.leave()
+
+    def leave(self) -> None:
+        """The walk is over, or breaks off because the runtime stops: what it has dropped is audited."""
+        pruning, self._pruning = self._pruning, None
+        if pruning is not None and any(pruning.gone().values()):
+            self._core.audit.emit("pruned", pruning.gone())
 
     async def _begin(self) -> Pruning:
         now, policy = await self._core.store.now(), self._core.policy
