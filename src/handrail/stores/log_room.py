@@ -1,7 +1,7 @@
 """Room in the log of a store in a file, made while nobody waits.
 
 A commit that makes its file longer waits twice as long for the disk as one that writes over what is there. The log is begun by
-the first process that opens the store, and would get longer with every commit for a long time. So after the first write it is
+the first process that opens the store, and would get longer with every commit for a long time. So after some writes it is
 lengthened at once, by commits that change nothing. At that length SQLite begins it anew, as it does ever after.
 """
 
@@ -13,8 +13,11 @@ from pathlib import Path
 
 from handrail.stores.failures import is_busy
 
-LOG_PAGES = 2_000
-"""The log is begun anew when it is so long. Each time the disk is waited for twice more than for a commit."""
+LOG_PAGES = 8_000
+"""The log is begun anew when it is so long. Each time the disk is waited for twice more than for a commit, so a busy store does
+it seldom."""
+_WRITES = 16
+"""Whoever writes less is gone before it would be worth it, such as a command."""
 _HEADER = 24
 """What a page takes in the log beside itself."""
 _FREE_BYTES = 256 * 1024 * 1024
@@ -24,19 +27,23 @@ _FREE_BYTES = 256 * 1024 * 1024
 class LogRoom:
     """Makes room for one opening of a store, and never more than once."""
 
-    __slots__ = ("_busy_ms", "_left", "_log")
+    __slots__ = ("_busy_ms", "_left", "_log", "_written")
 
     def __init__(self, store: Path, busy_ms: int) -> None:
         self._log = store.with_name(store.name + "-wal")
         self._busy_ms = busy_ms
         self._left: int | None = None
+        self._written = 0
 
     @property
     def is_made(self) -> bool:
         return self._left == 0
 
     def make(self, db: sqlite3.Connection) -> bool:
-        """Lengthen the log by one page; whether there is more to do."""
+        """Something was written, and nobody waits: lengthen the log by one page; whether there is more to do."""
+        if self._written < _WRITES:
+            self._written += 1
+            return False
         try:
             left = self._missing(db) if self._left is None else self._left
             if left:
