@@ -120,15 +120,16 @@ def test_a_session_has_its_calls_turns_duration_and_peak_context():
         metrics.turn_started("s1")
         metrics.session_call("s1")
         metrics.session_context("s1", tokens, 1_000)
+    metrics.note(("s1", "search", 1.0, None, 20))
     clock.now = 2.5
-    expected = {"calls": 3, "turns": 3, "duration": 2500, "peakContextTokens": 900}
+    expected = {"calls": 4, "turns": 3, "duration": 2500, "peakContextTokens": 900}
     assert metrics.session("s1") == expected
     metrics.session_closed("s1")
     clock.now = 10
     assert metrics.session("s1") == expected
     assert metrics.session("s2") is None
     told = metrics.to_json()["sessions"]
-    assert (told["open"], told["total"], told["calls"], told["turns"]) == (0, 1, 3, 3)
+    assert (told["open"], told["total"], told["calls"], told["turns"]) == (0, 1, 4, 3)
     assert told["recent"] == {"s1": expected}
     assert metrics.to_json()["loopDetection"] == {"activeSessions": 0, "totalTurnsTracked": 0}
 

@@ -72,6 +72,7 @@ def test_a_call_without_a_result_and_a_result_without_a_call_do_not_spoil_the_hi
     assert problem(name, made) is None
     sent = json.dumps(made)
     assert "not answered" in sent
+    assert "CANCELLED" in sent
     assert "Earlier result of" in sent
 
 
