@@ -138,13 +138,19 @@ async def away(**limits):
     raise StoreUnavailable("The store is away.")
 
 
+async def due_while_away(world, clock):
+    """A runtime that is about to prune, and whose store is away."""
+    core = world.runtime(clock=clock)
+    await core.open()
+    await pruned_in(core, clock, 0)
+    core.store.evict = away
+    leap(clock, 600)
+    return core
+
+
 async def test_a_store_that_is_away_is_asked_again_a_little_later(make_tools, clock):
     async with make_tools(TOOLS, clock=clock) as world:
-        core = world.runtime(clock=clock)
-        await core.open()
-        await pruned_in(core, clock, 0)
-        core.store.evict = away
-        leap(clock, 600)
+        core = await due_while_away(world, clock)
         with pytest.raises(StoreUnavailable):
             await core.housekeeper.pruning.go_on()
         del core.store.evict
@@ -154,11 +160,7 @@ async def test_a_store_that_is_away_is_asked_again_a_little_later(make_tools, cl
 async def test_the_housekeeper_says_in_one_line_that_the_store_is_away(make_tools, clock, caplog):
     caplog.set_level(logging.WARNING)
     async with make_tools(TOOLS, clock=clock) as world:
-        core = world.runtime(clock=clock)
-        await core.open()
-        await pruned_in(core, clock, 0)
-        core.store.evict = away
-        leap(clock, 600)
+        core = await due_while_away(world, clock)
         async with asyncio.timeout(60):
             while not caplog.records:
                 await clock.advance(0.25)

@@ -327,6 +327,18 @@ async def test_a_session_whose_conversation_was_deleted_because_it_is_old_has_en
         assert text_of(await new.say("and now?")).strip() == "You said: and now?"
 
 
+async def forget_while_away(desk, monkeypatch):
+    """What is too old is let go, and the store does not hear of it."""
+
+    async def away(*_):
+        raise StoreUnavailable("The store is away.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(desk.runtime.store, "save_sessions", away)
+        with pytest.raises(StoreUnavailable):
+            await desk.talks._forget_unused()
+
+
 @pytest.mark.parametrize("is_here", [True, False])
 async def test_a_store_that_is_away_when_conversations_are_deleted_hears_of_it_later(tmp_path, monkeypatch, is_here):
     async with at_desk(tmp_path) as desk:
@@ -335,14 +347,7 @@ async def test_a_store_that_is_away_when_conversations_are_deleted_hears_of_it_l
             desk.talks._talks[old.id].last_used -= 10_000
             await desk.talks._make_room(1_800)
         desk.talks.conversations._clock = lambda: time.time() + 91 * 86_400
-
-        async def away(*_):
-            raise StoreUnavailable("The store is away.")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(desk.runtime.store, "save_sessions", away)
-            with pytest.raises(StoreUnavailable):
-                await desk.talks._forget_unused()
+        await forget_while_away(desk, monkeypatch)
         await desk.talks._forget_unused()
         assert not (await desk.runtime.store.load_session(old.id)).active
         assert desk.talks._unused == []
@@ -360,14 +365,7 @@ async def unused(desk):
 async def test_a_session_that_somebody_came_back_to_before_its_end_was_stored_goes_on(tmp_path, monkeypatch):
     async with at_desk(tmp_path) as desk:
         old = await unused(desk)
-
-        async def away(*_):
-            raise StoreUnavailable("The store is away.")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(desk.runtime.store, "save_sessions", away)
-            with pytest.raises(StoreUnavailable):
-                await desk.talks._forget_unused()
+        await forget_while_away(desk, monkeypatch)
         assert text_of(await old.say("I am back")).strip() == "You said: I am back"
         await desk.talks._forget_unused()
         assert (await desk.runtime.store.load_session(old.id)).active

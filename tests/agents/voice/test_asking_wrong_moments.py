@@ -292,6 +292,19 @@ async def test_an_approved_call_whose_claim_nobody_heard_is_told_as_not_started(
         assert "approved" not in question(scene.client)
 
 
+def not_heard_once(store: Any, landed: bool) -> None:
+    """The next change of a request is not answered; whether it was made."""
+    move = store.move_hold
+
+    async def unheard(*args: Any, **options: Any) -> Any:
+        store.move_hold = move
+        if landed:
+            await move(*args, **options)
+        raise StoreUnavailable("The store did not answer.")
+
+    store.move_hold = unheard
+
+
 @both
 @pytest.mark.parametrize("landed", [True, False])
 async def test_an_approval_that_nobody_heard_is_told_as_one_that_may_still_be_carried_out(
@@ -299,16 +312,7 @@ async def test_an_approval_that_nobody_heard_is_told_as_one_that_may_still_be_ca
 ) -> None:
     async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes.")]) as scene:
         await asked(scene)
-        store = scene.runtime.store
-        move = store.move_hold
-
-        async def unheard(*args: Any, **options: Any) -> Any:
-            store.move_hold = move
-            if landed:
-                await move(*args, **options)
-            raise StoreUnavailable("The store did not answer.")
-
-        store.move_hold = unheard
+        not_heard_once(scene.runtime.store, landed)
         await scene.speak()
         await scene.client.until("error")
         assert question(scene.client) == ["reading", "asking", "screen"]
@@ -403,16 +407,7 @@ async def test_an_approval_that_the_runtime_refuses_is_not_told_as_one(provider:
 async def test_a_no_that_nobody_heard_is_not_told_as_declined(provider: str, landed: bool) -> None:
     async with voice(provider, [BUY, Turn([Say("Fine.")], hears="No.")]) as scene:
         await asked(scene)
-        store = scene.runtime.store
-        move = store.move_hold
-
-        async def unheard(*args: Any, **options: Any) -> Any:
-            store.move_hold = move
-            if landed:
-                await move(*args, **options)
-            raise StoreUnavailable("The store did not answer.")
-
-        store.move_hold = unheard
+        not_heard_once(scene.runtime.store, landed)
         await scene.speak()
         await scene.client.until("error")
         assert question(scene.client) == ["reading", "asking", "screen"]
