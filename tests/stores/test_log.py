@@ -93,13 +93,15 @@ async def test_a_store_that_is_hardly_written_to_makes_no_room(path: Path) -> No
 async def test_a_log_that_is_long_enough_is_left_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process, or this one earlier, has lengthened it."""
     first = await with_room(path)
-    monkeypatch.setattr(log_room, "write_a_page", lambda *_: pytest.fail("there is room"))
+    pages: list[object] = []
+    monkeypatch.setattr(log_room, "write_a_page", lambda *given: pages.append(given))
     second = SqliteStore(path)
     await second.open()
     await written(second)
     await has_room(second)
     await second.close()
     await first.close()
+    assert pages == []
 
 
 async def test_a_disk_without_room_is_told_to_those_who_write(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,3 +225,16 @@ async def test_nothing_is_done_between_when_the_end_was_asked_for() -> None:
     go.set()
     await asyncio.gather(first, second, stopping)
     assert happened == ["batch", "batch"]
+
+
+async def test_a_fault_between_does_not_end_the_thread(caplog: pytest.LogCaptureFixture) -> None:
+    def between() -> bool:
+        raise RuntimeError("nobody foresaw it")
+
+    batches: list[object] = []
+    worker = Worker("test", batches.append, between)
+    for _ in range(3):
+        await worker.submit(lambda: None)
+    await asyncio.to_thread(worker.stop)
+    assert len(batches) == 3
+    assert [record.levelname for record in caplog.records] == ["ERROR"]

@@ -4,6 +4,7 @@ event loop never waits for the disk, and is woken once for a whole batch."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 from handrail.contract.store import StoreUnavailable
 
 T = TypeVar("T")
+_log = logging.getLogger("handrail.stores")
 _LARGEST_BATCH = 512
 """From here on no more is added: it bounds how long the first waits for the last, and what one failed commit takes with it."""
 
@@ -79,8 +81,16 @@ class Worker:
                 for job in batch:
                     job.error = StoreUnavailable(f"The store failed in a way nobody foresaw ({error!r}).")
             _deliver(batch)
-            while going and self._waiting.empty() and self._between():
+            if going:
+                self._use_the_pause()
+
+    def _use_the_pause(self) -> None:
+        try:
+            while self._waiting.empty() and self._between():
                 pass
+        except Exception as error:  # noqa: BLE001 - what nobody waits for must not end the thread that everybody waits for
+            _log.error("What the store does between two writes failed and is given up", exc_info=error)
+            self._between = lambda: False
 
     def _next_batch(self) -> tuple[list[Job], bool]:
         batch: list[Job] = []
