@@ -39,11 +39,11 @@ browser: ## Bring the browser that the console's tests drive
 speech: ## Bring the voice that speaks to the microphone in the tests
 	@sh scripts/speech.sh
 
-# A project of its own, and a key of its own for every start: that of the last one was shown once, and only its hash is kept.
+# A project of its own, whose key and conversations are there again at the next start.
 run: setup ## Serve the reference tools on this machine; SERVE_FLAGS="--port 0" takes a free port
-	@mkdir -p build/run && rm -f build/run/server-keys.json
+	@mkdir -p build/run
 	@[ -f build/run/handrail.toml ] || printf '[tools]\nreference = ["*"]\n' > build/run/handrail.toml
-	@trap : INT; cd build/run && ../../$(PY) -m handrail serve $(SERVE_FLAGS)
+	@trap : INT; cd build/run && ../../$(PY) -m handrail serve --key-file console-key $(SERVE_FLAGS)
 
 test: lint pytest ## Check everything: lint, types, import directions, sizes, tests
 

@@ -23,7 +23,7 @@ from handrail.services.kb.port import Filter
 from handrail.services.kb.reading import records_by_key
 from handrail.services.kb.service import KnowledgeBase
 
-_DATA = Path(__file__).parents[2] / "shared" / "data" / "banking_kb_dev.json"
+_DATA = Path(__file__).parents[1] / "tests" / "data" / "banking_kb_dev.json"
 
 
 def run() -> list[Result]:

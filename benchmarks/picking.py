@@ -24,7 +24,7 @@ from benchmarks.report import Result
 from handrail.picking import EmbedsTexts, Scorer, ToolIndex, pick_tools
 from handrail.services.embeddings import open_embedder
 
-_DATA = Path(__file__).parents[2] / "shared" / "data" / "metatool_dev.json"
+_DATA = Path(__file__).parents[1] / "tests" / "data" / "metatool_dev.json"
 _MODELS = Path(__file__).parents[1] / "build" / "models"
 _FIRST = 5
 _LARGE = 1_000

@@ -1,7 +1,14 @@
 #!/bin/sh
-# Brings the browser that the console's tests drive: Debian's Chromium. Playwright itself comes with .venv.
+# Brings the browser that the console's tests drive: Debian's Chromium, fonts to lay pages out with, and a library that
+# Playwright's own driver is linked against. Playwright itself comes with .venv.
 set -eu
 . "$(dirname "$0")/bring.sh"
 
-bring Chromium "chromium fonts-liberation" "the console's tests drive" "The console's tests in a browser" \
-    chromium chromium-browser google-chrome
+bring Chromium "chromium fonts-liberation fonts-dejavu-core libatomic1" "the console's tests drive" \
+    "The console's tests in a browser" chromium chromium-browser google-chrome
+
+# A machine may have a browser and lack the library.
+if [ -x .venv/bin/python ] && ! .venv/bin/python -m playwright --version >/dev/null 2>&1; then
+    bring "the library libatomic" libatomic1 "Playwright's driver is linked against" \
+        "The console's tests in a browser" the-library-has-no-command
+fi

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-MODULE_LINES = 500
-FUNCTION_LINES = 80
-TEST_LINES = 800
+MODULE_LINES = 800
+FUNCTION_LINES = 100
+TEST_LINES = 1000
 VAGUE_WORDS = frozenset({"common", "helper", "helpers", "manager", "managers", "misc", "util", "utils"})
 
 

@@ -131,7 +131,7 @@ def test_a_language_is_named_by_its_tag(tmp_path, language):
     [
         ("HANDRAIL_VOICE_MODLE", 'did you mean "HANDRAIL_VOICE_MODEL"'),
         ("HANDRAIL_POLICY_VOICE_TOTAL_CALL", 'did you mean "HANDRAIL_POLICY_VOICE_TOTAL_CALLS"'),
-        ("HANDRAIL_AUDIT_ZZZZ", "HANDRAIL_AUDIT_DIRECTORY"),
+        ("HANDRAIL_PROMPTS_ZZZZ", "HANDRAIL_PROMPTS_DIRECTORY"),
     ],
 )
 def test_a_variable_of_a_section_without_such_a_key_is_named(tmp_path, name, says):

@@ -93,11 +93,14 @@ class Runtime(RuntimeCore):
             log = AuditLog(None if audit is None else Path(audit), redact=rules.redact)
         else:
             log = audit
+        numbers = metrics or Metrics()
+        if isinstance(numbers, Metrics):
+            numbers.declared_size = lambda tool_id: _declared_size(registry, tool_id)
         super().__init__(
             registry,
             store=open_store(store) if isinstance(store, str) else store,
             audit=log,
-            metrics=metrics or Metrics(),
+            metrics=numbers,
             clock=clock or SystemClock(),
             redactors=compile_redactor,
             capabilities={
@@ -111,6 +114,8 @@ class Runtime(RuntimeCore):
             capability_checks=capability_checks,
             meaning=_as_meant,
         )
+        if isinstance(self.metrics, Metrics):
+            self.metrics.store_load = self.store.load
 
     async def open_session(
         self,
@@ -144,6 +149,11 @@ class Runtime(RuntimeCore):
                 closed = self._owned.pop().close()
                 if inspect.isawaitable(closed):
                     await closed
+
+
+def _declared_size(registry: Registry, tool_id: str) -> int | None:
+    tool = registry.snapshot().get(tool_id)
+    return tool.definition.max_output_bytes if tool is not None else None
 
 
 def _as_meant(definition: ToolDefinition, provider: str, args: Any) -> Any:
@@ -183,16 +193,27 @@ def open_registry(settings: Settings, artifact: str | None = None, *, refuse_one
     if settings.tools_modules:
         look_in(settings.project)
     validators = cast(Literal["eager", "lazy"], settings.registry_validators)
-    registry = Registry.load(artifact or settings.artifact_path, validators=validators, refuse_one=refuse_one)
+    registry = Registry.load(
+        artifact or settings.artifact_path,
+        validators=validators,
+        refuse_one=refuse_one,
+        tools_root=settings.project / settings.tools_directory,
+    )
     registry.lock()
     return registry
 
 
 def open_runtime(
-    settings: Settings, registry: Registry, *, capability_checks: bool = True, services: bool | None = None
+    settings: Settings,
+    registry: Registry,
+    *,
+    capability_checks: bool = True,
+    services: bool | None = None,
+    serving: bool = False,
 ) -> Runtime:
     """The runtime of a project, on its store and audit log. Commands that run no tool need no capabilities; `services`
-    gives those that there are to a command that may run one tool's `reconcile`."""
+    gives those that there are to a command that may run one tool's `reconcile`. A process that is `serving` has an audit
+    chain of its own; commands share one."""
     needed = {name for entry in registry.entries() for name in entry.get("capabilities", ())}
     wanted = capability_checks if services is None else services
     capabilities = open_capabilities(settings, needed) if wanted else {}
@@ -201,12 +222,26 @@ def open_runtime(
         store=store_url(settings),
         capabilities=capabilities,
         policy=settings.policy,
-        audit=settings.project / settings.audit_directory,
+        audit=open_audit(settings, serving=serving),
         capability_checks=capability_checks,
         secrets=settings.secrets,
         attributes={"paid_images": True} if settings.images_paid else {},
         owned=[service for service in capabilities.values() if hasattr(service, "close")],
     )
+
+
+def open_audit(settings: Settings, *, serving: bool) -> AuditLog:
+    """The audit log of a project; its own chain for a process that is `serving`, that of the day's commands for others."""
+    return AuditLog(
+        settings.project / settings.audit_directory,
+        key=audit_key(settings),
+        shared=not serving,
+        redact=settings.policy.redact,
+    )
+
+
+def audit_key(settings: Settings) -> bytes | None:
+    return settings.audit_key.strip().encode() or None
 
 
 def open_capabilities(settings: Settings, needed: Iterable[str]) -> dict[str, Any]:
@@ -436,3 +471,9 @@ def store_url(settings: Settings) -> str:
     if url.startswith(prefix) and not url.startswith("sqlite:////"):
         return f"sqlite:////{(settings.project / url.removeprefix(prefix)).absolute().as_posix().lstrip('/')}"
     return url
+
+
+def store_path(settings: Settings) -> Path | None:
+    """The store's file; None if it is not in one."""
+    url = store_url(settings)
+    return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None

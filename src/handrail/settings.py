@@ -36,6 +36,9 @@ class Settings:
     registry_validators: str = "lazy"
     store_url: str = "sqlite:///handrail.db"
     audit_directory: str = "audit"
+    audit_key: str = field(default="", repr=False)
+    """Makes the hashes of the audit log HMACs: whoever does not have it cannot write lines that `handrail audit verify` takes for
+    ours. Better in the environment (`HANDRAIL_AUDIT_KEY`) than in a file that is committed."""
     calendar_path: str = "calendar.db"
     calendar_names: tuple[str, ...] = ("primary",)
     """Every tenant's calendars; `primary` is always among them."""
@@ -93,6 +96,10 @@ class Settings:
     server_keep_days: int = 90
     """Conversations that nobody went on with for so long are deleted."""
     server_max_conversations: int = 100_000
+    """Conversations that are kept in all; beyond it no new ones are opened."""
+    server_max_conversations_per_key: int = 50_000
+    server_max_conversations_per_user: int = 1_000
+    """Beyond it a user's own oldest one makes room."""
     agent_model: str = "offline"
     """Which model answers: `offline` needs no network and no key; otherwise provider and model, as `anthropic:…`."""
     agent_base_url: str = ""
@@ -224,6 +231,8 @@ def _policy_from(environment: Mapping[str, str], policy: Mapping[str, Any]) -> d
                 changed[item.name] = {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
             elif isinstance(default, (int, float)):
                 changed[item.name] = _number(text)
+            elif isinstance(default, str):
+                changed[item.name] = text
             else:
                 changed[item.name] = [part.strip() for part in text.split(",") if part.strip()]
     return changed
@@ -291,7 +300,8 @@ def _checked(name: str, value: Any) -> Any:
     elif name == "voice_base_url" and value.strip() and not _is_address(value.strip()):
         wanted = 'an address, such as "https://host/v1"'
     if wanted is not None:
-        raise ConfigError(f'"{key}" in [{section}] must be {wanted}; {value!r} is not.')
+        shown = "what it has" if name == "audit_key" else repr(value)
+        raise ConfigError(f'"{key}" in [{section}] must be {wanted}; {shown} is not.')
     return value
 
 

@@ -141,3 +141,23 @@ async def test_a_missing_framework_is_one_sentence_that_says_what_to_install(tmp
 def test_tools_are_handed_over_where_the_session_lives():
     with pytest.raises(UsageError, match="in a coroutine"):
         Door(object(), "test", None, "session")
+
+
+async def test_an_id_that_a_model_uses_again_is_another_call_but_a_step_that_is_run_again_is_not(tmp_path):
+    """A framework does not say which server it asks; many count calls from 0 in every message."""
+    with adopted(tmp_path, SHOP) as tools:
+        async with tools.runtime() as runtime:
+            session = await runtime.open_session()
+            (order,) = to_langchain(session, only=["order_book"])
+
+            async def ordered(title):
+                call = {"type": "tool_call", "id": "call_0", "name": "order_book", "args": {"title": title}}
+                return (await order.ainvoke(call)).artifact
+
+            await session.begin_turn()
+            assert (await ordered("Emma"))["data"] == {"ordered": "Emma"}
+            assert (await ordered("Emma"))["meta"]["replayed"] is True, "the framework runs its step again"
+            assert (await ordered("Ulysses"))["data"] == {"ordered": "Ulysses"}
+            await session.begin_turn()
+            assert "replayed" not in (await ordered("Emma"))["meta"]
+            assert seen(tools) == [("order_book", title) for title in ("Emma", "Ulysses", "Emma")]

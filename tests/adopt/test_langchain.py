@@ -154,7 +154,7 @@ async def test_governed_tools_are_langchain_tools_whose_calls_are_answered_with_
     with adopted(tmp_path, SHOP) as tools:
         async with tools.runtime() as runtime:
             session = await runtime.open_session()
-            given = {tool.name: tool for tool in to_langchain(session)}
+            given = {tool.name: tool for tool in to_langchain(session, id_scope="session")}
             assert sorted(given) == ["burn_book", "find_book", "order_book"]
             told = convert_to_openai_tool(given["find_book"])["function"]
             assert told["parameters"]["properties"]["title"] == {

@@ -158,7 +158,7 @@ async def test_an_agent_of_the_sdk_runs_on_governed_tools(tmp_path):
         async with tools.runtime() as runtime:
             session = await runtime.open_session()
             await session.begin_turn()
-            agent = Agent(name="shop", model=Scripted(), tools=to_openai_agents(session))
+            agent = Agent(name="shop", model=Scripted(), tools=to_openai_agents(session, id_scope="session"))
             result = await Runner.run(agent, "Order Emma.", run_config=RunConfig(tracing_disabled=True))
             assert result.final_output == "done"
             found, ordered, doubled, held = (json.loads(item["output"]) for item in outputs)

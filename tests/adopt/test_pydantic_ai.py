@@ -161,7 +161,7 @@ async def test_an_agent_of_pydantic_ai_runs_on_governed_tools(tmp_path):
         async with tools.runtime() as runtime:
             session = await runtime.open_session()
             await session.begin_turn()
-            agent = Agent(FunctionModel(model), toolsets=[to_pydantic_ai(session)])
+            agent = Agent(FunctionModel(model), toolsets=[to_pydantic_ai(session, id_scope="session")])
             result = await agent.run("Order Emma.")
             assert result.output == "done"
             found, ordered, wrong, held = (part.content for part in answers)

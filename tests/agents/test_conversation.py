@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from handrail import Call
 from handrail.agents import Conversation
-from handrail.agents.conversation import MOST_MESSAGES, MOST_TOKENS
+from handrail.agents.conversation import ANSWER_LEFT_OUT, MOST_MESSAGES, MOST_TOKENS
 from handrail.agents.tokens import tokens_of_messages
 from handrail.contract.errors import UsageError
 from handrail.contract.model import AssistantMessage, HostMessage, ToolMessage, UserMessage
@@ -118,7 +118,7 @@ TURNS = st.lists(st.tuples(st.text(max_size=30), st.integers(0, 3), st.text(max_
 
 
 @given(TURNS, st.integers(0, 200))
-def test_what_is_sent_is_whole_turns_the_newest_always_and_no_more_than_fits(turns, most):
+def test_what_is_sent_fits_has_the_newest_turn_and_an_answer_for_every_call(turns, most):
     told = Conversation()
     for place, (said, calls, answer) in enumerate(turns):
         told.begin(said, f"m{place}")
@@ -126,11 +126,19 @@ def test_what_is_sent_is_whole_turns_the_newest_always_and_no_more_than_fits(tur
             call = CALL._replace(call_id=f"c{place}-{number}")
             told.add(AssistantMessage("", (call,)), ToolMessage(call.call_id, "look_up", ENVELOPE))
         told.add(AssistantMessage(answer))
-    sent = told.within(most)
+    sent, left_out = told.sent_within(most)
 
-    assert sent == told.messages[-len(sent) :]
+    words = [message.text for message in sent if isinstance(message, UserMessage)]
+    assert words == [said for said, _, _ in turns][-len(words) :]
+    if len(words) < len(turns):  # then nothing but words could be left out any more
+        assert {message.text for message in sent[:-1] if isinstance(message, AssistantMessage)} <= {
+            ANSWER_LEFT_OUT, "", *(answer for _, _, answer in turns)
+        }  # fmt: skip
+    if len(words) > 1:
+        assert tokens_of_messages(sent) <= most
+    assert (sent == told.messages) is (left_out == 0)
     assert isinstance(sent[0], UserMessage)
-    assert sent[0] in [message for message in told.messages if isinstance(message, UserMessage)]
+    assert sent[-1] == told.messages[-1]
     asked = [call.call_id for message in sent if isinstance(message, AssistantMessage) for call in message.calls]
     assert asked == [message.call_id for message in sent if isinstance(message, ToolMessage)]
     assert kept(told).messages == told.messages

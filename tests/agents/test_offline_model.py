@@ -574,10 +574,9 @@ async def test_in_voice_it_answers_in_words_that_can_be_heard():
         assert "That is from Returns." in words
 
 
-DATA = Path(__file__).parents[3] / "shared" / "data" / "bfcl_dev.json"
+DATA = Path(__file__).parents[1] / "data" / "bfcl_dev.json"
 
 
-@pytest.mark.skipif(not DATA.is_file(), reason="the development data is not beside the project")
 async def test_it_does_well_on_questions_that_nobody_here_wrote():
     """Function calling questions of the Berkeley leaderboard: one function among several, or none."""
     from tests.agents.berkeley import judged

@@ -8,6 +8,8 @@ from tests.agents.inventions import Invented, desk, text
 
 from handrail import Call
 from handrail.agents import AgentPolicy, Conversation, TextAgent
+from handrail.agents.conversation import ANSWER_LEFT_OUT
+from handrail.agents.tokens import tokens_of_messages
 from handrail.contract.errors import UsageError
 from handrail.contract.model import (
     AssistantMessage,
@@ -224,6 +226,48 @@ async def test_a_late_envelope_is_told_once_whoever_brings_it():
         await here.say("Hello")  # the session's own event has waited for a listener
         assert here.told("tool_finished") == []
         assert sum(isinstance(m, HostMessage) for m in here.conversation.messages) == 1
+
+
+async def test_a_bill_that_the_model_knows_to_be_paid_is_asked_about_again_when_the_user_wants_it_again():
+    pay = [Call("pay_bill", {"amount": 5}, "c1")], ["It waits."]
+    model = PlayedModel([*pay, ["Paid."], [Call("pay_bill", {"amount": 5}, "c2")], ["It waits again."]])
+    async with desk(PAY, model=model) as here:
+        await here.say("Pay 5")
+        [first] = here.told("confirmation")
+        envelope = (await here.runtime.approve(first["id"], token=first["token"])).to_dict()
+        told = {"callId": "c1", "toolId": "pay_bill", "envelope": envelope, "confirmationId": first["id"]}
+        await here.agent.late(here.session, here.conversation, told)
+
+        await here.say("Pay 5 once more")
+
+        [second] = here.told("confirmation")
+        assert second["id"] != first["id"]
+        assert len(here.marks) == 1
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_bill_that_the_model_does_not_know_to_be_paid_is_not_asked_about_again(stored):
+    """Nor where the model that was to be told has failed, and whatever process goes on."""
+    pay = [Call("pay_bill", {"amount": 5}, "c1")], ["It waits."]
+    failing = ModelError("The model is away.", retryable=False)
+    model = PlayedModel([*pay, [failing], [Call("pay_bill", {"amount": 5}, "c2")], ["It was paid."], ["Yes."]])
+    async with desk(PAY, model=model) as here:
+        await here.say("Pay 5")
+        [first] = here.told("confirmation")
+        envelope = (await here.runtime.approve(first["id"], token=first["token"])).to_dict()
+        told = {"callId": "c1", "toolId": "pay_bill", "envelope": envelope, "confirmationId": first["id"]}
+        await here.agent.late(here.session, here.conversation, told)
+        assert here.conversation.unread == [first["id"]]
+        if stored:
+            here.conversation = Conversation.from_dict(json.loads(json.dumps(here.conversation.to_dict())))
+
+        await here.say("Pay 5")
+
+        [card] = here.told("tool_finished")
+        assert (card["ok"], card["meta"]["replayed"]) == (True, True)
+        assert here.told("confirmation") == []
+        assert len(here.marks) == 1
+        assert here.conversation.unread == []
 
 
 async def test_an_approval_between_turns_reaches_the_model_with_the_next_message():
@@ -563,7 +607,7 @@ async def test_what_tools_tell_the_user_is_passed_on_while_they_run():
     async with desk(talker, model=PlayedModel([[Call("talker", {}, "c1")], ["Done."]])) as here:
         await here.say("Go")
 
-        assert here.told("progress") == [{"toolId": "talker", "text": "half way"}]
+        assert here.told("progress") == [{"toolId": "talker", "callId": "c1", "text": "half way"}]
         assert types(here.events).index("progress") < types(here.events).index("tool_finished")
 
 
@@ -639,15 +683,48 @@ async def test_a_tool_that_is_switched_off_is_not_offered():
         assert [tool["function"]["name"] for tool in model.requests[0].tools] == ["look_up"]
 
 
-async def test_old_turns_are_left_out_whole_when_the_history_is_long():
+async def test_old_answers_are_left_out_when_the_history_is_long_and_the_user_s_words_stay():
     model = PlayedModel([["x" * 400] for _ in range(4)])
     async with desk(LOOK, model=model, policy=AgentPolicy(history_tokens=250)) as here:
         for n in range(4):
             await here.say(f"Question {n}")
 
         sent = model.requests[-1].messages
-        assert [m.text for m in sent if isinstance(m, UserMessage)] == ["Question 1", "Question 2", "Question 3"]
-        assert isinstance(sent[0], UserMessage)
+        assert [m.text for m in sent if isinstance(m, UserMessage)] == [f"Question {n}" for n in range(4)]
+        assert [m.text for m in sent if isinstance(m, AssistantMessage)] == [ANSWER_LEFT_OUT, "x" * 400, "x" * 400]
+        assert [told["leftOut"] for told in here.told("usage")] == [1]
+
+
+async def test_a_long_conversation_with_large_results_sends_no_more_than_its_budget():
+    """Turn after turn; the oldest results go first, and the newest one and all of the user's words are always sent."""
+    large = Invented("look_up", "retrieval", "Looks up.", {}, (), "return {'ok': True, 'data': {'text': 'x' * 6_000}}")
+    budget, turns = 6_000, 24
+    calls = [[Call("look_up", {}, f"c{n}")] for n in range(turns)]
+    model = PlayedModel([said for call in calls for said in (call, ["Found."])])
+    async with desk(large, model=model, policy=AgentPolicy(history_tokens=budget)) as here:
+        for n in range(turns):
+            await here.say(f"Question {n}")
+
+    assert max(tokens_of_messages(request.messages) for request in model.requests) <= budget
+    for place, request in enumerate(model.requests):
+        asked = [message.text for message in request.messages if isinstance(message, UserMessage)]
+        assert asked == [f"Question {n}" for n in range(place // 2 + 1)]
+    whole = ["leftOut" not in m.envelope for m in model.requests[-1].messages if isinstance(m, ToolMessage)]
+    assert whole == sorted(whole)
+    assert whole[-1]
+    assert len(whole) == turns
+    assert here.told("usage")[-1]["leftOut"] == whole.count(False)
+
+
+async def test_a_model_that_is_not_set_up_is_said_to_be_and_the_log_says_how(caplog):
+    wrong = ModelError("OpenAI refused access.", detail="OpenAI refused access (401); check KEY.", misconfigured=True)
+    async with desk(LOOK, model=PlayedModel([[wrong]])) as here:
+        answer = await here.say("Hello")
+        assert "not set up correctly" in answer
+        assert "KEY" not in answer
+        assert "respond" not in answer
+    (told,) = [one for one in caplog.records if one.name == "handrail.agent" and one.levelname == "ERROR"]
+    assert "OpenAI refused access (401); check KEY." in told.getMessage()
 
 
 async def test_secret_arguments_are_masked_on_cards():

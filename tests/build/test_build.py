@@ -173,7 +173,7 @@ def test_an_artifact_elsewhere_finds_its_tools_relatively(workshop, tmp_path):
     workshop.new()
     result = build(BuildPlan(tools=workshop.tools, artifact=tmp_path / "out" / "deep" / "r.json", project=tmp_path))
 
-    registry = Registry.load(write(result, STAMP))
+    registry = Registry.load(write(result, STAMP), tools_root=workshop.tools)
 
     assert json.loads((tmp_path / "out/deep/r.json").read_text())["toolsRoot"] == "../../tools"
     assert len(registry) == 1

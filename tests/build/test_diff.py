@@ -761,3 +761,38 @@ def test_a_tool_is_removed_without_complaint_only_if_it_was_called_deprecated_be
     old = registry(gone=tool(), announced=tool(tags=["deprecated"]))
     assert [change.tool for change in unbumped(diff_registries(old, {}), old, {})] == ["gone"]
     assert len(diff_registries(old, {}).breaking) == 2
+
+
+def alternatives(number: int, least: int) -> dict[str, Any]:
+    """A recursive schema, and a conjunction of alternatives: multiplied out, both are far too many to compare."""
+    return {
+        "$ref": "#/$defs/f",
+        "$defs": {
+            "f": {
+                "anyOf": [
+                    {"type": "object", "properties": {f"p{i + least}": {"$ref": "#/$defs/f"}, "v": {"minimum": least}}}
+                    for i in range(number)
+                ],
+                "allOf": [
+                    {"anyOf": [{"properties": {f"a{i}": {"minimum": least}}}, {"required": [f"b{i}"]}]}
+                    for i in range(number)
+                ],
+            }
+        },
+    }
+
+
+def test_comparing_schemas_is_bounded_work_and_what_is_not_compared_is_not_called_harmless() -> None:
+    effort = schema_diff.Effort()
+    found = schema_diff.compare_schemas(alternatives(20, 0), alternatives(20, 1), effort=effort)
+    assert effort.steps <= schema_diff.MAX_STEPS
+    assert effort.proof_steps <= schema_diff.MAX_PROOF_STEPS
+    assert not all(item.old_in_new for item in found)
+
+
+def test_a_long_chain_of_references_is_compared_without_exhausting_the_stack() -> None:
+    def chain(last: int) -> dict[str, Any]:
+        defs: dict[str, Any] = {str(i): {"anyOf": [{"$ref": f"#/$defs/{i + 1}"}]} for i in range(900)}
+        return {"$ref": "#/$defs/0", "$defs": {**defs, "900": {"minimum": last}}}
+
+    assert schema_diff.compare_schemas(chain(0), chain(1))

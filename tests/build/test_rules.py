@@ -128,6 +128,20 @@ SPEAKING = [
         'uses "args"',
     ),
     Case("condition", fields(confirmation={"when": "total > 5"}), "schema.json", "/confirmation/when", 'uses "total"'),
+    Case(
+        "costly-schema",
+        argument("n", {"anyOf": [{"const": i} for i in range(300)]}),
+        "schema.json",
+        "/parameters",
+        "One value can meet 301 subschemas",
+    ),
+    Case(
+        "costly-schema",
+        argument("n", {"type": "string", "pattern": "^((a{1,50}){1,40}){1,4}$"}),
+        "schema.json",
+        "/parameters/properties/n/pattern",
+        "very large when its repetitions are written out",
+    ),
     Case("dedupe-fields", fields(dedupeFields=["id", "order"]), "schema.json", "/dedupeFields/1", '"order" is not'),
     Case(
         "default-value",
@@ -183,6 +197,20 @@ SPEAKING = [
         "handler.py",
         "line 2",
         "`preview` must take two",
+    ),
+    Case(
+        "undefined-name",
+        written("handler.py", "async def execute(args, ctx):\n    raise ToolError('x')\n"),
+        "handler.py",
+        "line 2",
+        '"ToolError" is used and defined nowhere',
+    ),
+    Case(
+        "missing-module",
+        written("handler.py", "import stripes_and_stars\n\n\nasync def execute(args, ctx):\n    return None\n"),
+        "handler.py",
+        "line 1",
+        '"stripes_and_stars" is imported and not installed here',
     ),
     Case(
         "handler-import",
@@ -303,7 +331,57 @@ SPEAKING = [
 ]
 
 # Close to what the rule objects to, and right.
+USES_ALL = """\
+from __future__ import annotations
+
+import json as j
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+try:
+    import speedups_that_nobody_has as speed
+except ImportError:
+    speed = None
+
+LIMIT = 3
+_seen: dict[str, int] = {}
+
+
+class Counter:
+    total = LIMIT
+
+    def add(self, amount: Decimal) -> int:
+        global grown
+        grown = True
+        return self.total + len([total for total in range(LIMIT)])
+
+
+async def execute(args, ctx):
+    try:
+        rows = {key: value for key, value in args.items() if (size := len(key)) < LIMIT}
+    except ValueError as error:
+        return {"ok": False, "error": str(error), "where": __file__}
+    finish = lambda row: (row, size)
+    with open(__file__) as handle:
+        _seen[handle.name] = grown
+    match rows:
+        case {"a": first, **rest}:
+            return j.dumps([first, rest])
+        case _:
+            return [finish(row) for row in rows] + [Counter().add(0), speed]
+"""
+
 SILENT = [
+    Case("missing-module", written("handler.py", USES_ALL), "", "", ""),
+    Case("undefined-name", written("handler.py", USES_ALL), "", "", ""),
+    Case(
+        "undefined-name",
+        written("handler.py", "from os.path import *\n\n\nasync def execute(args, ctx):\n    return join('a')\n"),
+        "",
+        "",
+        "",
+    ),
     Case("action-unconfirmed", fields(requiresConfirmation=False, confirmation={"when": "true"}), "", "", "", "action"),
     Case(
         "clamp",
@@ -322,6 +400,8 @@ SILENT = [
     ),
     Case("condition", fields(availability={"condition": 'mode == "text" && user != ""'}), "", "", ""),
     Case("condition", fields(confirmation={"when": "size(args.id) > 5"}), "", "", ""),
+    Case("costly-schema", argument("n", {"enum": list(range(300)), "pattern": "^[a-z]{1,80}$"}), "", "", ""),
+    Case("condition", fields(confirmation={"when": 'args.id.exists(x, x == "a")'}), "", "", ""),
     Case("dedupe-fields", fields(dedupeFields=["id"]), "", "", ""),
     Case("default-value", argument("n", {"type": "integer", "maximum": 5, "default": 5}), "", "", ""),
     Case("duplicate-tool", lambda workshop, folder: workshop.new("lookup_customer"), "", "", ""),

@@ -251,7 +251,8 @@ def test_a_called_tool_writes_into_the_calendar_of_the_project(with_tools, handr
 
 
 async def _held(project):
-    settings = load_settings(project, os.environ)
+    # The worker's clock: what a person was shown must be what it finds, too.
+    settings = load_settings(project, {**os.environ, "HANDRAIL_CALENDAR_TIME_ZONE": "Europe/Zagreb"})
     async with open_runtime(settings, open_registry(settings)) as runtime:
         session = await runtime.open_session()
         await session.call("calendar_create_event", ARGS)

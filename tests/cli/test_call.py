@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -102,25 +103,35 @@ def test_yes_approves_beforehand_and_runs_once(runs, handrail):
     assert runs.read_text() == "ran\n"
 
 
-@pytest.mark.parametrize(("answer", "ran"), [(b"y\n", True), (b"\n", False)])
-def test_a_person_at_a_terminal_is_asked(runs, built, answer, ran):
+@pytest.mark.parametrize(
+    ("before", "after", "ran"),
+    [(b"", b"y\n", True), (b"", b"\n", False), (b"y\ny\n", b"\n", False), (b"y", b"\n", False)],
+)
+def test_a_person_at_a_terminal_is_asked_and_what_was_typed_before_is_no_answer(runs, built, before, after, ran):
     terminal, end = pty.openpty()
     try:
-        os.write(terminal, answer)
-        done = subprocess.run(
+        os.write(terminal, before)
+        with subprocess.Popen(
             [sys.executable, "-m", "handrail", *ASKED],
             cwd=built,
             stdin=end,
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as command:
+            watch = Timer(60, command.kill)  # a test that waits for what never comes must end
+            watch.start()
+            asked = b""
+            while b"Run it? [y/N]" not in asked and (piece := command.stderr.read1()):
+                asked += piece
+            os.write(terminal, after)
+            out, _ = command.communicate()
+            watch.cancel()
     finally:
         os.close(end)
         os.close(terminal)
 
-    assert b"Run it? [y/N]" in done.stderr
-    assert json.loads(done.stdout)["ok"] is ran
+    assert b"Run it? [y/N]" in asked
+    assert json.loads(out)["ok"] is ran
     assert runs.exists() is ran
 
 

@@ -243,6 +243,87 @@ def test_a_terminal_asks_the_person_and_runs_what_was_approved(built):
         assert here.end() == 0
 
 
+@pytest.mark.parametrize("pasted", [f"{CANCEL}\ny\n", f"{CANCEL}\ny\nyes\ny", f"{CANCEL}\n\n\ny\n"])
+def test_what_was_pasted_before_the_question_does_not_answer_it(built, pasted):
+    with Terminal(built) as here:
+        here.until("you> ")
+        here.type(pasted)
+        before = here.until("Run it? [y/N] ")
+        assert "(What was typed before this question is dropped.)" in before
+        here.type("\n")
+        here.until("You declined that")
+        here.until("you> ")
+
+
+PRICED = """
+
+def preview(args, ctx):
+    from pathlib import Path
+    return Path("price").read_text()
+"""
+
+
+@pytest.fixture
+def priced(built):
+    """The order's cancellation has a price, which stands in a file."""
+    handler = built / "tools" / "cancel-order" / "handler.py"
+    handler.write_text(handler.read_text("utf-8") + PRICED, "utf-8")
+    (built / "price").write_text("It costs 5.")
+    return built
+
+
+def test_a_terminal_asks_again_when_the_price_has_changed_before_the_answer(priced):
+    with Terminal(priced) as here:
+        here.until("you> ")
+        here.type(f"{CANCEL}\n")
+        here.until("It costs 5.")
+        here.until("Run it? [y/N] ")
+        (priced / "price").write_text("It costs 500.")
+        here.type("y\n")
+        here.until("Nothing was run")
+        here.until("It costs 500.")
+        here.until("Run it? [y/N] ")
+        here.type("y\n")
+        here.until("Done.")
+        here.until("you> ")
+        here.type("hello\n")
+        assert "Run it?" not in here.until("you> "), "it is over"
+
+
+def test_a_yes_beforehand_is_for_whatever_it_costs(priced, process):
+    said = process("chat", "--yes", CANCEL, cwd=priced)
+    assert "Done." in said.out
+
+
+def test_a_program_approves_a_changed_price_only_by_the_number_of_its_showing(priced):
+    with subprocess.Popen(
+        [sys.executable, "-m", "handrail", "chat", "--json"],
+        cwd=priced,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as chat:
+        watch = Timer(60, chat.kill)
+        watch.start()
+        _write(chat, {"text": CANCEL})
+        asked = _until(chat, "confirmation")
+        assert (asked["showing"], asked["replacedBy"]) == (1, None)
+        _until(chat, "done")
+        (priced / "price").write_text("It costs 500.")
+        for _ in range(2):  # both before anything could be read
+            _write(chat, {"approve": asked["id"]})
+        anew = _until(chat, "confirmation")
+        assert (anew["id"], anew["showing"]) == (asked["id"], 2)
+        assert "It costs 500." in anew["preview"]
+        assert '"showing": 2' in _until(chat, "note")["text"]
+        _write(chat, {"approve": asked["id"], "showing": 2})
+        assert _until(chat, "confirmation_closed")["outcome"] == "carried_out"
+        chat.stdin.close()
+        assert chat.wait(timeout=30) in (0, 1)
+        watch.cancel()
+
+
 def test_ctrl_c_cancels_the_turn_and_then_leaves(built):
     (built / "tools" / "lookup-order" / "handler.py").write_text(SLOW, "utf-8")
     with Terminal(built) as here:
@@ -337,3 +418,17 @@ def test_a_folder_without_tools_talks_about_handrail(tmp_path, monkeypatch, hand
     assert said.code == 0, said.err
     assert "Handrail is a tool runtime for agents that speak and type. [1]" in said.out
     assert "Sources:" in said.out
+
+
+def test_what_a_call_and_a_preview_show_hides_nothing_on_a_terminal():
+    out = io.StringIO()
+    screen = PlainScreen(out)
+    screen.note("Pay eve\u3164\u2800\ufe0f\u00a0now\x1b[2J\nReally?")
+    started = {"callId": "c", "toolId": "pay", "args": {"to": "b\u034fob\u202e"}}
+    screen.show(SimpleNamespace(type="tool_started", data=started))
+
+    assert out.getvalue().split("\n")[:3] == [
+        "Pay eve\\u{3164}\\u{2800}\\u{fe0f}\\u{a0}now\\u{1b}[2J",
+        "Really?",
+        '  … pay {"to": "b\\u{34f}ob\\u{202e}"}',
+    ]

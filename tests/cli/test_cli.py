@@ -50,6 +50,54 @@ def test_the_way_of_the_readme_works_for_every_category(tmp_path, process):
     assert "6 passed" in tested.stdout
 
 
+def test_the_generated_test_of_an_action_changes_nothing(tmp_path, process):
+    """Whatever the author's service is, running the test must not book, pay or delete anything there."""
+    assert process("init", "demo", cwd=tmp_path).code == 0
+    demo = tmp_path / "demo"
+    assert process("new", "pay_out", "--category", "action", cwd=demo).code == 0
+    handler = demo / "tools" / "pay-out" / "handler.py"
+    paid = demo / "paid.txt"
+    handler.write_text(
+        f"from pathlib import Path\n\n\nasync def execute(args, ctx):\n    Path({str(paid)!r}).touch()\n"
+        '    return {"ok": True, "data": {"id": args["id"], "status": args["status"]}}\n'
+    )
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=demo,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert tested.returncode == 0, tested.stdout
+    assert not paid.exists()
+
+
+def test_decorated_tools_are_found_beside_their_artifact_without_a_python_path(tmp_path, process):
+    (tmp_path / "handrail.toml").write_text('[tools]\nmodules = ["shop_of_a_test"]\n')
+    (tmp_path / "shop_of_a_test.py").write_text(
+        "from handrail import tool\n\n\n"
+        '@tool(category="retrieval", side_effects="read_only", idempotent=True)\n'
+        'async def stock(item: str) -> dict:\n    """Says how many of an item there are."""\n    return {"count": 3}\n'
+    )
+    built = process("build", cwd=tmp_path)
+    assert built.code == 0, built.err
+    program = f"from handrail import Registry; print(len(Registry.load({str(tmp_path / 'tool_registry.json')!r})))"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program], cwd=elsewhere, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout.strip(), done.returncode) == ("1", 0), done.stderr
+
+
+@pytest.mark.parametrize("words", [("chat", "hello"), ("call", "format_datetime", "--args", "{}")])
+def test_a_first_try_in_an_empty_folder_leaves_nothing_behind(tmp_path, process, words):
+    said = process(*words, cwd=tmp_path)
+    assert "handrail init" in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_project_in_a_folder_with_a_space_and_umlauts_works(tmp_path, handrail, process, monkeypatch):
     folder = tmp_path / "mein schönes Projekt"
     made = handrail("init", str(folder))
@@ -569,3 +617,18 @@ def test_a_terminal_that_knows_only_ascii_gets_every_answer(built, handrail, pro
 
     assert said.code == 0
     assert "L\\xf6oks" in said.out
+
+
+def test_nothing_in_a_file_steers_the_terminal(project, handrail):
+    assert handrail("new", "lookup_order").code == 0
+    schema = project / "tools" / "lookup-order" / "schema.json"
+    fields = json.loads(schema.read_text())
+    schema.write_text(json.dumps({**fields, "descr\x1b[2J\u202e\nption": "x"}, ensure_ascii=True))
+    said = handrail("build")
+    assert said.code == 1
+    assert "descr\\u{1b}[2J\\u{202e}\\u{a}ption" in said.err
+    assert not set(said.out + said.err) & {"\x1b", "\u202e"}
+    schema.write_text(json.dumps({**fields, "description": "Looks up\x9b2J\u3164 an order."}, ensure_ascii=True))
+    assert handrail("build").code == 0
+    for words in (("list",), ("show", "lookup_order"), ("list", "--json"), ("show", "lookup_order", "--json")):
+        assert not set(handrail(*words).out) & {"\x9b", "\u3164"}, words

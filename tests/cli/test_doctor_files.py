@@ -111,3 +111,43 @@ def test_conversations_in_memory_have_no_file(used, handrail, monkeypatch):
     monkeypatch.setenv("HANDRAIL_STORE_URL", "memory:")
     (used / "conversations.db").write_bytes(b"of no concern")
     assert doctored(handrail)["conversations"] == (True, "kept in memory, as the store is")
+
+
+def test_a_store_that_is_a_link_is_told_with_where_it_points(used, handrail):
+    (used / "real").mkdir()
+    (used / "handrail.db").rename(used / "real" / "store.db")
+    (used / "handrail.db").symlink_to(used / "real" / "store.db")
+    assert doctored(handrail)["store"] == (
+        True,
+        f'handrail.db can be used; it is a link to "{used / "real" / "store.db"}"',
+    )
+
+
+@pytest.mark.parametrize("suffix", ["-wal", ".owners"])
+def test_a_file_beside_the_store_that_is_a_link_is_told(used, handrail, suffix):
+    (used / "elsewhere").mkdir(exist_ok=True)
+    for old in used.glob(f"handrail.db{suffix}"):
+        old.rename(used / "elsewhere" / "old")
+    (used / f"handrail.db{suffix}").symlink_to(used / "elsewhere" / "old")
+    ok, message = doctored(handrail)["store"]
+    assert not ok
+    assert f'"handrail.db{suffix}" is a link' in message
+
+
+@pytest.mark.parametrize("check", ["store", "conversations"])
+def test_a_file_on_a_network_file_system_is_told(used, handrail, monkeypatch, check):
+    mounts = used / "mounts"
+    mounts.write_text(f"1 1 0:1 / / rw - ext4 /dev/sda rw\n2 1 0:2 / {used} rw,noatime shared:1 - nfs4 host:/x rw\n")
+    monkeypatch.setattr("handrail.stores.open_files._MOUNTS", mounts)
+    ok, message = doctored(handrail)[check]
+    assert not ok
+    assert "on a network file system (nfs4)" in message
+
+
+def test_files_of_another_user_are_told(used, handrail, monkeypatch):
+    user = (used / "handrail.db").stat().st_uid
+    monkeypatch.setattr("os.geteuid", lambda: user + 1)
+    ok, message = doctored(handrail)["store"]
+    assert not ok
+    assert f'"handrail.db" belongs to user {user} and this is user {user + 1}' in message
+    assert f'"handrail.db.owners" belongs to user {user}' in message

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from datetime import UTC, datetime
 
 import pytest
 
@@ -85,3 +86,24 @@ def test_no_number_of_days_is_wrong_usage(called, handrail, days):
     assert said.code == 2
     assert "is no number of days" in said.err
     assert called() == [True]
+
+
+def test_show_prints_json_and_times_that_a_person_can_read(called, handrail):
+    (row,) = json.loads(handrail("ledger", "list", "--json").out)
+    shown = handrail("ledger", "show", row["key"][:8]).out
+    when = datetime.fromisoformat(row["createdAt"])
+    assert abs((datetime.now(UTC) - when).total_seconds()) < 3_600
+    assert f"createdAt        {row['createdAt']}" in shown
+    assert "'id'" not in shown
+    assert '"id": "A-1001"' in shown
+    assert "None" not in shown
+
+
+def test_an_unknown_outcome_is_called_so(called, built, handrail):
+    with sqlite3.connect(built / "handrail.db") as db:
+        db.execute("UPDATE ledger SET state = 'unknown', finished_at = NULL, envelope = NULL")
+    assert "unknown outcome" in handrail("ledger", "list").out
+    (row,) = json.loads(handrail("ledger", "list", "--json").out)
+    shown = handrail("ledger", "show", row["key"]).out
+    assert "unknown outcome" in shown
+    assert "it may have taken effect" in shown

@@ -36,10 +36,17 @@ def creators(file):
         return [row[0] for row in db.execute("SELECT created_by FROM item ORDER BY start")]
 
 
-def test_who_created_an_event_is_wiped_though_no_tool_needs_the_calendar(handrail, events):
+def test_a_users_events_go_though_no_tool_needs_the_calendar(handrail, events):
     assert creators(events) == ["ana", "bob"]
     said = handrail("users", "forget", "ana", "--yes", "--json")
     assert (said.code, json.loads(said.out)["user"]) == (0, "ana")
+    assert json.loads(said.out)["deleted"]["events"] == 1
+    assert creators(events) == ["bob"]
+
+
+def test_events_stay_without_the_name_of_who_made_them_where_the_policy_says_so(handrail, events, monkeypatch):
+    monkeypatch.setenv("HANDRAIL_POLICY_FORGET_EVENTS", "keep")
+    assert handrail("users", "forget", "ana", "--yes").code == 0
     assert creators(events) == [None, "bob"]
 
 
@@ -47,10 +54,26 @@ def test_a_calendar_that_cannot_be_read_is_named_and_keeps_nothing_else(handrail
     events.write_bytes(b"no database " * 500)
     said = handrail("users", "forget", "ana", "--yes")
     assert (said.code, said.out) == (1, "")
-    assert said.err.startswith("handrail users: Everything was deleted but who created calendar events: The calendar ")
+    assert said.err.startswith("handrail users: Everything was deleted but calendar events: The calendar ")
     assert said.err.count("\n") == 1
 
 
 def test_forgetting_somebody_makes_no_calendar(handrail, built):
     assert handrail("users", "forget", "ana", "--yes").code == 0
     assert not (built / "calendar.db").exists()
+
+
+def test_a_user_of_a_tenant_has_no_keys_and_those_of_a_namesake_stay(handrail, built):
+    assert handrail("keys", "add", "phone", "--user", "u1").code == 0
+    said = handrail("users", "forget", "u1", "--tenant", "acme", "--yes", "--json")
+    assert json.loads(said.out)["deleted"]["keys"] == 0
+    assert "phone" in (built / "server-keys.json").read_text()
+
+
+def test_keys_that_speak_for_the_user_are_revoked(handrail, built):
+    for name, user in (("phone", "ana"), ("laptop", "ana"), ("bobs", "bob")):
+        assert handrail("keys", "add", name, "--user", user).code == 0
+    said = handrail("users", "forget", "ana", "--yes", "--json")
+    assert json.loads(said.out)["deleted"]["keys"] == 2
+    kept = json.loads((built / "server-keys.json").read_text())["keys"]
+    assert [one["name"] for one in kept] == ["bobs"]

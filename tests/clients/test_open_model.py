@@ -38,7 +38,31 @@ async def test_a_name_chooses_provider_and_model(spec, provider, variable):
     model = open_model(spec, environment=environment)
 
     assert (model.provider, model.name) == (provider, spec.split(":", 1)[1])
-    assert model.id_scope == "session"
+    assert model.id_scope == ("message" if provider == "ollama" else "session")
+    await model.close()
+
+
+@pytest.mark.parametrize(
+    ("spec", "base_url", "scope"),
+    [
+        ("openai:m", "https://api.openai.com/v1", "session"),
+        ("openai-responses:m", "https://eu.api.openai.com/v1/", "session"),
+        ("anthropic:m", "https://api.anthropic.com", "session"),
+        ("gemini:m", "https://generativelanguage.googleapis.com", "session"),
+        ("openai:m", "http://127.0.0.1:8000/v1", "message"),
+        ("openai:m", "https://api.openai.com.example/v1", "message"),
+        ("openai:m", "https://notapi.openai.com/v1", "message"),
+        ("openai:m", "https://api.anthropic.com/v1", "message"),
+        ("openai-responses:m", "https://gateway.example/api.openai.com", "message"),
+        ("anthropic:m", "https://proxy.example", "message"),
+        ("gemini:m", "http://127.0.0.1:9", "message"),
+        ("ollama:m", "https://ollama.com", "message"),
+    ],
+)
+async def test_call_ids_count_for_the_session_only_where_the_vendor_itself_answers(spec, base_url, scope):
+    keys = {name: "k" for client in CLIENTS.values() for name in client.keys}
+    model = open_model(spec, environment=keys, base_url=base_url)
+    assert model.id_scope == scope
     await model.close()
 
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import httpx2
 import pytest
 from tests.clients.kit import PAY, SERVERS, spec
+from tests.clients.test_ids_of_a_message import counting_anew
 from tests.runtime.kit import PAID, Tools, writing
 
 from handrail.app import open_agent, open_registry, open_runtime
@@ -42,6 +43,29 @@ async def test_one_line_of_the_settings_chooses_who_answers(kind, tmp_path, monk
     assert tools.started() == [{"q": "rent"}]
     assert provider.problems == []
     assert len(provider.requests) == 2
+
+
+async def test_two_requests_of_one_session_pay_twice_though_the_model_counts_its_calls_anew(tmp_path, monkeypatch):
+    tools = Tools(tmp_path)
+    tools.write({"pay": (writing(), PAID)})
+    tools.build()
+    answers = [Reply("", [PAY]), Reply("The rent is paid.")]
+    async with counting_anew("openai", answers * 2) as provider:
+        for name, value in {"OPENAI_BASE_URL": provider.base_url, **provider.environment}.items():
+            monkeypatch.setenv(name, value)
+        (tmp_path / "handrail.toml").write_text('[agent]\nmodel = "openai:m"\n\n[store]\nurl = "memory:"\n', "utf-8")
+        async with served_here(tmp_path) as http:
+            body = {"model": "handrail", "messages": [{"role": "user", "content": "Pay the rent."}]}
+            first = await http.post("/v1/chat/completions", json=body, headers={"idempotency-key": "r1"})
+            named = {"x-handrail-session": first.headers["x-handrail-session"]}
+            named["x-session-token"] = first.headers["x-handrail-session-token"]
+            again = await http.post("/v1/chat/completions", json=body, headers={**named, "idempotency-key": "r1"})
+            second = await http.post("/v1/chat/completions", json=body, headers={**named, "idempotency-key": "r2"})
+
+    words = [one.json()["choices"][0]["message"]["content"] for one in (first, again, second)]
+    assert words == ["The rent is paid."] * 3
+    assert tools.started() == [{"q": "rent"}, {"q": "rent"}], "a request that is sent again is not a second wish"
+    assert provider.problems == []
 
 
 @asynccontextmanager

@@ -143,6 +143,7 @@ async def test_a_wrong_key_is_one_sentence_and_not_tried_again(kind):
         await model.close()
 
     assert not caught.value.retryable
+    assert caught.value.misconfigured
     assert re.search(r"refused access .*check [A-Z]+_API_KEY", caught.value.detail)
     assert "another-key" not in caught.value.detail
     assert len(server.requests) == 1
@@ -194,6 +195,29 @@ async def test_the_openai_sdk_takes_what_the_local_chat_server_sends():
     assert message.content == "Well."
     assert [one.function.name for one in message.tool_calls] == ["pay", "look"]
     assert message.tool_calls[0].function.arguments == '{"q":"rent"}'
+
+
+async def test_the_openai_sdk_takes_a_whole_answer_of_the_local_chat_server():
+    from openai import AsyncOpenAI
+
+    async with (
+        OpenAIChatServer([Reply("Well.", [PAY, LOOK]), Reply("Paid.")]) as server,
+        AsyncOpenAI(api_key=server.api_key, base_url=server.base_url) as client,
+    ):
+        messages = [{"role": "user", "content": "Pay."}]
+        first = await client.chat.completions.create(model="m", messages=messages)
+        message = first.choices[0].message
+        results = [{"role": "tool", "tool_call_id": one.id, "content": "{}"} for one in message.tool_calls]
+        said = [*messages, message.model_dump(exclude_none=True), *results]
+        second = await client.chat.completions.create(model="m", messages=said)
+
+    assert message.content == "Well."
+    assert first.choices[0].finish_reason == "tool_calls"
+    assert [one.function.name for one in message.tool_calls] == ["pay", "look"]
+    assert message.tool_calls[0].function.arguments == '{"q":"rent"}'
+    assert (second.choices[0].message.content, second.choices[0].finish_reason) == ("Paid.", "stop")
+    assert second.usage.total_tokens == second.usage.prompt_tokens + second.usage.completion_tokens
+    assert server.problems == []
 
 
 async def test_the_openai_sdk_takes_what_the_local_responses_server_sends():

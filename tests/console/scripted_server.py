@@ -39,11 +39,16 @@ class Script:
         self.metrics: dict[str, Any] = {"tools": {}, "sessions": {}}
         self.answers: dict[str, list[Event]] = {}
         self.pause = 0.0
+        self.sessions: list[dict[str, Any]] = []
         self.messages: list[dict[str, Any]] = []
         self.planned: dict[str, dict[str, Any]] = {}
         self.facts: dict[str, Any] = {}
         """More that is told about the session."""
         self.confirmations: dict[str, dict[str, Any]] = {}
+        self.tokens: list[str] = []
+        """Those that the approvals were given with."""
+        self.looks: list[str] = []
+        """Requests that were asked for again."""
         self.approvals_may_go_on = threading.Event()
         self.approvals_may_go_on.set()
         self.requests: list[tuple[str, str]] = []
@@ -137,6 +142,8 @@ class Handler(BaseHTTPRequestHandler):
     def api(self, method: str, steps: list[str]) -> None:
         script = self.script
         match [method, *steps]:
+            case ["GET", "api", "sessions"]:
+                self.answer({"sessions": script.sessions})
             case ["POST", "api", "sessions"]:
                 self.answer({"sessionId": "s-1", "token": "secret", "mode": "text"}, 201)
             case ["GET", "api", "sessions", _]:
@@ -170,6 +177,10 @@ class Handler(BaseHTTPRequestHandler):
                 self.give(PICTURE, "image/png")
             case ["POST", "api", "confirmations", id, verdict]:
                 self.decide(id, verdict)
+            case ["GET", "api", "confirmations", id]:
+                script.looks.append(id)
+                gone = {"error": {"message": "It was answered."}}
+                self.answer(*((script.confirmations[id], 200) if id in script.confirmations else (gone, 410)))
             case ["GET", "api", "tools"]:
                 self.answer({"tools": script.tools})
             case ["GET", "api", "tools", id]:
@@ -211,6 +222,7 @@ class Handler(BaseHTTPRequestHandler):
     def decide(self, id: str, verdict: str) -> None:
         script = self.script
         script.approvals.append(f"{verdict} {id}")
+        script.tokens.append(self.body["token"])
         script.approvals_may_go_on.wait(20)
         with script.changed:
             if script.confirmations.pop(id, None) is not None and verdict == "approve":

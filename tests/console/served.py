@@ -7,9 +7,13 @@ import json
 import os
 import subprocess
 import sys
+import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
+
+from handrail.server.keyfile import add_key
 
 
 class Served:
@@ -68,6 +72,19 @@ class Served:
         request = urllib.request.Request(self.url + path, data, headers, method=method)
         with urllib.request.urlopen(request, timeout=20) as answer:
             return json.load(answer)
+
+    def add_key(self, name: str, *, user: str) -> str:
+        """The secret of a new user's key that the server has taken in; it looks at the file of keys twice a second."""
+        _, secret = add_key(self.folder / "server-keys.json", name=name, role="user", user=user)
+        request = urllib.request.Request(f"{self.url}/api/sessions", headers={"Authorization": f"Bearer {secret}"})
+        for _ in range(200):
+            try:
+                with urllib.request.urlopen(request, timeout=20):
+                    return secret
+            except urllib.error.HTTPError as error:
+                assert error.code == 401, error
+                time.sleep(0.1)
+        raise AssertionError(f'The server has not taken the key "{name}" in.')
 
     def events_on(self, start: str, end: str) -> list[dict[str, Any]]:
         """What the calendar has in a range, read through a session of its own."""

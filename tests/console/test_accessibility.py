@@ -152,6 +152,7 @@ def test_the_whole_round_goes_by_keyboard_and_the_focus_is_always_seen(
         page.keyboard.press("Enter")
         page.get_by_role("dialog").wait_for()
         press_until(it, "Approve")
+        page.locator(".confirm .primary:not([aria-disabled])").wait_for()  # nobody has read it sooner
         page.keyboard.press("Enter")
         page.get_by_text("was carried out").first.wait_for()
         press_until(it, "Skip to the content")

@@ -44,3 +44,29 @@ def test_words_that_said_it_waits_are_marked_as_settled_once_it_is(
             "It is created when you approve it.",
         ]
         assert "settled" not in it.page.locator(".prose", has_text=DONE).get_attribute("class")
+
+
+def test_what_is_said_after_one_approval_is_not_marked_by_the_next(
+    browser: Any, scripted: ScriptedServer, script: Script
+) -> None:
+    script.answers["book"] = held(script, "conf_1")
+    script.answers["no, at four"] = held(script, "conf_2")
+    with opened(browser, scripted.address) as it:
+        for words in ("book", "no, at four"):
+            it.page.fill("#message", words)
+            it.page.press("#message", "Enter")
+            it.page.get_by_role("dialog").wait_for()
+            it.page.locator(".by-model .status:empty").last.wait_for(state="attached")
+            it.page.keyboard.press("Escape")
+        for place in (1, 0):  # first the newer one, and then the older as well
+            it.page.get_by_role("button", name="Review", exact=True).nth(place).click()
+            it.page.get_by_role("button", name="Approve").click()
+            it.page.get_by_text("was carried out").first.wait_for()
+            if place:
+                script.emit("text", {"text": DONE})
+                script.emit("done", {"text": DONE, "late": True})
+                it.page.locator(".prose", has_text=DONE).wait_for()
+        settled = it.page.locator(".prose.settled")
+        settled.nth(1).wait_for()
+        assert settled.count() == 2
+        assert it.page.locator(".prose:not(.settled)").all_inner_texts() == [DONE]

@@ -8,7 +8,12 @@ import pytest
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 BROUGHT = [
-    ("browser", "Chromium", "chromium fonts-liberation", "The console's tests in a browser are skipped."),
+    (
+        "browser",
+        "Chromium",
+        "chromium fonts-liberation fonts-dejavu-core libatomic1",
+        "The console's tests in a browser are skipped.",
+    ),
     ("speech", "espeak-ng", "espeak-ng", "The tests that speak to the microphone are skipped."),
 ]
 each = pytest.mark.parametrize(("script", "what", "packages", "skipped"), BROUGHT, ids=["browser", "speech"])

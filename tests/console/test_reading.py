@@ -3,13 +3,22 @@
 from typing import Any
 
 import pytest
+from tests.console.accessibility import obstacles
 from tests.console.browser import NARROW, WIDE, opened
-from tests.console.samples import held
+from tests.console.samples import held, offer
 from tests.console.scripted_server import Script, ScriptedServer
 
 FROM_THE_END = (
     "(() => { const s = document.querySelector('.scroller'); return s.scrollHeight - s.scrollTop - s.clientHeight; })()"
 )
+COVERED = """(() => {
+  const toast = document.querySelector(".toast").getBoundingClientRect();
+  return [...document.querySelectorAll("h1, h2, h3, .rail a, .composer")].filter((node) => {
+    const box = node.getBoundingClientRect();
+    return node.checkVisibility() && box.width > 2 && box.left < toast.right && toast.left < box.right
+      && box.top < toast.bottom && toast.top < box.bottom;
+  }).map((node) => node.outerHTML.slice(0, 80));
+})()"""
 TOP = "document.querySelector('.scroller').scrollTop"
 
 
@@ -104,3 +113,56 @@ def test_a_long_name_of_a_tool_is_broken_only_between_its_words(
         assert len(found) > 1
         assert "".join(found) == "calendar_create_event"
         assert all(line.endswith("_") for line in found[:-1]), found
+
+
+def test_a_label_between_two_lists_belongs_to_neither(browser: Any, scripted: ScriptedServer, script: Script) -> None:
+    text = "- one\n- two\n  and a half\nNext week:\n- three\n**Later**\n1. four\nfive\n\nThat is all."
+    script.answers["list"] = [("text", {"text": text}), ("done", {"text": text})]
+    with opened(browser, scripted.address) as it:
+        it.page.fill("#message", "list")
+        it.page.press("#message", "Enter")
+        it.page.get_by_text("That is all.", exact=True).wait_for()
+        parts = "[...document.querySelectorAll('.prose > *')].map((one) => [one.tagName, one.innerText])"
+        assert it.page.evaluate(parts) == [
+            ["UL", "one\ntwo\nand a half"],
+            ["P", "Next week:"],
+            ["UL", "three"],
+            ["P", "Later"],
+            ["OL", "four\nfive"],
+            ["P", "That is all."],
+        ]
+
+
+@pytest.mark.parametrize("viewport", [NARROW, {"width": 900, "height": 800}], ids=["narrow", "middle"])
+def test_a_notice_covers_no_title_of_any_view(
+    browser: Any, scripted: ScriptedServer, script: Script, viewport: dict[str, int]
+) -> None:
+    offer(script, "demo")
+    with opened(browser, scripted.address, viewport=viewport) as it:
+        for place in ("operate", "tools", "metrics", "audit", "chat"):
+            it.page.locator(f"[data-place={place}]").click()
+            it.page.locator(f"main[data-view={place}]").wait_for()
+            if place == "operate":
+                it.page.get_by_role("switch", name="demo").click()
+                it.page.get_by_role("textbox", name="Why?").fill("for a test")
+                it.page.keyboard.press("Enter")
+            it.page.locator(".toast").wait_for()
+            assert it.page.evaluate(COVERED) == [], place
+        assert obstacles(it.page) == []
+        it.shoot(f"notice-{viewport['width']}")
+
+
+def test_a_turn_that_failed_says_what_the_server_says(browser: Any, scripted: ScriptedServer, script: Script) -> None:
+    words = 'The provider of "openai:x" refused the key; check OPENAI_API_KEY.'
+    script.answers["go"] = [
+        ("error", {"message": words, "retryable": False}),
+        ("done", {"text": "", "state": "failed"}),
+    ]
+    with opened(browser, scripted.address) as it:
+        it.page.fill("#message", "go")
+        it.page.press("#message", "Enter")
+        it.page.locator(".status .problem", has_text=words).wait_for()
+        said = {"role": "user", "turn": 1, "messageId": "m-1", "text": "go"}
+        script.messages = [said, {"role": "assistant", "turn": 1, "state": "failed", "error": {"message": words}}]
+        it.page.reload()
+        it.page.locator(".status .problem", has_text=words).wait_for()

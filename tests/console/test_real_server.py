@@ -11,6 +11,8 @@ from tests.console.browser import LOOKS, Opened, chromium, opened
 from tests.console.served import Served
 from tests.console.test_voice_offline import SPEECH
 
+from handrail.server.keyfile import revoke_key
+
 ZONE = ZoneInfo("Europe/Zagreb")
 DEAF = "delete window.SpeechRecognition; delete window.webkitSpeechRecognition;"
 
@@ -89,6 +91,23 @@ def test_a_pending_request_outlives_a_killed_server_and_is_carried_out_once(brow
     assert len(meetings_with(served, "bob@example.com")) == 1
 
 
+def test_when_the_key_ends_nothing_of_its_session_stays_over_the_sign_in_page(browser: Any, served: Served) -> None:
+    secret = served.add_key("guest", user="guest")
+    with opened(browser, f"{served.url}/#key={secret}") as it:
+        say(it, "book a meeting with liv@example.com tomorrow at nine")
+        it.page.get_by_role("dialog").wait_for()
+        revoke_key(served.folder / "server-keys.json", "guest")
+        it.page.get_by_text("The server does not know this key any more.").wait_for()
+        assert it.page.get_by_role("dialog").count() == 0
+        assert it.page.locator(".log, .held-line, .toast").count() == 0
+        assert it.page.evaluate("document.activeElement.id") == "key"
+        it.shoot("served-wide-key-ended")
+        it.page.keyboard.type(served.key)  # another person's: nothing of the guest's is shown
+        it.page.keyboard.press("Enter")
+        it.page.locator(".welcome").wait_for()
+        assert it.page.get_by_role("dialog").count() == 0
+
+
 def test_everything_goes_by_keyboard_alone(browser: Any, served: Served) -> None:
     with opened(browser, served.console) as it:
         page = it.page
@@ -100,6 +119,7 @@ def test_everything_goes_by_keyboard_alone(browser: Any, served: Served) -> None
             page.keyboard.press("Tab")
             if page.evaluate("document.activeElement.textContent") == "Decline":
                 break
+        page.locator(".confirm .primary:not([aria-disabled])").wait_for()  # nobody has read it sooner
         page.keyboard.press("Enter")
         page.get_by_text("Declined: calendar_create_event was not run.").first.wait_for()
         assert page.evaluate("document.activeElement.id") == "message"
@@ -178,3 +198,75 @@ def test_without_a_recogniser_one_types_in_voice_and_stays_under_its_policy(brow
         page.get_by_role("button", name="Go on talking").click()
         page.locator("section.voice-bar[data-state=listening]").wait_for()
     assert meetings_with(served, "kim@example.com") == []
+
+
+# ----------------------------------------------------------------------------------- a changed mind, with the old request open
+def put_aside(it: Opened) -> None:
+    it.page.get_by_role("dialog").get_by_role("button", name="Decide later").click()
+
+
+def review(it: Opened, about: str) -> Any:
+    """The dialog of the request whose line says this."""
+    it.page.locator(".held-line", has_text=about).get_by_role("button", name="Review", exact=True).click()
+    return it.page.get_by_role("dialog")
+
+
+@pytest.mark.parametrize(("word", "events"), [("Decline", 1), ("Approve", 2)])
+def test_a_corrected_meeting_is_one_event_unless_the_person_says_yes_to_the_clash(
+    browser: Any, served: Served, word: str, events: int
+) -> None:
+    guest = {"Decline": "mia@example.com", "Approve": "nina@example.com"}[word]
+    hour = {"Decline": 11, "Approve": 13}[word]
+    with opened(browser, served.console) as it:
+        say(it, f"book a meeting with {guest} tomorrow at {hour}:00")
+        it.page.get_by_role("dialog").get_by_text("No clashes").wait_for()
+        put_aside(it)
+        it.page.locator(".by-model .status:empty").last.wait_for(state="attached")
+        say(it, f"book a meeting with {guest} tomorrow at {hour}:10")
+        dialog = it.page.get_by_role("dialog")
+        dialog.get_by_text("No clashes").wait_for()
+        assert not dialog.get_by_text("A newer request has replaced this one").is_visible()
+        dialog.get_by_role("button", name="Approve").click()
+        it.page.locator(".card[data-state=done] .tool-name", has_text="calendar_create_event").wait_for()
+        it.page.locator(".by-model", has_text="Done").last.wait_for()
+        [line] = it.page.locator(".held-line").all()
+        assert "Replaced by a newer request" in line.inner_text()
+        it.shoot(f"served-replaced-{word.lower()}-line")
+        dialog = review(it, "Replaced by a newer request")
+        dialog.get_by_text("A newer request has replaced this one").wait_for()
+        dialog.get_by_text("Clashes with 1 taken").wait_for()
+        it.shoot(f"served-replaced-{word.lower()}")
+        assert len(meetings_with(served, guest)) == 1
+        dialog.get_by_role("button", name=word).click()
+        it.page.locator(".held-line").wait_for(state="detached")
+        if events == 2:
+            it.page.locator(".card[data-state=done]").nth(1).wait_for()
+    assert len(meetings_with(served, guest)) == events
+
+
+def test_a_yes_to_a_dialog_that_says_no_clashes_books_nothing_once_there_is_one(browser: Any, served: Served) -> None:
+    with opened(browser, served.console) as it:
+        say(it, "book a meeting with lea@example.com tomorrow at eight")
+        dialog = it.page.get_by_role("dialog")
+        dialog.get_by_text("No clashes").wait_for()
+        it.page.locator(".by-model .status:empty").last.wait_for(state="attached")
+        # Somebody else takes that hour while the dialog is open.
+        session = served.ask("POST", "/api/sessions", {})
+        mine = it.page.evaluate("JSON.parse(sessionStorage['handrail.session'])")
+        path = f"/api/sessions/{mine['sessionId']}?tokens=true"
+        [request] = served.ask("GET", path, token=mine["token"])["confirmations"]
+        body = {"args": {**request["args"], "title": "Taken"}, "sessionId": session["sessionId"]}
+        served.ask("POST", "/api/tools/calendar_create_event/try", body, session["token"])
+        [other] = served.ask("GET", f"/api/sessions/{session['sessionId']}?tokens=true", token=session["token"])[
+            "confirmations"
+        ]
+        answer = {"token": other["token"]}
+        assert served.ask("POST", f"/api/confirmations/{other['id']}/approve", answer, session["token"])["ok"]
+        dialog.get_by_role("button", name="Approve").click()
+        dialog.get_by_text("Clashes with 1 taken").wait_for()
+        dialog.get_by_text("Nothing was run").wait_for()
+        it.shoot("served-changed")
+        assert meetings_with(served, "lea@example.com") == []
+        dialog.get_by_role("button", name="Approve").click()
+        it.page.locator(".card[data-state=done] .tool-name", has_text="calendar_create_event").wait_for()
+    assert len(meetings_with(served, "lea@example.com")) == 1

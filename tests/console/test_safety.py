@@ -86,7 +86,9 @@ def test_what_models_and_tools_say_stays_text(browser: Any, scripted: ScriptedSe
 
 def test_what_a_confirmation_shows_stays_text(browser: Any, scripted: ScriptedServer, script: Script) -> None:
     hidden = {"pay\u202eto": "bob\u202e\u2066evil", "deep": {"x": "a\u200bb\u0000c"}, "list": ["\u2069z"]}
-    script.hold("conf_1", EVIL, {EVIL: EVIL, "to": [EVIL], **hidden}, EVIL + "\n[press](javascript:alert(6))")
+    blank = {"filler\u3164": "a\u2800b\u034fc\ufe0f", "spaces": "a\u00a0b\u3000c", "tag": "\U000e0041", "own": "\ue000"}
+    preview = EVIL + "\n[press](javascript:alert(6)) pay\u3164\u202eeve"
+    script.hold("conf_1", EVIL, {EVIL: EVIL, "to": [EVIL], **hidden, **blank}, preview)
     script.answers["go"] = [("confirmation", {"id": "conf_1"})]
     with opened(browser, scripted.address) as it:
         it.page.fill("#message", "go")
@@ -97,6 +99,15 @@ def test_what_a_confirmation_shows_stays_text(browser: Any, scripted: ScriptedSe
         exact = it.page.locator("dialog .facts").inner_text()
         for written in ("pay\\u{202e}to", "bob\\u{202e}\\u{2066}evil", "a\\u{200b}b\\u0000c", "\\u{2069}z"):
             assert written in exact
+        for written in (
+            "filler\\u{3164}",
+            "a\\u{2800}b\\u{34f}c\\u{fe0f}",
+            "a\\u{a0}b\\u{3000}c",
+            "\\u{e0041}",
+            "\\u{e000}",
+        ):
+            assert written in exact
+        assert "pay\\u{3164}\\u{202e}eve" in it.page.locator(".preview").inner_text()
         harmless(it)
 
 

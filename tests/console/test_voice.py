@@ -192,7 +192,7 @@ def test_the_dialog_says_what_became_of_an_answer_that_was_heard(
             ("refused", "Your yes was heard, but it was refused: nothing was run."),
             ("decided", "It was decided on a screen before your answer."),
             ("replaced", "It was replaced before your answer, because the tool changed: nothing was run."),
-            ("revised", "You are asked anew. This request can still be decided here."),
+            ("revised", "A newer request has replaced this one. It can still be decided here."),
             ("screen_only", "Please decide here: it cannot be approved by voice."),
             ("", "Please decide here: it cannot be approved by voice."),
         ]:

@@ -97,8 +97,8 @@ def test_a_table_is_booked_once_by_a_spoken_yes_after_the_preview_was_heard(
     provider.on_note = reads_aloud
     booking = Ask(call("book_table", name="Ana", people=4))
     provider.progress = Progress([Turn([booking, Say("One moment.")]), Turn([Say("Thank you.")], hears="Yes.")])
-    # The person says yes again and again, and is muted until the question was asked.
-    yes = speech(tmp_path / "yes.wav", before=0.4, words="Yes", after=1.0)
+    # The person says yes again and again, pauses long enough to have finished, and is muted until the question was asked.
+    yes = speech(tmp_path / "yes.wav", before=0.4, words="Yes", after=3.0)
     with launched(*microphone(yes, again=True)) as browser, opened(browser, served.console) as it:
         page = it.page
         page.locator(".welcome").wait_for()

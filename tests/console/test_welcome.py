@@ -14,7 +14,7 @@ def test_only_what_the_tools_can_do_is_suggested(browser: Any, scripted: Scripte
         assert it.page.locator(".idea").all_inner_texts() == ["What is Handrail?"]
 
 
-def test_tools_of_the_project_are_suggested_by_what_they_do_and_wait_for_the_rest(
+def test_tools_of_the_project_are_offered_in_their_forms_and_not_as_words_that_a_model_may_not_understand(
     browser: Any, scripted: ScriptedServer, script: Script
 ) -> None:
     script.facts = {"tools": ["book_visit", "count_words"]}
@@ -23,7 +23,8 @@ def test_tools_of_the_project_are_suggested_by_what_they_do_and_wait_for_the_res
     offer(script, "of_another_mode", summary="Is not there.", category="action")
     with opened(browser, scripted.address) as it:
         it.page.locator(".idea").first.wait_for()
-        assert it.page.locator(".idea").all_inner_texts() == ["Books a visit for a guest"]
+        assert it.page.locator(".idea").all_inner_texts() == ["Try book_visit: Books a visit for a guest"]
         it.page.locator(".idea").click()
-        assert it.page.locator("#message").input_value() == "Books a visit for a guest"
+        it.page.get_by_role("button", name="Run through the pipeline").wait_for()
+        it.page.get_by_role("heading", name="book_visit").wait_for()
     assert script.said == []

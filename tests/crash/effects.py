@@ -44,12 +44,12 @@ def prepare(journal: Journal, worker: int, seed: int) -> None:
     _Here.journal, _Here.worker, _Here.random = journal, worker, random.Random(seed)
 
 
-async def _effect(tool_id: str, key: str) -> dict[str, str]:
+async def _effect(tool_id: str, key: str, **args: Any) -> dict[str, str]:
     assert _Here.journal is not None
     receipt = secrets.token_hex(6)
     await asyncio.sleep(_Here.random.random() * 0.004)
     _Here.journal.write(
-        "start", sync=True, tool=tool_id, key=key, logical=LOGICAL.get(), worker=_Here.worker, receipt=receipt
+        "start", sync=True, tool=tool_id, key=key, logical=LOGICAL.get(), worker=_Here.worker, receipt=receipt, **args
     )
     await asyncio.sleep(_Here.random.random() * 0.012)
     return {"receipt": receipt}
@@ -63,7 +63,7 @@ async def charge_card(account: str, amount: int, ctx: Any) -> dict[str, str]:
         account: The account whose card is charged.
         amount: How much, in cents.
     """
-    return await _effect("charge_card", ctx.idempotency_key)
+    return await _effect("charge_card", ctx.idempotency_key, account=account, amount=amount)
 
 
 @tool(side_effects="writes", idempotent=True, category="action")
@@ -74,4 +74,4 @@ async def set_address(account: str, amount: int, ctx: Any) -> dict[str, str]:
         account: The account whose address is set.
         amount: The number of the address.
     """
-    return await _effect("set_address", ctx.idempotency_key)
+    return await _effect("set_address", ctx.idempotency_key, account=account, amount=amount)

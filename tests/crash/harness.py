@@ -258,17 +258,17 @@ class Harness:
         return [self._conversation(session.id, session.token) for session in sessions]
 
     def _conversation(self, session_id: str, token: str) -> Conversation:
-        scope = self.random.choice(("session", "session", "session", "connection", "none"))
+        scope = self.random.choice(("session", "session", "session", "connection", "message", "none"))
         name = f"c{len(self.lines)}-{self.random.getrandbits(24):06x}"
         return Conversation(session_id, token, scope, [self._turn(f"{name}/t{n}", scope) for n in range(TURNS)])
 
     def _turn(self, name: str, scope: str) -> tuple[Wanted, ...]:
-        """Three to five calls. Where ids tell them apart, some of them are wanted twice."""
+        """Three to five calls. Where ids tell them apart, over a crash too, some of them are wanted twice."""
         looks = []
         for number in range(self.random.randint(2, 3)):
             tool = "charge_card" if self.random.random() < 0.75 else "set_address"
             look = (tool, {"account": "a1", "amount": number})
-            looks += [look, look] if scope != "none" and self.random.random() < 0.5 else [look]
+            looks += [look, look] if scope not in ("message", "none") and self.random.random() < 0.5 else [look]
         self.random.shuffle(looks)
         return tuple(Wanted(f"{name}/{number}", tool, dict(args)) for number, (tool, args) in enumerate(looks))
 

@@ -126,7 +126,9 @@ def test_the_booking_of_the_authoring_page_waits_for_a_person(restaurant):
     args = json.dumps({"table": "bar", "guests": 2, "when": "2026-12-01T19:00:00Z"})
     held = shell(f"handrail call book_table --args '{args}' < /dev/null", restaurant)
     request = json.loads(held.stdout)["error"]["confirmation_request"]
-    assert request["preview"] == "Book the table bar for 2 guests, Tuesday 01 December 2026, 19:00 (UTC+0000)."
+    text, facts = request["preview"].split("\n")
+    assert text == "Book the table bar for 2 guests, Tuesday 01 December 2026, 19:00 (UTC+0000)."
+    assert facts == "The table is free."
     approved = shell(f"handrail call book_table --yes --args '{args}'", restaurant)
     assert json.loads(approved.stdout)["ok"] is True, approved.stdout
 
@@ -163,13 +165,14 @@ def test_every_path_that_the_flow_names_exists():
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
-def test_every_test_that_the_guarantees_name_exists():
-    page = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
-    named = re.findall(r"`(tests/[^`]+)`", page)
-    assert named
-    assert [path for path in named if not (ROOT / path).exists()] == []
-    written = "".join((ROOT / path).read_text(encoding="utf-8") for path in set(named) if path.endswith(".py"))
-    tests = re.findall(r"`(test_\w+)`", page)
+@pytest.mark.parametrize("name", ["guarantees.md", "security.md"])
+def test_every_test_that_a_page_names_exists(name):
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    files = {named.partition("::")[0] for named in re.findall(r"`(tests/[^`]+)`", page)}
+    assert files
+    assert [path for path in files if not (ROOT / path).exists()] == []
+    written = "".join((ROOT / path).read_text(encoding="utf-8") for path in files if path.endswith(".py"))
+    tests = set(re.findall(r"(?:`|::)(test_\w+)`", page))
     assert tests
     assert [test for test in tests if f"def {test}(" not in written] == []
 

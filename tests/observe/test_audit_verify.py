@@ -362,8 +362,8 @@ def test_show_and_tail_print_lines_that_cannot_steer_a_terminal(project, capsys)
     assert command("show", "--tool", "kb_search") == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out
-    assert 'refusal       kb_search          callId=c\\x1b[2J1 message="two words"\n' in out
-    assert command("tail", "-n", "2", "--json") == 0
+    assert 'refusal       kb_search          callId=c\\u{1b}[2J1 message="two words"\n' in out
+    assert command("tail", "-n", "2", "--json", "--checkpoints") == 0
     assert [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()] == ["refusal", "checkpoint"]
 
 

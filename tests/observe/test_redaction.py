@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.contract.frozen import freeze
-from handrail.observe.redaction import REDACTED, compile_redactor
+from handrail.observe.redaction import MAX_STEPS, REDACTED, compile_redactor
+from handrail.schema.explain import Steps
 
 SECRET = {"type": "string", "writeOnly": True}
 NODE = {"$ref": "#/$defs/node"}
@@ -128,3 +129,57 @@ def test_no_secret_is_left_and_nothing_else_is_changed(args):
     masked = compile_redactor(None, ["pin"])(args)
     assert all(secret == REDACTED for secret in secrets_in(masked))
     assert without(masked) == without(args)
+
+
+def steps_for(schema, args):
+    """What redacting makes of the arguments, and how many steps that takes."""
+    redact = compile_redactor(schema, [])
+    assert redact is not None
+    steps = Steps(MAX_STEPS)
+    masked = redact.redact(args, steps)
+    assert steps.taken <= MAX_STEPS
+    return masked, steps.taken
+
+
+@pytest.mark.parametrize(
+    ("pattern", "secret"), [("^(a+)+$", "aaa"), ("^(a|aa)+$", "aaa"), ("(x+x+)+y", "axxy"), (r"^(\w+\s?)*$", "a b")]
+)
+def test_a_pattern_that_backtracks_is_matched_in_few_steps(pattern, secret):
+    schema = {"patternProperties": {pattern: SECRET}, "additionalProperties": {}}
+    masked, steps = steps_for(schema, {"a" * 32 + "!": "1", secret: "2", "-": "3"})
+    assert masked == {"a" * 32 + "!": "1", secret: REDACTED, "-": "3"}
+    assert steps < 100
+
+
+def test_a_pattern_that_the_validator_does_not_take_counts_as_matching():
+    schema = {"patternProperties": {"(?=secret)": SECRET}, "additionalProperties": {}}
+    assert compile_redactor(schema, [])({"other": "1"}) == {"other": REDACTED}
+
+
+@pytest.mark.parametrize(
+    ("schema", "args"),
+    [
+        (
+            {"patternProperties": {f"^k{i}": {"items": {}} for i in range(300)} | {"z": SECRET}},
+            {f"n{i}": 1 for i in range(4_000)},
+        ),
+        (
+            {"additionalProperties": {"anyOf": [{"properties": {f"p{i}": SECRET}} for i in range(3_000)]}},
+            {f"n{i}": {} for i in range(4_000)},
+        ),
+        ({"properties": {"pin": SECRET}, "items": {"$ref": "#"}}, [[]] * 30_000),
+    ],
+    ids=["patterns", "alternatives", "items"],
+)
+def test_redacting_is_bounded_and_masks_what_it_does_not_get_to(schema, args):
+    masked, steps = steps_for(schema, args)
+    assert len(masked) == len(args)
+    if steps == MAX_STEPS:
+        assert REDACTED in (masked.values() if isinstance(masked, dict) else masked)
+
+
+def test_a_secret_is_masked_although_the_steps_are_used_up():
+    schema = {"patternProperties": {f"^k{i}": {} for i in range(300)}, "properties": {"pin": SECRET}}
+    masked, _ = steps_for(schema, {**{f"n{i}": 1 for i in range(4_000)}, "pin": "1"})
+    assert masked["pin"] == REDACTED
+    assert masked["n0"] == 1

@@ -84,7 +84,5 @@ def minilm():
 
 @pytest.fixture(scope="session")
 def metatool():
-    path = ROOT.parent / "shared" / "data" / "metatool_dev.json"
-    if not path.exists():
-        pytest.skip("The MetaTool data does not lie beside the project (../shared/data).")
+    path = ROOT / "tests" / "data" / "metatool_dev.json"
     return json.loads(path.read_text(encoding="utf-8"))

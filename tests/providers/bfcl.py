@@ -9,8 +9,7 @@ from typing import Any
 
 from jsonschema_rs import Draft202012Validator
 
-DATA = Path(__file__).parents[2].parent / "shared" / "data" / "bfcl_dev.json"
-MISSING = f"the function catalogue is not beside this checkout ({DATA}): NOT TESTED against it"
+DATA = Path(__file__).parents[1] / "data" / "bfcl_dev.json"
 TYPES = {"dict": "object", "float": "number", "tuple": "array"}
 LEFT_OUT = ""
 """Among the accepted values of an argument: it may be left out."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from jsonschema_rs import Draft202012Validator
-from tests.providers.bfcl import DATA, MISSING, Function, functions
+from tests.providers.bfcl import Function, functions
 from tests.providers.dialects import read
 from tests.providers.test_names import renamed, sent_as
 from tests.providers.test_round_trip import FORM_IDS, FORMS, assert_places, is_strict
@@ -19,8 +19,7 @@ from handrail.runtime.hydrate import hydrate
 from handrail.schema.validator import compile_schema
 from handrail.stores import MemoryStore
 
-pytestmark = pytest.mark.skipif(not DATA.is_file(), reason=MISSING)
-EVERY = functions() if DATA.is_file() else []
+EVERY = functions()
 TEXT_FORMS = ("openai-chat", "openai-responses", "openai-realtime")
 ECHO = """
 async def execute(args, ctx):

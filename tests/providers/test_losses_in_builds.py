@@ -57,16 +57,18 @@ def test_the_command_names_what_is_sent_under_another_name(tmp_path: Path, monke
     )
 
 
-def test_the_command_names_them_in_a_sentence_and_lists_them_as_json(tmp_path: Path, monkeypatch, capsys):
+def test_the_command_lists_what_models_are_told_in_words_as_json_and_does_not_trouble_the_author_with_it(
+    tmp_path: Path, monkeypatch, capsys
+):
     kit = Tools(tmp_path)
     kit.write({"count": (reading(parameters=an_object(n=HIGH)), NOTHING)})
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("handrail.cli.output._SHOW_AFTER_SECONDS", float("inf"))
     assert main(["build", "--strict"]) == 0
     said = capsys.readouterr()
-    assert said.out.endswith(
-        " Told to models in words, as the format has no keyword for it: ollama (default, minimum).\n"
-    )
+    assert said.out.startswith("Built 1 tool into tool_registry.json, version ")
+    assert said.out.count("\n") == 1
+    assert "ollama" not in said.out
     assert said.err == ""
     assert main(["build", "--json"]) == 0
     losses = json.loads(capsys.readouterr().out)["losses"]

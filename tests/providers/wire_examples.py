@@ -1,4 +1,4 @@
-"""The reference's examples of what goes over the wire; they lie beside the checkout, where there is one."""
+"""Examples of what goes over the wire."""
 
 import json
 import os
@@ -7,26 +7,19 @@ from typing import Any
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parents[2].parent / "shared" / "reference" / "wire-examples"
+EXAMPLES = Path(__file__).resolve().parents[1] / "data" / "wire-examples"
 NOTED_IN = "HANDRAIL_WIRE_EXAMPLES_READ"
 """Names a file, if it is set: each example that is read is noted there, whichever process reads it."""
 
 
 def example(name: str) -> Any:
-    """The content of one file; the test is skipped, and says so, where it is missing."""
-    path = EXAMPLES / name
-    if not path.is_file():
-        pytest.skip(f'the reference\'s "{name}" is not beside this checkout ({EXAMPLES}): NOT TESTED against it')
-    return _content(path)
+    """The content of one file."""
+    return _content(EXAMPLES / name)
 
 
 def cases(name: str) -> list[Any]:
-    """The rows of one file, to parametrize with; one skipped row where it is missing."""
-    path = EXAMPLES / name
-    if path.is_file():
-        return [pytest.param(row, id=row.get("case")) for row in _content(path)]
-    reason = f'the reference\'s "{name}" is not beside this checkout ({EXAMPLES}): NOT TESTED against it'
-    return [pytest.param(None, marks=pytest.mark.skip(reason=reason))]
+    """The rows of one file, to parametrize with."""
+    return [pytest.param(row, id=row.get("case")) for row in _content(EXAMPLES / name)]
 
 
 def _content(path: Path) -> Any:

@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from tests.registry.conftest import Shelf
 
 from handrail import Registry
 from handrail.contract.errors import ArtifactError, HandlerChanged, NotLocked, RegistryError, UsageError
@@ -462,16 +463,114 @@ def test_a_reloaded_module_runs_new_code_beside_the_old(shelf):
     assert old.tool("shout").handler.execute(text="x") == {"said": "XEND"}
 
 
-def test_a_package_that_fails_on_the_way_to_a_module_is_told(shelf):
+def test_a_package_that_fails_on_the_way_to_a_module_is_told(shelf, monkeypatch):
     package = shelf.root / "package_that_breaks"
     package.mkdir()
     (package / "__init__.py").write_text("")
     (package / "tools_inside.py").write_text(DECORATED)
     shelf.build("package_that_breaks.tools_inside")
     assert shelf.load().snapshot().tool("shout").handler.execute(text="x") == {"said": "XEND"}
-    (package / "__init__.py").write_text("raise RuntimeError('broken')\n")
+    (package / "__init__.py").write_text(
+        "import sys\nif hasattr(sys, 'break_packages'): raise RuntimeError('broken')\n"
+    )
+    shelf.build("package_that_breaks.tools_inside")
     for name in [name for name in sys.modules if name.startswith("package_that_breaks")]:
         del sys.modules[name]
+    monkeypatch.setattr(sys, "break_packages", True, raising=False)
 
-    with pytest.raises(ArtifactError, match="broken"):
-        shelf.load()
+    with pytest.raises(RegistryError, match="broken"):
+        _ = shelf.load().snapshot().tool("shout").handler
+
+
+HELPED = """
+from handrail import tool
+{imports}
+
+@tool
+def greet(name: str) -> dict:
+    \"\"\"Greet somebody.\"\"\"
+    return {{"said": {call}}}
+"""
+WAYS = {
+    "a module beside it": ("greeter_{n}", "import words_{n}", "words_{n}.hello(name)", "words_{n}.py"),
+    "a name of it": ("greeter_{n}", "from words_{n} import hello", "hello(name)", "words_{n}.py"),
+    "a module of its package": ("pack_{n}.greeter", "from .words import hello", "hello(name)", "pack_{n}/words.py"),
+    "a submodule by its name": ("pack_{n}.greeter", "from . import words", "words.hello(name)", "pack_{n}/words.py"),
+    "another package": ("greeter_{n}", "import pack_{n}.words as w", "w.hello(name)", "pack_{n}/words.py"),
+    "its own package": ("pack_{n}.greeter", "from pack_{n} import hello", "hello(name)", "pack_{n}/__init__.py"),
+    "a helper's helper": ("greeter_{n}", "import between_{n} as b", "b.words_{n}.hello(name)", "words_{n}.py"),
+    "an import within a function": ("greeter_{n}", "", "__import__('sys') and late()(name)", "words_{n}.py"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_changed_helper_of_a_decorated_tool_is_refused_and_not_run(shelf, way):
+    n = list(WAYS).index(way)
+    module, imports, call, helper = (text.format(n=n) for text in WAYS[way])
+    source = HELPED.format(imports=imports, call=call)
+    if way == "an import within a function":
+        source += f"\ndef late():\n    from words_{n} import hello\n    return hello\n"
+    (shelf.root / f"pack_{n}").mkdir()
+    (shelf.root / f"pack_{n}" / "__init__.py").write_text("")
+    (shelf.root / f"between_{n}.py").write_text(f"import words_{n}\n")
+    (shelf.root / helper).write_text("def hello(name):\n    return 'hello ' + name\n")
+    (shelf.root / f"{module.replace('.', '/')}.py").write_text(source)
+    shelf.build(module)
+    assert shelf.load().snapshot().tool("greet").handler.execute(name="Ana") == {"said": "hello Ana"}
+    marker = shelf.root / "was_run"
+    (shelf.root / helper).write_text(f"open({str(marker)!r}, 'w').close()\ndef hello(name):\n    return 'evil'\n")
+    for name in [name for name in sys.modules if name.partition(".")[0].endswith(f"_{n}")]:
+        del sys.modules[name]
+
+    with pytest.raises(HandlerChanged, match="changed since the build; it is refused in production"):
+        shelf.load(environment="production")
+    assert not marker.exists()
+
+
+def test_a_helper_that_was_built_anew_runs_anew_after_a_reload(shelf):
+    helper = shelf.root / "words_to_reload.py"
+    helper.write_text("def hello(name):\n    return 'hello ' + name\n")
+    (shelf.root / "greeter_to_reload.py").write_text(
+        HELPED.format(imports="import words_to_reload", call="words_to_reload.hello(name)")
+    )
+    shelf.build("greeter_to_reload")
+    registry = shelf.load()
+    old = registry.snapshot().tool("greet").handler
+    assert old.execute(name="Ana") == {"said": "hello Ana"}
+    helper.write_text("def hello(name):\n    return 'goodbye ' + name\n")
+    shelf.build("greeter_to_reload")
+    new = registry.reload().tool("greet").handler
+    assert new.execute(name="Ana") == {"said": "goodbye Ana"}
+    assert old.execute(name="Ana") == {"said": "hello Ana"}
+
+
+def test_what_is_installed_is_not_a_part_of_a_tool(shelf):
+    (shelf.root / "greeter_of_json.py").write_text(
+        HELPED.format(imports="import json, orjson", call="json.dumps(name)")
+    )
+    shelf.build("greeter_of_json")
+    (entry,) = json.loads(shelf.artifact.read_text())["tools"]
+    assert list(entry["handler"]["files"]) == ["greeter_of_json"]
+
+
+@pytest.mark.parametrize("environment", ["development", "production"])
+@pytest.mark.parametrize("root", ["../", "../elsewhere/tools", "tools/../../elsewhere/tools", "/etc"])
+def test_an_artifact_cannot_lead_to_tools_outside_its_folder(shelf, environment, root):
+    project = Shelf(shelf.root / "project")
+    project.new()
+    project.build()
+    shutil.copytree(project.tools, shelf.root / "elsewhere" / "tools")
+    project.reseal(lambda document: document.update(toolsRoot=root))
+    with pytest.raises(ArtifactError, match="lies outside its own folder"):
+        project.load(environment=environment)
+
+
+def test_tools_outside_the_artifact_s_folder_are_found_where_the_operator_says(shelf):
+    project = Shelf(shelf.root / "project")
+    project.new()
+    project.build()
+    elsewhere = shutil.copytree(project.tools, shelf.root / "elsewhere" / "tools")
+    project.reseal(lambda document: document.update(toolsRoot="../elsewhere/tools"))
+    assert len(project.load(tools_root=elsewhere)) == 1
+    with pytest.raises(ArtifactError, match="lies outside"):
+        project.load(tools_root=project.tools)

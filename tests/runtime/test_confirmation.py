@@ -21,6 +21,7 @@ from tests.runtime.kit import (
 
 from handrail import Call, Runtime
 from handrail.contract.store import Block
+from handrail.runtime.confirm import NOT_LOOKED_UP
 from handrail.testing import VirtualClock, settle
 
 TOOLS = {"pay": (confirmed(), PAID), "look": (reading(), FOUND)}
@@ -183,7 +184,7 @@ async def test_many_approvals_at_once_run_it_once(make_tools):
         assert all(answer.ok for answer in answers)
         assert world.starts == 1
         late = session.events()
-        await anext(late)
+        assert [(await anext(late)).type for _ in range(2)] == ["confirmation_running", "envelope"]
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(anext(late), 0.05)
 
@@ -204,8 +205,8 @@ async def test_identical_calls_get_the_envelope_until_the_request_would_have_exp
         session = await world.session(clock=clock)
         _, hold_id, token = await held(session, "c1")
         await session.core.approve(hold_id, token=token)
-        assert (await pay(session, "c2")).meta["replayed"]
         await session.begin_turn("m2")
+        assert (await pay(session, "c2")).meta["replayed"]
         assert (await pay(session, "c3")).meta["replayed"]
         await clock.advance(301)
         assert kind(await pay(session, "c4")) == "CONFIRMATION_REQUIRED"
@@ -575,7 +576,7 @@ async def test_the_facts_of_a_tool_s_own_preview_stand_below_and_cannot_break_it
     )
     async with make_tools({"pay": (confirmed(parameters=RICH), source)}) as world:
         assert (await shown(world, {"text": "a"})).split("\n")[-1] == "Clashes with\\u{a}lunch"
-        assert (await shown(world, {"text": "bad"})).split("\n")[-1] == "text: bad"
+        assert (await shown(world, {"text": "bad"})).split("\n")[-1] == NOT_LOOKED_UP
 
 
 async def test_the_held_arguments_are_the_ones_that_run(make_tools):

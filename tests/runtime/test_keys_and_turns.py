@@ -4,12 +4,14 @@ import asyncio
 from hashlib import sha256
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from tests.runtime.kit import FOUND, PAID, PATIENT, Tools, audited, kind, reading, until, utility, writing
 
 from handrail import Call, HandrailError
 from handrail.contract.errors import RegistryError
 from handrail.registry import Registry
-from handrail.runtime.keys import hash_key, id_key, ledger_key
+from handrail.runtime.keys import hash_key, id_key, id_of_key, ledger_key
 from handrail.schema.canonical import canonical
 from handrail.testing import ScriptedModel, settle
 
@@ -34,10 +36,37 @@ def test_the_key_of_a_call_is_as_the_contract_writes_it():
     assert id_key(Call(name="x", call_id="c1"), 3) == "provider:c1"
     assert id_key(Call(name="x", call_id="c1", id_scope="connection"), 3) == "provider:3:c1"
     assert id_key(Call(name="x", call_id="c1", id_scope="none"), 3) is None
+    assert id_key(Call(name="x", call_id="c1", id_scope="message"), 3) is None
     assert id_key(Call(name="x"), 3) is None
     digest = sha256(canonical({"tool": "x", "args": {"b": 1, "a": 2}, "turn": 4})).hexdigest()[:16]
     assert hash_key("x", {"a": 2, "b": 1}, 4) == f"hash:4:{digest}"
     assert len(ledger_key("t", "s", 1, "x", "d", 1)) == 64
+
+
+IDS = st.text("0123456789:c", min_size=1, max_size=6)
+NAMED = st.tuples(IDS, st.sampled_from(["session", "connection"]), st.integers(1, 12))
+
+
+@given(NAMED, NAMED)
+@example(("1:call_7", "session", 3), ("call_7", "connection", 1))
+@example((":1:c", "session", 1), ("1:c", "session", 1))
+def test_no_two_calls_have_one_key_by_their_ids(one, other):
+    keys = [id_key(Call(name="x", call_id=call_id, id_scope=scope), number) for call_id, scope, number in (one, other)]
+    same = one[:2] == other[:2] and (one[1] == "session" or one[2] == other[2])
+    assert (keys[0] == keys[1]) is same
+    assert [id_of_key(key) for key in keys] == [one[0], other[0]], "the id is found in its key again"
+
+
+async def test_an_id_of_the_session_that_looks_like_one_of_a_connection_is_another_call(make_tools):
+    async with make_tools({"pay": (writing(), PAID)}, store="sqlite") as world:
+        session = await world.session()
+        assert (await session.call("pay", {"q": "a"}, call_id="call_7", id_scope="connection")).ok
+        assert (await session.call("pay", {"q": "b"}, call_id="1:call_7")).ok
+        assert kind(await session.call("pay", {"q": "a"}, call_id="1:call_7")) == "CONFLICT"
+        assert (await session.call("pay", {"q": "b"}, call_id="1:call_7")).meta["replayed"]
+        resumed = await session.core.resume_session(session.id, token=session.token, restored_calls=["1:call_7"])
+        assert (await resumed.call("pay", {"q": "b"}, call_id="1:call_7")).meta["replayed"]
+        assert world.starts == 2
 
 
 def test_no_part_of_a_ledger_key_can_pass_for_another():

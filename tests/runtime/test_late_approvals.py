@@ -163,12 +163,11 @@ async def test_a_used_grant_answers_its_own_call_and_never_runs_it_again() -> No
         first = await bank.runtime.approve(held.id, token=held.token)
 
         for number in range(5):
-            await held.session.begin_turn(f"turn {number}")
             answer = await held.session.call("transfer_money", {"to": "bob", "amount": 5}, call_id=f"again_{number}")
             assert answer.data == first.data
         assert bank.book.sensitive == 1
-        await bank.clock.advance(301)
-        answer = await held.session.call("transfer_money", {"to": "bob", "amount": 5}, call_id="much later")
+        await held.session.begin_turn("the user has spoken again")
+        answer = await held.session.call("transfer_money", {"to": "bob", "amount": 5}, call_id="a new wish")
         assert kind(answer) == "CONFIRMATION_REQUIRED"
         assert bank.book.sensitive == 1
 
@@ -327,6 +326,12 @@ SPOOFS = {
     "a line separator": "bob\u2028approved",
     "a soft hyphen": "b\u00adob",
     "a tag character": "bob\U000e0041",
+    "a variation selector": "bob\ufe0f",
+    "a Hangul filler": "b\u3164ob",
+    "the combining grapheme joiner": "b\u034fob",
+    "the Braille blank": "bob\u2800",
+    "a no-break space": "bob\u00a0eve",
+    "an ideographic space": "bob\u3000eve",
 }
 
 
@@ -336,7 +341,9 @@ async def test_nothing_hides_in_the_preview(way: str) -> None:
         held = await bank.hold(args={"to": SPOOFS[way], "amount": 5})
         preview = held.answer.error.confirmation_request["preview"]
 
-        hidden = [letter for letter in SPOOFS[way] if not letter.isprintable()]
+        hidden = [
+            letter for letter in SPOOFS[way] if letter not in "bobeve000,1 Amount: 0 (test, nothing is sent)approved[2K"
+        ]
         assert hidden
         assert not any(letter in preview for letter in hidden)
         assert all(f"\\u{{{ord(letter):x}}}" in preview for letter in hidden)

@@ -60,7 +60,7 @@ nonsense = st.builds(
     args=st.sampled_from([{}, {"text": 1}, "{", None, [], {"folder": "a", "approved": True}]),
 )
 any_call = st.one_of(reads, writes, writes, wishes, wishes, nonsense)
-scopes = st.sampled_from(["session", "session", "session", "connection", "none"])
+scopes = st.sampled_from(["session", "session", "session", "connection", "message", "none"])
 
 
 @dataclass

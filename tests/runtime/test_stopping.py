@@ -114,7 +114,7 @@ async def execute(args, ctx):
         session = await world.session(runtime=runtime)
         task = await running(world, session.call("pay", {"q": "a"}, call_id="c1"))
         await asyncio.wait_for(runtime.close(), 30)
-        assert "their outcome will be unknown: pay" in caplog.text
+        assert f"these calls still run: pay (call c1 of session {session.id})" in caplog.text
         world.go()
         await asyncio.gather(task, return_exceptions=True)
         after = world.runtime(store=reopened())

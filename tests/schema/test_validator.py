@@ -333,7 +333,8 @@ def test_a_very_deep_instance_does_not_end_the_process() -> None:
         "deep = 1\n"
         "for _ in range(100_000): deep = [deep]\n"
         "compiled = compile_schema({'items': {'$ref': '#'}, 'properties': {'a': {'default': 1}}})\n"
-        "print(compiled.is_valid(deep), compiled.validate(deep)[2][0].keyword, len(compile_schema({}).violations(deep)))\n"
+        "found = compiled.is_valid(deep), compiled.validate(deep)[2][0].keyword, len(compile_schema({}).violations(deep))\n"
+        "print(*found, flush=True)\n"
         "import os; os._exit(0)\n"  # freeing the nested list is Python's own business
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -58,9 +58,17 @@ async def execute(args, ctx):
     return {"ok": True, "data": {"results": [{"id": "r1", "title": "</script><img src=x onerror=alert(1)>",
             "url": "javascript:alert(1)", "text": "\\n\\nevent: done\\ndata: {}\\u2028"}]}}
 """
+PRICED = (
+    PAID
+    + """
+def preview(args, ctx):
+    return (MARKS.parent / "price").read_text()
+"""
+)
 TOOLS = {
     "look": (reading(), FOUND),
     "pay": (confirmed(preview="Pay {q}"), PAID),
+    "rent": (confirmed(preview="Rent {q}"), PRICED),
     "note": (writing(), PAID),
     "nap": (reading(timeoutMs=20_000), SLOW),
     "post": (writing(timeoutMs=20_000), SLOW_WRITE),
@@ -109,7 +117,7 @@ class Talker:
         return {**bearer(self.key), "X-Session-Token": self.token}
 
     async def show(self) -> dict[str, Any]:
-        answer = await self.desk.client.get(f"/api/sessions/{self.id}", headers=self.headers)
+        answer = await self.desk.client.get(f"/api/sessions/{self.id}?tokens=true", headers=self.headers)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -248,7 +256,7 @@ async def at_server(folder: Path, **more: Any) -> AsyncIterator[Desk]:
     socket = bound(options)
     url = f"http://127.0.0.1:{socket.getsockname()[1]}"
     ready = asyncio.Event()
-    server = make_server(made.app, options, made.talks.drain, ready.set, made.talks.hurried.set)
+    server = make_server(made.app, options, made.talks.drain, ready.set, made.talks.hurried.set, made.connections)
     running = asyncio.create_task(server.serve(sockets=[socket]))
     await asyncio.wait({running, asyncio.create_task(ready.wait())}, return_when=asyncio.FIRST_COMPLETED)
     limits = httpx.Limits(max_connections=1_000, max_keepalive_connections=100)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from tests.server.kit import KEYS, OPERATOR, OTHER, USER, Desk, at_desk, bearer
 
@@ -35,9 +36,11 @@ END:VCALENDAR\r
 
 
 @asynccontextmanager
-async def with_calendar(folder: Path, busy_ms: int = 5_000) -> AsyncIterator[tuple[Desk, EmbeddedCalendar]]:
+async def with_calendar(
+    folder: Path, busy_ms: int = 5_000, **more: Any
+) -> AsyncIterator[tuple[Desk, EmbeddedCalendar]]:
     calendar = EmbeddedCalendar(folder / "calendar.db", busy_ms=busy_ms)
-    async with at_desk(folder, capabilities={"calendar": calendar}, keys=ALL_KEYS) as desk:
+    async with at_desk(folder, capabilities={"calendar": calendar}, keys=ALL_KEYS, **more) as desk:
         yield desk, calendar
     await calendar.close()
 
@@ -98,8 +101,15 @@ async def test_an_event_stays_its_creators_after_it_was_taken_out_and_in_again(t
         assert (await desk.get(link, OTHER)).json()["attendees"] is None
 
 
-async def test_whoever_comes_under_a_forgotten_name_is_not_the_creator(tmp_path):
+async def test_events_of_a_forgotten_user_are_gone(tmp_path):
     async with with_calendar(tmp_path) as (desk, calendar):
+        link = await made_by_ana(calendar)
+        await desk.client.delete("/api/users/ana", headers=bearer(OPERATOR))
+        assert (await desk.get(link, USER)).status_code == 404
+
+
+async def test_whoever_comes_under_a_forgotten_name_is_not_the_creator_of_what_was_kept(tmp_path):
+    async with with_calendar(tmp_path, policy={"forget_events": "keep"}) as (desk, calendar):
         link = await made_by_ana(calendar)
         await desk.client.delete("/api/users/ana", headers=bearer(OPERATOR))
         shown = (await desk.get(link, USER)).json()
@@ -122,17 +132,17 @@ async def test_a_calendar_that_is_locked_keeps_nothing_else_and_is_told(tmp_path
         error = answer.json()["error"]
         assert (answer.status_code, error["type"], answer.headers["retry-after"]) == (503, "UNAVAILABLE", "6")
         assert error["message"] == (
-            'Everything was deleted but who created calendar events: The calendar "calendar.db" is locked by another '
+            'Everything was deleted but calendar events: The calendar "calendar.db" is locked by another '
             "process for longer than we wait; try again."
         )
         assert (await desk.client.get(f"/api/sessions/{ana.id}", headers=ana.headers)).status_code == 404
         (line,) = await forgotten(desk)
-        assert (line["ok"], line["left"], line["conversations"]) == (False, ["who created calendar events"], 1)
+        assert (line["ok"], line["left"], line["conversations"]) == (False, ["calendar events"], 1)
         assert (await desk.get(link, USER)).json()["attendees"] == list(GUESTS)
 
         again = await desk.client.delete("/api/users/ana", headers=bearer(OPERATOR))
         assert again.status_code == 200
-        assert (await desk.get(link, USER)).json()["attendees"] is None
+        assert (await desk.get(link, USER)).status_code == 404
         assert sorted(line["ok"] for line in await forgotten(desk)) == [False, True]
 
 

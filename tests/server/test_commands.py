@@ -74,6 +74,54 @@ def test_a_first_start_shows_a_key_once_and_the_server_can_be_talked_to(project)
         assert process.wait(30) == 0
 
 
+def test_with_a_key_file_every_start_has_the_same_key_and_its_conversations(project):
+    asked = {}
+    with serving(project, "--key-file", "console-key") as (told, process):
+        kept = project / "console-key"
+        assert kept.read_text().strip() == told["key"]
+        assert kept.stat().st_mode & 0o777 == 0o600
+        asked = {"Authorization": f"Bearer {told['key']}"}
+        opened = httpx.post(f"{told['url']}/api/sessions", json={}, headers=asked).json()
+        path = f"{told['url']}/api/sessions/{opened['sessionId']}/messages"
+        token = {"X-Session-Token": opened["token"], "Accept": "text/event-stream"}
+        httpx.post(path, json={"id": "m1", "text": "good morning"}, headers=asked | token, timeout=30).read()
+        process.kill()
+        process.wait(30)
+    with serving(project, "--key-file", "console-key") as (again, process):
+        assert again["key"] == told["key"]
+        assert again["console"].endswith(f"/#key={told['key']}")
+        (listed,) = httpx.get(f"{again['url']}/api/sessions", headers=asked).json()["sessions"]
+        assert (listed["title"], listed["sessionId"]) == ("good morning", opened["sessionId"])
+        found = httpx.get(
+            f"{again['url']}/api/sessions/{listed['sessionId']}", headers={**asked, "X-Session-Token": listed["token"]}
+        ).json()
+        assert found["messages"][0]["text"] == "good morning"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "sentence"),
+    [
+        (("--host", "0.0.0.0"), "development", "keeps no key in a file"),
+        ((), "production", "In production no key is kept"),
+        ((), "development", "chmod 600"),
+    ],
+)
+def test_a_key_file_is_for_development_on_this_machine_alone(
+    project, monkeypatch, capsys, words, environment, sentence
+):
+    monkeypatch.chdir(project)
+    assert main(["build"]) == 0
+    (project / "console-key").write_text("hr_somebodys_old_key_that_all_can_read\n")
+    (project / "console-key").chmod(0o644)
+    monkeypatch.setenv("HANDRAIL_ENV", environment)
+    monkeypatch.setattr("handrail.server.running.make_server", None)
+    assert main(["serve", "--port", "0", "--key-file", "console-key", *words]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (project / "server-keys.json").exists()
+
+
 def test_the_knowledge_base_is_opened_at_the_start_and_one_that_cannot_be_stops_nobody(project):
     (project / "handrail.toml").write_text('[tools]\nreference = ["kb_search", "format_datetime"]\n')
     (project / "kb.db").write_bytes(b"not a database, but long enough to look like one " * 100)

@@ -124,3 +124,53 @@ async def test_a_switched_off_tool_is_refused_at_approval_and_the_request_stays_
         await desk.post("/api/tools/pay/switch", {"off": None})
         assert (await ana.decide(request)).json()["ok"] is True
         assert desk.tools.started() == [{"q": "10"}]
+
+
+async def test_a_price_that_has_changed_is_shown_anew_and_the_old_yes_rents_nothing(tmp_path):
+    async with at_server(tmp_path) as desk:
+        (desk.tools.root / "price").write_text("It costs 5.")
+        ana = await desk.open()
+        async with ana.listening() as stream:
+            await ana.post('call rent {"q": "a"}')
+            seen = next(event.data for event in await stream.until("done") if event.type == "confirmation")
+            (desk.tools.root / "price").write_text("It costs 500.")
+            answer = (await ana.decide(seen)).json()
+            assert answer["error"]["type"] == "CONFIRMATION_REQUIRED"
+            assert answer["error"]["confirmation_request"]["preview"] == "Rent a\nIt costs 500."
+            assert "token" not in answer["error"]["confirmation_request"]
+            anew = (await stream.until("confirmation"))[-1].data
+        assert (anew["id"], anew["preview"]) == (seen["id"], "Rent a\nIt costs 500.")
+        assert desk.tools.started() == []
+        path = f"/api/confirmations/{seen['id']}"
+        shown = (await desk.client.get(path, headers=ana.headers)).json()
+        assert (shown["preview"], shown["replacedBy"]) == ("Rent a\nIt costs 500.", None)
+        assert (await ana.decide(shown)).json()["ok"] is True
+        assert desk.tools.started() == [{"q": "a"}]
+        assert (await desk.client.get(path, headers=ana.headers)).status_code == 410
+
+
+async def test_a_request_is_shown_to_nobody_else(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        ana, ben = await desk.open(), await desk.open()
+        await ana.say('call pay {"q": "10"}')
+        [request] = (await ana.show())["confirmations"]
+        for path in (
+            f"/api/confirmations/{request['id']}",
+            "/api/confirmations/conf_none",
+            "/api/confirmations/%C3%A4",
+        ):
+            assert (await desk.client.get(path, headers=ben.headers)).status_code == 404
+
+
+async def test_a_newer_request_marks_the_older_one_in_the_list_and_the_audit_names_the_approver(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        ana = await desk.open(user="ana")
+        await ana.say('call pay {"q": "1"}')
+        await ana.say('call pay {"q": "2"}')
+        old, new = (await ana.show())["confirmations"]
+        assert (old["replacedBy"], new["replacedBy"]) == (new["id"], None)
+        assert (await ana.decide(new)).json()["ok"] is True
+        lines = (await desk.get("/api/audit")).json()["events"]
+        [line] = [line for line in lines if line["event"] == "confirmation_approved"]
+        [began] = [line for line in lines if line["event"] == "session_start"]
+        assert (line["approver"], line["confirmationId"]) == (began["user"], new["id"])

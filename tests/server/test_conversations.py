@@ -87,15 +87,15 @@ async def test_what_was_deleted_is_not_left_in_the_file(tmp_path):
     assert b"very private" not in path.read_bytes()
 
 
-async def test_old_and_too_many_conversations_are_deleted():
+async def test_conversations_that_nobody_went_on_with_are_deleted():
     now = [1_000.0]
     async with Opened(clock=lambda: now[0]) as kept:
         for number in range(5):
             now[0] += 10
             await kept.create(stored(f"s{number}"))
-        assert await kept.prune(unused_for=25, most=100) == ["s0", "s1"]
-        assert await kept.prune(unused_for=1_000, most=1) == ["s2", "s3"]
-        assert await kept.load("s4") is not None
+        assert await kept.prune(unused_for=25) == ["s0", "s1"]
+        assert await kept.prune(unused_for=1_000) == []
+        assert await kept.load("s2") is not None
 
 
 async def test_of_a_long_session_the_newest_turns_are_kept():

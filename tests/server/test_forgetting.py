@@ -1,10 +1,28 @@
 """Forgetting a user: what goes, what stays, and that nobody else loses anything."""
 
+import asyncio
 import json
+import shutil
 import sqlite3
+import subprocess
+import sys
+import unicodedata
+from base64 import b64encode
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tests.server.kit import OPERATOR, OTHER, USER, at_desk, bearer
+import pytest
+from tests.runtime.kit import PAID, until, writing
+from tests.server.kit import OPERATOR, OTHER, TOOLS, USER, at_desk, bearer
+from tests.server.voice.kit import on_the_line, voice_desk
+
+from handrail.observe.verify import read_events, verify_directory
+from handrail.services.calendar.embedded import EmbeddedCalendar
+from handrail.services.calendar.port import Draft
+from handrail.services.kb.record import Record
+from handrail.services.kb.service import KnowledgeBase
+from handrail.services.kb.writing import Tally, put_records
 
 WORDS = "the very private words"
 
@@ -19,7 +37,7 @@ async def test_a_forgotten_user_leaves_nothing_that_was_said(tmp_path):
         answer = await desk.client.delete("/api/users/ana", headers=bearer(OPERATOR))
         assert answer.status_code == 200
         assert answer.json()["deleted"] == {
-            "sessions": 1, "calls": 1, "requests": 1, "callsLeft": 0, "conversations": 1, "images": 0, "records": 0,
+            "sessions": 1, "calls": 1, "requests": 1, "callsLeft": 0, "conversations": 1, "images": 0, "records": 0, "events": 0,
         }  # fmt: skip
         assert (await desk.client.get(f"/api/sessions/{ana.id}", headers=ana.headers)).status_code == 404
         assert (await ana.decide(request)).status_code == 404
@@ -79,7 +97,7 @@ async def test_a_user_whom_another_process_forgets_has_no_session_here(tmp_path)
         await forget_user(desk.runtime, beside, "", "ana")  # without the talks of this server
         await beside.close()
         said = await ana.post("are you there?")
-        assert (said.status_code, said.json()["error"]["type"]) == (410, "ENDED")
+        assert (said.status_code, said.json()["error"]["type"]) == (404, "NOT_FOUND")
         assert (await desk.client.get(f"/api/sessions/{ana.id}", headers=ana.headers)).status_code == 404
         assert len(desk.talks) == 1
         assert (await bob.post("hello")).status_code == 202
@@ -135,3 +153,295 @@ async def test_personal_records_and_images_go_too(tmp_path):
     assert left == ["note:all", "note:bob"]
     assert images.path_of(kept) is None
     await kb.close()
+
+
+# --------------------------------------------------------------------------------------------- byte by byte, in all files
+NAME = "Zoë Grünwald"
+SAID = "mein Geheimnis: Überraschung für Jürgen"
+WORD = "geheimni"
+"""As the index of the knowledge base has it."""
+BLOCKING = """
+async def execute(args, ctx):
+    import time
+    return {"ok": True, "data": {"done": args["q"]}, "intents": [{"type": "BLOCK_USER", "until": time.time() + 600}]}
+"""
+LIMITED = {"rateLimit": {"calls": 2, "windowMs": 60_000, "scope": "user"}}
+
+
+def forms(text: str) -> set[bytes]:
+    """How a text may stand in a file."""
+    escaped = json.dumps(text)[1:-1]
+    found = {text, text.casefold(), unicodedata.normalize("NFD", text), escaped, escaped.upper()}
+    coded = {one.encode(coding) for one in found for coding in ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le")}
+    return coded | {text.encode("latin-1"), b64encode(text.encode())[:-4], text.encode().hex().encode()}
+
+
+SEARCH = """
+import json, sys
+from pathlib import Path
+folder, texts = Path(sys.argv[1]), json.load(sys.stdin)
+for path in sorted(folder.rglob("*")):
+    if path.is_file() and path.relative_to(folder).parts[0] != "project":
+        content = path.read_bytes()
+        for form in texts:
+            if bytes.fromhex(form) in content:
+                print(path.name, bytes.fromhex(form))
+"""
+
+
+def traces(folder: Path, *texts: str) -> list[str]:
+    """Every file in which one of the texts stands. Looked for by another process: one that has a database open would lose its
+    locks by reading the file beside it."""
+    wanted = sorted({form.hex() for text in texts for form in forms(text)})
+    command = [sys.executable, "-c", SEARCH, str(folder)]
+    done = subprocess.run(command, input=json.dumps(wanted).encode(), capture_output=True, timeout=120, check=True)
+    return done.stdout.decode().splitlines()
+
+
+async def filled(desk, folder):
+    """A user who chats, writes, books, waits for an answer, meets a limit, speaks, has records and is blocked in the end."""
+    me = await desk.open(OPERATOR, user=NAME)
+    await me.say("chatted " + SAID)
+    for tool, words in (("note", "noted "), ("look", "looked "), ("pay", "paid "), ("often", "noted ")):
+        await me.say(f"call {tool} " + json.dumps({"q": words + SAID}))
+    for number in range(3):
+        await me.say("call often " + json.dumps({"q": f"{number} {SAID}"}))
+    assert (await me.show())["confirmations"]
+    async with on_the_line(me) as line:
+        await line.send("text", id="v1", text="spoke " + SAID)
+        await line.message("turn_done")
+        await line.send("end")
+        await line.closed()
+    calendar = EmbeddedCalendar(folder / "calendar.db", names=("primary",))
+    start = datetime(2027, 3, 2, 9, tzinfo=UTC)
+    for uid, user, title, people in (
+        ("own", NAME, "met " + SAID, ("bob@example.com",)), ("other", "bob", "Plans", ("zoe@example.com",))
+    ):  # fmt: skip
+        draft = Draft(uid=uid, title=title, start=start, end=start + timedelta(hours=1), attendees=people)
+        await calendar.create(draft, user=user)
+        start += timedelta(days=1)
+    await calendar.close()
+    kb = KnowledgeBase(folder / "kb.db", with_starter=False)
+    records = [
+        Record(id=f"note:{owner}", type="note", title=words, text=words, namespace="personal", owner=owner, tenant="",
+               source_type="t", source="s", url="", metadata={"of": owner}, tags=(words,), last_updated="")
+        for owner, words in ((NAME, "in the knowledge base " + SAID), ("bob", "bobs words"))
+    ]  # fmt: skip
+    await kb.database.write(lambda db: put_records(db, records, Tally()))
+    await kb.close()
+    await me.say("call ban " + json.dumps({"q": "noted " + SAID}))
+    return me
+
+
+TOOLS_HERE = {
+    **TOOLS,
+    "often": (writing(**LIMITED), PAID),
+    "ban": (writing(), BLOCKING),
+}
+
+
+def settings_of(folder: Path) -> None:
+    (folder / "handrail.toml").write_text(
+        f'[tools]\nartifact = "project/tool_registry.json"\n[store]\nurl = "sqlite:////{folder}/store.db"\n'
+    )
+
+
+def forget(folder: Path, *words: str) -> dict:
+    """`handrail users forget`, as a process of its own."""
+    command = [sys.executable, "-m", "handrail", "users", "forget", NAME, "--yes", "--json", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout)["deleted"]
+
+
+async def test_nothing_of_a_forgotten_user_is_in_any_file_while_the_server_runs_and_after(tmp_path):
+    settings_of(tmp_path)
+    more = {"store": f"sqlite:////{tmp_path}/store.db", "audited": True, "tools": TOOLS_HERE}
+    async with voice_desk(tmp_path, **more) as desk:
+        bob = await desk.open(OTHER)
+        await bob.say("call note " + json.dumps({"q": "bobs words"}))
+        me = await filled(desk, tmp_path)
+        assert any(line.startswith("kb.db") for line in traces(tmp_path, WORD)), "the index has words, not sentences"
+        for text in (NAME, SAID):
+            files = {line.split()[0] for line in traces(tmp_path, text)}
+            assert files >= {"store.db-wal", "conversations.db-wal", "kb.db", "calendar.db"}, "what is there is found"
+        async with me.listening() as stream:
+            deleted = await asyncio.to_thread(forget, tmp_path)
+            assert (deleted["conversations"], deleted["records"], deleted["events"]) == (1, 1, 1)
+            async with asyncio.timeout(60):
+                while await stream.next() is not None:
+                    pass  # the server closes it, though another process has forgotten the user
+        await until(lambda: me.id not in desk.runtime.sessions)
+        assert (await me.post("are you there?")).status_code == 404
+        await bob.say("call note " + json.dumps({"q": "bobs other words"}))
+        await desk.runtime.housekeeper.write_behind()
+        assert traces(tmp_path, NAME, SAID, WORD) == []
+    assert traces(tmp_path, NAME, SAID, WORD) == []
+    assert traces(tmp_path, "bobs words")
+    assert verify_directory(tmp_path / "audit") == []
+    with closing(sqlite3.connect(tmp_path / "store.db")) as db:
+        assert db.execute("SELECT count(*) FROM ledger WHERE evicted").fetchone()[0] >= 3, "keys stay"
+        assert db.execute("SELECT count(*) FROM forgotten_block").fetchone() == (1,)
+
+
+async def test_nothing_of_a_forgotten_user_is_in_any_file_of_a_server_that_was_killed(tmp_path):
+    settings_of(tmp_path)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    more = {"store": f"sqlite:////{tmp_path}/store.db", "audited": True, "tools": TOOLS_HERE}
+    async with voice_desk(tmp_path, **more) as desk:
+        await filled(desk, tmp_path)
+        # What a kill leaves behind: the files as they are, with their logs.
+        for path in [*tmp_path.glob("*.db*"), tmp_path / "audit", tmp_path / "project"]:
+            if path.is_dir():
+                shutil.copytree(path, copy / path.name)
+            else:
+                shutil.copy(path, copy)
+    settings_of(copy)
+    assert traces(copy, NAME)
+    await asyncio.to_thread(forget, copy)
+    assert traces(copy, NAME, SAID) == []
+
+
+async def test_a_forgotten_call_is_refused_with_a_sentence_and_never_runs_again(tmp_path):
+    tools = {"note": (writing(), PAID)}
+    async with at_desk(tmp_path, store=f"sqlite:////{tmp_path}/store.db", tools=tools) as desk:
+        runtime = desk.runtime
+        session = await runtime.open_session(user=NAME)
+        await session.begin_turn("m1")
+        assert (await session.call("note", {"q": SAID}, call_id="c1")).ok
+        (before,) = await runtime.store.ledger_rows()
+        await runtime.store.forget_user("", NAME)
+        for call_id in ("c2", None):  # as another process would, which has not heard of it yet
+            answer = await session.call("note", {"q": SAID}, call_id=call_id)
+            assert answer.error is None or answer.error.type in ("SESSION_INACTIVE", "CONFLICT"), answer
+            assert (
+                answer.meta.get("replayed") or "ended" in answer.error.message or "connection" in answer.error.message
+            )
+        await runtime.housekeeper.learn()
+        assert session.id not in runtime.sessions
+        answer = await session.call("note", {"q": SAID}, call_id="c3")
+        assert (answer.ok, answer.error.type) == (False, "SESSION_INACTIVE")
+        (row,) = await runtime.store.ledger_rows()
+        assert (row.key, row.args, row.envelope, row.user) == (before.key, "{}", None, None)
+        assert len(desk.tools.started()) == 1
+
+
+async def test_a_call_that_runs_while_its_user_is_forgotten_keeps_nothing_when_it_ends(tmp_path):
+    store = f"sqlite:////{tmp_path}/store.db"
+    async with at_desk(tmp_path, store=store) as desk:
+        session = await desk.runtime.open_session(user=NAME)
+        await session.begin_turn("m1")
+        running = asyncio.create_task(session.call("post", {"q": "20"}, call_id="c1"))
+        await until(desk.tools.started)
+        assert (await desk.runtime.store.forget_user("", NAME))["callsLeft"] == 1
+        desk.tools.go()
+        assert (await running).ok
+        (row,) = await desk.runtime.store.ledger_rows()
+        assert (row.state, row.args, row.envelope, row.user) == ("succeeded", "{}", None, None)
+
+
+async def test_an_operator_reads_what_was_said_until_the_user_is_forgotten(tmp_path):
+    async with at_desk(tmp_path, store=f"sqlite:////{tmp_path}/store.db", audited=True) as desk:
+        session = await desk.runtime.open_session(user=NAME)
+        await session.begin_turn("m1")
+        await session.call("look", {"q": SAID}, call_id="c1")
+        await session.call("note", {"q": SAID}, call_id="c2")
+        await session.call("note", {"q": SAID, "no such": SAID}, call_id="c3")
+        lines = (await desk.get(f"/api/audit?session={session.id}")).json()["events"]
+        assert [one["args"] for one in lines if one["event"] == "execution"] == [{"q": SAID}] * 2
+        assert "no such" in (await desk.get("/api/audit/why/c3")).json()["sentence"]
+        (begun,) = [one for one in lines if one["event"] == "session_start"]
+        assert begun["user"].startswith("user_")
+        assert (await desk.client.delete(f"/api/users/{NAME}", headers=bearer(OPERATOR))).status_code == 200
+        after = (await desk.get(f"/api/audit?session={session.id}")).json()["events"]
+        assert [(one["toolId"], one["erased"]) for one in after if one["event"] == "execution"] == [
+            ("look", True), ("note", True)
+        ]  # fmt: skip
+        assert "what was said is erased" in (await desk.get("/api/audit/why/c3")).json()["sentence"]
+        (told,) = [one for one in (await desk.get("/api/audit")).json()["events"] if one["event"] == "user_forgotten"]
+        assert told["user"] == begun["user"]
+        again = await desk.runtime.open_session(user=NAME)
+        assert again.pseudonym not in (None, begun["user"]), "who comes back is somebody new"
+    assert verify_directory(tmp_path / "audit") == []
+
+
+@pytest.mark.parametrize(("how", "seen"), [("plain", True), ("none", False)])
+async def test_the_policy_says_how_arguments_stand_in_the_audit(tmp_path, how, seen):
+    async with at_desk(tmp_path, audited=True, policy={"audit_arguments": how}) as desk:
+        for user in (NAME, None):
+            session = await desk.runtime.open_session(user=user)
+            await session.begin_turn("m1")
+            for tool in ("look", "note"):
+                assert (await session.call(tool, {"q": "open words"}, call_id=f"c-{tool}")).ok
+    assert bool(traces(tmp_path / "audit", "open words")) is seen
+    assert traces(tmp_path / "audit", NAME) == []
+    assert len(list(read_events(tmp_path / "audit", event="execution"))) == 4
+
+
+async def test_a_forgotten_users_address_leaves_the_events_of_others(tmp_path):
+    calendar = EmbeddedCalendar(tmp_path / "calendar.db", names=("primary",))
+    start = datetime(2027, 3, 2, 9, tzinfo=UTC)
+    people = ("zoe@example.com", "jo@example.com")
+    draft = Draft(uid="one", title="Plans", start=start, end=start + timedelta(hours=1), attendees=people)
+    await calendar.create(draft, user="bob")
+    assert await calendar.forget_user("Zoe@example.com") == 0
+    with closing(sqlite3.connect(tmp_path / "calendar.db")) as db:
+        lines, attendees = db.execute("SELECT lines, attendees FROM item").fetchone()
+    assert ("zoe" in lines, "jo@example.com" in lines, attendees) == (False, True, 1)
+    await calendar.close()
+
+
+async def test_a_block_is_kept_under_a_hash_unless_the_policy_drops_it(tmp_path):
+    from handrail.contract.store import Block
+
+    for rule, blocked in (("keep", True), ("drop", False)):
+        folder = tmp_path / rule
+        folder.mkdir()
+        async with at_desk(folder, store=f"sqlite:////{folder}/store.db", policy={"forget_blocks": rule}) as desk:
+            until = await desk.runtime.store.now() + 60_000
+            await desk.runtime.store.block(Block(tenant="", user=NAME, until=until))
+            await desk.client.delete(f"/api/users/{NAME}", headers=bearer(OPERATOR))
+            assert traces(folder, NAME) == []
+            session = await desk.runtime.open_session(user=NAME)
+            await session.begin_turn("m1")
+            assert (await session.call("look", {"q": "x"}, call_id="c1")).ok is not blocked
+
+
+async def test_a_process_that_has_not_heard_of_it_writes_nothing_of_the_session_back(tmp_path):
+    async with at_desk(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as desk:
+        runtime = desk.runtime
+        session = await runtime.open_session(user=NAME, attributes={"of": NAME})
+        await session.begin_turn("m1")
+        await runtime.store.forget_user("", NAME)
+        session.attributes = {"of": SAID}
+        session.state.set("pendingMessage", SAID)
+        await runtime.save(session)
+        assert (await runtime.store.begin_turn(session.id, connection=session.connection, input_id=SAID)).turn == 0
+        held = await session.call("pay", {"q": SAID}, call_id="c1")
+        assert not held.ok
+        record = await runtime.store.load_session(session.id)
+        assert (record.user, record.attributes, record.state, record.active) == (None, {}, {}, False)
+        with closing(sqlite3.connect(tmp_path / "store.db")) as db:
+            rows = [
+                str(row)
+                for table in ("session", "hold", "turn_input", "ledger")
+                for row in db.execute(f"SELECT * FROM {table}")
+            ]
+        assert not any(SAID in row or NAME in row for row in rows)
+
+
+def test_what_was_deleted_is_in_no_unused_page_whatever_the_database_does_by_itself(tmp_path):
+    from handrail.server.forgetting import _scrub
+
+    path = tmp_path / "some.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for statement in ("secure_delete = OFF", "journal_mode = WAL"):
+            db.execute(f"PRAGMA {statement}")
+        db.execute("CREATE TABLE said (words TEXT)")
+        db.executemany("INSERT INTO said VALUES (?)", [(f"{number} {SAID}",) for number in range(2_000)])
+        db.execute("DELETE FROM said")
+        db.execute("PRAGMA wal_checkpoint(FULL)")
+        assert traces(tmp_path, SAID)
+        _scrub(path)  # while somebody has it open
+        assert traces(tmp_path, SAID) == []

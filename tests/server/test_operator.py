@@ -105,12 +105,25 @@ async def test_a_switch_holds_at_once_and_is_audited(tmp_path):
         card = (await ana.show())["messages"][-1]["toolCards"][0]
         assert card["type"] == "tool_refused"
         assert card["gate"] == "availability"
+        assert card["error"]["message"] == '"look" is switched off for now: the shop is down.'
         assert (await desk.post("/api/tools/look/switch", {"off": None})).json()["switchedOff"] is None
         events = (await desk.get("/api/audit?limit=1000")).json()["events"]
         assert [event["off"] for event in events if event["event"] == "switch"] == ["the shop is down", None]
         for body in ({}, {"off": ""}, {"off": 1}, {"on": True}):
             assert (await desk.post("/api/tools/look/switch", body)).status_code == 400
         assert (await desk.post("/api/tools/nothing/switch", {"off": "x"})).status_code == 404
+
+
+async def test_the_reason_of_a_switch_in_another_process_is_told_by_the_claim_too(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        ana = await desk.open()
+        await desk.runtime.store.switch(
+            "note", "stock\ntaking"
+        )  # as another process would; nobody here has heard of it yet
+        await ana.say('call note {"q": "tea"}')
+        card = (await ana.show())["messages"][-1]["toolCards"][0]
+        assert card["error"]["message"] == '"note" is switched off for now: stock taking.'
+        assert desk.tools.started() == []
 
 
 @pytest.mark.parametrize("audited", [True, False], ids=["on disk", "in memory"])
@@ -191,6 +204,7 @@ async def test_the_policy_is_shown(tmp_path):
 
 async def test_health_and_readiness(tmp_path):
     async with at_desk(tmp_path) as desk:
+        desk.made.app.state.parts.readiness.kept_seconds = 0
         assert (await desk.client.get("/healthz")).json() == {"ok": True}
         assert (await desk.client.get("/readyz")).json()["ok"] is True
         desk.talks.draining = True

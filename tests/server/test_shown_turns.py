@@ -1,13 +1,16 @@
 """What a session shows of its turns is bounded in size: the oldest lose their cards' contents first, and then go.
 Their messages are known all the same."""
 
+from collections.abc import AsyncGenerator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.server.kit import at_desk
+from tests.server.model import PlayModel
 
 from handrail.agents import Conversation
+from handrail.contract.model import ModelError, ModelEvent, ModelRequest, ToolMessage
 from handrail.server.conversations import MOST_TURNS, StoredTurn
 from handrail.server.talk import MOST_SHOWN_BYTES, Talk
 from handrail.server.wire import to_json
@@ -118,3 +121,30 @@ async def test_a_request_sent_again_with_its_key_is_answered_when_its_turn_is_no
         assert again.json()["choices"] == first.json()["choices"]
         assert len(desk.model.asked) == asked
         assert len(desk.tools.started()) == 1
+
+
+class OnceAway(PlayModel):
+    """Fails the first time that it is given the outcomes of calls."""
+
+    failed = False
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        if not self.failed and isinstance(request.messages[-1], ToolMessage):
+            self.failed = True
+            raise ModelError("The model is away.")
+        async for event in super().stream(request):
+            yield event
+
+
+async def test_a_turn_that_is_answered_anew_shows_the_calls_that_the_model_remembers(tmp_path):
+    async with at_desk(tmp_path, model=OnceAway()) as desk:
+        ana = await desk.open()
+        text = 'call note {"q": "a"}'
+        assert (await ana.say(text, "m1"))[-1].data["state"] == "failed"
+        again = await ana.say(text, "m1")
+        assert [event.type for event in again if event.type.startswith(("turn", "tool"))] == ["turn", "tool_finished"]
+        answer = (await ana.show())["messages"][-1]
+        assert (answer["state"], answer["text"].strip()) == ("done", "note: ok")
+        assert [(card["toolId"], card["ok"]) for card in answer["toolCards"]] == [("note", True)]
+        assert "error" not in answer
+        assert desk.tools.started() == [{"q": "a"}]

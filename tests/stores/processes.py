@@ -1,15 +1,56 @@
-"""What the child processes of the tests do. A module of its own, because a spawned process imports it by name."""
+"""Child processes of the tests, and what they do. A module of its own, because a spawned process imports it by name."""
 
 import asyncio
 import os
 import signal
+import sqlite3
+from dataclasses import dataclass
+from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from tests.stores.values import claim, done
 
-from handrail.contract.store import ClaimVerdict
+from handrail.contract.store import ClaimVerdict, StoreUnavailable
 from handrail.stores import SqliteStore
+
+SPAWN = get_context("spawn")
+
+
+@dataclass
+class Racer:
+    process: BaseProcess
+    pipe: Any
+
+    @classmethod
+    def start(cls, target: Any, *args: object) -> "Racer":
+        ours, theirs = SPAWN.Pipe()
+        process = SPAWN.Process(target=target, args=(*args, theirs))
+        process.start()
+        theirs.close()
+        return cls(process, ours)
+
+    def told(self) -> Any:
+        assert self.pipe.poll(60)
+        return self.pipe.recv()
+
+    def ask(self, order: object) -> Any:
+        self.pipe.send(order)
+        return self.told()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join(60)
+        self.process.close()
+        self.pipe.close()
+
+    def end(self) -> None:
+        self.process.join(60)
+        assert self.process.exitcode == 0
+        self.process.close()
+        self.pipe.close()
 
 
 def race(path: str, owner: str, keys: int, answers: Connection) -> None:
@@ -58,3 +99,49 @@ def claim_and_wait(path: str, owner: str, answers: Connection) -> None:
         await store.close()
 
     asyncio.run(run())
+
+
+def obey(path: str, owner: str, orders: Connection) -> None:
+    """Open the store, then claim each key that is sent and tell the verdict, or the sentence of a refusal, until the end."""
+
+    async def run() -> None:
+        store = SqliteStore(Path(path))
+        await store.open()
+        await store.register_owner(owner)
+        orders.send("open")
+        while True:
+            order = await asyncio.to_thread(orders.recv)
+            if order == "end":
+                break
+            try:
+                wish = claim(order, owner=owner, args_digest=order, lease_ms=0, effects="idempotent")
+                orders.send((await store.claim(wish)).verdict.value)
+            except StoreUnavailable as error:
+                orders.send(str(error))
+        await store.close()
+
+    asyncio.run(run())
+
+
+def come_and_go(path: str, times: int, orders: Connection) -> None:
+    """Open, write and close, as commands beside a server do."""
+
+    async def run() -> None:
+        for number in range(times):
+            store = SqliteStore(Path(path))
+            await store.open()
+            await store.switch(f"tool{number}", "broken")
+            await store.close()
+
+    asyncio.run(run())
+    orders.send("done")
+
+
+def hold_locked(path: str, orders: Connection) -> None:
+    """Keep the file locked, as a program does that hangs in the middle of a write."""
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("BEGIN EXCLUSIVE")
+    orders.send("locked")
+    orders.recv()
+    db.execute("ROLLBACK")
+    db.close()

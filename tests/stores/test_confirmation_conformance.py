@@ -9,7 +9,7 @@ import pytest
 from tests.stores.values import START, StillClock, alias, claim, crash, done, held, session
 
 from handrail.contract.errors import UsageError
-from handrail.contract.store import ClaimVerdict, HoldState, LedgerState, RateCharge, Store
+from handrail.contract.store import HOLD_TOKENS, ClaimVerdict, Hold, HoldState, LedgerState, RateCharge, Store
 
 OPEN = (HoldState.PENDING, HoldState.APPROVED)
 OTHER = {"args": '{"amount":6}', "args_digest": "d2"}
@@ -33,15 +33,16 @@ async def test_a_held_call_is_given_back_as_it_was_stored(store: Store) -> None:
 
 async def test_the_same_call_held_again_in_another_turn_is_the_open_one(store: Store) -> None:
     first = await store.hold(held(), "x")
-    assert await store.hold(held("h2", turn=7, ledger_key="k7"), "y") == first
+    again = await store.hold(held("h2", turn=7, ledger_key="k7"), "y")
+    assert again == replace(first, asked_turn=7)
     assert await store.hold_by_id("h2") is None
 
 
 async def test_racing_holds_of_one_call_are_one(store: Store) -> None:
     given = await asyncio.gather(*(store.hold(held(f"h{n}"), f"x{n}") for n in range(40)))
     assert len({hold.hold_id for hold in given}) == 1
-    tokens = await asyncio.gather(*(store.hold_has_token(given[0].hold_id, f"x{n}") for n in range(40)))
-    assert all(tokens)
+    tokens = await asyncio.gather(*(store.shown_with(given[0].hold_id, f"x{n}") for n in range(40)))
+    assert tokens == [""] * 40
 
 
 @pytest.mark.parametrize("change", [OTHER, {"tool": "refund"}, {"session_id": "s2"}])
@@ -100,17 +101,17 @@ async def test_held_calls_are_listed_by_session_and_state_in_order(store: Store)
 async def test_any_token_of_a_held_call_is_known_and_no_other(store: Store) -> None:
     await store.hold(held(), "x")
     await store.hold(held("h2", **OTHER), "other")
-    await store.add_hold_token("h1", "y")
-    await store.add_hold_token("h1", "y")
-    known = [await store.hold_has_token("h1", token) for token in ("x", "y", "other", "")]
-    assert known == [True, True, False, False]
-    assert not await store.hold_has_token("nothing", "x")
+    await store.add_hold_token("h1", "y", "what was shown")
+    await store.add_hold_token("h1", "y", "something else")
+    known = [await store.shown_with("h1", token) for token in ("x", "y", "other", "")]
+    assert known == ["", "what was shown", None, None]
+    assert await store.shown_with("nothing", "x") is None
 
 
 async def test_a_duplicates_token_opens_the_first_request(store: Store) -> None:
     await store.hold(held(), "x")
     await store.hold(held("h2"), "y")
-    assert await store.hold_has_token("h1", "y")
+    assert await store.shown_with("h1", "y") is not None
 
 
 async def test_a_token_needs_a_held_call(store: Store) -> None:
@@ -391,3 +392,66 @@ async def test_an_id_held_again_after_its_request_expired_leads_to_the_new_one(s
     await store.hold(held("h2", alias=alias(), expires_at=clock.now + 100), "x")
     await approve(store, "h2")
     assert (await store.claim(claim(hold_id="h2", alias=alias()))).verdict is ClaimVerdict.CLAIMED
+
+
+# What was shown, replaced and told
+
+
+async def test_the_newest_tokens_of_a_request_are_kept_each_with_what_was_shown(store: Store) -> None:
+    await store.hold(held(), "first", "shown first")
+    await store.hold(held("h2", **OTHER), "another request's", "shown")
+    for n in range(HOLD_TOKENS):
+        await store.add_hold_token("h1", f"x{n}", f"shown {n}")
+    assert await store.shown_with("h1", "first") is None
+    shown = [await store.shown_with("h1", f"x{n}") for n in range(HOLD_TOKENS)]
+    assert shown == [f"shown {n}" for n in range(HOLD_TOKENS)]
+    assert await store.shown_with("h2", "another request's") == "shown"
+
+
+async def test_a_showing_keeps_the_new_preview_of_an_open_request(store: Store) -> None:
+    await store.hold(held(), "x")
+    assert (await store.add_hold_token("h1", "y", preview="Pay 5, clashes")).preview == "Pay 5, clashes"
+    assert (await store.add_hold_token("h1", "z")).preview == "Pay 5, clashes"
+    await store.move_hold("h1", HoldState.DECLINED, frm=OPEN)
+    closed = await store.add_hold_token("h1", "w", preview="too late")
+    assert (closed.state, closed.preview) == (HoldState.DECLINED, "Pay 5, clashes")
+
+
+async def marks(store: Store) -> dict[str, str | None]:
+    return {hold.hold_id: hold.replaced_by for hold in await store.holds("s1", tuple(HoldState))}
+
+
+async def test_a_request_of_a_later_turn_replaces_open_ones_of_its_tool(store: Store) -> None:
+    await store.create_session(session("s2"))
+    for n in range(1, 4):
+        await store.hold(held(f"h{n}", args=f'{{"amount":{n}}}', args_digest=f"d{n}"), f"x{n}")
+    await store.hold(held("h4", tool="refund"), "x4")
+    await store.hold(held("h5", session_id="s2"), "x5")
+    await store.move_hold("h3", HoldState.DECLINED, frm=OPEN)
+    assert set((await marks(store)).values()) == {None}, "those of one turn stand beside each other"
+    new = await store.hold(held("h6", turn=2, args='{"amount":9}', args_digest="d9"), "x6")
+    assert (new.hold_id, new.replaced_by) == ("h6", None)
+    assert await marks(store) == {"h1": "h6", "h2": "h6", "h3": None, "h4": None, "h6": None}
+    again = await store.hold(held("h7", turn=3, args='{"amount":1}', args_digest="d1"), "x7")
+    assert (again.hold_id, again.replaced_by, again.asked_turn) == ("h1", None, 3)
+    assert await marks(store) == {"h1": None, "h2": "h6", "h3": None, "h4": None, "h6": "h1"}
+    await store.ask_again("h6", 4)
+    assert (await marks(store))["h1"] == "h6"
+    await store.ask_again("h3", 5)
+    await store.ask_again("nothing", 5)
+    assert (await marks(store))["h6"] is None, "a closed request replaces nothing"
+
+
+async def test_the_first_turn_in_which_the_outcome_was_told_stays(store: Store) -> None:
+    await store.hold(held(), "x")
+    assert (await found(store, "h1")).told_turn is None
+    await store.outcome_told("h1", 3)
+    await store.outcome_told("h1", 5)
+    await store.outcome_told("nothing", 5)
+    assert (await found(store, "h1")).told_turn == 3
+
+
+async def found(store: Store, hold_id: str) -> Hold:
+    hold = await store.hold_by_id(hold_id)
+    assert hold is not None
+    return hold

@@ -6,15 +6,12 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from multiprocessing import get_context
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.stores.processes import claim_and_die, claim_and_wait, race
+from tests.stores.processes import SPAWN, Racer, claim_and_die, claim_and_wait, race
 from tests.stores.values import LEASE, StillClock, claim, done, session
 
 from handrail.contract.errors import HandrailError, UsageError
@@ -23,9 +20,7 @@ from handrail.stores import MemoryStore, SqliteStore, migrations, open_store, sq
 from handrail.stores.failures import unavailable
 from handrail.stores.log_room import LogRoom
 from handrail.stores.migrations import MIGRATIONS, Migration, migrate
-from handrail.stores.owners import OwnerLocks
-
-SPAWN = get_context("spawn")
+from handrail.stores.owners import Life, OwnerLocks
 
 
 @pytest.fixture
@@ -381,18 +376,18 @@ def test_migrations_are_numbered_without_gaps() -> None:
 
 def test_an_owner_lives_in_the_eyes_of_another_until_it_is_released(locks: OwnerLocks, tmp_path: Path) -> None:
     other = OwnerLocks(tmp_path / "owners")
-    assert not other.alive("o1")
+    assert other.life("o1", None) is Life.ENDED
     locks.take("o1")
-    assert other.alive("o1")
-    assert locks.alive("o1")
+    assert other.life("o1", None) is Life.ALIVE
+    assert locks.life("o1", None) is Life.ALIVE
     locks.release("o1")
-    assert not other.alive("o1")
+    assert other.life("o1", None) is Life.ENDED
 
 
 def test_an_owners_name_may_hold_anything(locks: OwnerLocks, tmp_path: Path) -> None:
     for name in ("host:12/../../x", "", ".hidden", "ü" * 300):
         locks.take(name)
-        assert OwnerLocks(tmp_path / "owners").alive(name)
+        assert OwnerLocks(tmp_path / "owners").life(name, None) is Life.ALIVE
     assert len(list((tmp_path / "owners").iterdir())) == 4
 
 
@@ -407,8 +402,9 @@ def test_files_of_dead_owners_are_swept_and_those_of_living_ones_left(locks: Own
     (tmp_path / "owners" / "dead.lock").touch()
     other = OwnerLocks(tmp_path / "owners")
     other.take("new")
+    other.sweep([])
     assert sorted(path.name for path in (tmp_path / "owners").iterdir()) == ["living.lock", "new.lock"]
-    assert locks.alive("living")
+    assert locks.life("living", None) is Life.ALIVE
     other.release_all()
 
 
@@ -426,7 +422,7 @@ def test_a_lock_on_a_file_that_was_swept_meanwhile_is_taken_again(
     monkeypatch.setattr("handrail.stores.owners.os.open", swept_in_between)
     locks.take("o1")
     monkeypatch.undo()
-    assert OwnerLocks(tmp_path / "owners").alive("o1")
+    assert OwnerLocks(tmp_path / "owners").life("o1", None) is Life.ALIVE
 
 
 def test_in_doubt_an_owner_lives(locks: OwnerLocks, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,7 +430,7 @@ def test_in_doubt_an_owner_lives(locks: OwnerLocks, monkeypatch: pytest.MonkeyPa
         raise PermissionError(errno.EACCES, "no")
 
     monkeypatch.setattr("handrail.stores.owners.os.open", forbidden)
-    assert locks.alive("somebody")
+    assert locks.life("somebody", None) is Life.ALIVE
 
 
 async def test_owners_of_two_stores_in_one_process_see_each_other(path: Path) -> None:
@@ -450,30 +446,6 @@ async def test_owners_of_two_stores_in_one_process_see_each_other(path: Path) ->
 
 
 # Processes
-
-
-@dataclass
-class Racer:
-    process: BaseProcess
-    pipe: Any
-
-    @classmethod
-    def start(cls, target: Any, *args: object) -> "Racer":
-        ours, theirs = SPAWN.Pipe()
-        process = SPAWN.Process(target=target, args=(*args, theirs))
-        process.start()
-        theirs.close()
-        return cls(process, ours)
-
-    def told(self) -> Any:
-        assert self.pipe.poll(20)
-        return self.pipe.recv()
-
-    def end(self) -> None:
-        self.process.join(60)
-        assert self.process.exitcode == 0
-        self.process.close()
-        self.pipe.close()
 
 
 def test_processes_that_start_on_one_new_file_and_race_for_its_keys_claim_each_once(path: Path) -> None:

@@ -169,7 +169,7 @@ async def test_a_claim_tried_again_is_recognised_as_ours(store: Store, clock: St
     again = await store.claim(claim(claim_id="a", rate=RateCharge(scope="x", limit=9, window_ms=60_000)))
     assert (again.verdict, again.fence) == (ClaimVerdict.CLAIMED, first.fence)
     assert again.row == await store.ledger_row("k1")
-    assert await store.count_rates({("x", START - START % 60_000): 0}) == {("x", START - START % 60_000): 1}
+    assert await store.count_rates({("x", START): 0}) == {("x", START): 1}
 
 
 @pytest.mark.parametrize("other", [{"claim_id": "b"}, {"claim_id": "a", "owner": "o2"}, {"claim_id": ""}])
@@ -247,20 +247,40 @@ async def test_a_limit_is_exact_under_concurrency_and_tells_when_it_ends(store: 
     given = await asyncio.gather(*(store.claim(claim(f"k{n}", args_digest=f"d{n}", rate=rate)) for n in range(60)))
     assert Counter(result.verdict for result in given) == {ClaimVerdict.CLAIMED: 7, ClaimVerdict.RATE_LIMITED: 53}
     refused = next(result for result in given if result.verdict is ClaimVerdict.RATE_LIMITED)
-    assert refused.retry_after_ms == 60_000 - START % 60_000
+    assert refused.retry_after_ms == 60_000
 
 
-async def test_a_limit_starts_anew_with_its_window(store: Store, clock: StillClock) -> None:
-    rate = RateCharge(scope="x", limit=1, window_ms=1_000)
-    await store.claim(claim(rate=rate))
-    assert (await store.claim(claim("k2", args_digest="d2", rate=rate))).verdict is ClaimVerdict.RATE_LIMITED
-    clock.pass_ms(1_000)
-    assert (await store.claim(claim("k2", args_digest="d2", rate=rate))).verdict is ClaimVerdict.CLAIMED
+async def test_a_limit_slides_so_that_no_window_has_more(store: Store, clock: StillClock) -> None:
+    rate = RateCharge(scope="x", limit=2, window_ms=1_000)
+
+    async def claimed(number: int) -> ClaimVerdict:
+        return (await store.claim(claim(f"k{number}", args_digest=f"d{number}", rate=rate))).verdict
+
+    assert await claimed(1) is ClaimVerdict.CLAIMED
+    clock.pass_ms(900)
+    assert await claimed(2) is ClaimVerdict.CLAIMED
+    clock.pass_ms(99)
+    assert await claimed(3) is ClaimVerdict.RATE_LIMITED
+    clock.pass_ms(1)
+    assert await claimed(3) is ClaimVerdict.CLAIMED, "the first has left the window"
+    clock.pass_ms(100)
+    assert await claimed(4) is ClaimVerdict.RATE_LIMITED, "the second and the third have not"
+    clock.pass_ms(800)
+    assert await claimed(4) is ClaimVerdict.CLAIMED
+
+
+async def test_slots_of_a_limit_are_told_from_a_moment_on_and_those_before_are_deleted(store: Store) -> None:
+    await store.count_rates({("x", START): 1, ("x", START + 5): 2, ("y", START): 3})
+    assert await store.count_rates({("x", START + 9): 4}, {"x": START + 5}) == {
+        ("x", START + 5): 2,
+        ("x", START + 9): 4,
+    }
+    assert await store.count_rates({}, {"x": 0, "y": 0}) == {("x", START + 5): 2, ("x", START + 9): 4, ("y", START): 3}
 
 
 async def test_a_claim_that_is_not_given_costs_no_limit(store: Store) -> None:
     rate = RateCharge(scope="x", limit=2, window_ms=10**9)
-    window = START - START % 10**9
+    window = START
     await store.claim(claim(rate=rate))
     await store.claim(claim(rate=rate))
     await store.claim(claim("k2", connection=9, rate=rate))
@@ -572,6 +592,22 @@ async def test_an_owners_name_is_taken_once_at_a_time(store: Store) -> None:
     await store.release_owner("o1")
     await store.register_owner("o1")
     await store.release_owner("nobody")
+
+
+async def test_an_owner_lives_from_its_registration_to_its_release(store: Store) -> None:
+    assert await store.owner_lives("o1")
+    assert not await store.owner_lives("nobody")
+    await store.release_owner("o1")
+    assert not await store.owner_lives("o1")
+
+
+async def test_a_try_at_writing_leaves_nothing_behind(store: Store) -> None:
+    await store.switch("pay", "a")
+    await store.try_writing()
+    assert (await store.operating()).switches == {"pay": "a"}
+    await store.close()
+    with pytest.raises(StoreUnavailable):
+        await store.try_writing()
 
 
 async def test_a_store_that_is_shared_closes_with_its_last_user(store: Store) -> None:

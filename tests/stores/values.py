@@ -100,6 +100,7 @@ def held(hold_id: str = "h1", **changes: Any) -> Hold:
         "ledger_key": "k1",
         "ordinal": 1,
         "expires_at": START + 300_000,
+        "asked_turn": changes.get("turn", 1),
     }
     return Hold(**(values | changes))
 

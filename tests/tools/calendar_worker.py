@@ -15,7 +15,8 @@ async def main(action: str, artifact: str, folder: str, *rest: str) -> None:
     registry = Registry.load(artifact)
     registry.lock()
     folder = str(Path(folder).absolute())
-    calendar = EmbeddedCalendar(Path(folder) / "calendar.db", names=("team",))
+    # Set up as the test's own: what a person was shown must be what this process finds too.
+    calendar = EmbeddedCalendar(Path(folder) / "calendar.db", names=("team",), time_zone="Europe/Zagreb")
     crash = CrashAt(rest[2], kill=True) if action == "die" else None
     store = f"sqlite:////{(Path(folder) / 'handrail.db').as_posix().lstrip('/')}"
     # A short lease, so that what a dead process left is soon known to be unknown.

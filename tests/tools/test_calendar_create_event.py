@@ -17,6 +17,7 @@ from handrail.build.guide import examples_in
 from handrail.cli import main
 from handrail.contract.errors import ErrorType, ToolError
 from handrail.contract.store import LedgerState
+from handrail.runtime.confirm import NOT_LOOKED_UP
 from handrail.runtime.reconcile import reconcile
 from handrail.services.calendar.embedded import EmbeddedCalendar
 from handrail.services.calendar.library import CalendarLibrary
@@ -342,6 +343,24 @@ async def test_a_calendar_that_fails_is_told_and_leaves_nothing(desk, monkeypatc
         monkeypatch.undo()
         assert (await at.created(call_id="call_2")).ok  # nothing happened, so it may be asked for again
         assert await at.count() == 1
+
+
+async def test_a_preview_says_that_clashes_could_not_be_looked_up_and_asks_again_when_they_can(desk, monkeypatch):
+    async with desk() as at:
+        clashes = at.calendar.clashes
+
+        async def fails(**facts):
+            raise ToolError(ErrorType.TRANSIENT, "The calendar did not answer.")
+
+        monkeypatch.setattr(at.calendar, "clashes", fails)
+        request = await at.held()
+        assert request["preview"].endswith(NOT_LOOKED_UP)
+        assert "No clashes" not in request["preview"]
+        monkeypatch.setattr(at.calendar, "clashes", clashes)
+        response = await at.runtime.approve(request["id"], token=request["token"])
+        assert response.error.type is ErrorType.CONFIRMATION_REQUIRED
+        assert response.error.confirmation_request["preview"].endswith("No clashes.")
+        assert await at.count() == 0
 
 
 async def test_a_damaged_calendar_is_one_clear_sentence(desk, tmp_path):

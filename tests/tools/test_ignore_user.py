@@ -118,8 +118,8 @@ CHILD = """
 import asyncio, json, sys
 from handrail import Registry, Runtime
 
-async def main(artifact, database, tool, args):
-    registry = Registry.load(artifact)
+async def main(artifact, folder, database, tool, args):
+    registry = Registry.load(artifact, tools_root=folder)
     registry.lock()
     async with Runtime(registry, store=f"sqlite:///{database}") as runtime:
         session = await runtime.open_session(user="u1")
@@ -131,7 +131,8 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def _in_a_process_of_its_own(tools, database, tool, args):
-    command = [sys.executable, "-c", dedent(CHILD), str(tools.registry._path), str(database), tool, json.dumps(args)]
+    built = [str(tools.registry._path), str(tools.registry._tools_root)]
+    command = [sys.executable, "-c", dedent(CHILD), *built, str(database), tool, json.dumps(args)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     return json.loads(done.stdout)
 

@@ -25,6 +25,8 @@ MOST_MESSAGES = 1_000
 MOST_TOKENS = 200_000
 """Older turns are forgotten beyond either of them, until half is left."""
 _MOST_TOLD = 200
+RESULT_LEFT_OUT = "This old result is no longer sent, to save room."
+ANSWER_LEFT_OUT = "(This old answer is no longer sent, to save room.)"
 
 
 class Conversation:
@@ -37,6 +39,8 @@ class Conversation:
         """The message ids of the turns that are kept → where each turn begins in `messages`."""
         self.told: list[str] = []
         """Confirmations whose late envelope the model was told of, so that it is told once."""
+        self.unread: list[str] = []
+        """Those among them whose envelope the model has not been asked with since."""
         self.offered: list[str] = []
         """Tools that were called: they stay on offer when others are picked."""
         self.unfinished: str | None = None
@@ -86,7 +90,15 @@ class Conversation:
         if confirmation_id in self.told:
             return False
         self.told = [*self.told, confirmation_id][-_MOST_TOLD:]
+        self.unread = [*self.unread, confirmation_id][-_MOST_TOLD:]
         return True
+
+    async def read(self, session: Session, confirmation_ids: Sequence[str], turn: int) -> None:
+        """The model has answered with these outcomes before it: the runtime is told that it knows them."""
+        for confirmation_id in confirmation_ids:
+            if confirmation_id in self.unread:
+                self.unread.remove(confirmation_id)
+                await session.outcome_told(confirmation_id, turn=turn)
 
     async def catch_up(self, session: Session, turn: int) -> None:
         """A model goes on with it: what became of calls of a process that is gone is written down, and counts as told."""
@@ -122,19 +134,41 @@ class Conversation:
         return list(self.messages)
 
     def within(self, most_tokens: int) -> list[Message]:
-        """The newest turns that fit, whole; the current one always."""
-        starts = [place for place, message in enumerate(self.messages) if isinstance(message, UserMessage)]
-        if not starts:
-            return list(self.messages)
-        first = starts[-1]
-        used = tokens_of_messages(self.messages[first:])
-        for start in reversed(starts[:-1]):
-            used += tokens_of_messages(self.messages[start:first])
-            if used > most_tokens:
-                break
-            first = start
-        # What stands before the first user's message, such as a handover from voice, belongs to it.
-        return self.messages[0 if first == starts[0] else first :]
+        """What a model is sent: everything if it fits; see `sent_within`."""
+        return self.sent_within(most_tokens)[0]
+
+    def sent_within(self, most_tokens: int) -> tuple[list[Message], int]:
+        """What a model is sent, and how many results and answers were left out of it so that it fits.
+
+        The oldest results go first, then the oldest answers, each with a note in its place; the user's words and what the model
+        has just asked for stay. Where the user's words alone are too many, the oldest turns go whole. The current turn's are
+        always sent.
+        """
+        over = sum(self._measure()) - most_tokens
+        if over <= 0 or not any(isinstance(message, UserMessage) for message in self.messages):
+            return list(self.messages), 0
+        sized = list(zip(self.messages, self._tokens, strict=True))
+        asked = (place for place in range(len(sized) - 1, -1, -1) if _has_calls(sized[place][0]))
+        left_out = 0
+        for place in range(next(asked, len(sized))):
+            message, size = sized[place]
+            if over > 0 and isinstance(message, ToolMessage):
+                note = _result_left_out(message)
+                saved = size - tokens_of_messages((note,))
+                if saved > 0:
+                    sized[place], over, left_out = (note, size - saved), over - saved, left_out + 1
+        turns = _turns_of(sized)
+        answer = AssistantMessage(ANSWER_LEFT_OUT)
+        for turn in turns[:-1]:
+            words = next(place for place, (message, _) in enumerate(turn) if isinstance(message, UserMessage)) + 1
+            saved = sum(size for _, size in turn[words:]) - tokens_of_messages((answer,))
+            if over > 0 and saved > 0:
+                turn[words:] = [(answer, tokens_of_messages((answer,)))]
+                over, left_out = over - saved, left_out + 1
+        while over > 0 and len(turns) > 1:
+            over -= sum(size for _, size in turns.pop(0))
+            left_out += 1
+        return [message for turn in turns for message, _ in turn], left_out
 
     def _forget_oldest(self) -> None:
         tokens = self._measure()
@@ -166,6 +200,7 @@ class Conversation:
             "messages": [_to_dict(message) for message in self.messages],
             "inputs": dict(self.inputs),
             "told": list(self.told),
+            "unread": list(self.unread),
             "offered": list(self.offered),
             "unfinished": self.unfinished,
             "later": [message.text for message in self.later],
@@ -186,6 +221,7 @@ class Conversation:
                 if 0 <= int(place) < len(made.messages) and isinstance(made.messages[int(place)], UserMessage)
             }
             made.told = [str(name) for name in data["told"]]
+            made.unread = [str(name) for name in data.get("unread", ())]
             made.offered = [str(name) for name in data["offered"]]
             made.unfinished = data.get("unfinished")
             made.later = [HostMessage(str(text)) for text in data.get("later", ())]
@@ -226,6 +262,30 @@ def _without(waiting: Sequence[Call], answer: ToolMessage) -> list[Call]:
             left.remove(call)
             break
     return left
+
+
+def _turns_of(sized: Sequence[tuple[Message, int]]) -> list[list[tuple[Message, int]]]:
+    """Messages by the turns that they belong to; what stands before the first one, such as a handover from voice, to that."""
+    turns: list[list[tuple[Message, int]]] = [[]]
+    begun = False
+    for one in sized:
+        if isinstance(one[0], UserMessage):
+            if begun:
+                turns.append([])
+            begun = True
+        turns[-1].append(one)
+    return turns
+
+
+def _has_calls(message: Message) -> bool:
+    return isinstance(message, AssistantMessage) and bool(message.calls)
+
+
+def _result_left_out(message: ToolMessage) -> ToolMessage:
+    """In the place of an old result: how the call ended, and that the rest is not sent any more."""
+    error = message.envelope.get("error")
+    ended = {"ok": bool(message.envelope.get("ok"))} | ({"error": {"type": error["type"]}} if error else {})
+    return ToolMessage(message.call_id, message.name, {**ended, "leftOut": RESULT_LEFT_OUT})
 
 
 def lost(call: Call, *, doubtful: bool = False) -> ToolMessage:

@@ -4,12 +4,13 @@
 | --- | --- |
 | `turn` | `turn`, `messageId`, `sessionId`, `mode`, `registryVersion`; `replayed` if the message was answered before |
 | `text` | `text`: a piece of the answer |
-| `tool_started` | `callId`, `toolId`, `args`, `round` |
+| `tool_started` | `callId` (see `shown_id`), `toolId`, `args`, `round` |
 | `tool_finished` | the same, with `ok`, `error`, `meta`, `citations`; `held` if it waits for a person, `late` if it had waited |
 | `tool_refused` | as `tool_finished`, for a call whose handler did not start; `gate` says which step refused it |
-| `progress` | `toolId`, `text` |
+| `progress` | `toolId`, `callId`, `text` |
 | `confirmation` | `id`, `tool`, `args`, `preview`, `expires_at`, `channel` and the secret `token`: for the user's channel only |
-| `confirmation_closed` | `id`, `toolId`, `outcome`: `carried_out`, `declined` or `failed` |
+| `confirmation_running` | `id`, `toolId`, `callId`: it was approved, and the call runs |
+| `confirmation_closed` | `id`, `toolId`, `outcome`: `carried_out`, `declined`, `failed` or `unknown`; `message`: why not |
 | `message` | a message for the user's client, as a tool sent it |
 | `usage` | `inputTokens`, `outputTokens`, `round` |
 | `error` | `message`, `retryable`, `where`; `detail`, for whoever runs the host, where it says more than the message |
@@ -37,6 +38,7 @@ EventType: TypeAlias = Literal[
     "tool_refused",
     "progress",
     "confirmation",
+    "confirmation_running",
     "confirmation_closed",
     "message",
     "usage",
@@ -74,6 +76,8 @@ _ONLY_GATES = frozenset(
     }
 )
 """Errors that no handler answers with."""
+_MAY_HAVE_RUN = frozenset({ErrorType.CONFLICT, ErrorType.TIMEOUT, ErrorType.CANCELLED, ErrorType.INTERNAL})
+"""With side effects that may have happened: nobody knows whether they did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +88,19 @@ class AgentEvent:
     data: Mapping[str, Any]
 
 
-def started(session: Session, call: Call, number: int) -> AgentEvent:
-    return AgentEvent("tool_started", {**_named(session, call), "round": number})
+def shown_id(call: Call, message: str) -> str | None:
+    """The id that a call is shown under: the provider's, behind the name of its model message where it counts only for that."""
+    return f"{message}.{call.call_id}" if message and call.id_scope == "message" and call.call_id else call.call_id
 
 
-def ended(session: Session, call: Call, envelope: Mapping[str, Any], number: int) -> AgentEvent:
+def started(session: Session, call: Call, number: int, message: str = "") -> AgentEvent:
+    return AgentEvent("tool_started", {**_named(session, call, message), "round": number})
+
+
+def ended(session: Session, call: Call, envelope: Mapping[str, Any], number: int, message: str = "") -> AgentEvent:
     """The card of a call that got its envelope."""
     gate = refused_by(session, call.name, envelope)
-    data = {**_named(session, call), "round": number, **_outcome(envelope)}
+    data = {**_named(session, call, message), "round": number, **_outcome(envelope)}
     if gate is not None:
         return AgentEvent("tool_refused", {**data, "gate": gate})
     return AgentEvent("tool_finished", data)
@@ -104,11 +113,18 @@ def ended_late(told: Mapping[str, Any]) -> AgentEvent:
 
 
 def closed(told: Mapping[str, Any]) -> AgentEvent:
+    named = {"id": told["confirmationId"], "toolId": told["toolId"]}
     error = told["envelope"].get("error")
-    outcome = "carried_out" if error is None else "declined" if error["type"] == ErrorType.DECLINED else "failed"
-    return AgentEvent(
-        "confirmation_closed", {"id": told["confirmationId"], "toolId": told["toolId"], "outcome": outcome}
-    )
+    why = {} if error is None else {"message": error["message"]}
+    return AgentEvent("confirmation_closed", {**named, "outcome": _closed_as(error), **why})
+
+
+def _closed_as(error: Mapping[str, Any] | None) -> str:
+    if error is None:
+        return "carried_out"
+    if error["type"] == ErrorType.DECLINED:
+        return "declined"
+    return "unknown" if error.get("partialSideEffects") and error["type"] in _MAY_HAVE_RUN else "failed"
 
 
 def refused_by(session: Session, tool: object, envelope: Mapping[str, Any]) -> str | None:
@@ -134,8 +150,8 @@ def _is_offered(session: Session, tool: object) -> bool:
     return isinstance(tool, str) and tool in session.snapshot and session.plans.allows(tool)
 
 
-def _named(session: Session, call: Call) -> dict[str, Any]:
-    return {"callId": call.call_id, "toolId": call.name, "args": shown_args(session, call)}
+def _named(session: Session, call: Call, message: str) -> dict[str, Any]:
+    return {"callId": shown_id(call, message), "toolId": call.name, "args": shown_args(session, call)}
 
 
 def _outcome(envelope: Mapping[str, Any]) -> dict[str, Any]:

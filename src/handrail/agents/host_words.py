@@ -25,7 +25,12 @@ def moved_words() -> str:
     return "This conversation goes on in another connection. Please reload."
 
 
-def failed_words(partly: bool) -> str:
+def failed_words(partly: bool, *, misconfigured: bool = False) -> str:
+    if misconfigured:
+        return (
+            "Sorry, I cannot answer: the connection to the model is not set up correctly. Asking again does not help; "
+            "please tell whoever runs this service."
+        )
     if partly:
         return "Sorry, I was cut off there: the model stopped in the middle. Please ask again."
     return "Sorry, I cannot answer at the moment: the model did not respond. Please try again."

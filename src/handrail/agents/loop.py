@@ -110,7 +110,8 @@ class Loop:
         self._evidence: dict[str, dict[str, Any]] = {}
         self._spent = Usage()
         self._ear: Listener | None = None
-        self._running: tuple[asyncio.Future[list[ToolResponse]], Sequence[Call]] | None = None
+        self._running: tuple[asyncio.Future[list[ToolResponse]], Sequence[Call], str] | None = None
+        """The calls that run, and the name of the message that they came in."""
         self._news = False
         """Something came from the host that the model has not seen yet."""
         self._settled = False
@@ -139,6 +140,7 @@ class Loop:
         prompt = await self._prompt()
         for number in range(1, self._most + 1):
             self._conversation.tell_later()
+            unread = tuple(self._conversation.unread)
             self._news = False
             last = number == self._most
             asked = self._asked = Round()
@@ -149,6 +151,7 @@ class Loop:
                 for event in self._failed(asked, number):
                     yield event
                 return
+            await self._conversation.read(self._session, unread, self._turn)
             if asked.calls and not last and not asked.refused:
                 self._conversation.add(self._said(asked))
                 async with aclosing(self._call(asked.calls, number)) as told:
@@ -206,7 +209,7 @@ class Loop:
         self, prompt: Prompt, asked: Round, number: int, *, allow_calls: bool
     ) -> AsyncGenerator[AgentEvent, None]:
         """Ask the model once; again if it failed in a way that may pass and nothing of it was shown."""
-        messages = self._conversation.within(self._agent.policy.history_tokens)
+        messages, left_out = self._conversation.sent_within(self._agent.policy.history_tokens)
         request = ModelRequest(
             system=prompt.text,
             messages=tuple(messages),
@@ -227,7 +230,8 @@ class Loop:
         self._spent = Usage(
             self._spent.input_tokens + asked.usage.input_tokens, self._spent.output_tokens + asked.usage.output_tokens
         )
-        yield AgentEvent("usage", {**_usage(asked.usage), "round": number})
+        shortened = {"leftOut": left_out} if left_out else {}
+        yield AgentEvent("usage", {**_usage(asked.usage), "round": number, **shortened})
 
     def _count_context(self, prompt: Prompt, history: int) -> None:
         tell = getattr(self._agent.runtime.metrics, "session_context", None)
@@ -284,12 +288,14 @@ class Loop:
         """The calls of one message, through the pipeline; their envelopes go into the conversation in full."""
         session, most = self._session, self._agent.policy.calls_per_round
         made, left_out = calls[:most], calls[most:]
+        session.messages += 1
+        message = f"{session.connection}.{session.messages}"
         for call in made:
-            yield events.started(session, call, number)
+            yield events.started(session, call, number, message)
         again = self._conversation.again
         repeats = [again.known(session, call, self._turn) for call in made]
         running = asyncio.ensure_future(again.call_many(session, made, repeats))
-        self._running = running, made
+        self._running = running, made, message
         while not running.done():
             await self._wait(running)
             for event in self._heard():
@@ -304,7 +310,7 @@ class Loop:
         for event in self._heard():
             yield event
         for call, envelope in answers:
-            yield events.ended(session, call, envelope, number)
+            yield events.ended(session, call, envelope, number, message)
 
     async def _wait(self, running: asyncio.Future[Any]) -> None:
         """Until the calls are done, or the session tells something."""
@@ -359,8 +365,16 @@ class Loop:
         assert asked.error is not None
         told = {"message": str(asked.error), "retryable": asked.error.retryable, "where": "model"}
         known = {} if asked.error.detail == told["message"] else {"detail": asked.error.detail}
+        log = _LOG.error if asked.error.misconfigured else _LOG.warning
+        log(
+            "The model %s did not answer in session %s: %s",
+            self._agent.model.name,
+            self._session.id,
+            asked.error.detail,
+        )
         yield AgentEvent("error", {**told, **known})
-        yield from self._say_more(asked, failed_words(bool(asked.pieces)))
+        words = failed_words(bool(asked.pieces), misconfigured=asked.error.misconfigured)
+        yield from self._say_more(asked, words)
         self._conversation.add(AssistantMessage(asked.text))
         self._conversation.unfinished = self._message_id
         yield self._done(number, "error")
@@ -403,7 +417,7 @@ class Loop:
             conversation.close_open_calls()
             conversation.unfinished = self._message_id
 
-    async def _leave(self, running: asyncio.Future[list[ToolResponse]], calls: Sequence[Call]) -> None:
+    async def _leave(self, running: asyncio.Future[list[ToolResponse]], calls: Sequence[Call], message: str) -> None:
         """Stop what reads and wait a moment for what writes; what goes on all the same is told of when it has ended."""
         session, conversation = self._session, self._conversation
         try:
@@ -414,10 +428,10 @@ class Loop:
             if running.done():
                 for call, envelope in _outcomes(calls, running):
                     conversation.add(ToolMessage(call.call_id, call.name, envelope))
-                    _tell_host(session, call, envelope)
+                    _tell_host(session, call, envelope, message)
             else:
                 conversation.add(*(lost(call) for call in calls))
-                running.add_done_callback(lambda task: _tell_of(session, conversation, calls, task))
+                running.add_done_callback(lambda task: _tell_of(session, conversation, calls, task, message))
 
 
 def hear_late(conversation: Conversation, told: Mapping[str, Any]) -> Sequence[AgentEvent]:
@@ -432,14 +446,18 @@ def hear_late(conversation: Conversation, told: Mapping[str, Any]) -> Sequence[A
 
 
 def _tell_of(
-    session: Session, conversation: Conversation, calls: Sequence[Call], task: asyncio.Future[list[ToolResponse]]
+    session: Session,
+    conversation: Conversation,
+    calls: Sequence[Call],
+    task: asyncio.Future[list[ToolResponse]],
+    message: str,
 ) -> None:
     """Calls that went on after their turn was cancelled, however they ended: the host is told now, the model when it is
     asked again."""
     for call, envelope in _outcomes(calls, task):
         told = {"callId": call.call_id, "toolId": call.name, "envelope": envelope}
         conversation.later.append(HostMessage(late_words(told)))
-        _tell_host(session, call, envelope)
+        _tell_host(session, call, envelope, message)
 
 
 def _outcomes(calls: Sequence[Call], task: asyncio.Future[list[ToolResponse]]) -> list[tuple[Call, Mapping[str, Any]]]:
@@ -449,9 +467,10 @@ def _outcomes(calls: Sequence[Call], task: asyncio.Future[list[ToolResponse]]) -
     return [(call, answer.to_dict()) for call, answer in zip(calls, task.result(), strict=True)]
 
 
-def _tell_host(session: Session, call: Call, envelope: Mapping[str, Any]) -> None:
+def _tell_host(session: Session, call: Call, envelope: Mapping[str, Any], message: str) -> None:
     """The turn that made the call tells nothing any more, so its card is settled by way of the session's events."""
-    told = {"callId": call.call_id, "toolId": call.name, "envelope": envelope, "confirmationId": None}
+    name = events.shown_id(call, message)
+    told = {"callId": name, "toolId": call.name, "envelope": envelope, "confirmationId": None}
     session.events_queue.emit("envelope", {**told, "silent": True, "known": True})
 
 

@@ -1,23 +1,27 @@
 """Decorated tools: the modules that `handrail.toml` names are imported, and what `@tool` marked in them is collected.
 
 A module is made from the very bytes that are hashed, here at build time and again when a registry loads its tools: what
-was imported from a file that has changed since is made anew.
+was imported from a file that has changed since is made anew. So are the project's own modules that it imports, as far as
+its `import` statements tell; what is installed beside the project is the environment's, not the tool's.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import CodeType, ModuleType
 
 from handrail.authoring.decorator import ToolComponent, definition_of, guide_of
-from handrail.authoring.source import ModuleTool, ToolSource
+from handrail.authoring.source import ModuleTool, ToolSource, parse_python
 from handrail.contract.errors import DefinitionError
 
 _MADE_FROM = "__handrail_made_from__"
@@ -35,10 +39,10 @@ class BrokenModule:
     fix: str = "Mend the module, or take it out of [tools] modules in handrail.toml."
 
 
-def look_in(root: Path) -> None:
-    """Let modules be found in the project's folder first."""
+def look_in(root: Path, *, first: bool = True) -> None:
+    """Let modules be found in this folder: before everywhere else, or only where nothing else has them."""
     if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
+        sys.path.insert(0 if first else len(sys.path), str(root))
 
 
 def read_modules(names: tuple[str, ...], root: Path) -> Iterator[ToolSource | BrokenModule]:
@@ -52,7 +56,7 @@ def read_modules(names: tuple[str, ...], root: Path) -> Iterator[ToolSource | Br
 
 def module_source(name: str) -> bytes:
     """The bytes of a module's file; `ImportError` if it has none."""
-    spec = importlib.util.find_spec(name)
+    spec = _spec_of(name)
     if spec is None:
         raise ModuleNotFoundError(f"there is no module {name!r}")
     if spec.origin is None or not spec.origin.endswith(".py"):
@@ -60,35 +64,131 @@ def module_source(name: str) -> bytes:
     return Path(spec.origin).read_bytes()
 
 
-def module_of(name: str, source: bytes) -> ModuleType:
-    """The module made from these bytes: the one that is loaded if it was, else it is run anew and takes its place."""
-    made_from = sha256(source).hexdigest()
-    loaded = sys.modules.get(name)
-    if loaded is not None and not hasattr(loaded, _MADE_FROM):
-        # The host imported it itself, and it is left to it: two copies would not share their state.
-        if not _is_made_from(loaded, source):
-            raise ImportError(f"{name!r} was imported before its file changed; start the process again")
-        return loaded
-    if loaded is not None and getattr(loaded, _MADE_FROM) == made_from:
-        return loaded
-    spec = importlib.util.find_spec(name)
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(f"there is no module {name!r}")
-    module = importlib.util.module_from_spec(spec)
-    setattr(module, _MADE_FROM, made_from)
-    sys.modules[name] = module
+def module_sources(name: str) -> dict[str, bytes]:
+    """The bytes of a module's file, and of each of the project's own modules that it imports, however far down."""
+    sources = {name: module_source(name)}
+    base = _base_of(name)
+    waiting = [name]
+    while waiting:
+        here = waiting.pop()
+        for other in sorted(_imported(here, sources[here])):
+            if other not in sources and base is not None and _base_of(other) == base:
+                sources[other] = module_source(other)
+                waiting.append(other)
+    return sources
+
+
+def _spec_of(name: str) -> ModuleSpec | None:
+    """Where a module is, found without running the packages around it."""
+    places: list[str] | None = None
+    spec: ModuleSpec | None = None
+    words = name.split(".")
+    for end in range(1, len(words) + 1):
+        spec = PathFinder.find_spec(".".join(words[:end]), places)
+        if spec is None:
+            # A finder of its own, as some installations in development bring one.
+            return importlib.util.find_spec(name) if end == 1 else None
+        places = None if spec.submodule_search_locations is None else list(spec.submodule_search_locations)
+        if places is None and end < len(words):
+            return None
+    return spec
+
+
+def _base_of(name: str) -> Path | None:
+    """The folder that a module's dotted name starts from; None if it is no Python file, or not there."""
     try:
-        code = compile(source, spec.origin, "exec", dont_inherit=True)
+        spec = _spec_of(name)
+    except (ImportError, ValueError):
+        return None
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    place = Path(spec.origin)
+    for _ in range(name.count(".") + (2 if place.name == "__init__.py" else 1)):
+        place = place.parent
+    # Installed packages share one folder: there, the package of the module is all that is its own.
+    return place / name.partition(".")[0] if place.name in ("site-packages", "dist-packages") else place
+
+
+def _imported(name: str, source: bytes) -> set[str]:
+    """The modules that a module's `import` statements may load, and the packages around it."""
+    tree = parse_python(source)
+    if isinstance(tree, SyntaxError):
+        return set()
+    spec = _spec_of(name)
+    is_package = spec is not None and spec.submodule_search_locations is not None
+    package = name if is_package else name.rpartition(".")[0]
+    found = {package} if package else set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            start = ".".join([*above, *([node.module] if node.module else [])])
+            found.update(f"{start}.{alias.name}" for alias in node.names if start)
+            found.add(start)
+    around = {".".join(one.split(".")[:end]) for one in found for end in range(1, one.count(".") + 2)}
+    return {one for one in around if one}
+
+
+class _VerifiedModules(MetaPathFinder, Loader):
+    """Makes modules from bytes that were read and hashed before, while it is asked to."""
+
+    def __init__(self) -> None:
+        self._sources: Mapping[str, bytes] = {}
+
+    def offer(self, sources: Mapping[str, bytes]) -> None:
+        self._sources = sources
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+
+    def withdraw(self) -> None:
+        self._sources = {}
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        found = _spec_of(fullname) if fullname in self._sources else None
+        if found is not None:
+            found.loader = self
+        return found
+
+    def exec_module(self, module: ModuleType) -> None:
+        source = self._sources[module.__name__]
+        setattr(module, _MADE_FROM, _digest(source))
+        code = compile(source, str(module.__file__), "exec", dont_inherit=True)
         exec(code, module.__dict__)  # noqa: S102 - importing is what the project asked for, of these bytes and no others
+
+
+_VERIFIED = _VerifiedModules()
+
+
+def module_of(name: str, sources: Mapping[str, bytes]) -> ModuleType:
+    """The module made from these bytes, as are those of the project that it imports.
+
+    What is loaded stays, unless the bytes of one of them are others now: then all of them are run anew.
+    """
+    before = {other: sys.modules[other] for other in sources if other in sys.modules}
+    for other, module in before.items():
+        # What the host imported itself is left to it: two copies would not share their state.
+        if not hasattr(module, _MADE_FROM) and not _is_made_from(module, sources[other]):
+            raise ImportError(f"{other!r} was imported before its file changed; start the process again")
+    ours = {other: module for other, module in before.items() if hasattr(module, _MADE_FROM)}
+    is_stale = any(getattr(module, _MADE_FROM) != _digest(sources[other]) for other, module in ours.items())
+    if name in before and not is_stale:
+        return before[name]
+    if is_stale:
+        for other in ours:
+            del sys.modules[other]
+    _VERIFIED.offer(sources)
+    try:
+        return sys.modules[name] if name in sys.modules else importlib.import_module(name)
     except BaseException:
-        del sys.modules[name]
-        if loaded is not None:
-            sys.modules[name] = loaded
+        sys.modules.update(ours)
         raise
-    package, _, last = name.rpartition(".")
-    if package in sys.modules:
-        setattr(sys.modules[package], last, module)
-    return module
+    finally:
+        _VERIFIED.withdraw()
+
+
+def _digest(source: bytes) -> str:
+    return sha256(source).hexdigest()
 
 
 def _is_made_from(module: ModuleType, source: bytes) -> bool:
@@ -112,8 +212,8 @@ def _is_made_from(module: ModuleType, source: bytes) -> bool:
 def _read_module(name: str) -> Iterator[ToolSource | BrokenModule]:
     file = name.replace(".", "/") + ".py"
     try:
-        source = module_source(name)
-        module = module_of(name, source)
+        sources = module_sources(name)
+        module = module_of(name, sources)
     except DefinitionError as error:
         line = _line_in(error, name)
         for problem in error.problems:
@@ -146,7 +246,7 @@ def _read_module(name: str) -> Iterator[ToolSource | BrokenModule]:
         yield ToolSource(
             kind="class" if inspect.isclass(value) else "function",
             folder=name,
-            files={name: source},
+            files=sources,
             given=definition,
             given_guide=guide_of(value),
             module_tool=ModuleTool(name, attribute, _first_line(value)),

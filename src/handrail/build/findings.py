@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from handrail.authoring.source import ToolSource
+from handrail.contract.hidden_characters import escaped
 from handrail.providers import Adapted, Loss, adapt
 
 Severity = Literal["error", "warning"]
@@ -29,7 +30,9 @@ class Finding:
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.place}" if self.place else self.file
-        return f"{self.severity} [{self.rule}] {where}\n    {self.message}\n    {self.fix}"
+        # Names and values of foreign files must not look like lines of ours.
+        where, message, fix = map(escaped, (where, self.message, self.fix))
+        return f"{self.severity} [{self.rule}] {where}\n    {message}\n    {fix}"
 
 
 @dataclass(frozen=True, slots=True)

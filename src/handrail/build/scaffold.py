@@ -80,6 +80,36 @@ def test_an_argument_that_the_model_made_up_is_refused():
         assert response.error.type == "VALIDATION"
 '''
 
+_ACTION_TEST = '''\
+"""Tests of the tool {tool_id}, run through the same pipeline that a model's calls go through.
+
+Nobody approves a call here, so that nothing is changed. To see an approved call run, give the tool a stand-in for its service
+and never the service itself: `open_tools(TOOLS, capabilities={{"orders": stand_in}})`, then `tools.call(…, approved=True)`.
+"""
+
+from pathlib import Path
+
+from handrail.testing import open_tools
+
+TOOLS = Path(__file__).parent.parent / {directory}
+
+
+def test_every_example_of_the_guide_waits_for_a_person():
+    with open_tools(TOOLS) as tools:
+        examples = tools.examples("{tool_id}")
+        assert examples
+        for arguments in examples:
+            response = tools.call("{tool_id}", arguments)
+            assert response.error.type == "CONFIRMATION_REQUIRED", response
+            assert response.error.confirmation_request["preview"]
+
+
+def test_an_argument_that_the_model_made_up_is_refused():
+    with open_tools(TOOLS) as tools:
+        response = tools.call("{tool_id}", {{"made_up": 1}})
+        assert response.error.type == "VALIDATION"
+'''
+
 _RETRIEVAL = '''\
 """Looks a record up by its id. Replace RECORDS by your own source."""
 
@@ -159,7 +189,7 @@ def new_tool(project: Path, tools: Path, name: str, category: str) -> list[Path]
     up = Path(os.path.relpath(project, folder)).as_posix()
     schema = {"$schema": f"{up}/{SCHEMA_COPY}", **_schema(tool_id, category)}
     directory = json.dumps(Path(os.path.relpath(tools, project)).as_posix(), ensure_ascii=False)
-    test = _TEST.format(tool_id=tool_id, directory=directory)
+    test = (_ACTION_TEST if category == "action" else _TEST).format(tool_id=tool_id, directory=directory)
     handler = {"retrieval": _RETRIEVAL, "action": _ACTION, "utility": _UTILITY}[category]
     content = {
         folder / "schema.json": json.dumps(schema, indent=2, ensure_ascii=False) + "\n",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import count
+from math import prod
 from typing import NamedTuple, TypeAlias
 
 from handrail.build.schema_keywords import (
@@ -41,18 +41,46 @@ __all__ = ["Difference", "compare_schemas"]
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _ANYTHING: Node = {}
 _MAX_DEPTH = 48
-_MAX_STEPS = 20_000
+MAX_STEPS = 20_000
+MAX_PROOF_STEPS = 5_000
+_MAX_CHOICES = 100
 _Pair: TypeAlias = tuple[int, int]
 
 
-def compare_schemas(old: Node, new: Node, *, subject: str = "the arguments") -> list[Difference]:
-    """Every difference between two schemas; none if and only if they are the same JSON."""
+class Effort:
+    """Counts the work of one comparison: parts looked at, and what was put to the validator's arithmetic."""
+
+    __slots__ = ("proof_steps", "steps")
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.proof_steps = 0
+
+    def step(self) -> bool:
+        """Count one part, unless there were too many."""
+        if self.steps >= MAX_STEPS:
+            return False
+        self.steps += 1
+        return True
+
+    def prove(self, cost: int) -> bool:
+        """Count a proof by the alternatives on both sides multiplied, which it may have to try, unless it is too much."""
+        if cost > _MAX_CHOICES or self.proof_steps + cost > MAX_PROOF_STEPS:
+            return False
+        self.proof_steps += cost
+        return True
+
+
+def compare_schemas(
+    old: Node, new: Node, *, subject: str = "the arguments", effort: Effort | None = None
+) -> list[Difference]:
+    """Every difference between two schemas; none if and only if they are the same JSON. `effort` counts the work."""
     if token(old) == token(new):
         return []
     here = At(subject=subject)
     if any(schema.get("$schema", _DIALECT).rstrip("#") != _DIALECT for schema in (old, new)):
         return [here.unclear("$schema", f"The schema of {subject} changed, and it is not draft 2020-12.")]
-    found = _Comparison(_Document(old), _Document(new)).walk(old, new, here)
+    found = _Comparison(_Document(old), _Document(new), effort or Effort()).walk(old, new, here)
     return found or [Difference(place="", message=f"The schema of {subject} was rewritten and means the same.")]
 
 
@@ -68,10 +96,11 @@ class _End(NamedTuple):
 class _Document:
     """One schema as a whole: what its references mean, and whether a part of it can be read without the rest."""
 
-    __slots__ = ("_refs", "_root", "portable")
+    __slots__ = ("_choices", "_refs", "_root", "portable")
 
     def __init__(self, root: Node) -> None:
         self._root = root
+        self._choices: dict[int, int] = {}
         nodes = [(path, node) for path, node in walk(root) if isinstance(node, Mapping)]
         # Below an `$id` of its own, "#" means that subschema.
         self._refs = None if any(path and "$id" in node for path, node in nodes) else LocalRefs(root)
@@ -98,6 +127,33 @@ class _Document:
                 place, schema = f"{place}/allOf/0", schema["allOf"][0]
         return _End(schema, place, notes, referred)
 
+    def choices(self, schema: Json, depth: int = 0) -> int:
+        """About how many alternatives a schema comes to when they are multiplied out; at most one more than the limit."""
+        if not isinstance(schema, Mapping) or id(schema) in self._choices:
+            return self._choices.get(id(schema), 1)
+        if depth > _MAX_DEPTH:
+            return _MAX_CHOICES + 1
+        self._choices[id(schema)] = 1  # what leads back here counts once
+
+        def inside(part: Json) -> int:
+            return self.choices(part, depth + 1)
+
+        product = 1
+        for keyword, value in schema.items():
+            if keyword in ("anyOf", "oneOf"):
+                product *= sum(map(inside, value))
+            elif keyword in SCHEMA_LISTS:
+                product *= prod(map(inside, value))
+            elif keyword == "$ref":
+                product *= inside(self.target(schema))
+            elif keyword in SCHEMA_MAPS and keyword not in DEFINITIONS:
+                product *= max(map(inside, value.values()), default=1)
+            elif keyword in ONE_SCHEMA:
+                product *= inside(value) + (keyword in ("if", "not"))
+            product = min(product, _MAX_CHOICES + 1)
+        self._choices[id(schema)] = product
+        return product
+
     def alone(self, schema: Node) -> Node:
         """A subschema that can be read without its document, if the document is portable."""
         return {**schema, **{key: self._root[key] for key in DEFINITIONS & self._root.keys()}}
@@ -107,14 +163,14 @@ class _Comparison:
     """Walks both schemas at once. A pair that references led to before counts as compared: its differences are told
     already or on their way, and since every value is finite this proves recursive schemas too."""
 
-    __slots__ = ("_new", "_old", "_seen", "_steps")
+    __slots__ = ("_effort", "_new", "_old", "_seen")
 
-    def __init__(self, old: _Document, new: _Document) -> None:
+    def __init__(self, old: _Document, new: _Document, effort: Effort) -> None:
         self._old = old
         self._new = new
+        self._effort = effort
         # The schemas are kept beside their ids, because the id of a collected one could come back.
         self._seen: dict[tuple[_Pair, bool], tuple[Json, Json]] = {}
-        self._steps: Iterator[int] = count()
 
     def walk(self, old: Json, new: Json, at: At) -> list[Difference]:
         before, after = self._old.follow(old, at.place), self._new.follow(new, at.place)
@@ -131,8 +187,8 @@ class _Comparison:
         if _is_free(old) or _is_free(new):
             return _is_free(new), _is_free(old)
         # A trial: what it meets on its way does not count as told.
-        trial = _Comparison(self._old, self._new)
-        trial._seen, trial._steps = dict(self._seen), self._steps
+        trial = _Comparison(self._old, self._new, self._effort)
+        trial._seen = dict(self._seen)
         found = trial.walk(old, new, at)
         return all(item.old_in_new for item in found), all(item.new_in_old for item in found)
 
@@ -170,7 +226,7 @@ class _Comparison:
         old, new = (_ANYTHING if schema is True else schema for schema in (old, new))
         if _is_free(old) and _is_free(new):
             return []
-        if at.depth > _MAX_DEPTH or next(self._steps) > _MAX_STEPS:
+        if at.depth > _MAX_DEPTH or not self._effort.step():
             return [at.unclear("", f"The schema is too deep or too large for {at.name} to be compared.")]
         seen = dict(self._seen)
         found = list(self._by_keyword(old, new, at))
@@ -191,27 +247,32 @@ class _Comparison:
 
     def _without_doubts(self, old: Node, new: Node, found: list[Difference]) -> list[Difference]:
         """The differences, without the doubts that the validator's arithmetic takes away."""
-        if any(not (item.old_in_new or item.settled) for item in found) and _within(self._old, old, self._new, new):
+        if any(not (item.old_in_new or item.settled) for item in found) and self._within(
+            self._old, old, self._new, new
+        ):
             found = [replace(item, old_in_new=item.old_in_new or not item.settled) for item in found]
-        if any(not (item.new_in_old or item.settled) for item in found) and _within(self._new, new, self._old, old):
+        if any(not (item.new_in_old or item.settled) for item in found) and self._within(
+            self._new, new, self._old, old
+        ):
             found = [replace(item, new_in_old=item.new_in_old or not item.settled) for item in found]
         return found
+
+    def _within(self, inside: _Document, inner: Node, outside: _Document, outer: Node) -> bool:
+        """Whether the validator proves that every value of `inner` is one of `outer`; not asked where that may take long."""
+        if canonicalize is None or not (inside.portable and outside.portable):
+            return False
+        if not self._effort.prove(inside.choices(inner) * outside.choices(outer)):
+            return False
+        try:
+            small, large = (
+                canonicalize(thaw(document.alone(schema)), validate_formats=True, offline=True)
+                for document, schema in ((inside, inner), (outside, outer))
+            )
+            return large.covers(small) == Containment.YES
+        except BUILD_ERRORS:
+            return False
 
 
 def _is_free(schema: Json) -> bool:
     """Whether the schema says nothing about values."""
     return schema is True or (isinstance(schema, Mapping) and not schema.keys() - SILENT)
-
-
-def _within(inside: _Document, inner: Node, outside: _Document, outer: Node) -> bool:
-    """Whether the validator proves that every value of `inner` is one of `outer`."""
-    if canonicalize is None or not (inside.portable and outside.portable):
-        return False
-    try:
-        small, large = (
-            canonicalize(thaw(document.alone(schema)), validate_formats=True, offline=True)
-            for document, schema in ((inside, inner), (outside, outer))
-        )
-        return large.covers(small) == Containment.YES
-    except BUILD_ERRORS:
-        return False

@@ -118,22 +118,23 @@ def _run(name: str, words: list[str]) -> int:
     )
     command.configure(parser)
     options = parser.parse_args(words)
-    from handrail.contract.errors import HandrailError, UsageError  # every command has it; help and the version do not
+    from handrail.cli.output import warn  # every command has these; help and the version do not
+    from handrail.contract.errors import HandrailError, UsageError
 
     try:
         return int(command.run(options))
     except UsageError as error:
-        sys.stderr.write(f"handrail {name}: {error}\n")
+        warn(f"handrail {name}: {error}")
         return 2
     except HandrailError as error:
-        sys.stderr.write(f"handrail {name}: {error}\n")
+        warn(f"handrail {name}: {error}")
         return 1
     except BrokenPipeError:
         raise  # no accident: `main` knows what to do
     except OSError as error:
         # A folder that was deleted under us, a disk that is full: the system's reason is the best sentence there is.
         where = f' "{error.filename}"' if error.filename else ""
-        sys.stderr.write(f"handrail {name}: the system refused{where}: {error.strerror or error}\n")
+        warn(f"handrail {name}: the system refused{where}: {error.strerror or error}")
         return 1
 
 

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from handrail.cli.output import print_json
+from handrail.app import audit_key, store_path, store_url
+from handrail.cli.output import print_json, printable
 from handrail.cli.project import current_settings
 from handrail.contract.errors import UsageError
-from handrail.observe.explain import explain
-from handrail.observe.reading import Follower, tail_events
+from handrail.contract.store import AuditCheckpoint, Store
+from handrail.observe.explain import lines_in, tell
+from handrail.observe.reading import OF_THE_CHAIN, Event, Follower, tail_events
+from handrail.observe.sealing import open_event, pseudonym_of
 from handrail.observe.verify import read_events, verify_directory
+from handrail.settings import Settings
+from handrail.stores import open_store
 
 EXAMPLES = """examples:
   handrail audit tail -n 50 -f
   handrail audit show --session s_4f1c --event refusal
   handrail audit why call_123456789
+  handrail audit verify
   handrail audit verify --key-file /run/secrets/audit.key"""
 
 _POLL_SECONDS = 0.25
+_BATCH = 500
 _FIRST = ("ts", "event", "toolId")
 _LEFT_OUT = frozenset({*_FIRST, "seq", "hash", "registryVersion", "toolVersion", "category"})
 
@@ -36,18 +46,21 @@ def configure(parser: ArgumentParser) -> None:
     tail.add_argument(
         "-f", "--follow", action="store_true", help="go on with what is written from now on; Ctrl-C ends it"
     )
+    tail.add_argument("--checkpoints", action="store_true", help="with the lines that only the chain of hashes needs")
     show = actions.add_parser("show", help="events, oldest first")
     show.add_argument("--session", metavar="ID", help="of this session")
-    show.add_argument("--call", metavar="ID", help="of this call, by its id or key")
+    show.add_argument(
+        "--call", metavar="ID", help="of this call, by its id or key, the ledger's key or its confirmation's id"
+    )
     show.add_argument("--tool", metavar="NAME", help="of this tool")
     show.add_argument("--event", metavar="KIND", help="of this kind, such as refusal")
     show.add_argument("--limit", type=int, metavar="N", help="at most so many")
     verify = actions.add_parser(
         "verify", help="find edited, missing or reordered lines; exit code 1 if there is a problem"
     )
-    verify.add_argument("--key-file", metavar="FILE", help="the key of the hashes (default: the setting's)")
+    verify.add_argument("--key-file", metavar="FILE", help="the key of the hashes (default: that of [audit])")
     why = actions.add_parser("why", help="what became of a call, in one sentence")
-    why.add_argument("call", metavar="CALL", help="the call's id or key")
+    why.add_argument("call", metavar="CALL", help="its id or key, the ledger's key, or the confirmation's id")
     for action in (tail, show, verify, why):
         action.add_argument("--dir", metavar="DIR", help="the audit directory (default: the project's)")
         action.add_argument("--json", action="store_true", help="print as JSON, one object a line for events")
@@ -60,7 +73,7 @@ def run(options: Namespace) -> int:
 
 def _directory(chosen: str | None) -> Path:
     settings = current_settings()
-    path = Path(chosen) if chosen else settings.project / str(getattr(settings, "audit_directory", "audit"))
+    path = Path(chosen) if chosen else settings.project / settings.audit_directory
     if not path.is_dir():
         raise UsageError(f'There is no audit log in "{os.path.relpath(path)}"; --dir names another directory.')
     return path
@@ -71,65 +84,139 @@ def _tail(path: Path, options: Namespace) -> int:
         raise UsageError(f"-n must be 0 or more; {options.lines} is not.")
     # Before the tail is read, so that nothing falls between the two; a line may then be met twice, and is told once.
     follower = Follower(path) if options.follow else None
-    shown = tail_events(path, options.lines)
-    _print_events(shown, options)
-    if follower is None:
-        return 0
-    known = [*shown]
-    try:
-        while True:
-            _print_events((event for event in follower.news() if event not in known), options)
-            known.clear()
-            time.sleep(_POLL_SECONDS)
-    except KeyboardInterrupt:
-        return 0
+    without = () if options.checkpoints else OF_THE_CHAIN
+    known = tail_events(path, options.lines, without)
+    with _Words(options) as words:
+        _print_events(words.of(known), options)
+        if follower is None:
+            return 0
+        try:
+            while True:
+                news = [event for event in follower.news() if event not in known and event["event"] not in without]
+                _print_events(words.of(news), options)
+                known.clear()
+                time.sleep(_POLL_SECONDS)
+        except KeyboardInterrupt:
+            return 0
 
 
 def _show(path: Path, options: Namespace) -> int:
     wanted = {name: getattr(options, name) for name in ("session", "call", "tool", "event")}
-    found = _print_events(read_events(path, **wanted, limit=options.limit), options)
+    with _Words(options) as words:
+        found = _print_events(words.of(read_events(path, **wanted, limit=options.limit)), options)
     if not found and options.limit != 0:
         named = " and ".join(f'--{name} "{value}"' for name, value in wanted.items() if value is not None)
         # Beside the output, which stays what was asked for: no events. As with `grep`, that is exit code 1.
         sys.stderr.write(
-            _printable(f"No event of the audit log fits {named}." if named else "The audit log is empty.") + "\n"
+            printable(f"No event of the audit log fits {named}." if named else "The audit log is empty.") + "\n"
         )
     return 0 if found or not any(wanted.values()) else 1
 
 
 def _verify(path: Path, options: Namespace) -> int:
-    problems = verify_directory(path, _key(options.key_file))
+    settings = current_settings()
+    key = _key(options.key_file, settings)
+    stored = None if options.dir else asyncio.run(_stored_checkpoints(settings))
+    problems = verify_directory(path, key, stored)
     if options.json:
         print_json([{"file": problem.file, "line": problem.line, "message": problem.message} for problem in problems])
-    else:
-        for problem in problems:
-            sys.stderr.write(f"{_printable(str(problem))}\n")
-        print(f"{len(problems)} problem{'' if len(problems) == 1 else 's'}." if problems else "The audit log is whole.")
+        return 1 if problems else 0
+    for problem in problems:
+        sys.stderr.write(f"{printable(str(problem))}\n")
+    for sentence in _not_covered(key, stored):
+        sys.stderr.write(f"{sentence}\n")
+    print(f"{len(problems)} problem{'' if len(problems) == 1 else 's'}." if problems else "The audit log is whole.")
     return 1 if problems else 0
 
 
+async def _stored_checkpoints(settings: Settings) -> list[AuditCheckpoint] | None:
+    """What the project's store knows of its chains; None if there is no store."""
+    store = _store(settings)
+    if store is None:
+        return None
+    await store.open()
+    try:
+        return await store.audit_checkpoints()
+    finally:
+        await store.close()
+
+
+def _store(settings: Settings) -> Store | None:
+    """The project's store, if there is one: looking makes none."""
+    path = store_path(settings)
+    return open_store(store_url(settings)) if path is not None and path.is_file() else None
+
+
+class _Words:
+    """Opens what is sealed in lines, by the keys that the project's store has. Without a store it stays sealed."""
+
+    def __init__(self, options: Namespace) -> None:
+        self._runner = asyncio.Runner()
+        self._store = _store(current_settings()) if not options.dir else None
+        self._is_open = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._is_open and self._store is not None:
+            self._runner.run(self._store.close())
+        self._runner.close()
+
+    def of(self, events: Iterable[Mapping[str, Any]]) -> Iterator[Event]:
+        for batch in _batched(events, _BATCH):
+            keys = self._keys({whose for event in batch if (whose := pseudonym_of(event)) is not None})
+            yield from (open_event(event, keys) for event in batch)
+
+    def _keys(self, pseudonyms: set[str]) -> Mapping[str, bytes]:
+        if self._store is None or not pseudonyms:
+            return {}
+        if not self._is_open:
+            self._runner.run(self._store.open())
+            self._is_open = True
+        return self._runner.run(self._store.audit_secrets(sorted(pseudonyms)))
+
+
+def _batched(events: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Mapping[str, Any]]]:
+    rest = iter(events)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def _not_covered(key: bytes | None, stored: Sequence[AuditCheckpoint] | None) -> Iterator[str]:
+    """What this look could not have found."""
+    if key is None:
+        yield (
+            "Without a key nobody can tell whether somebody who may write these files and the store has computed all hashes "
+            "anew, after editing or removing lines; `[audit] key` or HANDRAIL_AUDIT_KEY sets one."
+        )
+    if stored is None:
+        yield (
+            "Without the project's store nobody can tell whether the newest lines or files were removed together with their "
+            "checkpoints."
+        )
+
+
 def _why(path: Path, options: Namespace) -> int:
-    events = list(read_events(path, call=options.call))
-    # Near ids, and what a person decided about a held call, are in lines that do not name the call.
-    enough = events and not any("confirmationId" in event for event in events)
-    found = explain(events if enough else read_events(path), options.call)
+    lines = lines_in(path, options.call)
+    with _Words(options) as words:
+        found = tell(replace(lines, events=list(words.of(lines.events))))
     if options.json:
         print_json({"found": found.found, "sentence": found.sentence})
     else:
-        print(_printable(found.sentence))
+        print(printable(found.sentence))
     return 0 if found.found else 1
 
 
-def _key(chosen: str | None) -> bytes | None:
-    name = chosen or str(getattr(current_settings(), "audit_key_file", ""))
-    if not name:
-        return None
+def _key(chosen: str | None, settings: Settings) -> bytes | None:
+    if not chosen:
+        return audit_key(settings)
     try:
-        key = Path(name).read_bytes().strip()
+        key = Path(chosen).read_bytes().strip()
     except OSError as error:
-        raise UsageError(f'The key file "{name}" cannot be read ({error.strerror}).') from None
+        raise UsageError(f'The key file "{chosen}" cannot be read ({error.strerror}).') from None
     if not key:
-        raise UsageError(f'The key file "{name}" is empty.')
+        raise UsageError(f'The key file "{chosen}" is empty.')
     return key
 
 
@@ -145,14 +232,9 @@ def _print_events(events: Iterable[Mapping[str, Any]], options: Namespace) -> bo
 def _line(event: Mapping[str, Any]) -> str:
     rest = [f"{name}={_value(value)}" for name, value in event.items() if name not in _LEFT_OUT and value is not None]
     ts, kind, tool = (str(event.get(name) or "") for name in _FIRST)
-    return _printable(f"{ts}  {kind:<13} {tool:<18} {' '.join(rest)}".rstrip())
+    return printable(f"{ts}  {kind:<13} {tool:<18} {' '.join(rest)}".rstrip())
 
 
 def _value(value: Any) -> str:
     plain = isinstance(value, str) and value and not any(mark in value for mark in ' "=')
     return value if plain else json.dumps(value, ensure_ascii=False)
-
-
-def _printable(text: str) -> str:
-    # Ids and names come from models and callers; they must not steer a terminal.
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -13,7 +13,7 @@ from handrail.build.compiler import BuildPlan, BuildResult, build
 from handrail.build.diff import diff_registries, unbumped
 from handrail.build.watch import changes
 from handrail.build.writer import is_current, stamp_for, write
-from handrail.cli.output import authors_speak_aside, count, print_json, progress_for
+from handrail.cli.output import authors_speak_aside, count, print_json, progress_for, show, warn
 from handrail.cli.project import current_settings
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.errors import HandrailError, UsageError
@@ -111,40 +111,26 @@ def _print_json(result: BuildResult, broken: list[str], written: bool, stale: bo
 
 def _print_text(result: BuildResult, broken: list[str], options: Namespace, written: bool, stale: bool) -> None:
     for finding in result.findings:
-        sys.stderr.write(f"{finding}\n")
+        warn(str(finding))
     for limit in result.limits:
-        sys.stderr.write(f"note: {limit}\n")
+        warn(f"note: {limit}")
     for line in broken:
-        sys.stderr.write(f"breaking without a new major version: {line}\n")
+        warn(f"breaking without a new major version: {line}")
     name = os.path.relpath(result.plan.artifact)
     if result.errors:
-        sys.stderr.write(f"{count(len(result.errors), 'problem')}; nothing was written.\n")
+        warn(f"{count(len(result.errors), 'problem')}; nothing was written.")
     elif broken:
-        sys.stderr.write(f"{count(len(broken), 'breaking change')}; nothing was written.\n")
+        warn(f"{count(len(broken), 'breaking change')}; nothing was written.")
     elif options.strict and result.warnings:
         sys.stderr.write(
             f"{count(len(result.warnings), 'warning')}, which --strict does not let pass; nothing was written.\n"
         )
     elif stale:
-        sys.stderr.write(f"{name} is stale or missing; run `handrail build`.\n")
+        warn(f"{name} is stale or missing; run `handrail build`.")
     elif written:
-        more = f"{_in_words(result)}{_renamed(result)}"
-        print(f"Built {count(len(result.entries), 'tool')} into {name}, version {result.version}.{more}")
+        show(f"Built {count(len(result.entries), 'tool')} into {name}, version {result.version}.{_renamed(result)}")
     else:
-        print(f"{name} is current, version {result.version}.")
-
-
-def _in_words(result: BuildResult) -> str:
-    """What is no warning, as a sentence: the keywords that a provider's format lacks and that its models are told in words.
-
-    That an object takes no other properties is left out here: every tool says so, and formats only list properties.
-    """
-    found: dict[str, set[str]] = {}
-    for loss in result.losses:
-        if loss.minor and loss.keyword not in ("additionalProperties", RENAMED):
-            found.setdefault(loss.provider, set()).add(loss.keyword)
-    told = "; ".join(f"{provider} ({', '.join(sorted(keywords))})" for provider, keywords in sorted(found.items()))
-    return f" Told to models in words, as the format has no keyword for it: {told}." if told else ""
+        show(f"{name} is current, version {result.version}.")
 
 
 def _renamed(result: BuildResult) -> str:
@@ -164,7 +150,7 @@ def _watch(plan: BuildPlan, options: Namespace) -> int:
             try:
                 _once(plan, options)
             except HandrailError as error:
-                sys.stderr.write(f"handrail build: {error}\n")
+                warn(f"handrail build: {error}")
             print("Watching for changes; Ctrl-C ends it.", flush=True)
     except KeyboardInterrupt:
         return 0

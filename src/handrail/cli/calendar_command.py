@@ -18,7 +18,7 @@ from handrail.app import open_calendar
 from handrail.cli.output import count, print_json, progress_for
 from handrail.cli.project import current_settings
 from handrail.contract.errors import UsageError
-from handrail.runtime.preview import escaped
+from handrail.contract.hidden_characters import escaped
 
 if TYPE_CHECKING:
     from handrail.services.calendar.embedded import EmbeddedCalendar

@@ -7,12 +7,14 @@ success envelope and 1 for a failure.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import sys
 from argparse import ArgumentParser, Namespace
 
 from handrail.app import Runtime, open_runtime
-from handrail.cli.output import authors_speak_aside, print_json
-from handrail.cli.project import current_settings, tools_at_hand
+from handrail.cli.chat_lines import MOST_TIMES, READ_SECONDS, drop_typed
+from handrail.cli.output import authors_speak_aside, print_json, warn
+from handrail.cli.project import current_settings, kept_or_scratch, tools_at_hand
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, UsageError
 from handrail.runtime.session import Session
@@ -41,11 +43,12 @@ def run(options: Namespace) -> int:
         raise UsageError(f"--user must be text; {options.user!r} is not.")
     if not options.tenant.isprintable():
         raise UsageError(f"--tenant must be text; {options.tenant!r} is not.")
-    settings, registry = tools_at_hand(current_settings(), options.registry)
     # As bytes, and no more than can be right: whether they are text is for the pipeline to say.
     args = sys.stdin.buffer.read(MAX_ARGUMENT_BYTES + 1) if options.args == "-" else options.args
-    with authors_speak_aside():
-        response = asyncio.run(_call(open_runtime(settings, registry), options, args))
+    with kept_or_scratch(current_settings(), "call") as found:
+        settings, registry = tools_at_hand(found, options.registry)
+        with authors_speak_aside():
+            response = asyncio.run(_call(open_runtime(settings, registry), options, args))
     print_json(response.to_dict())
     return 0 if response.ok else 1
 
@@ -55,25 +58,41 @@ async def _call(runtime: Runtime, options: Namespace, args: str | bytes) -> Tool
     async with runtime:
         session = await runtime.open_session(mode=options.mode, user=options.user, tenant=options.tenant)
         await session.begin_turn()
-        response = await session.call(options.name, args)
+        # An id of its own, by which `handrail audit why` finds it.
+        response = await session.call(options.name, args, call_id=f"call_{secrets.token_hex(8)}")
         held = response.error is not None and response.error.type is ErrorType.CONFIRMATION_REQUIRED
         if held and (options.yes or sys.stdin.isatty()):
-            response = await _asked(runtime, session, options.yes) or response
+            response = await _ask(runtime, session, options.yes) or response
         elif held:
-            sys.stderr.write("It waits for a person; `--yes` approves it beforehand, a terminal asks.\n")
+            warn("It waits for a person; `--yes` approves it beforehand, a terminal asks.")
         await session.close()
         return response
 
 
-async def _asked(runtime: Runtime, session: Session, yes: bool) -> ToolResponse | None:
-    """Put the held call to the person at the terminal: this is the user's own channel."""
+async def _ask(runtime: Runtime, session: Session, yes: bool) -> ToolResponse | None:
+    """Put the held call to the person at the terminal: this is the user's own channel. Asked again while its facts change."""
+    times = 0
     async for event in session.events():
         if event.type != "confirmation":
             continue
-        if not yes:
-            sys.stderr.write(f"{event.data['preview']}\nRun it? [y/N] ")
-            sys.stderr.flush()
-            yes = sys.stdin.readline().strip().lower() in ("y", "yes")
-        answer = runtime.approve if yes else runtime.decline
-        return await answer(event.data["id"], token=event.data["token"])
+        times += 1
+        confirmation, token = event.data["id"], event.data["token"]
+        if not (yes or await _says_yes(event.data["preview"])):
+            return await runtime.decline(confirmation, token=token)
+        answer = await runtime.approve(confirmation, token=token, approver=session.user or "terminal")
+        is_asked_anew = answer.error is not None and answer.error.type is ErrorType.CONFIRMATION_REQUIRED
+        if answer.error is None or not is_asked_anew or (yes and times == MOST_TIMES):
+            return answer
+        warn(answer.error.message)
     return None
+
+
+async def _says_yes(preview: str) -> bool:
+    """Only what is typed after the question answers it."""
+    warn(preview)
+    sys.stderr.flush()
+    await asyncio.sleep(READ_SECONDS)
+    drop_typed(sys.stdin.fileno())
+    sys.stderr.write("Run it? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -2,7 +2,7 @@
 
 Ctrl-C cancels the turn that runs, and at the prompt it leaves; so does the end of the input. Piped, each line is a message. With
 `--json` each event is a line of JSON, and a line of input that begins with { is a command: {"text": …}, {"approve": ID},
-{"decline": ID}.
+{"decline": ID}. A request that is shown anew, because its facts have changed, is approved with the number of that "showing".
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from handrail.app import Runtime, open_agent, open_runtime
 from handrail.cli.chat_lines import Lines
 from handrail.cli.chat_screen import JsonScreen, PlainScreen, Screen
 from handrail.cli.chat_talk import Talk
-from handrail.cli.output import authors_speak_aside
-from handrail.cli.project import current_settings, fresh_registry, with_reference_tools
+from handrail.cli.output import authors_speak_aside, warn
+from handrail.cli.project import current_settings, fresh_registry, kept_or_scratch, with_reference_tools
 from handrail.contract.errors import UsageError
 from handrail.services.local_time import attributes_for
 from handrail.settings import Settings
@@ -42,14 +42,15 @@ def run(options: Namespace) -> int:
         raise UsageError(f"--user must be text; {options.user!r} is not.")
     if options.message is not None and not options.message.strip():
         raise UsageError("The message is blank; say something, or leave it out and type.")
-    settings = with_reference_tools(current_settings())
-    registry = fresh_registry(settings, options.registry)
-    for sentence in registry.refused.values():
-        sys.stderr.write(f"handrail chat: {sentence}\n")
-    screen: Screen = JsonScreen(sys.stdout) if options.json else PlainScreen(sys.stdout)
-    lines = Lines(None if options.message is None else [options.message])
-    with authors_speak_aside():
-        return asyncio.run(_talk(settings, open_runtime(settings, registry), screen, lines, options))
+    with kept_or_scratch(current_settings(), "chat") as found:
+        settings = with_reference_tools(found)
+        registry = fresh_registry(settings, options.registry)
+        for sentence in registry.refused.values():
+            warn(f"handrail chat: {sentence}")
+        screen: Screen = JsonScreen(sys.stdout) if options.json else PlainScreen(sys.stdout)
+        lines = Lines(None if options.message is None else [options.message])
+        with authors_speak_aside():
+            return asyncio.run(_talk(settings, open_runtime(settings, registry), screen, lines, options))
 
 
 async def _talk(settings: Settings, runtime: Runtime, screen: Screen, lines: Lines, options: Namespace) -> int:

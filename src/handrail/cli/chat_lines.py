@@ -1,14 +1,23 @@
-"""The lines that a person types, or a program pipes in, without holding the event loop."""
+"""The lines that a person types, or a program pipes in, without holding the event loop.
+
+An answer to a question must have been given after it was shown. So what was typed, pasted or read before can be dropped: in the
+terminal's own buffer, in a line that is not complete, and among the lines that wait here.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import select
 import sys
 from collections.abc import Iterable
-from threading import Thread
+from threading import Lock, Thread
 
 MOST_LINE_BYTES = 256 * 1024
+READ_SECONDS = 0.5
+"""Nobody has read a question sooner than this; what comes earlier was on its way before."""
+MOST_TIMES = 5
+"""So often a request whose facts go on changing is approved by `--yes`."""
 
 
 class Lines:
@@ -16,8 +25,13 @@ class Lines:
 
     def __init__(self, given: Iterable[str] | None = None) -> None:
         self._given = None if given is None else list(given)
-        self._queue: asyncio.Queue[str | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[int, str | None]] = asyncio.Queue()
         self._reader: Thread | None = None
+        self._reading = Lock()
+        """Held while something is read or dropped."""
+        self._pending = b""
+        self._dropped = 0
+        """How often what was there was dropped: a line that was read before the last time does not count."""
         self.terminal = given is None and sys.stdin.isatty()
 
     async def next(self) -> str | None:
@@ -29,29 +43,57 @@ class Lines:
             # A daemon that reads the descriptor itself: it holds no lock when the process ends in the middle of a line.
             self._reader = Thread(target=self._read, args=(loop, sys.stdin.fileno()), daemon=True)
             self._reader.start()
-        return await self._queue.get()
+        while True:
+            dropped, line = await self._queue.get()
+            if line is None or dropped == self._dropped:
+                return line
+
+    def drop_typed(self) -> bool:
+        """Drop what was typed on the terminal until now; whether there was anything that was seen."""
+        with self._reading:
+            had_some = bool(self._pending)
+            drop_typed(sys.stdin.fileno())
+            self._pending = b""
+            self._dropped += 1
+        ended = False
+        while not self._queue.empty():
+            _, line = self._queue.get_nowait()
+            had_some, ended = had_some or bool(line), ended or line is None
+        if ended:
+            self._queue.put_nowait((self._dropped, None))
+        return had_some
 
     def _read(self, loop: asyncio.AbstractEventLoop, source: int) -> None:
-        pending = b""
         while True:
-            try:
-                raw = os.read(source, 65_536)
-            except OSError:
-                raw = b""
-            pending += raw
-            *whole, pending = pending.split(b"\n")
-            if len(pending) > MOST_LINE_BYTES:
-                whole, pending = [*whole, pending], b""
-            if not raw and pending:
-                whole.append(pending)
-            for line in whole:
-                self._put(loop, line.decode("utf-8", "replace").rstrip("\r"))
+            if self.terminal:
+                select.select([source], [], [])
+            with self._reading:
+                if self.terminal and not select.select([source], [], [], 0)[0]:
+                    continue  # it was dropped
+                try:
+                    raw = os.read(source, 65_536)
+                except OSError:
+                    raw = b""
+                *whole, self._pending = (self._pending + raw).split(b"\n")
+                if len(self._pending) > MOST_LINE_BYTES or (not raw and self._pending):
+                    whole, self._pending = [*whole, self._pending], b""
+                for line in whole:
+                    self._put(loop, line.decode("utf-8", "replace").rstrip("\r"))
             if not raw:
                 self._put(loop, None)
                 return
 
     def _put(self, loop: asyncio.AbstractEventLoop, line: str | None) -> None:
         try:
-            loop.call_soon_threadsafe(self._queue.put_nowait, line)
+            loop.call_soon_threadsafe(self._queue.put_nowait, (self._dropped, line))
         except RuntimeError:
             return  # the conversation is over
+
+
+def drop_typed(source: int) -> None:
+    """Empty the buffer of a terminal."""
+    try:
+        import termios
+    except ImportError:  # no terminal of this kind
+        return
+    termios.tcflush(source, termios.TCIFLUSH)

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TextIO
 import orjson
 
 from handrail.agents import AgentEvent
+from handrail.contract.hidden_characters import escaped
 
 _MOST_ARGS = 160
 
@@ -61,7 +62,7 @@ class PlainScreen:
     def show(self, event: AgentEvent) -> None:
         data = event.data
         if event.type == "text":
-            self._write(data["text"])
+            self._write(safe(data["text"]))
         elif event.type == "tool_started":
             self._line(f"  … {data['toolId']} {_args(data['args'])}")
         elif event.type in ("tool_finished", "tool_refused"):
@@ -77,20 +78,20 @@ class PlainScreen:
 
     def ask(self, text: str) -> None:
         self._start_line()
-        self._out.write(safe(text))
+        self._out.write(escaped(text, "\n\t"))
         self._out.flush()
 
     def note(self, text: str) -> None:
         self._line(text)
 
     def _write(self, text: str) -> None:
-        self._out.write(safe(text))
+        self._out.write(text)
         self._out.flush()
         self._in_line = not text.endswith("\n")
 
     def _line(self, text: str) -> None:
         self._start_line()
-        self._out.write(safe(text) + "\n")
+        self._out.write(escaped(text, "\n\t") + "\n")
         self._out.flush()
 
     def _start_line(self) -> None:
@@ -100,7 +101,10 @@ class PlainScreen:
 
 
 def safe(text: str) -> str:
-    """Text of a model or a tool for a terminal: nothing in it moves the cursor, colours, or turns letters around."""
+    """What a model says, for a terminal: nothing in it moves the cursor, colours, or turns letters around.
+
+    Calls, previews and questions are escaped instead, which would make emoji in speech hard to read.
+    """
     return "".join(
         letter
         if letter in "\n\t" or unicodedata.category(letter) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")

@@ -12,9 +12,10 @@ from typing import Any
 
 from handrail.agents import AgentEvent, Conversation, TextAgent
 from handrail.app import Runtime
-from handrail.cli.chat_lines import Lines
+from handrail.cli.chat_lines import MOST_TIMES, READ_SECONDS, Lines
 from handrail.cli.chat_screen import JsonScreen, Screen
-from handrail.contract.errors import UsageError
+from handrail.contract.errors import ErrorType, UsageError
+from handrail.runtime.held import REPLACED_MARK
 from handrail.runtime.session import Session
 
 _LEAVING = frozenset({"/quit", "/exit", "/q", "quit", "exit"})
@@ -42,6 +43,7 @@ class Talk:
         self._conversation = Conversation(time_zone=agent.policy.time_zone)
         self._waiting: dict[str, Mapping[str, Any]] = {}
         """Confirmations that wait for the person, with their tokens."""
+        self._closed: set[str] = set()
         self._told: set[str] = set()
         """Those of them of which was said already that nobody here can be asked."""
         self._turn: asyncio.Task[bool] | None = None
@@ -138,28 +140,64 @@ class Talk:
         well = True
         async for event in events:
             if event.type == "confirmation":
-                self._waiting[event.data["id"]] = event.data
-                self._told.discard(event.data["id"])
+                if self._is_old(event.data):
+                    continue
+                event = self._wants(event.data)
             elif event.type == "confirmation_closed":
                 self._waiting.pop(event.data["id"], None)
+                self._closed.add(event.data["id"])
             well = well and event.type != "error"
             self._screen.show(event)
         return well
+
+    def _is_old(self, asked: Mapping[str, Any]) -> bool:
+        """Whether this was told before, or is over: the session's events wait for whoever listens next."""
+        known = self._waiting.get(asked["id"])
+        told = ("preview", "replacedBy")
+        return asked["id"] in self._closed or (known is not None and all(known[name] == asked[name] for name in told))
+
+    def _wants(self, asked: Mapping[str, Any]) -> AgentEvent:
+        """Keep a request that waits. Shown anew, it has the next number: an answer to what was shown before is none."""
+        before = self._waiting.get(asked["id"])
+        shown = {**asked, "showing": before["showing"] + 1 if before is not None else 1}
+        self._waiting[asked["id"]] = shown
+        self._told.discard(asked["id"])
+        return AgentEvent("confirmation", shown)
 
     async def _ask_person(self) -> None:
         """What waits is put to the person: this is the user's own channel."""
         for asked in list(self._waiting.values()):
             if self._approve_all:
-                await self._decided(asked, approved=True)
+                for _ in range(MOST_TIMES):
+                    if not await self._decided(asked, approved=True):
+                        break
+                    asked = self._waiting[asked["id"]]
             elif self._lines.terminal:
-                self._screen.note(str(asked["preview"]))
-                answer = await self._next("Run it? [y/N] ")
-                if answer is None:
+                if not await self._ask(asked):
                     return
-                await self._decided(asked, approved=answer.strip().lower() in ("y", "yes"))
             elif asked["id"] not in self._told:
                 self._screen.note("It waits for a person; `--yes` approves it beforehand, a terminal asks.")
                 self._told.add(asked["id"])
+
+    async def _ask(self, asked: Mapping[str, Any]) -> bool:
+        """Put one request to the person, anew if its facts change before the answer; False if they leave."""
+        while True:
+            shown = await self._runtime.show(asked["id"], token=asked["token"])
+            if shown is None:
+                self._waiting.pop(asked["id"], None)
+                self._screen.note(f"The request for {asked['tool']} is closed: it was answered, or its time is over.")
+                return True
+            if shown["replacedBy"] is not None:
+                self._screen.note(REPLACED_MARK)
+            self._screen.note(str(shown["preview"]))
+            await asyncio.sleep(READ_SECONDS)
+            if self._lines.drop_typed():
+                self._screen.note("(What was typed before this question is dropped.)")
+            answer = await self._next("Run it? [y/N] ")
+            if answer is None:
+                return False
+            if not await self._decided(shown, approved=answer.strip().lower() in ("y", "yes")):
+                return True
 
     def _name_what_is_open(self) -> None:
         """Said at the end: whoever piped a "y" may believe that they have decided."""
@@ -174,25 +212,44 @@ class Talk:
     async def _commanded(self, command: Mapping[str, Any]) -> bool:
         for name in ("approve", "decline"):
             asked = self._waiting.get(str(command.get(name)))
-            if name in command and asked is not None:
-                await self._decided(asked, approved=name == "approve")
-                return True
+            if name not in command or asked is None:
+                continue
+            if name == "approve" and command.get("showing", 1) != asked["showing"]:
+                self._screen.note(
+                    f'This request was shown anew, because it has changed; add "showing": {asked["showing"]} to approve that.'
+                )
+                return False
+            await self._decided(asked, approved=name == "approve")
+            return True
         self._screen.note(
             'A command is {"text": …} with text that is not blank, or {"approve": ID} or {"decline": ID} with the id of an'
             " open request."
         )
         return False
 
-    async def _decided(self, asked: Mapping[str, Any], *, approved: bool) -> None:
-        decide = self._runtime.approve if approved else self._runtime.decline
+    async def _decided(self, asked: Mapping[str, Any], *, approved: bool) -> bool:
+        """Carry out the answer; whether the person has to be asked anew, because the request is not what was shown any more."""
+        if approved:
+            approver = self._session.user or "terminal"
+            answer = await self._runtime.approve(asked["id"], token=asked["token"], approver=approver)
+        else:
+            answer = await self._runtime.decline(asked["id"], token=asked["token"])
+        if answer.error is not None and answer.error.type is ErrorType.CONFIRMATION_REQUIRED:
+            self._screen.note(answer.error.message)
+            shown = await self._runtime.show(asked["id"], token=asked["token"])
+            if shown is not None:
+                self._screen.show(self._wants(shown))
+                return True
         self._waiting.pop(asked["id"], None)
-        envelope = (await decide(asked["id"], token=asked["token"])).to_dict()
+        self._closed.add(asked["id"])
+        envelope = answer.to_dict()
         told = {"callId": None, "toolId": asked["tool"], "envelope": envelope, "confirmationId": asked["id"]}
         late = self._agent.late(self._session, self._conversation, told)
         self._turn = asyncio.ensure_future(self._show_late(late))
         with suppress(asyncio.CancelledError):
             await self._turn
         self._turn = None
+        return False
 
     async def _show_late(self, late: Any) -> bool:
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from handrail.build.diff import Change, RegistryDiff, ToolDiff, diff_registries
 from handrail.cli.build_command import definitions_in
-from handrail.cli.output import print_json
+from handrail.cli.output import print_json, show
 from handrail.registry.artifact import read_artifact
 
 EXAMPLES = "examples:\n  handrail diff released/tool_registry.json tool_registry.json"
@@ -27,7 +27,7 @@ def run(options: Namespace) -> int:
     if options.json:
         print_json(found.to_dict())
     else:
-        print(found.render())
+        show(found.render())
     return 0
 
 

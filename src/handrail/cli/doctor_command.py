@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from handrail.app import (
+    audit_key,
     build_plan,
     live_missing,
     model_missing,
@@ -29,12 +30,13 @@ from handrail.app import (
 from handrail.build.compiler import build
 from handrail.build.scaffold import SCHEMA_COPY, editor_schema
 from handrail.build.writer import is_current
-from handrail.cli.output import authors_speak_aside, count, print_json
+from handrail.cli.output import authors_speak_aside, count, print_json, show
 from handrail.cli.project import current_settings, keywords_alone, with_reference_tools
 from handrail.contract.errors import HandrailError
 from handrail.registry.registry import environment_from
 from handrail.settings import FILE, Settings
 from handrail.stores import open_store
+from handrail.stores.open_files import doubts_about, real_path
 
 EXAMPLES = "examples:\n  handrail doctor\n  handrail doctor --json"
 _NEEDED = ("jsonschema-rs", "orjson")
@@ -58,7 +60,7 @@ def run(options: Namespace) -> int:
         print_json([{"name": check.name, "ok": check.ok, "message": check.message} for check in checks])
     else:
         for check in checks:
-            print(f"{'ok  ' if check.ok else 'FAIL'}  {check.name:<13} {check.message}")
+            show(f"{'ok  ' if check.ok else 'FAIL'}  {check.name:<13} {check.message}")
     return 0 if all(check.ok for check in checks) else 1
 
 
@@ -84,6 +86,7 @@ def _checks() -> Iterator[Check]:
     yield from _files(settings)
     yield _store(settings)
     yield _folder(settings)
+    yield _audit_key(settings)
     yield from _project_checks(settings)
 
 
@@ -143,7 +146,18 @@ def _store(settings: Settings) -> Check:
         asyncio.run(_open_and_close(url))
     except HandrailError as error:
         return Check("store", False, str(error))
-    return Check("store", True, f"{path.name} can be used" if path is not None else "kept in memory")
+    if path is None:
+        return Check("store", True, "kept in memory")
+    return _usable("store", path, f"{path.name} can be used", ".owners")
+
+
+def _usable(check: str, path: Path, well: str, *beside: str) -> Check:
+    """A database that can be opened, unless something about its files may go wrong later."""
+    doubts = list(doubts_about(path, *beside))
+    if doubts:
+        return Check(check, False, "; ".join((f"{path.name} can be used, but {doubts[0]}", *doubts[1:])))
+    place = real_path(path)
+    return Check(check, True, well if place == path.absolute() else f'{well}; it is a link to "{place}"')
 
 
 async def _open_and_close(url: str) -> None:
@@ -174,7 +188,7 @@ def _file(check: str, name: str, settings: Settings, opener: Callable[[Settings]
         return Check(check, False, str(error))
     if not path.exists():
         return _writable(check, path.parent, well or f"{path.name} is made when it is first needed")
-    return Check(check, True, well or f"{path.name} can be used")
+    return _usable(check, path, well or f"{path.name} can be used")
 
 
 def _folder(settings: Settings) -> Check:
@@ -183,6 +197,13 @@ def _folder(settings: Settings) -> Check:
         return _writable("audit", folder, "can be written")
     there = next(parent for parent in folder.absolute().parents if parent.exists())
     return _writable("audit", there, "is made at the first call")
+
+
+def _audit_key(settings: Settings) -> Check:
+    """A hint, and no failure: a log without a key is whole as well, but whoever may write it can make it so anew."""
+    if audit_key(settings) is None:
+        return Check("audit key", True, "no key: HANDRAIL_AUDIT_KEY lets `handrail audit verify` find hashes made anew")
+    return Check("audit key", True, "hashes are keyed")
 
 
 def _writable(name: str, folder: Path, message: str) -> Check:

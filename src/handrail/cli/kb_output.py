@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -14,13 +13,13 @@ import orjson
 
 from handrail.cli.output import print_json
 from handrail.contract.errors import UsageError
+from handrail.contract.hidden_characters import escaped
 
 if TYPE_CHECKING:
     from handrail.services.kb.port import Evidence
     from handrail.services.kb.record import Record
 
 _MEGABYTE = 1_000_000
-_STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def show_evidence(found: Sequence[Evidence], *, as_json: bool) -> None:
@@ -54,15 +53,7 @@ def show_record(record: Record) -> None:
 
 def plain(text: str) -> str:
     """Text from outside as one line for a terminal: characters that would steer it are shown as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char == "\t" or unicodedata.category(char) not in _STEERING else _escape(char) for char in text
-    )
-
-
-def _escape(char: str) -> str:
-    return char.encode("unicode_escape").decode()
+    return escaped(text, "\t")
 
 
 def show_stats(numbers: Mapping[str, Any]) -> None:

@@ -7,14 +7,16 @@ back the room of what is long over; nothing that it drops can be run a second ti
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
 from handrail.app import open_registry, open_runtime
-from handrail.cli.output import print_json
+from handrail.cli.output import print_json, printable, show
 from handrail.cli.project import current_settings
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, UsageError
@@ -106,7 +108,7 @@ async def _prune(runtime: RuntimeCore, options: Namespace) -> int:
     if options.json:
         print_json(pruning.gone())
     else:
-        print(f"{pruning.results} results and {pruning.rows} calls of closed sessions were given back.")
+        show(f"{pruning.results} results and {pruning.rows} calls of closed sessions were given back.")
     return 0
 
 
@@ -120,7 +122,7 @@ async def _settle(runtime: RuntimeCore, row: LedgerRow, options: Namespace) -> L
     settled = await runtime.store.settle(row.key, state=state, envelope=orjson.dumps(answer.to_dict()).decode())
     if settled is None:
         raise UsageError(f"The call {row.key[:12]} was settled by somebody else in the meantime.")
-    runtime.audit.emit("settled", {"idempotencyKey": row.key, "toolId": row.tool, "ok": answer.ok, **meta})
+    runtime.audit.emit("settled", {"ledgerKey": row.key, "toolId": row.tool, "ok": answer.ok, **meta})
     return settled
 
 
@@ -138,15 +140,36 @@ def _list(rows: list[LedgerRow], as_json: bool) -> int:
         print_json([_fields(row) for row in rows])
         return 0
     for row in rows:
-        print(f"{row.key[:12]}  {row.state.value:<9}  {row.tool:<24}  {row.session_id}  turn {row.turn}")
+        state = _STATES.get(row.state, row.state.value)
+        show(f"{row.key[:12]}  {state:<15}  {row.tool:<24}  {row.session_id}  turn {row.turn}")
     if not rows:
-        print("No writing call is recorded.")
+        show("No writing call is recorded.")
     return 0
 
 
 def _show(row: LedgerRow) -> None:
+    """For a person: what has more than one part as JSON, times as such, and an open outcome in words."""
     for name, value in _fields(row).items():
-        print(f"{name:<16} {value}")
+        if name == "state":
+            value = _STATES.get(row.state, value)
+        elif name == "envelope":
+            value = value or _NO_ENVELOPE.get(row.state, "no longer kept")
+        text = (
+            json.dumps(value, indent=2, ensure_ascii=False)
+            if isinstance(value, dict | list)
+            else "-"
+            if value is None
+            else str(value)
+        )
+        print(f"{name:<16} {_INDENT.join(map(printable, text.splitlines()))}")
+
+
+_INDENT = "\n" + " " * 17
+_STATES = {LedgerState.UNKNOWN: "unknown outcome"}
+_NO_ENVELOPE = {
+    LedgerState.RUNNING: "not yet: it runs",
+    LedgerState.UNKNOWN: "not known: it may have taken effect; `handrail ledger settle` records what was found out",
+}
 
 
 def _fields(row: LedgerRow) -> dict[str, Any]:
@@ -158,7 +181,15 @@ def _fields(row: LedgerRow) -> dict[str, Any]:
         "turn": row.turn,
         "user": row.user,
         "args": orjson.loads(row.args),
-        "createdAt": row.created_at,
-        "finishedAt": row.finished_at,
+        "createdAt": _moment(row.created_at),
+        "finishedAt": _moment(row.finished_at),
         "envelope": orjson.loads(row.envelope) if row.envelope else None,
     }
+
+
+def _moment(milliseconds: int | None) -> str | None:
+    """Milliseconds since 1970 as ISO 8601, in UTC as the lines of the audit log."""
+    if milliseconds is None:
+        return None
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from handrail.cli.output import print_json
+from handrail.cli.output import print_json, show
 from handrail.cli.project import current_settings, tools_at_hand
 
 EXAMPLES = "examples:\n  handrail list\n  handrail list --mode voice\n  handrail list --category retrieval --json"
@@ -33,7 +33,7 @@ def run(options: Namespace) -> int:
         return 0
     width = max((len(tool.tool_id) for tool in tools), default=0)
     for tool in tools:
-        print(f"{tool.tool_id:<{width}}  {tool.category:<9}  {','.join(tool.modes):<10}  {tool.summary}")
+        show(f"{tool.tool_id:<{width}}  {tool.category:<9}  {','.join(tool.modes):<10}  {tool.summary}")
     if not tools:
-        print("No tool fits.")
+        show("No tool fits.")
     return 0

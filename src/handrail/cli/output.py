@@ -11,6 +11,8 @@ from typing import Any, TextIO
 
 import orjson
 
+from handrail.contract.hidden_characters import escaped, escaped_json
+
 _SHOW_AFTER_SECONDS = 0.5
 
 
@@ -20,7 +22,22 @@ def print_json(value: Any) -> None:
     except orjson.JSONEncodeError:
         # A file's name may hold bytes that are no text; here they are written as escapes.
         text = json.dumps(value, indent=2)
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(escaped_json(text) + "\n")
+
+
+def show(text: str) -> None:
+    """Print lines for people; what files, tools and users have put into them cannot move the cursor or hide."""
+    sys.stdout.write(escaped(text, "\n\t") + "\n")
+
+
+def warn(text: str) -> None:
+    """The same, on standard error."""
+    sys.stderr.write(escaped(text, "\n\t") + "\n")
+
+
+def printable(text: str) -> str:
+    """Text that cannot steer a terminal: ids, names and arguments come from models and callers."""
+    return escaped(text)
 
 
 def count(number: int, noun: str) -> str:

@@ -6,12 +6,16 @@ Commands that only look at settings use it too, so what opens or builds a regist
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from handrail.contract.errors import BuildError
-from handrail.settings import Settings, find_project, load_settings
+from handrail.settings import FILE, Settings, find_project, load_settings
 
 if TYPE_CHECKING:
     from handrail.registry import Registry
@@ -25,6 +29,27 @@ def with_reference_tools(settings: Settings) -> Settings:
     """A folder without any tools is served those that come with Handrail."""
     named = settings.tools_modules or settings.tools_reference or settings.tools_path.is_dir()
     return settings if named else replace(settings, tools_reference=("*",))
+
+
+@contextmanager
+def kept_or_scratch(settings: Settings, command: str) -> Iterator[Settings]:
+    """The settings as they are; but where nothing is a project yet, those of a folder that goes away with the command, so that
+    a first try leaves nothing behind."""
+    is_project = (
+        (settings.project / FILE).is_file()
+        or settings.tools_modules
+        or any(path.exists() for path in (settings.tools_path, settings.artifact_path))
+        or any(settings.project.glob("*.db"))
+        or any(name in os.environ for name in ("HANDRAIL_STORE_URL", "HANDRAIL_AUDIT_DIRECTORY"))
+    )
+    if is_project:
+        yield settings
+        return
+    sys.stderr.write(
+        f"handrail {command}: there is no project in this folder, so nothing is kept; `handrail init` makes one.\n"
+    )
+    with TemporaryDirectory(prefix="handrail-") as folder:
+        yield replace(settings, project=Path(folder))
 
 
 def keywords_alone(settings: Settings) -> str | None:

@@ -5,6 +5,7 @@ Tokens are characters / 4. The declarations go to the model beside the text; `--
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser, Namespace
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +15,7 @@ import orjson
 
 from handrail.agents.prompts import Prompt
 from handrail.app import SystemClock, model_provider, open_prompts, open_registry, time_zone_of
-from handrail.cli.output import print_json
+from handrail.cli.output import print_json, show
 from handrail.cli.project import current_settings
 from handrail.contract.definition import Mode
 from handrail.contract.errors import UsageError
@@ -50,11 +51,13 @@ def run(options: Namespace) -> int:
     if options.json:
         print_json(_as_json(prompt, tools, snapshot, options.mode))
         return 0
-    print(prompt.text)
+    # A program gets the model's exact text; on a terminal nothing in it can hide.
+    tell = show if sys.stdout.isatty() else print
+    tell(prompt.text)
     if options.declarations:
         print("\n# Declarations\n")
         for declaration in prompt.declarations:
-            print(orjson.dumps(declaration).decode())
+            tell(orjson.dumps(declaration).decode())
     print(f"\n{_counts(prompt)}")
     return 0
 

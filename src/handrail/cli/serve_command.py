@@ -12,10 +12,11 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from handrail.app import import_for_kb, open_agent, open_runtime, open_voice
-from handrail.cli.output import authors_speak_aside, count
+from handrail.cli.output import authors_speak_aside, count, warn
 from handrail.cli.project import current_settings, fresh_registry, keywords_alone, with_reference_tools
 from handrail.contract.errors import UsageError
 from handrail.registry import Registry
@@ -40,6 +41,11 @@ def configure(parser: ArgumentParser) -> None:
     keys = parser.add_mutually_exclusive_group()
     keys.add_argument("--key", metavar="KEY", help="accept this operator's key as well; - reads it from standard input")
     keys.add_argument("--new-key", metavar="NAME", help="make an operator's key of this name, show it once, and serve")
+    parser.add_argument(
+        "--key-file",
+        metavar="FILE",
+        help="keep the console's key in this file (mode 0600), so that each start prints the same address; for development",
+    )
     parser.add_argument("--registry", metavar="FILE", help="another artifact than the project's; it is not rebuilt")
     parser.add_argument(
         "--log-level", choices=LEVELS, help="how much Handrail says on standard error (default: warning)"
@@ -56,11 +62,13 @@ def run(options: Namespace) -> int:
         logging.getLogger("handrail").setLevel(options.log_level.upper())
     settings = with_reference_tools(current_settings())
     registry = fresh_registry(settings, options.registry)
+    if options.key_file is not None and registry.environment == "production":
+        raise UsageError("In production no key is kept in a file that can be read; leave --key-file out.")
     for sentence in registry.refused.values():
-        sys.stderr.write(f"handrail serve: {sentence} The other tools are served.\n")
+        warn(f"handrail serve: {sentence} The other tools are served.")
     searches = any("kb" in entry.get("capabilities", ()) for entry in registry.entries())
     if searches and (words := keywords_alone(settings)):
-        sys.stderr.write(f"handrail serve: {words}\n")
+        warn(f"handrail serve: {words}")
     elif searches:
         import_for_kb(settings)
     with authors_speak_aside():
@@ -73,7 +81,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
     from handrail.server.keyfile import follow
     from handrail.server.keys import given_key
     from handrail.server.options import Options
-    from handrail.server.running import bound, calm_the_collector, make_server
+    from handrail.server.running import bound, calm_the_collector, end_soon, make_server
     from handrail.server.voice.options import VoiceOptions
 
     limits = Options.from_settings(settings)
@@ -84,8 +92,9 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
     given = given_key(_key(options.key)) if options.key is not None else None
     socket = bound(limits)
     try:
-        ring, make_key = open_keys(settings, limits, given, options.new_key)
-        runtime = open_runtime(settings, registry)
+        key_file = Path(options.key_file) if options.key_file is not None and given is None else None
+        ring, make_key = open_keys(settings, limits, given, options.new_key, key_file)
+        runtime = open_runtime(settings, registry, serving=True)
         agent = open_agent(settings, runtime, listen=False)
         voice = open_voice(settings, runtime, agent.model)
         made = assemble(
@@ -98,6 +107,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
             model_name=agent.model.name,
             voice=voice,
             voice_options=VoiceOptions.from_settings(settings),
+            keys_file=keys_path(settings),
         )
     except BaseException:
         socket.close()
@@ -112,13 +122,13 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
 
     def ready() -> None:
         # Only now: a start that comes to nothing must not leave a key that nobody was shown.
-        _tell(address, make_key(), registry, options.json)
+        _tell(address, make_key(), registry, options.json, kept_in=None if options.new_key else options.key_file)
         settling.append(asyncio.get_running_loop().create_task(settle()))
 
     following = asyncio.create_task(follow(keys_path(settings), ring))
     try:
         await _open(made.talks)
-        server = make_server(made.app, limits, made.talks.drain, ready, made.talks.hurried.set)
+        server = make_server(made.app, limits, made.talks.drain, ready, made.talks.hurried.set, made.connections)
         await server.serve(sockets=[socket])
     except SystemExit:
         return 1  # the application could not start; why was logged
@@ -130,6 +140,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
         await asyncio.gather(*settling, return_exceptions=True)
         await voice.model.close()
         await agent.model.close()
+    end_soon(0)
     return 0
 
 
@@ -143,7 +154,7 @@ async def _open(talks: Talks) -> None:
         raise
 
 
-def _tell(address: str, secret: str | None, registry: Registry, as_json: bool) -> None:
+def _tell(address: str, secret: str | None, registry: Registry, as_json: bool, kept_in: str | None) -> None:
     """Say where the server is, when it is there. The key goes into the address's fragment, which no server ever sees."""
     console = f"{address}/#key={secret}" if secret else f"{address}/"
     out = sys.__stdout__ or sys.stderr
@@ -155,7 +166,9 @@ def _tell(address: str, secret: str | None, registry: Registry, as_json: bool) -
         out.write(orjson.dumps({**facts, **more}).decode() + "\n")
     else:
         out.write(f"Handrail serves {count(len(registry), 'tool')}, version {registry.version}.\nConsole: {console}\n")
-        if secret:
+        if secret and kept_in is not None:
+            out.write(f"The key is kept in {kept_in}, and stays the same at the next start.\n")
+        elif secret:
             out.write("This key is shown once; only its hash is kept.\n")
         else:
             out.write("The console asks for your key; `handrail keys add NAME --operator` makes a new one.\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import Any, cast
 
-from handrail.cli.output import print_json
+from handrail.cli.output import print_json, show
 from handrail.cli.project import current_settings, tools_at_hand
 
 EXAMPLES = """examples:
@@ -29,7 +29,7 @@ def run(options: Namespace) -> int:
         names = [other.tool_id for other in snapshot]
         print_json(snapshot.provider_schemas(options.provider)[names.index(tool.tool_id)])
     elif options.guide:
-        print(tool.documentation)
+        show(tool.documentation)
     elif options.json:
         print_json({**tool.metadata(), "summary": tool.summary, "documentation": tool.documentation})
     else:
@@ -38,19 +38,19 @@ def run(options: Namespace) -> int:
 
 
 def _print(fields: dict[str, object], summary: str) -> None:
-    print(f"{fields['toolId']} {fields['version']}: {summary}\n")
+    show(f"{fields['toolId']} {fields['version']}: {summary}\n")
     plain = {
         name: value for name, value in fields.items() if name not in ("toolId", "version", "parameters", "outputSchema")
     }
     for name, value in plain.items():
-        print(f"  {name:<22} {', '.join(map(str, value)) if isinstance(value, list) else value}")
+        show(f"  {name:<22} {', '.join(map(str, value)) if isinstance(value, list) else value}")
     parameters = cast(dict[str, Any], fields["parameters"])
     required = parameters.get("required", [])
-    print("\n  arguments:")
+    show("\n  arguments:")
     for name, schema in parameters.get("properties", {}).items():
         known = schema if isinstance(schema, dict) else {}  # `true` is a schema, too
         need = "required" if name in required else f"default {known['default']!r}" if "default" in known else "optional"
-        print(f"    {name} ({_kind(known)}, {need}): {known.get('description', '')}".rstrip(": "))
+        show(f"    {name} ({_kind(known)}, {need}): {known.get('description', '')}".rstrip(": "))
 
 
 def _kind(schema: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ import asyncio
 from argparse import ArgumentParser, Namespace
 
 from handrail.app import open_registry, store_url
-from handrail.cli.output import print_json
+from handrail.cli.output import print_json, show
 from handrail.cli.project import current_settings
 from handrail.stores import open_store
 
@@ -50,8 +50,8 @@ async def _run(options: Namespace) -> int:
     if options.json:
         print_json({"off": switches})
     elif not switches:
-        print("Every tool is on.")
+        show("Every tool is on.")
     else:
         for name, reason in sorted(switches.items()):
-            print(f"off  {name}  ({reason})")
+            show(f"off  {name}  ({reason})")
     return 0

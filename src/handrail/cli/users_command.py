@@ -1,7 +1,7 @@
 """Users: delete what is kept of one.
 
-Sessions, conversations, what was said in calls, personal records, images and who created an event go; docs/security.md says what
-stays, and why.
+Sessions, conversations, what was said in calls, personal records, events, images and keys go; docs/operating.md says what stays,
+and why. A server that runs meanwhile lets go of the user's sessions within a second.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def run(options: Namespace) -> int:
 
 async def _forget(settings: Settings, options: Namespace) -> dict[str, Any]:
     # The server takes a quarter of a second, which nobody shall wait who asks for help or does not agree.
-    from handrail.server.assembly import open_conversations
+    from handrail.server.assembly import keys_path, open_conversations
     from handrail.server.forgetting import forget_user
 
     registry = open_registry(settings, options.registry)
@@ -66,7 +66,14 @@ async def _forget(settings: Settings, options: Namespace) -> dict[str, Any]:
         async with open_runtime(settings, registry, capability_checks=False) as runtime:
             images = _images(settings)
             return await forget_user(
-                runtime, conversations, options.tenant, options.user, kb=kb, images=images, calendar=calendar
+                runtime,
+                conversations,
+                options.tenant,
+                options.user,
+                kb=kb,
+                images=images,
+                calendar=calendar,
+                keys=keys_path(settings),
             )
     finally:
         await conversations.close()

@@ -43,6 +43,8 @@ class Client:
     needs_key: bool = True
     local: str = ""
     """Where it is if nothing else is said, for one that runs on this machine."""
+    vendor: str = ""
+    """The host of the vendor's own endpoint, whose call ids are unique; its regions stand before it. Empty: no such endpoint."""
 
 
 _OPENAI: dict[str, Any] = {
@@ -52,6 +54,7 @@ _OPENAI: dict[str, Any] = {
     "extra": "openai",
     "keys": ("OPENAI_API_KEY",),
     "address": "OPENAI_BASE_URL",
+    "vendor": "api.openai.com",
 }
 CLIENTS: Mapping[str, Client] = {
     "openai": Client(provider="openai-chat", opener="openai.open_chat", **_OPENAI),
@@ -66,6 +69,7 @@ CLIENTS: Mapping[str, Client] = {
         extra="anthropic",
         keys=("ANTHROPIC_API_KEY",),
         address="ANTHROPIC_BASE_URL",
+        vendor="api.anthropic.com",
     ),
     "gemini": Client(
         provider="gemini",
@@ -76,6 +80,7 @@ CLIENTS: Mapping[str, Client] = {
         extra="gemini",
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         address="GOOGLE_GEMINI_BASE_URL",
+        vendor="generativelanguage.googleapis.com",
     ),
     "ollama": Client(
         provider="ollama",
@@ -109,7 +114,17 @@ def open_model(
     model: Model = make(name, api_key=sent, base_url=address or None, limits=limits or ClientLimits())
     if isinstance(model, StreamingModel):
         model.address = address or client.local
+        if _is_vendors_own(client, address):
+            model.id_scope = "session"
     return model
+
+
+def _is_vendors_own(client: Client, address: str) -> bool:
+    """Whether the vendor itself answers there. Others of its protocol may give `call_0` to the first call of every message."""
+    if not client.vendor or not address:
+        return bool(client.vendor)
+    host = (urlsplit(address).hostname or "").rstrip(".")
+    return host == client.vendor or host.endswith(f".{client.vendor}")
 
 
 def address_of(spec: str, *, environment: Mapping[str, str], base_url: str = "") -> str:

@@ -74,10 +74,11 @@ class Transport(Protocol):
     PROVIDER: str
     WHO: str
     ID_SCOPE: IdScope
+    """For how long a server of this protocol keeps ids apart, whoever runs it."""
 
     def body(self, request: ModelRequest, *, model: str) -> dict[str, Any]: ...
 
-    def Reader(self, model: str, counters: StreamCounters) -> Reader: ...  # noqa: N802  # the module's class
+    def Reader(self, model: str, counters: StreamCounters, id_scope: IdScope) -> Reader: ...  # noqa: N802  # the module's class
 
 
 class _NotBegun(Exception):
@@ -112,6 +113,8 @@ class StreamingModel:
         self._sleep = sleep
         self.counters = StreamCounters()
         """What was not acted on, over all answers."""
+        self.id_scope: IdScope = transport.ID_SCOPE
+        """`open_model` widens it where the endpoint is known to keep its ids apart for longer."""
         self.address = ""
         """Where the settings say that it is, for the detail of one that cannot be reached."""
 
@@ -122,10 +125,6 @@ class StreamingModel:
     @property
     def provider(self) -> str:
         return self._transport.PROVIDER
-
-    @property
-    def id_scope(self) -> IdScope:
-        return self._transport.ID_SCOPE
 
     @property
     def context_window(self) -> int | None:
@@ -161,7 +160,7 @@ class StreamingModel:
                 return
 
     async def _once(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent, None]:
-        reader = self._transport.Reader(self._name, self.counters)
+        reader = self._transport.Reader(self._name, self.counters, self.id_scope)
         async with AsyncExitStack() as stack:
             answer = await self._begin(stack, body)
             too_large = self.counters.oversized_events
@@ -231,11 +230,13 @@ class StreamingModel:
             return ModelError(f"{who} cannot be reached.", retryable=True, detail=detail)
         if status in (401, 403):
             advice = f"check {self._key_name}" if self._key_name else "it wants a key"
-            return ModelError(f"{who} refused access.", detail=f"{who} refused access (status {status}); {advice}.")
+            detail = f"{who} refused access (status {status}); {advice}."
+            return ModelError(f"{who} refused access.", detail=detail, misconfigured=True)
         said = f": {' '.join(failure.message.split())[:200]}" if failure.message else ""
         if status == 404:
             unknown = f'{who} does not know the model "{self._name}"'
-            return ModelError(f"{unknown}.", detail=f"{unknown}, or the base URL is wrong (404){said}.")
+            detail = f"{unknown}, or the base URL is wrong (404){said}."
+            return ModelError(f"{unknown}.", detail=detail, misconfigured=True)
         retryable = status in _PASSING or status >= 500
         answered = f"{who} answered with status {status}"
         return ModelError(f"{answered}.", retryable=retryable, detail=f"{answered}{said}.")

@@ -17,12 +17,16 @@ export class ApiError extends Error {
   }
 }
 
+/** Is told `closed` whenever the server does not accept the key. */
+export const door = new EventTarget();
+
 /** Takes the key out of the address (`#key=…`) once, so that it is neither seen, shared nor kept in the history. */
 export function takeKeyFromAddress() {
   const found = /^#key=([^&]+)(?:&(.*))?$/.exec(location.hash);
   if (!found) return;
-  setKey(decodeURIComponent(found[1]));
-  forgetSession();
+  const given = decodeURIComponent(found[1]);
+  if (given !== key()) forgetSession(); // with the same key, a tab goes on where it was
+  setKey(given);
   history.replaceState(null, "", location.pathname + (found[2] ? `#${found[2]}` : ""));
 }
 
@@ -54,8 +58,8 @@ export const get = (path, options) => request("GET", path, undefined, options);
 export const post = (path, body, options) => request("POST", path, body ?? {}, options);
 export const remove = (path, options) => request("DELETE", path, undefined, options);
 
-async function request(method, path, body, { accept = "application/json", retries = 0, signal } = {}) {
-  const sent = { Accept: accept, ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
+async function request(method, path, body, { accept = "application/json", retries = 0, signal, token } = {}) {
+  const sent = { Accept: accept, ...(token ? { "X-Session-Token": token } : {}), ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
   for (let attempt = 0; ; attempt += 1) {
     let answer;
     try {
@@ -91,6 +95,7 @@ async function understood(answer) {
     if (answer.ok) throw new ApiError(answer.status, "The server's answer could not be read.");
   }
   if (answer.ok) return body;
+  if (answer.status === 401) door.dispatchEvent(new Event("closed"));
   throw new ApiError(answer.status, sentence(answer, body), body);
 }
 

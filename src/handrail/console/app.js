@@ -1,16 +1,18 @@
 // The console's shell: the key, the navigation, which view is shown, the theme, and the state of the connection.
 
-import { ApiError, forgetKey, forgetSession, get, key, setKey, takeKeyFromAddress } from "./api.js";
+import { ApiError, door, forgetKey, forgetSession, get, key, setKey, takeKeyFromAddress } from "./api.js";
 import { auditView } from "./audit.js";
 import { button, h, icon, toast } from "./dom.js";
 import { catalogueView } from "./catalogue.js";
 import { chatView } from "./chat.js";
 import { installConfirmations } from "./confirm.js";
 import { conversation } from "./conversation.js";
+import { conversationsView, installConversations } from "./conversations.js";
 import { installSources } from "./source.js";
 import { metricsView } from "./metrics.js";
 import { openOutcomes, operateView } from "./operate.js";
 import { voiceMark } from "./voice-bar.js";
+import { voice } from "./voice.js";
 
 const THEME = "handrail.theme";
 const PLACES = [
@@ -26,6 +28,7 @@ const rail = document.getElementById("rail");
 const views = {};
 let isOperator = false;
 let shown = null;
+let isOpening = false;
 
 // --------------------------------------------------------------------------------------------------------- theme
 function applyTheme() {
@@ -58,6 +61,7 @@ function themeButton() {
 // ---------------------------------------------------------------------------------------------------- navigation
 function drawRail() {
   const places = PLACES.filter((place) => !place.operator || isOperator);
+  const conversations = conversationsView({ onChange: toChat });
   rail.replaceChildren(
     h(
       "a",
@@ -86,6 +90,7 @@ function drawRail() {
         ),
       ),
     ),
+    conversations.section,
     h(
       "div",
       { class: "rail-foot" },
@@ -94,6 +99,7 @@ function drawRail() {
         : h("p", { class: "quiet rail-note", text: "Metrics, audit and switches need a key with the operator role." }),
       voiceMark(),
       connectionView(),
+      conversations.opener,
       button("New conversation", renew, { kind: "small renew", sign: "plus", title: "New conversation" }),
       h(
         "div",
@@ -200,6 +206,7 @@ async function countOutcomes() {
 
 async function begin() {
   main.replaceChildren(h("p", { class: "empty quiet", text: "Opening…" }));
+  isOpening = true;
   try {
     await learnRole();
     await conversation.start();
@@ -208,6 +215,8 @@ async function begin() {
       askForKey(key() ? "The server does not know this key." : null);
     else failedToStart(error);
     return;
+  } finally {
+    isOpening = false;
   }
   shown = null;
   drawRail();
@@ -265,6 +274,17 @@ function askForKey(problem) {
   field.focus();
 }
 
+/** The key has ended: whatever is open of its session is taken away before another key is asked for. */
+function signOut() {
+  if (isOpening || shown === null) return;
+  views[shown]?.hide?.();
+  shown = null;
+  if (voice.isOn) voice.over();
+  conversation.leave();
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+  askForKey("The server does not know this key any more.");
+}
+
 function changeKey() {
   conversation.stream?.close();
   forgetKey();
@@ -273,50 +293,24 @@ function changeKey() {
 }
 
 async function renew() {
-  const open = conversation.confirmations.size;
-  if (
-    open &&
-    !(await agreed(
-      `A request still waits for your approval. A new conversation leaves it behind, and nothing of it is run.`,
-    ))
-  )
-    return;
   try {
+    if (voice.isOn) voice.over();
     await conversation.renew();
-    location.hash = "#/chat";
-    views.chat?.focus();
+    toChat();
   } catch (error) {
     toast(error.message, "failed");
   }
 }
 
-function agreed(question) {
-  return new Promise((resolve) => {
-    const dialog = h(
-      "dialog",
-      { class: "confirm small-dialog", "aria-labelledby": "agree-title" },
-      h("h2", { id: "agree-title", text: "Begin a new conversation?" }),
-      h("p", { text: question }),
-      h(
-        "footer",
-        null,
-        h("span", { class: "space" }),
-        button("Stay", () => dialog.close("no")),
-        button("Begin a new one", () => dialog.close("yes"), { kind: "primary" }),
-      ),
-    );
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      resolve(dialog.returnValue === "yes");
-    });
-    document.body.append(dialog);
-    dialog.showModal();
-  });
+function toChat() {
+  location.hash = "#/chat";
+  views.chat?.focus();
 }
 
 applyTheme();
 takeKeyFromAddress();
 installConfirmations();
+installConversations();
 installSources();
 addEventListener("hashchange", () => {
   if (/^#key=/.test(location.hash)) {
@@ -329,12 +323,13 @@ document.getElementById("skip").addEventListener("click", (event) => {
   main.focus();
 });
 conversation.addEventListener("lost", async ({ detail }) => {
-  if (detail.status === 401) askForKey("The server does not know this key any more.");
-  else {
-    toast("The session has ended; a new one was begun.", "info");
-    forgetSession();
-    await conversation.begin().catch((error) => toast(error.message, "failed"));
-  }
+  if (detail.status === 401) return signOut();
+  forgetSession();
+  await conversation.begin().then(
+    () => toast("The session has ended; a new one was begun.", "info"),
+    (error) => error.status === 401 || toast(error.message, "failed"),
+  );
 });
+door.addEventListener("closed", signOut);
 if (key()) begin();
 else askForKey(null);

@@ -3,6 +3,7 @@
 import { button, facts, h, icon, jsonBlock, toolName } from "./dom.js";
 import { duration, gateWords, moment, plural, STATES } from "./words.js";
 import { conversation } from "./conversation.js";
+import { visible } from "./hidden-characters.js";
 
 /** A card that is made once and then kept up to date, so that it stays open where it was opened. */
 export function cardView(card) {
@@ -28,7 +29,7 @@ export function cardView(card) {
     node.dataset.state = card.state;
     sign.replaceChildren(icon(state.sign));
     word.textContent = card.state === "running" && card.progress ? card.progress : state.word;
-    time.textContent = duration(card.meta?.duration);
+    time.textContent = card.state === "running" ? "" : duration(card.meta?.duration);
     draw();
   }
   update();
@@ -46,7 +47,7 @@ function brief(card) {
     : isMoment(first)
       ? moment(first, "short")
       : String(first ?? "");
-  return text.length > 80 ? `${text.slice(0, 80)}…` : text;
+  return visible(text.length > 80 ? `${text.slice(0, 80)}…` : text);
 }
 
 const isMoment = (value) => /^\d{4}-\d\d-\d\dT\d\d:\d\d/.test(value);
@@ -71,16 +72,18 @@ export function argumentList(args) {
   if (typeof args !== "object" || Array.isArray(args)) return jsonBlock(args, "arguments");
   const pairs = Object.entries(args);
   return pairs.length
-    ? facts(pairs.map(([name, value]) => [name, plainList(value)]))
+    ? facts(pairs.map(([name, value]) => [name, plainValue(value)]))
     : h("p", { class: "quiet", text: "None." });
 }
 
-const plainList = (value) =>
-  Array.isArray(value) && value.every((one) => typeof one !== "object")
-    ? value.join(", ")
-    : value === null
-      ? "null"
-      : value;
+/** A value in a few words; whatever would not be seen as what it is, such as an empty text, as JSON. */
+function plainValue(value) {
+  const isPlain = (one) => one !== null && typeof one !== "object" && one !== "" && !String(one).includes(", ");
+  if (Array.isArray(value) && value.length && value.every(isPlain)) return value.join(", ");
+  if (value === "" || value === null || (Array.isArray(value) && value.every((one) => typeof one !== "object")))
+    return h("code", { text: JSON.stringify(value) });
+  return value;
+}
 
 /** What the pipeline decided about the call, each decision in words. */
 function gates(card) {
@@ -104,11 +107,18 @@ function gates(card) {
       `Refused by ${gateWords(card.gate, card.error?.type) ?? "the pipeline"} before the handler started.`,
     ],
     card.state === "held" && ["held", "Passed, then held until a person approves."],
+    card.state === "held" &&
+      conversation.confirmations.get(card.confirmation)?.replacedBy && [
+        "held",
+        "Replaced by a newer request; it can still be approved.",
+      ],
+    card.state === "running" && card.confirmation && ["done", "Approved by a person."],
     card.state === "lapsed" && ["held", "Held for a person's approval, which did not come in time."],
     (card.state === "done" || card.state === "failed") && [
       "done",
       meta.replayed ? "Answered from an earlier run; it did not run again." : "Passed all gates and ran.",
     ],
+    card.state === "unknown" && ["unknown", "Passed all gates and started; whether it had an effect is not known."],
     meta.clamped?.length && ["held", `Limited by the mode: ${listed(meta.clamped)}.`],
     meta.defaulted?.length && ["done", `Defaults filled in: ${listed(meta.defaulted)}.`],
     meta.repaired && ["held", "The arguments were repaired before they were checked."],
@@ -130,8 +140,8 @@ function problem(card) {
   const { error } = card;
   const waiting = card.state === "held" && conversation.confirmations.has(card.confirmation);
   return [
-    h("p", null, h("span", { class: "badge", text: error.type }), " ", error.message),
-    error.suggestion && h("p", { class: "quiet", text: error.suggestion }),
+    h("p", null, h("span", { class: "badge", text: error.type }), " ", visible(error.message)),
+    error.suggestion && h("p", { class: "quiet", text: visible(error.suggestion) }),
     error.retryAfter !== undefined &&
       h("p", { class: "quiet", text: `Try again in ${duration(error.retryAfter * 1000)}.` }),
     error.details?.length &&
@@ -139,7 +149,7 @@ function problem(card) {
         "ul",
         null,
         error.details.map((detail) =>
-          h("li", null, detail.pointer && h("code", { text: detail.pointer }), " ", detail.message ?? ""),
+          h("li", null, detail.pointer && h("code", { text: visible(detail.pointer) }), " ", visible(detail.message ?? "")),
         ),
       ),
     waiting &&

@@ -4,8 +4,10 @@ import { announce, button, h, icon, link, toast, toolName } from "./dom.js";
 import { get, headers, serverTime } from "./api.js";
 import { cardView, sources } from "./card.js";
 import { conversation } from "./conversation.js";
+import { visible } from "./hidden-characters.js";
 import { inspectorView } from "./inspector.js";
 import { markdown } from "./markdown.js";
+import { phaseOf, runningFor, runWords } from "./running.js";
 import { voiceBar, voiceButton, voiceElsewhere } from "./voice-bar.js";
 import { latencyView } from "./voice-latency.js";
 import { voice } from "./voice.js";
@@ -35,6 +37,7 @@ export function chatView() {
     h("aside", { class: "beside", "aria-label": "The turn" }, inspectorView()),
   );
   const views = new Map();
+  const running = new WeakMap();
   let left = Infinity; // where the reader was when the view was last taken away; at first, and where it was the end: the end
 
   function add(item) {
@@ -78,7 +81,20 @@ export function chatView() {
   }
 
   function drawWaiting() {
-    following(() => waiting.replaceChildren(...[...conversation.confirmations.values()].map(waitingLine)));
+    const lines = [...conversation.confirmations.values()].map((one) => (one.run ? lineOf(one).node : waitingLine(one)));
+    following(() => waiting.replaceChildren(...lines));
+  }
+
+  /** The line of a call that runs, made once: its button keeps the focus while the call tells how it goes on. */
+  function lineOf(request) {
+    if (!running.has(request)) running.set(request, runningLine(request));
+    return running.get(request);
+  }
+
+  function drawRunning({ detail: request } = {}) {
+    const isThere = request && (request.run ? waiting.contains(lineOf(request).node) : !running.delete(request));
+    if (request && !isThere) drawWaiting();
+    for (const one of conversation.confirmations.values()) if (one.run) lineOf(one).update();
   }
 
   conversation.addEventListener("reset", () => {
@@ -94,6 +110,8 @@ export function chatView() {
   });
   conversation.addEventListener("confirmation", drawWaiting);
   conversation.addEventListener("confirmation-closed", drawWaiting);
+  conversation.addEventListener("confirmation-runs", drawRunning);
+  conversation.addEventListener("connection", () => drawRunning());
   conversation.addEventListener("finished", ({ detail }) => {
     // What is heard need not be read out once more.
     if (!(detail.voice && (voice.able.sound || voice.able.speaks))) announce(spokenAnswer(detail));
@@ -101,6 +119,7 @@ export function chatView() {
   setInterval(() => {
     for (const clock of waiting.querySelectorAll("[data-until]"))
       clock.textContent = countdown(Number(clock.dataset.until) - serverTime());
+    drawRunning();
   }, 1000);
   redraw();
   drawWaiting();
@@ -119,7 +138,7 @@ function spokenAnswer(item) {
 
 /** What a request is about, so that two of one tool can be told apart. */
 function firstLine(preview) {
-  return String(preview ?? "").split("\n", 1)[0].slice(0, 300);
+  return visible(String(preview ?? "").split("\n", 1)[0].slice(0, 300));
 }
 
 function waitingLine(request) {
@@ -133,6 +152,7 @@ function waitingLine(request) {
       h("strong", { text: "Waiting for your approval: " }),
       toolName(request.tool),
       " ",
+      request.replacedBy && [h("span", { class: "badge", text: "Replaced by a newer request" }), " "],
       h("span", {
         class: "quiet digits",
         "data-until": new Date(request.expires_at).getTime(),
@@ -144,7 +164,31 @@ function waitingLine(request) {
   );
 }
 
-/** Beginnings that the tools of this session can do something about; those of others are told by what they do. */
+/** A call that was approved and has not ended; its dialog shows more of it. */
+function runningLine(request) {
+  const [sign, state] = [h("span", { class: "run-sign" }), h("strong")];
+  const [time, about] = [h("span", { class: "quiet digits" }), h("span", { class: "held-about" })];
+  const node = h(
+    "div",
+    { class: "held-line" },
+    sign,
+    h("p", null, state, toolName(request.tool), " ", time, about),
+    button("Show", () => conversation.tell("review", request.id), { kind: "small" }),
+  );
+  function update() {
+    const phase = phaseOf(request);
+    if (node.dataset.phase !== phase) sign.replaceChildren(icon(phase === "lost" ? "alert" : "running"));
+    node.dataset.phase = phase;
+    state.textContent = phase === "lost" ? "Connection lost: " : "Running: ";
+    time.textContent = countdown(runningFor(request));
+    about.textContent = runWords(request);
+  }
+  update();
+  return { node, update };
+}
+
+/** Beginnings that the tools of this session can do something about. What one would have to say to a model for the tools of a
+ *  project nobody knows here, but each has a form in which it can be tried. */
 function ideas(composer) {
   const list = h("ul", { class: "ideas" });
   const offer = (text, act) =>
@@ -152,7 +196,7 @@ function ideas(composer) {
       h(
         "li",
         null,
-        h("button", { type: "button", class: "idea", on: { click: act } }, h("span", { text }), icon("next")),
+        h("button", { type: "button", class: "idea", on: { click: act } }, h("span", null, text), icon("next")),
       ),
     );
   const there = new Set(conversation.session?.tools ?? Object.keys(IDEAS));
@@ -161,9 +205,9 @@ function ideas(composer) {
   get("/api/tools")
     .then((found) => {
       const tools = listIn(found, "tools").filter((one) => there.has(one.id) && one.category !== "utility");
-      for (const { summary, description } of tools.slice(0, MOST_IDEAS)) {
+      for (const { id, summary, description } of tools.slice(0, MOST_IDEAS)) {
         const words = String(summary ?? description ?? "").replace(/\.\s*$/, "");
-        if (words) offer(words, () => composer.begin(words));
+        offer([`Try `, toolName(id), words && `: ${words}`], () => (location.hash = `#/tools/${encodeURIComponent(id)}`));
       }
     })
     .catch(() => null); // without them one still can write
@@ -422,20 +466,13 @@ function composerView() {
     grow();
     field.focus();
     announce("Sent.");
-    if (conversation.confirmations.size && words.split(/\s+/).length <= LONGEST_ANSWER)
+    if (conversation.waiting().length && words.split(/\s+/).length <= LONGEST_ANSWER)
       toast("Typed words approve nothing: press Review, then Approve or Decline.");
     await conversation.say(words).catch((error) => {
       if (!field.value) field.value = words;
       grow();
       toast(error.message, "failed");
     });
-  }
-
-  /** Words to go on from: what a tool needs to know is for the person to add. */
-  function begin(text) {
-    field.value = text;
-    grow();
-    field.focus();
   }
 
   field.addEventListener("input", grow);
@@ -452,5 +489,5 @@ function composerView() {
     if (voice.mustType) field.focus();
   });
   draw();
-  return { node, send, begin, focus: () => field.focus() };
+  return { node, send, focus: () => field.focus() };
 }

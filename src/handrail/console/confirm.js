@@ -5,16 +5,25 @@ import { announce, button, freshId, h, icon, toast, toolName } from "./dom.js";
 import { serverTime } from "./api.js";
 import { argumentList } from "./card.js";
 import { conversation } from "./conversation.js";
+import { runningFor, runView } from "./running.js";
+import { showingView } from "./showing.js";
 import { questionView } from "./voice-question.js";
 import { voice } from "./voice.js";
 import { countdown } from "./words.js";
 
 const TOLD_AT = [60, 30, 10];
 const SPOKEN_WITHIN = 500; // milliseconds in which a verdict by voice is told here, on a line of its own
+const LINGERS = 4000; // milliseconds: who has waited longer for a call is shown its end in the dialog
+const RUNNING = {
+  sent: ["Your approval is on its way", "running"],
+  running: ["Approved, and running", "running"],
+  lost: ["The connection to the server is lost", "alert"],
+};
 const ELSEWHERE = {
   carried_out: ["was approved and carried out", "done"],
   declined: ["was declined and not run", "info"],
   failed: ["was approved but could not be carried out", "failed"],
+  unknown: ["was approved, and whether it had an effect is not known", "failed"],
 };
 
 /** Listens to the conversation and shows one request at a time. */
@@ -22,14 +31,16 @@ export function installConfirmations() {
   const putAside = new Set();
   let shown = null;
 
-  function next() {
+  /** `isFresh` says of a request whether its facts were looked up just now. */
+  function next(isFresh = () => false) {
     if (shown) return;
-    const waiting = [...conversation.confirmations.values()].find((request) => !putAside.has(request.id));
-    if (waiting) open(waiting);
+    const waiting = conversation.waiting().find((request) => !putAside.has(request.id));
+    if (waiting) open(waiting, isFresh(waiting));
   }
 
-  function open(request) {
+  function open(request, isFresh = false) {
     shown = dialogFor(request, {
+      isFresh,
       onAside: () => putAside.add(request.id),
       onClosed: () => {
         shown = null;
@@ -38,12 +49,16 @@ export function installConfirmations() {
     });
   }
 
-  conversation.addEventListener("confirmation", next);
+  conversation.addEventListener("confirmation", ({ detail }) => {
+    if (shown?.id === detail.id) shown.draw();
+    next((request) => request === detail);
+  });
   conversation.addEventListener("reset", () => {
     putAside.clear();
-    shown?.close();
-    next();
+    if (!conversation.confirmations.has(shown?.id)) shown?.close();
+    next(() => true);
   });
+  conversation.addEventListener("left", () => shown?.close());
   conversation.addEventListener("review", ({ detail: id }) => {
     const request = conversation.confirmations.get(id);
     if (!request) return;
@@ -52,19 +67,25 @@ export function installConfirmations() {
   });
   conversation.addEventListener("confirmation-closed", ({ detail }) => {
     if (shown?.id === detail.request.id) shown.settled(detail.state);
+    else if (detail.request.deciding) report(detail.request, detail.request.ended);
     if (!detail.request.deciding) tellElsewhere(detail.request, detail.state);
   });
 }
 
-function dialogFor(request, { onAside, onClosed }) {
+function dialogFor(request, { isFresh, onAside, onClosed }) {
   const [title, words] = [freshId("confirm-title"), freshId("confirm-words")];
   const before = document.activeElement;
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const clock = clockView(request);
   const question = questionView(request);
-  const approve = button("Approve", () => decide("approve"), { kind: "primary", sign: "done" });
-  const decline = button("Decline", () => decide("decline"), { sign: "failed" });
+  const approve = button("Approve", (click) => decide("approve", click), { kind: "primary", sign: "done" });
+  const decline = button("Decline", (click) => decide("decline", click), { sign: "failed" });
   const later = button("Decide later", () => aside(), { kind: "plain" });
+  const showing = showingView(request, words, [approve, decline]);
+  const [heading, about] = [h("h2", { id: title, text: "Do you approve this?" }), h("p", { class: "quiet" })];
+  about.append("The assistant asked to run ", toolName(request.tool));
+  const stamp = h("span", { class: "stamp" }, icon("held"));
+  const run = runView(request, { onChange: (phase) => runs(phase) });
   const dialog = h(
     "dialog",
     { class: "confirm", "aria-labelledby": title, "aria-describedby": words },
@@ -74,18 +95,14 @@ function dialogFor(request, { onAside, onClosed }) {
       h(
         "header",
         null,
-        h("span", { class: "stamp" }, icon("held")),
-        h(
-          "div",
-          null,
-          h("h2", { id: title, text: "Do you approve this?" }),
-          h("p", { class: "quiet" }, "The assistant asked to run ", toolName(request.tool)),
-        ),
+        stamp,
+        h("div", null, heading, about),
       ),
-      h("p", { class: "preview", id: words, text: request.preview ?? "" }),
+      showing.node,
       h("details", { class: "exact" }, h("summary", null, "The exact arguments"), argumentList(request.args)),
       question.node,
       clock.node,
+      run.node,
       problem,
       h("footer", null, later, h("span", { class: "space" }), decline, approve),
     ),
@@ -93,31 +110,75 @@ function dialogFor(request, { onAside, onClosed }) {
   let isOver = false;
   let closedAs = null; // how it was decided, told from outside while the dialog was there
 
-  async function decide(verdict) {
+  async function decide(verdict, click) {
     if (isOver || dialog.dataset.busy) return; // pressed twice is pressed once
+    if (!showing.takes(click)) return;
     problem.hidden = true;
     dialog.dataset.busy = verdict;
     for (const one of [approve, decline]) one.setAttribute("aria-disabled", "true");
     try {
       const outcome = await conversation.decide(request.id, verdict);
       if (outcome.stays) complain(outcome.message);
-      else report(request, outcome);
+      else ended(outcome);
     } catch (error) {
       complain(error.message);
     }
   }
 
+  /** The call was approved, here or elsewhere: there is nothing to decide any more, and something to wait for. */
+  function runs(phase) {
+    if (isOver || dialog.dataset.phase === phase) return;
+    dialog.dataset.phase = phase;
+    const [words, sign] = RUNNING[phase];
+    heading.textContent = words;
+    stamp.replaceChildren(icon(sign));
+    for (const one of [approve, decline, clock.node, question.node]) one.hidden = true;
+    question.close();
+    problem.hidden = true;
+    later.querySelector("span").textContent = "Hide";
+  }
+
+  /** It was approved and could not be carried out for now: it can be decided once more. */
+  function asksAgain() {
+    delete dialog.dataset.phase;
+    run.node.hidden = true;
+    heading.textContent = "Do you approve this?";
+    stamp.replaceChildren(icon("held"));
+    later.querySelector("span").textContent = "Decide later";
+    for (const one of [approve, decline, clock.node]) one.hidden = false;
+  }
+
+  /** It was decided here, and this is what became of it. */
+  function ended(outcome) {
+    if (isOver || dialog.dataset.ended) return;
+    const isWell = outcome.state === "approved" || outcome.state === "declined";
+    if (isWell) report(request, outcome);
+    if (isWell && !(request.run && runningFor(request) > LINGERS)) return close();
+    dialog.dataset.ended = dialog.dataset.phase = outcome.state;
+    clearInterval(ticking);
+    const { title, sign } = run.end(outcome);
+    heading.textContent = title;
+    stamp.replaceChildren(icon(sign));
+    for (const one of [approve, decline, clock.node, question.node]) one.hidden = true;
+    later.querySelector("span").textContent = "Close";
+    later.classList.replace("plain", "primary");
+    later.focus();
+  }
+
   function complain(text) {
     if (closedAs) return tellElsewhere(request, closedAs); // somebody else was quicker
     delete dialog.dataset.busy;
-    for (const one of [approve, decline]) one.removeAttribute("aria-disabled");
+    if (dialog.dataset.phase) asksAgain();
+    showing.wait();
     problem.textContent = text;
     problem.hidden = false;
   }
 
   function aside() {
-    onAside();
-    announce("Put aside. The request waits in the conversation.");
+    if (!dialog.dataset.ended) {
+      onAside();
+      announce(request.run ? "Hidden. The call goes on." : "Put aside. The request waits in the conversation.");
+    }
     close();
   }
 
@@ -126,6 +187,8 @@ function dialogFor(request, { onAside, onClosed }) {
     isOver = true;
     clearInterval(ticking);
     question.close();
+    run.close();
+    showing.close();
     if (dialog.open) dialog.close();
     dialog.remove();
     if (before?.isConnected) before.focus();
@@ -134,7 +197,7 @@ function dialogFor(request, { onAside, onClosed }) {
   }
 
   function tick() {
-    if (!clock.update()) return;
+    if (request.run || !clock.update()) return; // what was approved in time is not over with it
     for (const one of [approve, decline]) one.hidden = true;
     later.querySelector("span").textContent = "Close";
     question.close();
@@ -151,16 +214,19 @@ function dialogFor(request, { onAside, onClosed }) {
   document.body.append(dialog);
   dialog.showModal();
   // Not on a button: a key that was meant for the composer must not decide.
-  dialog.querySelector("h2").tabIndex = -1;
-  dialog.querySelector("h2").focus();
+  heading.tabIndex = -1;
+  heading.focus();
+  if (!isFresh && !request.run) showing.wait(conversation.look(request));
   const ticking = setInterval(tick, 250);
   tick();
+  run.draw();
   function settled(state) {
-    if (state === "expired") return;
+    if (state === "expired" || dialog.dataset.ended) return;
+    if (request.deciding) return ended(request.ended);
     closedAs = state;
     close();
   }
-  return { id: request.id, close, settled };
+  return { id: request.id, close, settled, draw: showing.draw };
 }
 
 /** Decided in another tab, or before a reload: a dialog that closes by itself leaves the person wondering. */

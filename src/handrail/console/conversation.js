@@ -8,12 +8,21 @@ import { Stream } from "./stream.js";
 import { Turn } from "./turn.js";
 
 const TURNS_KEPT = 50;
+const PROGRESS_KEPT = 3; // of the lines that a call has told, beside the newest
+const APPROVED = "Said before you approved it:";
+/** What is said of words that told of a request that waits, once it is closed: by how it was, or by its card after a reload. */
 const SETTLED = {
-  approved: "Said before you approved it:",
-  carried_out: "Said before you approved it:",
+  approved: APPROVED,
+  carried_out: APPROVED,
+  done: APPROVED,
+  running: APPROVED,
+  failed: APPROVED,
+  unknown: APPROVED,
   declined: "Said before you declined it:",
   expired: "Said before its time was over:",
+  lapsed: "Said before its time was over:",
 };
+const WAIT = { first: 500, longest: 5000 }; // milliseconds until a server that is away is asked again
 const MODE_ATTEMPTS = 40;
 const MODE_PAUSE = 250;
 
@@ -65,12 +74,17 @@ class Conversation extends EventTarget {
   }
 
   async rejoin(stored) {
-    const found = await get(`/api/sessions/${encodeURIComponent(stored.sessionId)}`, { retries: 3 });
+    const found = await get(`/api/sessions/${encodeURIComponent(stored.sessionId)}?tokens=true`, { retries: 3 });
+    const before = this.session?.sessionId === stored.sessionId ? this.confirmations : new Map();
     this.clear();
     this.session = { ...found, ...stored };
     for (const message of found.messages ?? []) this.restore(message);
     for (const card of this.cards.values()) if (card.state === "held") card.state = "lapsed";
-    for (const request of found.confirmations ?? []) this.hold(request);
+    for (const request of found.confirmations ?? []) this.hold(request, before.get(request.id));
+    for (const request of found.approved ?? []) this.hold({ ...request, run: newRun("running") }, before.get(request.id));
+    this.markSettled();
+    for (const request of before.values())
+      if (request.run && !this.confirmations.has(request.id)) this.endedMeanwhile(request);
     if (found.turn) this.openTurn(found.turn);
     this.budgetMode = found.mode;
     this.takeBudget(found.budget);
@@ -79,13 +93,38 @@ class Conversation extends EventTarget {
     this.listen(found.lastEventId ?? null);
   }
 
-  /** End this session and open another. */
+  /** Go on with another conversation; this one stays as it is. */
+  async change(stored) {
+    const before = storedSession();
+    storeSession(stored);
+    try {
+      await this.rejoin(stored);
+    } catch (error) {
+      if (before) storeSession(before);
+      throw error;
+    }
+  }
+
+  /** Open another conversation. One in which nothing was said is new already. */
   async renew() {
-    const old = this.session;
-    this.stream?.close();
-    if (old) await remove(`/api/sessions/${encodeURIComponent(old.sessionId)}`).catch(() => null);
+    if (this.session && !this.items.length) return;
     forgetSession();
     await this.begin();
+  }
+
+  /** Delete this conversation and open another. */
+  async end() {
+    this.stream?.close();
+    await remove(`/api/sessions/${encodeURIComponent(this.session.sessionId)}`);
+    forgetSession();
+    await this.begin();
+  }
+
+  /** Nobody is signed in any more: nothing of the session is shown, and nothing of it can be decided. */
+  leave() {
+    this.stream?.close();
+    this.clear();
+    this.tell("left");
   }
 
   /** What is shown may lack something: take the session's state anew. */
@@ -142,23 +181,122 @@ class Conversation extends EventTarget {
   decide(id, verdict) {
     const request = this.confirmations.get(id);
     if (!request) return Promise.reject(new Error("This request is closed."));
-    request.deciding ??= post(
-      `/api/confirmations/${encodeURIComponent(id)}/${verdict}`,
-      { token: request.token },
-      { retries: 4 },
-    )
-      .then((envelope) => this.decided(request, verdict, envelope))
+    request.deciding ??= (verdict === "approve" ? this.approve(request) : this.tellVerdict(request, verdict, 4))
+      .then((envelope) => (envelope ? this.decided(request, verdict, envelope) : request.ended))
       .finally(() => (request.deciding = null));
     return request.deciding;
   }
 
+  tellVerdict({ id, token }, verdict, retries = 0) {
+    return post(`/api/confirmations/${encodeURIComponent(id)}/${verdict}`, { token }, { retries });
+  }
+
+  /** The envelope of an approved call, however long it runs and however often the server is away meanwhile; null if its end was
+   *  told otherwise. To approve once more is safe: a call is carried out once, and whoever asks again gets its outcome. */
+  async approve(request) {
+    // Sent again with the token of what was shown: the request may be shown anew while the server is away.
+    const asShown = { ...request };
+    this.runs(request, "sent");
+    for (let attempt = 0; !request.ended; attempt += 1) {
+      try {
+        const envelope = await this.tellVerdict(asShown, "approve");
+        if (envelope?.error?.type !== "IN_PROGRESS") return envelope;
+        attempt = 0;
+        this.runs(request, "running");
+      } catch (error) {
+        if (error.status !== 0 && error.status !== 503) {
+          this.waitsAgain(request);
+          throw error;
+        }
+        this.runs(request, "lost");
+      }
+      await this.untilAskedAgain(request, Math.min(WAIT.longest, WAIT.first * 2 ** attempt));
+    }
+    return null;
+  }
+
+  /** For a while, or until the server is there again, or the request was closed. */
+  untilAskedAgain(request, wait) {
+    return new Promise((resolve) => {
+      const events = ["connection", "confirmation-closed"];
+      const wake = (event) => {
+        if (event?.type === "connection" && !(this.connection.state === "live" && request.run?.state === "lost")) return;
+        if (event?.type === "confirmation-closed" && !request.ended) return;
+        clearTimeout(timer);
+        for (const one of events) this.removeEventListener(one, wake);
+        resolve();
+      };
+      const timer = setTimeout(wake, wait);
+      for (const one of events) this.addEventListener(one, wake);
+    });
+  }
+
+  /** A request was approved: `state` is "sent" until it is known to run, "running", or "lost" while the server is away. */
+  runs(request, state, progress = null) {
+    const run = (request.run ??= newRun(state));
+    // What the server has told of a call that runs is not taken back by an answer that came later.
+    if (!(state === "sent" && run.hasStarted)) run.state = state;
+    if (state === "running" && !run.isMarked) {
+      run.hasStarted = run.isMarked = true;
+      for (const turn of this.turns.values()) turn.decided(request.id, "approved");
+      this.settleWords(request, "approved");
+    }
+    if (progress && run.progress.at(-1) !== progress) run.progress = [...run.progress.slice(-PROGRESS_KEPT), progress];
+    const card = this.cardOf(request);
+    if (card && run.hasStarted && ["held", "lapsed"].includes(card.state)) {
+      card.state = "running";
+      this.tell("card", card);
+    }
+    this.tell("confirmation-runs", request);
+  }
+
+  /** The newest request of a tool whose call runs. */
+  runningRequest(tool) {
+    return [...this.confirmations.values()].findLast((one) => one.run?.hasStarted && one.tool === tool);
+  }
+
+  /** It was approved, and cannot be carried out for now: a person may decide once more. */
+  waitsAgain(request) {
+    request.run = null;
+    const card = this.cardOf(request);
+    if (card?.state === "running") {
+      card.state = "held";
+      this.tell("card", card);
+    }
+    this.tell("confirmation-runs", request);
+  }
+
+  /** It ended while nobody here could hear of it: its card says how. */
+  endedMeanwhile(request) {
+    const card = this.cardOf(request);
+    const state = card && SETTLED[card.state] ? card.state : "closed";
+    this.close(request, state, null, card?.error?.message);
+  }
+
+  /** What waits for the person. */
+  waiting() {
+    return [...this.confirmations.values()].filter((request) => !request.run);
+  }
+
+  /** Have the facts of an open request looked up; whoever shows it is told. */
+  async look(request) {
+    try {
+      this.hold(await get(`/api/confirmations/${encodeURIComponent(request.id)}`));
+    } catch (error) {
+      // Otherwise it stays as it is: what is no longer so is noticed when it is approved.
+      if (error.status === 410 && this.confirmations.has(request.id)) this.close(request, "closed");
+    }
+  }
+
   decided(request, verdict, envelope) {
     const outcome = outcomeOf(verdict, envelope);
+    if (envelope?.error?.type === "CONFIRMATION_REQUIRED") this.look(request); // it is not what was shown any more
     // Refused for now (switched off, blocked) stays open on the server, and here.
-    if (!outcome.stays) {
-      this.close(request, outcome.state, envelope);
+    if (outcome.stays) this.waitsAgain(request);
+    else {
       const card = this.cardOf(request);
-      if (card && verdict === "approve" && card.state === "held") this.settle(card, envelope);
+      this.close(request, outcome.state, envelope);
+      if (card && verdict === "approve" && ["held", "running"].includes(card.state)) this.settle(card, envelope);
       if (card && verdict === "decline") this.settle(card, envelope, "declined");
     }
     return { ...outcome, envelope };
@@ -224,13 +362,27 @@ class Conversation extends EventTarget {
     const answer = this.answer();
     const last = answer.parts.at(-1);
     if (last?.kind === "text") last.text += text;
-    else answer.parts.push(this.words(text));
+    else answer.parts.push(this.words(text, answer));
     this.tell("item", answer);
   }
 
-  /** A piece of an answer. What is said while a request waits says that it waits, and is over with it. */
-  words(text) {
-    return { kind: "text", text, waits: [...this.confirmations.keys()], settled: null };
+  /** A piece of an answer. What is said after a call that waits says that it waits, and is over with it. */
+  words(text, answer) {
+    const held = answer.parts.map((part) => part.confirmation).filter((id) => this.confirmations.has(id));
+    return { kind: "text", text, waits: held, settled: null };
+  }
+
+  /** After a reload: words that told of a request that waits still do, or are over with it. */
+  markSettled() {
+    for (const item of this.items.filter((one) => !one.voice)) {
+      const held = (item.parts ?? []).filter((part) => part.confirmation);
+      const waits = held.map((part) => part.confirmation).filter((id) => this.waiting().some((one) => one.id === id));
+      for (const part of item.parts ?? []) {
+        if (part.kind !== "text" || !held.length) continue;
+        part.waits = waits;
+        if (!waits.length) part.settled = SETTLED[held.at(-1).state] ?? null;
+      }
+    }
   }
 
   card(data) {
@@ -263,17 +415,20 @@ class Conversation extends EventTarget {
     this.tell("card", card);
   }
 
-  hold(request) {
+  /** A request that waits; `before` is what was known of it before the session's state was taken anew. */
+  hold(request, before = null) {
     if (typeof request?.id !== "string") return;
     const known = this.confirmations.get(request.id);
     if (known) {
       Object.assign(known, request);
+      const card = this.cardOf(known);
+      if (card) this.tell("card", card);
     } else {
-      this.confirmations.set(request.id, { ...request });
+      this.confirmations.set(request.id, Object.assign(before ?? {}, request, before?.run && { run: before.run }));
       this.turns.get(this.turn)?.asked(request.id);
       const card = this.cardOf(request);
       if (card && card.state !== "done" && card.state !== "declined") {
-        card.state = "held";
+        card.state = request.run ? "running" : "held";
         card.confirmation = request.id;
         this.tell("card", card);
       }
@@ -293,9 +448,17 @@ class Conversation extends EventTarget {
     );
   }
 
-  close(request, state, envelope = null) {
+  close(request, state, envelope = null, message = envelope?.error?.message) {
     this.confirmations.delete(request.id);
-    for (const turn of this.turns.values()) turn.decided(request.id, state);
+    request.ended ??= { state: state === "carried_out" || state === "done" ? "approved" : state, message };
+    if (!request.run?.hasStarted) for (const turn of this.turns.values()) turn.decided(request.id, state);
+    this.settleWords(request, state);
+    this.tell("turn", this.current());
+    this.tell("confirmation-closed", { request, state, envelope });
+  }
+
+  /** Words that told of a request that waits: it no longer does. */
+  settleWords(request, state) {
     for (const item of this.items) {
       const settled = (item.parts ?? []).filter((part) => part.waits?.includes(request.id));
       for (const part of settled) {
@@ -304,8 +467,6 @@ class Conversation extends EventTarget {
       }
       if (settled.length) this.tell("item", item);
     }
-    this.tell("turn", this.current());
-    this.tell("confirmation-closed", { request, state, envelope });
   }
 
   takeLeft(left) {
@@ -391,6 +552,7 @@ class Conversation extends EventTarget {
       problem,
       stopped: message.state === "cancelled",
       latency: message.latency,
+      voice: message.voice === true || Boolean(message.latency),
     });
   }
 
@@ -415,6 +577,11 @@ class Conversation extends EventTarget {
 function goesOn(card) {
   card.outlived = true;
   card.progress = "still running; its result follows";
+}
+
+/** What is known of a call that was approved. */
+function newRun(state) {
+  return { state, since: performance.now(), hasStarted: state === "running", progress: [] };
 }
 
 export function freshMessageId() {

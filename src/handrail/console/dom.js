@@ -1,6 +1,8 @@
 // Makes elements. Whatever comes from a tool, a model or a log becomes text here, never markup: nothing in the console
 // assigns innerHTML, and addresses pass `safeAddress`.
 
+import { visible } from "./hidden-characters.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 const STAYS = { info: 9_000, failed: 20_000 }; // milliseconds; what went wrong may have to be read and done something about
 
@@ -31,6 +33,8 @@ const SHAPES = {
   ],
   moon: ["M19.5 14.5A8 8 0 0 1 9.5 4.5a8 8 0 1 0 10 10z"],
   auto: ["M12 4a8 8 0 1 1 0 16 8 8 0 0 1 0-16z", "M12 4v16"],
+  list: ["M8.5 6.5H20", "M8.5 12H20", "M8.5 17.5H20", "M4 6.5h.6", "M4 12h.6", "M4 17.5h.6"],
+  bin: ["M5 7.5h14", "M10 7V5h4v2", "M7 7.5l.8 11.5h8.4L17 7.5", "M10.5 11v5", "M13.5 11v5"],
   plus: ["M12 5.5v13", "M5.5 12h13"],
   open: ["M9 6H6v12h12v-3", "M13 6h5v5", "M18 6l-7.5 7.5"],
   back: ["M14.5 6l-6 6 6 6"],
@@ -90,7 +94,7 @@ export function icon(name) {
 
 /** The name of a tool, which may be broken where its words end. */
 export function toolName(id, props = null) {
-  const words = String(id).split(/(?<=_)/);
+  const words = visible(id).split(/(?<=_)/);
   return h("code", props, words.flatMap((word, place) => (place ? [h("wbr"), word] : [word])));
 }
 
@@ -156,13 +160,6 @@ let numbers = 0;
 export function freshId(prefix) {
   numbers += 1;
   return `${prefix}-${numbers}`;
-}
-
-const HIDDEN = /[^\P{C}\n\t]|[\p{Zl}\p{Zp}]/gu;
-
-/** Text in which nothing hides or turns the order around: what cannot be seen is written out. */
-export function visible(text) {
-  return String(text).replace(HIDDEN, (letter) => `\\u{${letter.codePointAt(0).toString(16)}}`);
 }
 
 /** A tree of values as readable, indented JSON text. */

@@ -43,17 +43,28 @@ export const HANDLERS = {
     settledBy(this, { ok: false, ...data });
   },
   progress(data) {
-    const card = this.cards.get(data.callId) ?? [...this.cards.values()].findLast((one) => one.state === "running");
-    if (!card) return;
-    card.progress = data.text ?? data.message ?? "";
-    this.tell("card", card);
+    const text = data.text ?? data.message ?? "";
+    const running = [...this.cards.values()].filter((one) => one.state === "running");
+    const card =
+      this.cards.get(data.callId) ?? running.findLast((one) => one.toolId === data.toolId) ?? running.at(-1);
+    if (card) {
+      card.progress = text;
+      this.tell("card", card);
+    }
+    const request = this.confirmations.get(card?.confirmation) ?? this.runningRequest(data.toolId);
+    if (request) this.runs(request, "running", text);
   },
   confirmation(data) {
     this.hold(data);
   },
+  confirmation_running(data) {
+    const request = this.confirmations.get(data.id);
+    if (request) this.runs(request, "running");
+  },
   confirmation_closed(data) {
     const request = this.confirmations.get(data.id ?? data.confirmationId);
-    if (request) this.close(request, data.state ?? data.outcome ?? data.reason ?? "closed", data.envelope ?? null);
+    const state = data.state ?? data.outcome ?? data.reason ?? "closed";
+    if (request) this.close(request, state, data.envelope ?? null, data.message);
   },
   message(data) {
     this.add({ kind: "message", message: data.message ?? data, at: Date.now() });
@@ -71,7 +82,7 @@ export const HANDLERS = {
       .map((part) => part.text)
       .join("");
     if (data.text && !said.trim().endsWith(data.text.trim())) {
-      answer.parts = [...answer.parts.filter((part) => part.kind !== "text"), this.words(data.text)];
+      answer.parts = [...answer.parts.filter((part) => part.kind !== "text"), this.words(data.text, answer)];
     }
     answer.citations = data.citations ?? answer.citations;
     answer.usage = data.usage;

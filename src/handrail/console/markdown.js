@@ -137,6 +137,7 @@ function list(lines, at, options) {
       (lines[end].startsWith(" ".repeat(Math.min(indent, 2))) || lines[end].trim() === "" || !startsBlock(lines[end]))
     ) {
       if (lines[end].trim() === "" && !(lines[end + 1] ?? "").startsWith("  ")) break;
+      if (lines[end].trim() !== "" && isLabel(lines, end)) break;
       const found = BULLET.exec(lines[end]);
       if (found && found[1].length <= first[1].length) break;
       inner.push(lines[end].slice(Math.min(indent, lines[end].length - lines[end].trimStart().length)));
@@ -157,6 +158,13 @@ function item(inner, options) {
     null,
     made.flatMap((node) => (node.tagName === "P" && made.indexOf(node) === 0 ? [...node.childNodes] : [node])),
   );
+}
+
+/** A line of its own between two lists: what the next one is about, not the rest of the last item. */
+function isLabel(lines, at) {
+  const line = lines[at];
+  if (/^\s/.test(line)) return false;
+  return /:(?:\*\*|__)?\s*$/.test(line) || /^(\*\*|__).+\1\s*$/.test(line) || BULLET.test(lines[at + 1] ?? "");
 }
 
 const startsBlock = (line) =>

@@ -63,7 +63,7 @@ export class Turn {
     const step = this.steps.find((one) => one.id === id);
     if (!step) return;
     step.took = performance.now() - step.since;
-    step.state = state === "approved" || state === "carried_out" ? "done" : "declined";
+    step.state = state === "declined" || state === "expired" ? "declined" : "done";
   }
 
   writes() {

@@ -17,6 +17,10 @@ const CAUSES = {
     "Allow it in the settings of the browser or of the system",
   ],
   network: ["The browser's speech recognition cannot be reached", "Check the connection to the internet"],
+  recogniser: [
+    "The microphone works, but this browser's speech recognition does not",
+    "Use a browser that has a recogniser",
+  ],
   language: ["The browser does not recognise speech in this language", "Add it in the browser's settings"],
   unknown: ["The microphone could not be opened", "Check it in the system's settings"],
 };
@@ -59,7 +63,18 @@ export async function causeOfRecognition(error) {
   const found = BY_RECOGNITION[error] ?? null;
   if (found !== "refused" && found !== "busy") return found;
   if (!isSecureContext) return "insecure";
-  return (await hasMicrophone()) ? found : "missing";
+  if (!(await hasMicrophone())) return "missing";
+  return (await canBeRead()) ? "recogniser" : found;
+}
+
+/** Whether the microphone that a recogniser complains of can be read all the same. Nobody is asked for it: where it was not
+ *  allowed before, the recogniser is believed. */
+async function canBeRead() {
+  const allowed = await navigator.permissions?.query({ name: "microphone" }).catch(() => null);
+  if (allowed?.state !== "granted") return false;
+  const stream = await navigator.mediaDevices.getUserMedia({ audio: true }).catch(() => null);
+  for (const track of stream?.getTracks() ?? []) track.stop();
+  return stream !== null;
 }
 
 /** A recogniser calls a microphone that is not there one that cannot be read, or even one that is not allowed. */

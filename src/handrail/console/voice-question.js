@@ -13,7 +13,7 @@ const ANSWERED = ["asking", "missed"]; // an answer by voice counts
 const REASONS = {
   not_understood: "That was not understood twice. Please decide here.",
   not_heard: "It could not be read to you to its end. Please decide here.",
-  revised: "You are asked anew. This request can still be decided here.",
+  revised: "A newer request has replaced this one. It can still be decided here.",
   refused: "Your yes was heard, but it was refused: nothing was run.",
   not_started: "Your yes was heard, but nothing has run yet.",
   not_known: "Your answer was heard, but it is not known whether it could be recorded. You can still decide here.",

@@ -4,6 +4,7 @@ export const STATES = {
   running: { word: "running", sign: "running" },
   done: { word: "done", sign: "done" },
   failed: { word: "failed", sign: "failed" },
+  unknown: { word: "outcome not known", sign: "alert" },
   refused: { word: "refused", sign: "refused" },
   held: { word: "waits for you", sign: "held" },
   lapsed: { word: "no longer waiting", sign: "held" },
@@ -81,6 +82,16 @@ export function clock(value) {
   return Number.isNaN(date.getTime())
     ? ""
     : date.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+}
+
+/** How long ago a moment was, in one or two words; a date once it is more than a week. */
+export function sinceWords(value, now = Date.now()) {
+  const minutes = Math.floor(Math.max(0, now - value) / 60_000);
+  if (minutes < 1) return "just now";
+  if (minutes < 60) return `${minutes} min ago`;
+  if (minutes < 24 * 60) return `${Math.floor(minutes / 60)} h ago`;
+  if (minutes < 7 * 24 * 60) return plural(Math.floor(minutes / (24 * 60)), "day") + " ago";
+  return new Date(value).toLocaleDateString(undefined, { dateStyle: "medium" });
 }
 
 /** `start_voice_session` as a person would say it. */

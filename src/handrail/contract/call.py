@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-IdScope = Literal["session", "connection", "none"]
+IdScope = Literal["session", "connection", "message", "none"]
+"""For how long an id names one call. `message`: only among the calls of one model message; many servers begin to count anew in
+each, so that the id of a later message is another call."""
 
 
 class Call(NamedTuple):
     """One tool call of a model.
 
     `args` is what the provider sent: an object, or JSON text. `call_id` is the provider's id, verbatim; `id_scope` says
-    for how long the provider keeps that id the same for the same call, and the transport sets it. A named tuple, because one
-    is made for every call.
+    for how long the provider keeps that id the same for the same call, and the transport sets it; the ids of a host's own
+    calls count for the session. A named tuple, because one is made for every call.
     """
 
     name: str

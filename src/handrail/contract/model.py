@@ -104,13 +104,14 @@ class ModelError(HandrailError):
     """The model could not be asked, or stopped in the middle. `retryable` says whether asking again may help.
 
     Its sentence may be shown to anybody who talks to the model. `detail` is the same with what only those may know who run it
-    and can mend it: addresses, settings, the provider's own words.
+    and can mend it: addresses, settings, the provider's own words. `misconfigured`: only they can mend it, such as a wrong key.
     """
 
-    def __init__(self, message: str, *, retryable: bool = False, detail: str = "") -> None:
+    def __init__(self, message: str, *, retryable: bool = False, detail: str = "", misconfigured: bool = False) -> None:
         super().__init__(message)
         self.retryable = retryable
         self.detail = detail or message
+        self.misconfigured = misconfigured
 
 
 class Model(Protocol):

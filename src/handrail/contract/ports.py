@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from handrail.contract.store import AuditPosition, AuditSubject
 
 CallFacts = tuple[str, str, float, str | None, int] | tuple[Any, ...]
 """A call that ran: its session, its tool, its duration in milliseconds, the type of its error, the size of its data. More
@@ -28,8 +30,8 @@ class AuditPort(Protocol):
         ...
 
     @property
-    def note(self) -> Callable[[CallRecord], object]:
-        """`emit` in no time, for a call that holds nothing secret."""
+    def note(self) -> Callable[[CallRecord | tuple[Any, ...]], object]:
+        """`emit` in no time, for a call that holds nothing secret. An `AuditSubject` may follow the `CallRecord`."""
         ...
 
     @property
@@ -44,6 +46,47 @@ class AuditPort(Protocol):
     def close(self) -> object: ...
 
 
+@runtime_checkable
+class DurableAudit(Protocol):
+    """What an audit log offers beside `AuditPort` if its lines may outlive the process."""
+
+    @property
+    def is_durable(self) -> bool: ...
+    @property
+    def position(self) -> AuditPosition | None:
+        """The last line that was written."""
+        ...
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something waits to be written."""
+        ...
+
+    def sync(self) -> bool:
+        """Write what waits, and wait until the disk has it; whether it has."""
+        ...
+
+    def leads_to_here(self, known: AuditPosition) -> bool:
+        """Whether the line of an earlier checkpoint of this chain is still there."""
+        ...
+
+    def seal(self, data: bytes) -> str:
+        """The hash of `data`, keyed as those of the lines are."""
+        ...
+
+    def emit_for(self, subject: AuditSubject, event: str, fields: Mapping[str, Any]) -> None:
+        """`AuditPort.emit` of an event in which a user's words are sealed."""
+        ...
+
+    def audited(self, keys: Collection[str], since: float) -> set[str]:
+        """Those of the ledger keys whose execution has a line, in whatever was written since then."""
+        ...
+
+    def end(self) -> bool:
+        """Write everything and close the log; whether everything is written."""
+        ...
+
+
 class MetricsPort(Protocol):
     def record(self, tool_id: str, duration_ms: float, ok: bool, error_type: str | None, size_chars: int) -> None: ...
     def held(self, tool_id: str) -> None:
@@ -54,6 +97,10 @@ class MetricsPort(Protocol):
         self, session_id: str, tool_id: str, duration_ms: float, error_type: str | None, size_chars: int
     ) -> None:
         """How a call ended that was held before."""
+        ...
+
+    def straggling(self, tool_id: str, running: int) -> None:
+        """So many handlers of a tool go on after their deadlines now."""
         ...
 
     def refused_held(self, tool_id: str, duration_ms: float, error_type: str) -> None: ...

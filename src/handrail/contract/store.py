@@ -8,7 +8,7 @@ back what it does: shield a claim, or settle the row that it may have made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Protocol
@@ -16,6 +16,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 from handrail.contract.errors import HandrailError
 
 Effects = Literal["none", "idempotent", "unsafe"]
+HOLD_TOKENS = 64
+"""Tokens that a request keeps: enough for every page that may still show it, and no more however often it is looked at."""
 
 
 class StoreUnavailable(HandrailError):
@@ -82,7 +84,7 @@ class Alias:
     """A provider's call id that a session has used, and what it stands for."""
 
     call_id: str
-    """The key of the call: `provider:<id>` or `provider:<connection>:<id>`."""
+    """The key of the call: `provider:<id>` or `provider:<connection>:<id>`; of a held call also `message:<request>:<id>`."""
     tool: str
     raw_digest: str
     """SHA-256 of the canonical parsed arguments, before defaults and clamps."""
@@ -92,11 +94,15 @@ class Alias:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateCharge:
-    """One unit of a limit that is counted over all processes: at most `limit` in the window that `now` falls into."""
+    """One unit of a limit that is counted over all processes: at most `limit` in any window of that length."""
 
     scope: str
     limit: int
     window_ms: int
+    slot_ms: int = 1
+    """Units are counted by slots of this length; a slot counts until its last moment has left the window."""
+    slot: int | None = None
+    """The beginning of the slot that the unit falls into, on the clock of whoever asks; None: the store's now."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -246,6 +252,14 @@ class Hold:
     state: HoldState = HoldState.PENDING
     alias: Alias | None = None
     repaired: bool = False
+    call_id: str | None = None
+    """The provider's id of the call as it came; None if it came without one, or an older version stored it."""
+    asked_turn: int = 0
+    """The newest turn in which it was asked for."""
+    replaced_by: str | None = None
+    """The request of the same tool from a later turn than `asked_turn`."""
+    told_turn: int | None = None
+    """The turn in which the model was first given the outcome."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +269,63 @@ class Operating:
     blocks: Mapping[tuple[str, str], int]
     switches: Mapping[str, str]
     now: int
+    forgettings: int = 0
+    """How often somebody was forgotten: when it changes, sessions that are in use may have been wiped."""
+
+
+class StoreLoad(NamedTuple):
+    """How busy a store is in this process."""
+
+    waiting: int
+    """Writes that have no answer yet."""
+    timeouts: int
+    """Requests that it did not answer in time, since the start."""
+
+
+class AuditPosition(NamedTuple):
+    """A line of an audit chain: its file, its number, and the hash that covers it and everything before it."""
+
+    chain: str
+    file: str
+    seq: int
+    head: str
+
+
+class AuditCheckpoint(NamedTuple):
+    """How far an audit chain was once written, as the store keeps it. Number 0 is no chain: its `seq` is how many there are."""
+
+    number: int
+    position: AuditPosition
+    at: int
+    mac: str
+    """Over everything else, keyed where the audit log is."""
+
+    def covered(self) -> bytes:
+        """What the MAC is made of."""
+        return "\n".join(map(str, (self.number, *self.position, self.at))).encode()
+
+
+class AuditSubject(NamedTuple):
+    """How a user's words stand in the audit log: under a pseudonym, sealed by a secret. Without a secret they are left out."""
+
+    pseudonym: str
+    secret: bytes
+
+
+class SessionOpened(NamedTuple):
+    """What the store knew of the user of a new session."""
+
+    subject: AuditSubject | None
+    blocked_until: int | None
+    """A block that was kept although the user had been forgotten."""
+
+
+class AbandonedAudit(NamedTuple):
+    """A process that died before its audit log was closed."""
+
+    owner: str
+    audited_until: int
+    """Everything that it settled before this moment has its line."""
 
 
 class Store(Protocol):
@@ -263,13 +334,23 @@ class Store(Protocol):
     async def open(self) -> None: ...
     async def close(self) -> None: ...
     async def now(self) -> int: ...
+    def load(self) -> StoreLoad: ...
+    async def try_writing(self) -> None:
+        """A small transaction that writes and leaves nothing behind; `StoreUnavailable` if a call could not be claimed now."""
+        ...
 
     # Owners: processes that hold claims. An owner that lives is never taken over, whatever the clock says.
     async def register_owner(self, owner: str) -> None: ...
     async def release_owner(self, owner: str) -> None: ...
+    async def owner_lives(self, owner: str) -> bool:
+        """Whether this owner is registered and its process has not ended; in doubt it lives."""
+        ...
 
     # Sessions and turns
-    async def create_session(self, record: SessionRecord) -> None: ...
+    async def create_session(self, record: SessionRecord, subject: AuditSubject | None = None) -> SessionOpened:
+        """`subject` is for a user that the audit log has no pseudonym for yet."""
+        ...
+
     async def load_session(self, session_id: str) -> SessionRecord | None: ...
     async def connect(self, session_id: str, *, registry_version: str, owner: str) -> int:
         """The next connection number of the session, which makes all older ones stale."""
@@ -316,7 +397,8 @@ class Store(Protocol):
         ...
 
     async def ledger_row(self, key: str) -> LedgerRow | None:
-        """The row; one whose owner died past its lease is told as what it becomes (unknown, for unsafe effects)."""
+        """The row; one that nobody runs any more is told as what it becomes: unknown for unsafe effects, else with its lease
+        over. That is so when its owner died, and past its lease where it is not known what became of the owner."""
         ...
 
     async def unknown_like(self, session_id: str, turn: int, tool: str, args_digest: str) -> LedgerRow | None: ...
@@ -339,16 +421,72 @@ class Store(Protocol):
         ...
 
     # Confirmations
-    async def hold(self, hold: Hold, token_hash: str) -> Hold:
-        """Store a held call; or give the open one for the same session, tool and arguments, with this token added to it."""
+    async def hold(self, hold: Hold, token_hash: str, shown: str = "") -> Hold:
+        """Store a held call; or give the open one for the same session, tool and arguments, with this token added to it. Older
+        open requests of the session for this tool, asked for in earlier turns only, are marked as replaced by it."""
         ...
 
     async def hold_by_id(self, hold_id: str) -> Hold | None: ...
     async def holds(self, session_id: str, states: Sequence[HoldState]) -> list[Hold]: ...
-    async def add_hold_token(self, hold_id: str, token_hash: str) -> None: ...
-    async def hold_has_token(self, hold_id: str, token_hash: str) -> bool: ...
+    async def ask_again(self, hold_id: str, turn: int) -> None:
+        """An open request was asked for in a later turn: it is the newest of its tool, and replaces those before it."""
+        ...
+
+    async def add_hold_token(
+        self, hold_id: str, token_hash: str, shown: str = "", *, preview: str | None = None
+    ) -> Hold:
+        """A request is shown: keep its token with the digest of what is shown, and the preview if it has changed. The newest
+        `HOLD_TOKENS` of a request are kept. The request as it then is."""
+        ...
+
+    async def shown_with(self, hold_id: str, token_hash: str) -> str | None:
+        """The digest of what was shown with this token; None if the request has no such token."""
+        ...
+
+    async def outcome_told(self, hold_id: str, turn: int) -> None:
+        """The model was given the outcome of a held call in this turn; the first turn stays."""
+        ...
+
     async def move_hold(self, hold_id: str, to: HoldState, *, frm: Sequence[HoldState]) -> Hold | None:
         """Change its state if it is in one of `frm` (an expired one becomes EXPIRED instead); the row as it then is."""
+        ...
+
+    # Audit: what lets a reader see that lines are gone, and lets a start write those that a crash left out.
+    async def audit_checkpoints(self) -> list[AuditCheckpoint]: ...
+    async def audit_checkpoint_of(self, chain: str) -> AuditCheckpoint | None:
+        """The newest checkpoint of a chain."""
+        ...
+
+    async def save_audit_checkpoint(
+        self,
+        position: AuditPosition,
+        *,
+        seal: Callable[[bytes], str],
+        after: AuditPosition | None,
+        follows: bool,
+        owner: str | None = None,
+        audited_until: int = 0,
+    ) -> bool:
+        """Move the chain's checkpoint from `after` to `position`; False if it is elsewhere by now, and nothing was changed.
+
+        Unless the new position `follows` the old one, that is kept beside it, as a sign that lines are gone. What `owner` has
+        settled before `audited_until` has its lines."""
+        ...
+
+    async def begin_audit(self, owner: str) -> None:
+        """The owner is about to settle calls that must have a line."""
+        ...
+
+    async def end_audit(self, owner: str) -> None:
+        """Everything that the owner has settled has its line."""
+        ...
+
+    async def abandoned_audits(self, taker: str) -> list[AbandonedAudit]:
+        """Take over what dead owners have left, so that one process alone writes it."""
+        ...
+
+    async def answered_by(self, owner: str, since: int) -> list[tuple[LedgerRow, str | None]]:
+        """What this owner has settled since then, and what it could not tell the outcome of; each with the key of its call."""
         ...
 
     # Operating
@@ -362,10 +500,28 @@ class Store(Protocol):
         """Switch a tool off with a reason, or on with None."""
         ...
 
-    async def count_rates(self, charges: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        """Add to the counters of (scope, window start) and give their new totals."""
+    async def count_rates(
+        self, charges: Mapping[tuple[str, int], int], since: Mapping[str, int] | None = None
+    ) -> dict[tuple[str, int], int]:
+        """Add to the counters of (scope, beginning of a slot) and give their new totals; of the scopes in `since` also those of
+        all slots that begin then or later, and earlier ones are deleted."""
         ...
 
-    async def forget_user(self, tenant: str, user: str) -> Mapping[str, int]:
-        """End the sessions of a user and wipe what was said in their calls; how much was wiped, and what was left."""
+    # Forgetting
+    async def forget_user(self, tenant: str, user: str, *, keep_block: bool = True) -> Mapping[str, int]:
+        """End the sessions of a user and wipe what was said in their calls; how much was wiped, and what was left.
+
+        No call of theirs can run again: its key stays. A block that still holds stays too, under a hash of the name."""
+        ...
+
+    async def forgotten_sessions(self, session_ids: Sequence[str]) -> set[str]:
+        """Those of the sessions whose user was forgotten."""
+        ...
+
+    async def audit_subject(self, tenant: str, user: str, new: AuditSubject | None = None) -> AuditSubject | None:
+        """What the audit log calls this user; `new` from now on, if it has no name for them yet."""
+        ...
+
+    async def audit_secrets(self, pseudonyms: Sequence[str]) -> Mapping[str, bytes]:
+        """What opens the words of these users; nothing of those who were forgotten."""
         ...

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -20,10 +20,14 @@ from weakref import WeakSet
 import orjson
 
 from handrail.contract.ports import CallRecord
+from handrail.contract.store import AuditPosition, AuditSubject
 from handrail.observe.call_lines import as_entry
-from handrail.observe.chain import GAP, encode, plain
+from handrail.observe.chain import GAP, encode, plain, seal
 from handrail.observe.chain_writer import ChainWriter, Entry
+from handrail.observe.reading import keys_of_executions
 from handrail.observe.redaction import compile_redactor
+from handrail.observe.sealing import PUBLIC, SEALED, seal_text
+from handrail.observe.shared_chain import SharedChainWriter, can_share
 
 _log = logging.getLogger("handrail.audit")
 MAX_BYTES = 64 * 1024 * 1024
@@ -39,6 +43,7 @@ class _Ring:
     """Keeps the newest events in memory, as a reader of the file would get them."""
 
     trouble: str | None = None
+    position: AuditPosition | None = None
 
     def __init__(self, size: int) -> None:
         self.events: deque[dict[str, Any]] = deque(maxlen=size)
@@ -55,6 +60,12 @@ class _Ring:
             self.events.append({"event": event, "ts": ts, "seq": self._seq, **json.loads(b"{" + body)})
         return True
 
+    def sync(self) -> bool:
+        return True
+
+    def leads_to_here(self, known: AuditPosition) -> bool:
+        return True
+
     def close(self) -> bool:
         return True
 
@@ -68,8 +79,10 @@ class AuditLog:
     __slots__ = (
         "__weakref__",
         "_closed",
+        "_directory",
         "_drop_lock",
         "_dropped",
+        "_key",
         "_limit",
         "_lock",
         "_mask",
@@ -85,18 +98,22 @@ class AuditLog:
         path: Path | None,
         *,
         key: bytes | None = None,
+        shared: bool = False,
         redact: Sequence[str] = (),
         max_bytes: int = MAX_BYTES,
         checkpoint_every: int = 1000,
         max_pending: int = MAX_PENDING,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """`key` makes the hashes HMACs; `shared`: in the chain of the day's commands, not in one of its own."""
         self.clock = clock
+        self._directory = path
+        self._key = key
         self._limit = max_pending
         self._mask = compile_redactor(None, redact)
         # Appending to a deque and taking from it are atomic, so that any thread may emit without a lock.
-        self._pending: deque[Entry | CallRecord] = deque()
-        self.note: Callable[[CallRecord], None] = self._pending.append
+        self._pending: deque[Entry | CallRecord | tuple[Any, ...]] = deque()
+        self.note: Callable[[CallRecord | tuple[Any, ...]], None] = self._pending.append
         """What every call does, so it is nothing but an append. `flush` sees to it that not too many wait."""
         self.masks = self._mask is not None
         self._dropped = 0
@@ -107,7 +124,8 @@ class AuditLog:
         if path is None:
             self._sink = _Ring(max_pending)
         else:
-            self._sink = ChainWriter(path, key=key, max_bytes=max_bytes, checkpoint_every=checkpoint_every, clock=clock)
+            made = SharedChainWriter if shared and can_share else ChainWriter
+            self._sink = made(path, key=key, max_bytes=max_bytes, checkpoint_every=checkpoint_every, clock=clock)
             _LIVE.add(self)
         self.flush()
 
@@ -121,6 +139,14 @@ class AuditLog:
             return
         # The slice is a copy of the right size: the encoder's own buffer would cost a page fault for every line kept.
         self._pending.append((event, self.clock(), self._body(fields)[1:]))
+
+    def emit_for(self, subject: AuditSubject, event: str, fields: Mapping[str, object]) -> None:
+        """As `emit`; what is not known to be harmless is sealed, or left out if the subject has no secret."""
+        public = {name: value for name, value in fields.items() if name in PUBLIC}
+        if len(public) < len(fields) and subject.secret:
+            private = {name: value for name, value in fields.items() if name not in PUBLIC}
+            public[SEALED] = seal_text(subject, self._body(private)).decode()
+        self.emit(event, public)
 
     def _drop(self) -> None:
         with self._drop_lock:
@@ -147,10 +173,48 @@ class AuditLog:
         with self._lock:
             return self._flush()
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether the lines outlive the process."""
+        return self._directory is not None
+
+    @property
+    def position(self) -> AuditPosition | None:
+        """The last line that was written."""
+        return self._sink.position
+
+    def sync(self) -> bool:
+        """Write what waits, and wait until the disk has it; whether it has."""
+        if self._closed:
+            return False
+        with self._lock:
+            return self._flush() and self._sink.sync()
+
+    def leads_to_here(self, known: AuditPosition) -> bool:
+        """Whether the line of an earlier checkpoint of this chain is still there."""
+        return self._sink.leads_to_here(known)
+
+    def seal(self, data: bytes) -> str:
+        """The hash of `data`, keyed as those of the lines are."""
+        return seal(self._key, data).decode()
+
+    def audited(self, keys: Collection[str], since: float) -> set[str]:
+        """Those of the ledger keys whose execution has a line, in whatever file was written to since then."""
+        return set() if self._directory is None else keys_of_executions(self._directory, keys, since)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something waits to be written."""
+        return bool(self._pending or self._dropped)
+
     def close(self) -> None:
         """Write what waits and a last checkpoint. What cannot be written now is lost, and the process's log says so."""
+        self.end()
+
+    def end(self) -> bool:
+        """As `close`; whether everything is written. The second time it is not known any more, and not asked."""
         if self._closed:
-            return
+            return False
         written = self.flush()
         with self._lock:
             self._closed = True
@@ -158,6 +222,7 @@ class AuditLog:
         if not written:
             lost = len(self._pending) + self._dropped
             _log.error("The audit log was closed with at least %d lines that could not be written", lost)
+        return written
 
     @property
     def healthy(self) -> bool:
@@ -229,7 +294,7 @@ class AuditLog:
         self._sink.restart()
 
 
-def _size(noted: Entry | CallRecord) -> int:
+def _size(noted: Entry | CallRecord | tuple[Any, ...]) -> int:
     return len(noted[2]) if len(noted) == 3 else _RECORD_BYTES + len(noted[12])
 
 

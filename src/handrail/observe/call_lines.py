@@ -5,10 +5,13 @@ They have the members that `Recording.audit_call` gives to the line of any other
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 
 from handrail.contract.ports import CallRecord
 from handrail.observe.chain_writer import Entry
+from handrail.observe.sealing import seal_text
 
 _MOST_KNOWN = 1_000
 _dumps, _join = orjson.dumps, b"".join
@@ -18,11 +21,16 @@ _endings: dict[tuple[str, ...], bytes] = {(): b"}"}
 """What they end with: which arguments were filled in."""
 
 
-def as_entry(noted: Entry | CallRecord) -> Entry:
-    """The entry of a record; an entry as it is."""
+def as_entry(noted: Entry | CallRecord | tuple[Any, ...]) -> Entry:
+    """The entry of a record; an entry as it is. The arguments of a record that an `AuditSubject` follows are sealed."""
     if len(noted) == 3:
         return noted
-    session_id, _, duration, _, _, when, stamp, turn, connection, mode, provider, call_id, text, defaulted = noted
+    args = b',"args":%b' % noted[12]
+    if len(noted) == 15:
+        subject = noted[14]
+        args = b',"sealed":"%b"' % seal_text(subject, b'{"args":%b}' % noted[12]) if subject.secret else b""
+        noted = noted[:14]
+    session_id, _, duration, _, _, when, stamp, turn, connection, mode, provider, call_id, _, defaulted = noted
     of = (session_id, turn, connection, mode, provider)
     shown = _dumps(call_id)
     body = (
@@ -34,8 +42,8 @@ def as_entry(noted: Entry | CallRecord) -> Entry:
         shown[1:],
         b',"duration":',
         _dumps(duration),
-        b',"ok":true,"errorType":null,"args":',
-        text,
+        b',"ok":true,"errorType":null',
+        args,
         _endings.get(defaulted) or _ending(defaulted),
     )
     return "execution", when, _join(body)

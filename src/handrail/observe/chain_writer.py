@@ -1,5 +1,5 @@
-"""One process's chain of audit files in a directory: renders and seals lines, appends them, rotates, writes
-checkpoints.
+"""A chain of audit files in a directory: renders and seals lines, appends them, rotates, writes checkpoints. A serving
+process has a chain of its own; commands share one a day (`shared_chain`).
 
 A write that the disk cut short is finished, byte for byte, before anything else is written, so a full disk leaves no
 hole: the file is torn until there is room again, and whole afterwards. Checkpoints, the (count, head) of the chain,
@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
+from handrail.contract.store import AuditPosition
 from handrail.observe.chain import (
     CHECKPOINT,
     CHECKPOINTS,
@@ -44,15 +45,17 @@ Entry: TypeAlias = tuple[str, float, bytes]
 class Appender:
     """Appends to one file and keeps what could not be written."""
 
-    __slots__ = ("_descriptor", "_queue", "_rest", "_shared", "path", "size")
+    __slots__ = ("_descriptor", "_queue", "_rest", "_shared", "is_fresh", "path", "size")
 
-    def __init__(self, path: Path, *, shared: bool) -> None:
+    def __init__(self, path: Path, *, shared: bool, fresh: bool = True) -> None:
+        """`shared` with other processes at any time; `fresh` if there is no such file yet."""
         self.path = path
-        self.size = 0
+        self.is_fresh = fresh
         self._rest = b""
         self._queue: list[bytes] = []
         self._shared = shared
-        self._descriptor = os.open(path, _FLAGS | (0 if shared else os.O_EXCL), 0o600)
+        self._descriptor = os.open(path, _FLAGS | (os.O_EXCL if fresh and not shared else 0), 0o600)
+        self.size = os.fstat(self._descriptor).st_size if not (fresh or shared) else 0
 
     def push(self, data: bytes) -> None:
         self._queue.append(data)
@@ -82,6 +85,10 @@ class Appender:
         """Whether the file is still there and as long as we made it."""
         facts = os.fstat(self._descriptor)
         return facts.st_nlink > 0 and facts.st_size == self.size
+
+    def sync(self) -> None:
+        """Wait until the disk has what was written."""
+        os.fsync(self._descriptor)
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -113,6 +120,25 @@ class ChainWriter:
         self._second = -1
         self._from = self._until = 0.0
         self._prefix = self._ts = self._stamp = b""
+        self._position: AuditPosition | None = None
+
+    @property
+    def position(self) -> AuditPosition | None:
+        """The last line that was written; None before there is one."""
+        return self._position
+
+    def sync(self) -> bool:
+        """Wait until the disk has what was written; False if it does not take it."""
+        return self._guarded(self._sync)
+
+    def _sync(self) -> None:
+        if self._file is not None:
+            self._drain()
+            self._file.sync()
+
+    def leads_to_here(self, known: AuditPosition) -> bool:
+        """Whether the line of an earlier checkpoint is still part of this chain. Nobody else writes it, so it is."""
+        return known.chain == self._chain
 
     def ready(self) -> bool:
         """Whether nothing older waits to be written; tries to write it first."""
@@ -139,12 +165,15 @@ class ChainWriter:
                 appender.close()
         self._file = self._checkpoints = None
 
+    def _write_out(self, work: Callable[[], None]) -> None:
+        self._open()
+        self._drain()
+        work()
+        self._drain()
+
     def _guarded(self, work: Callable[[], None]) -> bool:
         try:
-            self._open()
-            self._drain()
-            work()
-            self._drain()
+            self._write_out(work)
         except OSError as error:
             if self.trouble is None:
                 _log.error("The audit log in %s cannot be written: %s", self._directory, error)
@@ -163,7 +192,7 @@ class ChainWriter:
             self._next_file()
 
     def _next_file(self) -> None:
-        name = f"audit-{self._chain}-{self._part + 1:06}.jsonl"
+        name = self._file_name(self._part + 1)
         anchor = self._anchor()
         fresh = Appender(self._directory / name, shared=False)
         previous, self._file, self._part = self._file, fresh, self._part + 1
@@ -181,6 +210,9 @@ class ChainWriter:
         self._group([(START, self._clock(), orjson.dumps(start)[1:])])
         self._record()
 
+    def _file_name(self, part: int) -> str:
+        return f"audit-{self._chain}-{part:06}.jsonl"
+
     def _anchor(self) -> dict[str, Any]:
         # What the other processes' checkpoints looked like when this file began: they cannot be cut unnoticed later.
         content = (self._directory / CHECKPOINTS).read_bytes()
@@ -190,6 +222,7 @@ class ChainWriter:
         assert self._file is not None
         assert self._checkpoints is not None
         self._file.drain()
+        self._position = AuditPosition(self._chain, self._file.path.name, self._seq, self._hash.decode())
         # After the lines, so that a crash in between never leaves a checkpoint for lines that are not there.
         self._checkpoints.drain()
 

@@ -4,17 +4,20 @@ ran, was replayed, held, approved or declined. Reads nothing but the call's line
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from handrail.contract.fields import shown
-from handrail.observe.reading import matches
+from handrail.observe.reading import CALL_NAMES, matches, read_events
+from handrail.observe.sealing import ERASED
 
 _REMEMBERED = 5_000
 """So many of the newest ids are searched for near ones."""
 
+_LINKS = ("confirmationId", "ledgerKey")
 _HELD = "was held for a person's confirmation"
 _CONFIRMATIONS = {
     "wanted": _HELD,
@@ -35,43 +38,68 @@ class Explanation:
     sentence: str
 
 
+@dataclass(frozen=True, slots=True)
+class CallLines:
+    """The lines about a call; without any, the ids that are most like the one that was asked for."""
+
+    call: str
+    events: Sequence[Mapping[str, Any]]
+    near: Sequence[str] = ()
+
+
 def why(events: Iterable[Mapping[str, Any]], call_id: str) -> str:
-    """What became of the call with this id or key, as one sentence."""
+    """What became of the call with this id or key, or of this confirmation, as one sentence."""
     return explain(events, call_id).sentence
 
 
 def explain(events: Iterable[Mapping[str, Any]], call_id: str) -> Explanation:
     """As `why`, and whether there is such a call."""
-    steps: list[str] = []
-    tool = ""
+    return tell(lines_of(events, call_id))
+
+
+def lines_in(directory: Path, call_id: str) -> CallLines:
+    """`lines_of` over the audit log in a directory."""
+    events = list(read_events(directory, call=call_id))
+    # Near ids, and what a person decided about a held call, may be in lines that do not name the call.
+    enough = events and not any(name in event for event in events for name in _LINKS)
+    return lines_of(events if enough else read_events(directory), call_id)
+
+
+def lines_of(events: Iterable[Mapping[str, Any]], call_id: str) -> CallLines:
+    """The events about a call, by any of its names."""
+    found: list[Mapping[str, Any]] = []
     ids: dict[str, None] = {}
-    holds: set[str] = set()
+    links: set[str] = set()
+    """Confirmations and ledger keys of the call: its other lines may name nothing else of it."""
     for event in events:
-        hold = event.get("confirmationId")
-        if matches(event, call=call_id) or (isinstance(hold, str) and hold in holds):
-            if isinstance(hold, str):
-                holds.add(hold)
-            tool = tool or str(event.get("toolId") or "")
-            step = _step(event)
-            if step and (not steps or steps[-1] != step):
-                steps.append(step)
+        named = {event[name] for name in _LINKS if isinstance(event.get(name), str)}
+        if matches(event, call=call_id) or not links.isdisjoint(named):
+            links |= named
+            found.append(event)
         else:
             _remember(ids, event)
+    return CallLines(call_id, found, () if found else get_close_matches(call_id, ids, n=3, cutoff=0.5))
+
+
+def tell(lines: CallLines) -> Explanation:
+    """What the lines say, in one sentence."""
+    steps: list[str] = []
+    for event in lines.events:
+        step = _step(event)
+        if step and (not steps or steps[-1] != step):
+            steps.append(step)
+    tool = next((str(event["toolId"]) for event in lines.events if event.get("toolId")), "")
+    call = shown(lines.call)
     if steps:
-        return Explanation(
-            True, f"Call {shown(call_id)}{f' to {shown(tool)}' if tool else ''} {', then '.join(steps)}."
-        )
+        return Explanation(True, f"Call {call}{f' to {shown(tool)}' if tool else ''} {', then '.join(steps)}.")
     if tool:
-        return Explanation(
-            True, f"Call {shown(call_id)} to {shown(tool)} is in the audit log, but not what became of it."
-        )
-    near = get_close_matches(call_id, ids, n=3, cutoff=0.5)
-    hint = f"; the nearest are {', '.join(map(shown, near))}" if near else ", and none like it"
-    return Explanation(False, f"There is no call {shown(call_id)} in the audit log{hint}.")
+        return Explanation(True, f"Call {call} to {shown(tool)} is in the audit log, but not what became of it.")
+    hint = f"; the nearest are {', '.join(map(shown, lines.near))}" if lines.near else ", and none like it"
+    return Explanation(False, f"There is no call {call} in the audit log{hint}.")
 
 
 def _remember(ids: dict[str, None], event: Mapping[str, Any]) -> None:
-    for name in ("callId", "idempotencyKey"):
+    for name in CALL_NAMES:
         value = event.get(name)
         if isinstance(value, str):
             ids.pop(value, None)
@@ -126,9 +154,11 @@ def _refused(event: Mapping[str, Any]) -> str:
 def _ran(event: Mapping[str, Any]) -> str:
     duration = event.get("duration")
     took = f" for {duration:g} ms" if isinstance(duration, (int, float)) else ""
+    # The process died before it wrote the line; what the ledger had kept was written later.
+    recovered = ", as the ledger tells" if event.get("recovered") else ""
     if event.get("ok"):
-        return f"ran{took} and succeeded"
-    return f"ran{took} and failed ({event.get('errorType') or 'no error type'}){_because(event)}"
+        return f"ran{took} and succeeded{recovered}"
+    return f"ran{took} and failed ({event.get('errorType') or 'no error type'}){recovered}{_because(event)}"
 
 
 def _because(event: Mapping[str, Any]) -> str:
@@ -142,6 +172,8 @@ def _because(event: Mapping[str, Any]) -> str:
     if limit is not None:
         reasons.append(f"limit {shown(limit)}")
     message = event.get("message")
+    if event.get(ERASED):
+        reasons.append("what was said is erased, as its user was forgotten")
     if isinstance(message, str) and message.strip():
         # One sentence stays one: what was told is quoted, on one line, without its full stop.
         reasons.append(f'"{" ".join(message.split()).rstrip(".")}"')

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from handrail.contract.ports import CallFacts
+from handrail.contract.store import StoreLoad
 from handrail.observe.exposition import Exposition
 
 WINDOW = 1_000
@@ -20,6 +21,8 @@ MAX_TOOLS = 2_000
 """Beyond it, tools share one entry: a name must never be able to fill the memory."""
 OTHER = "(other)"
 SIZE_LIMIT = 1_500
+DECLARED_SIZE_LIMIT = 20_000
+"""Of a tool that declares `maxOutputBytes`: its responses are meant to be long, but beyond this they fill any context."""
 CONTEXT_SHARE = 0.9
 _QUANTILES = (0.5, 0.95, 0.99)
 _RECENT_SESSIONS = 100
@@ -28,7 +31,18 @@ _RECENT_SESSIONS = 100
 class ToolMetrics:
     """The numbers of one tool."""
 
-    __slots__ = ("answers", "calls", "durations", "errors", "held", "size_total", "sizes", "total_ms")
+    __slots__ = (
+        "answers",
+        "calls",
+        "durations",
+        "errors",
+        "held",
+        "size_total",
+        "sizes",
+        "stragglers",
+        "straggling",
+        "total_ms",
+    )
 
     def __init__(self) -> None:
         self.calls = 0
@@ -41,6 +55,10 @@ class ToolMetrics:
         self.durations = array("d", bytes(8 * WINDOW))
         self.sizes = array("q", bytes(8 * WINDOW))
         self.errors: dict[str, int] = {}
+        self.straggling = 0
+        """Handlers that go on after their deadlines, now."""
+        self.stragglers = 0
+        """How many have done so."""
 
     @property
     def average_ms(self) -> float:
@@ -85,6 +103,8 @@ class Metrics:
         self._noted: deque[CallFacts] = deque()
         self.note: Callable[[CallFacts], None] = self._noted.append
         """What every call does, so it is nothing but an append."""
+        self.declared_size: Callable[[str], int | None] = lambda tool_id: None
+        """How long the responses of a tool may be by its own definition, in bytes; None where it says nothing."""
         self._tools: dict[str, ToolMetrics] = {}
         self._open: dict[str, SessionMetrics] = {}
         self._closed: deque[tuple[str, SessionMetrics]] = deque(maxlen=_RECENT_SESSIONS)
@@ -95,6 +115,8 @@ class Metrics:
         self._peak_share = 0.0
         self._prompt_tokens = 0
         self._declaration_tokens = 0
+        self.store_load: Callable[[], StoreLoad] | None = None
+        """The runtime says how busy its store is."""
 
     # ---------------------------------------------------------------------------------------------------- recording
     def record(self, tool_id: str, duration_ms: float, ok: bool, error_type: str | None, size_chars: int) -> None:
@@ -116,6 +138,12 @@ class Metrics:
         tool = self._tools.get(tool_id) or self._new_tool(tool_id)
         self._answered(tool, duration_ms, error_type, size_chars)
         self.session_call(session_id)
+
+    def straggling(self, tool_id: str, running: int) -> None:
+        """So many handlers of a tool go on after their deadlines now."""
+        tool = self._tools.get(tool_id) or self._new_tool(tool_id)
+        tool.stragglers += max(0, running - tool.straggling)
+        tool.straggling = running
 
     def refused_held(self, tool_id: str, duration_ms: float, error_type: str) -> None:
         """A person approved a call that was counted when it was held, and it was refused: a failure, and no further call."""
@@ -210,6 +238,7 @@ class Metrics:
                 name: {
                     "calls": tool.calls,
                     "held": tool.held,
+                    "stragglers": {"running": tool.straggling, "total": tool.stragglers},
                     "errors": dict(sorted(tool.errors.items())),
                     "avgDuration": round(tool.average_ms, 3),
                     "latency": percentiles(tool.latest(tool.durations), digits=3),
@@ -225,9 +254,12 @@ class Metrics:
         self.fold()
         found = []
         for name, tool in sorted(self._tools.items()):
-            size = quantile(tool.latest(tool.sizes), 0.95)
-            if size > SIZE_LIMIT:
-                found.append(f'Responses of "{name}" are long: P95 is {size:,} characters, more than {SIZE_LIMIT:,}.')
+            if tool.straggling:
+                found.append(f'"{name}" has {tool.straggling} handlers that go on after their deadline.')
+            size, declared = quantile(tool.latest(tool.sizes), 0.95), self.declared_size(name)
+            limit = SIZE_LIMIT if declared is None else max(SIZE_LIMIT, min(declared, DECLARED_SIZE_LIMIT))
+            if size > limit:
+                found.append(f'Responses of "{name}" are long: P95 is {size:,} characters, more than {limit:,}.')
         if self._peak_share > CONTEXT_SHARE:
             found.append(
                 f"A session used {self._peak_share:.0%} of its model's context window, more than {CONTEXT_SHARE:.0%}."
@@ -245,6 +277,12 @@ class Metrics:
         text.family("handrail_tool_held_total", "counter", "Those of them that had to wait for a person.")
         for name, tool in tools:
             text.sample("handrail_tool_held_total", tool.held, tool=name)
+        text.family("handrail_tool_stragglers", "gauge", "Handlers that go on after their deadlines now.")
+        for name, tool in tools:
+            text.sample("handrail_tool_stragglers", tool.straggling, tool=name)
+        text.family("handrail_tool_stragglers_total", "counter", "Handlers that went on after their deadlines.")
+        for name, tool in tools:
+            text.sample("handrail_tool_stragglers_total", tool.stragglers, tool=name)
         text.family("handrail_tool_errors_total", "counter", "Calls that ended in a failure, by error type.")
         for name, tool in tools:
             for kind, count in sorted(tool.errors.items()):
@@ -293,6 +331,12 @@ class Metrics:
         ):
             text.family(name, kind, meaning)
             text.sample(name, value)
+        if self.store_load is not None:
+            load = self.store_load()
+            text.family("handrail_store_waiting", "gauge", "Writes that the store has not answered yet.")
+            text.sample("handrail_store_waiting", load.waiting)
+            text.family("handrail_store_timeouts_total", "counter", "Requests that the store did not answer in time.")
+            text.sample("handrail_store_timeouts_total", load.timeouts)
 
     def _loop_detection(self) -> dict[str, int]:
         return {

@@ -5,15 +5,21 @@ what is being written now. Torn tails are passed over; finding them is the verif
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from handrail.observe.chain import FILES, decode, encode_name
+from handrail.observe.chain import CHECKPOINT, FILES, START, decode, encode_name
 
 Event: TypeAlias = dict[str, Any]
+CALL_NAMES = ("callId", "idempotencyKey", "ledgerKey", "confirmationId")
+OF_THE_CHAIN = (START, CHECKPOINT)
+"""Events that say nothing but how the chain of hashes goes on."""
 _TAIL_BLOCK = 64 * 1024
+_EXECUTIONS = (b'{"event":"execution"', b'{"event":"late_result"')
+_LEDGER_KEY = re.compile(rb'"ledgerKey":"([0-9a-f]{64})"')
 
 
 def audit_files(directory: Path) -> list[Path]:
@@ -30,7 +36,7 @@ def read_events(
     event: str | None = None,
     limit: int | None = None,
 ) -> Iterator[Event]:
-    """The events of a directory in order of time; `call` is a call's id or key. At most `limit`, oldest first."""
+    """The events of a directory in order of time; `call` is one of `names_of_call`. At most `limit`, oldest first."""
     wanted = [value for value in (session, call, tool, event) if value is not None]
     # A line that does not hold the text cannot hold the event: most lines need no decoding.
     needles = [encode_name(value) for value in wanted if value.isascii()]
@@ -51,18 +57,37 @@ def matches(
     tool: str | None = None,
     event: str | None = None,
 ) -> bool:
-    """Whether an event is about the session, the call (by id or key), the tool, and of the kind that are given."""
+    """Whether an event is about the session, the call (by one of its names), the tool, and of the kind that are given."""
     return (
         (session is None or item.get("sessionId") == session)
-        and (call is None or call in (item.get("callId"), item.get("idempotencyKey")))
+        and (call is None or call in names_of_call(item))
         and (tool is None or item.get("toolId") == tool)
         and (event is None or item.get("event") == event)
     )
 
 
-def tail_events(path: Path, count: int) -> list[Event]:
-    """The newest `count` events, oldest first, without reading the files from their beginning."""
-    newest = [item for file in audit_files(path) for item in _last_lines(file, count)]
+def names_of_call(item: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What the call of an event may be asked for by: its id, its key, the ledger's key, the confirmation's id."""
+    return tuple(item.get(name) for name in CALL_NAMES)
+
+
+def keys_of_executions(directory: Path, keys: Collection[str], since: float) -> set[str]:
+    """Those of the ledger keys that stand on the line of an execution, in a file that was written to since then."""
+    found: set[str] = set()
+    for file in audit_files(directory):
+        if not keys or file.stat().st_mtime < since:
+            continue
+        with file.open("rb") as stream:
+            for line in stream:
+                named = _LEDGER_KEY.search(line) if line.startswith(_EXECUTIONS) else None
+                if named is not None and named[1].decode() in keys:
+                    found.add(named[1].decode())
+    return found
+
+
+def tail_events(path: Path, count: int, without: Collection[str] = ()) -> list[Event]:
+    """The newest `count` events but those of some kinds, oldest first, without reading the files from their beginning."""
+    newest = [item for file in audit_files(path) for item in _last_lines(file, count, without)]
     newest.sort(key=lambda item: str(item["ts"]))
     return newest[-count:] if count > 0 else []
 
@@ -128,14 +153,15 @@ def _decoded(lines: Iterable[bytes]) -> Iterator[Event]:
             yield item
 
 
-def _last_lines(file: Path, count: int) -> Iterator[Event]:
+def _last_lines(file: Path, count: int, without: Collection[str]) -> list[Event]:
+    hidden = tuple(b'{"event":%b,' % encode_name(kind) for kind in without)
     with file.open("rb") as stream:
         size = stream.seek(0, 2)
-        data = b""
-        while size > 0 and data.count(b"\n") <= count:
+        data, lines = b"", list[bytes]()
+        while size > 0 and len(lines) <= count:
             step = min(size, max(_TAIL_BLOCK, len(data)))
             size -= step
             stream.seek(size)
             data = stream.read(step) + data
-    lines = data.splitlines()
-    return _decoded(lines[-count:] if count > 0 else [])
+            lines = [line for line in data.splitlines() if not line.startswith(hidden)]
+    return list(_decoded(lines[-count:] if count > 0 else []))

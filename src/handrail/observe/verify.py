@@ -1,23 +1,26 @@
 """Proves an audit directory: an edited, missing, inserted or reordered line, a torn or cut tail, a deleted or copied
 file. Without a key whoever can write the files can also compute every hash anew; with one, a re-stamped chain is
-found. Cuts and deletions are found through `checkpoints.jsonl`: a copy of it elsewhere finds them even if it was cut
-as well.
+found. Cuts and deletions are found through `checkpoints.jsonl` and the checkpoints in the store. With a key those cannot be
+forged either: who changes files and store needs older copies of both to stay unnoticed.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hmac import compare_digest
 from pathlib import Path
 from typing import Any
 
+from handrail.contract.store import AuditCheckpoint
 from handrail.observe.chain import CHECKPOINT, CHECKPOINTS, GENESIS, HEAD, START, decode, encode_name, seal, split_seal
 from handrail.observe.reading import audit_files, read_events
 
 __all__ = ["AuditProblem", "read_events", "verify_directory"]
 
+STORE = "store"
+"""Where the checkpoints of the store are named as a file is."""
 _CHECKPOINT_NAME = encode_name(CHECKPOINT)
 
 
@@ -52,15 +55,21 @@ class _File:
         self.problems.append(AuditProblem(self.name, line, message))
 
 
-def verify_directory(path: Path, key: bytes | None = None) -> list[AuditProblem]:
-    """Everything that is wrong with the audit log in a directory, by file and line; empty if it can be trusted."""
+def verify_directory(
+    path: Path, key: bytes | None = None, stored: Sequence[AuditCheckpoint] | None = None
+) -> list[AuditProblem]:
+    """Everything that is wrong with the audit log in a directory, by file and line; empty if it can be trusted.
+
+    `stored` are the checkpoints that the store keeps; None if there is no store to ask."""
     files: dict[str, _File] = {}
     for place in audit_files(path):
         files[place.name] = _check_file(place, key)
     problems = [problem for file in files.values() for problem in file.problems]
     problems += _check_joints(files)
     problems += _check_checkpoints(path / CHECKPOINTS, files, key)
-    return problems
+    if stored is not None:
+        problems += _check_stored(stored, files, key)
+    return list(dict.fromkeys(problems))
 
 
 # ------------------------------------------------------------------------------------------------------------- one file
@@ -174,7 +183,8 @@ def _check_checkpoints(place: Path, files: dict[str, _File], key: bytes | None) 
         if record is not None:
             records.setdefault(str(record["file"]), {})[record["count"]] = (number, str(record["head"]).encode())
     for name, counts in records.items():
-        yield from _check_file_records(files.get(name), name, counts)
+        where = {count: (f"in line {number} of {CHECKPOINTS}", head) for count, (number, head) in counts.items()}
+        yield from _check_file_records(files.get(name), name, where)
     for file in files.values():
         yield from _check_recorded(file, records.get(file.name, {}), content)
 
@@ -194,18 +204,38 @@ def _read_record(line: bytes, key: bytes | None) -> tuple[dict[str, Any] | None,
     return record, None
 
 
-def _check_file_records(file: _File | None, name: str, counts: dict[int, tuple[int, bytes]]) -> Iterator[AuditProblem]:
+def _check_stored(
+    stored: Sequence[AuditCheckpoint], files: dict[str, _File], key: bytes | None
+) -> Iterator[AuditProblem]:
+    """That the store's checkpoints are all there and ours, and that the files lead to them."""
+    if not stored:
+        if key is not None and any(file.start.get("keyed") for file in files.values()):
+            yield AuditProblem(STORE, None, "The store has no checkpoint of any chain: they were deleted.")
+        return
+    numbers = [one.number for one in stored]
+    total = next((one.position.seq for one in stored if one.number == 0), None)
+    expected = set(range(max(total or 0, *numbers) + 1))
+    if missing := sorted(expected - set(numbers)):
+        yield AuditProblem(STORE, None, f"Checkpoint number {missing[0]} of the store is missing: a chain may be gone.")
+    for one in stored:
+        if key is not None and not compare_digest(seal(key, one.covered()).decode(), one.mac):
+            message = f"Checkpoint number {one.number} of the store was not made with the key: it was edited or forged."
+            yield AuditProblem(STORE, None, message)
+        if one.number:
+            at = {one.position.seq: ("in the store", one.position.head.encode())}
+            yield from _check_file_records(files.get(one.position.file), one.position.file, at)
+
+
+def _check_file_records(file: _File | None, name: str, counts: dict[int, tuple[str, bytes]]) -> Iterator[AuditProblem]:
     most = max(counts)
     if file is None:
         yield AuditProblem(name, None, f"The file is missing; its chain had {_lines(most)} when it was last seen.")
         return
     if most > file.last:
         yield AuditProblem(name, None, f"Its tail was cut: its chain had {_lines(most)}, and ends at {file.last}.")
-    for count, (number, head) in counts.items():
+    for count, (where, head) in counts.items():
         if file.first <= count <= file.last and file.heads.get(count) != head:
-            message = (
-                f"Line number {count} is not the one of the checkpoint in line {number} of {CHECKPOINTS}: re-stamped."
-            )
+            message = f"Line number {count} is not the one of the checkpoint {where}: re-stamped."
             yield AuditProblem(name, count - file.first + 1, message)
 
 

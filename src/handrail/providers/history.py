@@ -111,7 +111,7 @@ class _Ids:
         self._given: dict[str, Call] = {}
 
     def give(self, call: Call) -> tuple[str | None, bool]:
-        """The call's id, and whether it is new: False for one that was told twice, which an earlier turn has answered.
+        """The call's id, and whether it is new: False for one that was told twice, which an earlier message has answered.
 
         Only a call that another provider made, or one that shares its id with another call, gets an id that is not its own.
         """
@@ -122,7 +122,7 @@ class _Ids:
         made = call.call_id if own or _is_id(call.call_id) else f"earlier_{self._number}"
         if made is None:
             return None, True
-        if self._given.get(made) == call:
+        if self._given.get(made) == call and call.id_scope != "message":
             return made, False
         while made in self._given:
             made = f"earlier_{self._number}" if made == call.call_id else f"{made}_"

@@ -145,11 +145,23 @@ class SeenCalls:
         """Whether this very call came before under its id; the first under an id is remembered."""
         if not call.call_id:
             return False
-        made = sha256(orjson.dumps([call.name, call.args], default=str, option=orjson.OPT_SORT_KEYS)).digest()[:16]
+        made = sha256(orjson.dumps([call.name, _parsed(call.args)], default=str, option=orjson.OPT_SORT_KEYS)).digest()[
+            :16
+        ]
         before = self._seen.setdefault(call.call_id, made)
         if len(self._seen) > _MOST_SEEN:
             del self._seen[next(iter(self._seen))]
         return before is not made and before == made
+
+
+def _parsed(args: object) -> object:
+    """Arguments however they were written: white space and the order of keys make no other call."""
+    if isinstance(args, str):
+        try:
+            return orjson.loads(args)
+        except orjson.JSONDecodeError:
+            pass
+    return args
 
 
 def objects_in(value: object) -> Iterator[dict[str, Any]]:

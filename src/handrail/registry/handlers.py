@@ -66,8 +66,8 @@ class HandlerCode:
             ) from error
 
 
-def verified_code(entry: Mapping[str, Any], root: str, *, production: bool) -> HandlerCode:
-    """The handler's bytes, read once and checked against the hashes in the artifact."""
+def verified_code(entry: Mapping[str, Any], root: str | None, *, production: bool) -> HandlerCode:
+    """The handler's bytes, read once and checked against the hashes in the artifact. `root` is None if it is not believed."""
     handler = entry["handler"]
     tool_id, kind = entry["toolId"], handler["kind"]
     hashes: Mapping[str, str] = handler["files"]
@@ -75,7 +75,7 @@ def verified_code(entry: Mapping[str, Any], root: str, *, production: bool) -> H
         folder = f"{_root_of(handler, root, tool_id)}/{_one_step(handler['folder'], tool_id)}"
         sources = {name: _read_beside(folder, _one_step(name, tool_id), tool_id) for name in hashes}
     else:
-        sources = {handler["module"]: _read_module(handler["module"], tool_id)}
+        sources = {name: _read_module(name, tool_id) for name in {handler["module"]: None, **hashes}}
         folder = handler["module"]
     for name, expected in hashes.items():
         if sha256(sources[name]).hexdigest() != expected:
@@ -91,10 +91,15 @@ def verified_code(entry: Mapping[str, Any], root: str, *, production: bool) -> H
     )
 
 
-def _root_of(handler: Mapping[str, Any], root: str, tool_id: str) -> str:
+def _root_of(handler: Mapping[str, Any], root: str | None, tool_id: str) -> str:
     """The folder that the tool's folder lies in: the project's tools, or those of the installed package."""
     origin = handler.get("origin", "project")
     if origin == "project":
+        if root is None:
+            raise ArtifactError(
+                f'The artifact says that "{tool_id}" lies outside its own folder; give that folder as `tools_root`, or as '
+                "the directory under [tools] in handrail.toml, if it is the right one."
+            )
         return root
     if origin == "handrail":
         return str(reference_root())
@@ -200,7 +205,7 @@ def _directory_handler(code: HandlerCode) -> Handler:
 
 
 def _module_handler(code: HandlerCode) -> Handler:
-    module = module_of(code.module, code.sources[code.module])
+    module = module_of(code.module, code.sources)
     target = getattr(module, code.name, None)
     if definition_of(target) is None:
         raise RegistryError(f'"{code.module}" has no tool "{code.name}" any more; run `handrail build`.')

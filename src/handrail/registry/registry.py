@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from handrail.authoring.modules import look_in
 from handrail.contract.definition import Mode
 from handrail.contract.errors import ArtifactError, HandlerChanged, NotLocked, RegistryError
-from handrail.registry.artifact import read_artifact
+from handrail.registry.artifact import Artifact, read_artifact
 from handrail.registry.handlers import verified_code
 from handrail.registry.snapshot import LoadedTool, Snapshot
 from handrail.schema.validator import JSONSCHEMA_RS, SchemaCompiler
@@ -35,6 +36,7 @@ class Registry:
         self._validators = validators
         self._compiler = compiler
         self._locked = False
+        self._tools_root: Path | None = None
         self.refused: Mapping[str, str] = {}
         """Tools that were left out because their handler changed since the build → what is told of them."""
 
@@ -47,18 +49,22 @@ class Registry:
         environment: Environment | None = None,
         compiler: SchemaCompiler = JSONSCHEMA_RS,
         refuse_one: bool = False,
+        tools_root: str | Path | None = None,
     ) -> Registry:
         """Read the artifact, check its seal and every handler's hash.
 
         `validators="eager"` compiles every schema now instead of at a tool's first call. `environment` is
         `HANDRAIL_ENV` unless given. A handler that changed since the build is an error, unless `refuse_one` says that in
-        production its tool is left out and named in `refused`, so that the others are served.
+        production its tool is left out and named in `refused`, so that the others are served. An artifact names the folder
+        of its tools; one that lies outside the artifact's own folder is believed only if `tools_root` names the same.
         """
         where = Path(path).absolute()  # a process may change its folder before it reloads
         setting = environment or environment_from(os.environ.get("HANDRAIL_ENV"))  # noqa: TID251  # its documented default
         refused: dict[str, str] | None = {} if refuse_one and setting == "production" else None
-        generation = _read(where, setting, validators, compiler, refused)
+        tools = None if tools_root is None else Path(tools_root).absolute()
+        generation = _read(where, setting, validators, compiler, refused, tools)
         made = cls(where, generation, environment=setting, validators=validators, compiler=compiler)
+        made._tools_root = tools
         made.refused = refused or {}
         return made
 
@@ -86,7 +92,9 @@ class Registry:
             raise RegistryError(
                 "A registry is not reloaded in production; start the process again to take a new build in."
             )
-        self.generation = _read(self._path, self._environment, self._validators, self._compiler)
+        self.generation = _read(
+            self._path, self._environment, self._validators, self._compiler, tools_root=self._tools_root
+        )
         return self.generation
 
     @property
@@ -132,12 +140,20 @@ def environment_from(value: str | None) -> Environment:
     raise RegistryError(f'HANDRAIL_ENV is "{value}"; it must be "development" or "production".')
 
 
+def _is_foreign(artifact: Artifact, tools_root: Path | None) -> bool:
+    """Whether the artifact names a folder of tools that is neither in its own folder nor the one that the operator gave."""
+    named = artifact.tools_root.resolve()
+    given = tools_root is not None and tools_root.resolve() == named
+    return not given and not named.is_relative_to(artifact.path.parent.resolve())
+
+
 def _read(
     path: Path,
     environment: Environment,
     validators: str,
     compiler: SchemaCompiler,
     refused: dict[str, str] | None = None,
+    tools_root: Path | None = None,
 ) -> Snapshot:
     """One generation. A changed handler is an error, or noted in `refused` where that is given and others are left."""
     # Loading makes many objects and no garbage; collecting in between would make large catalogues cost more per tool.
@@ -145,8 +161,12 @@ def _read(
     gc.disable()
     try:
         artifact = read_artifact(path)
+        if any(entry["handler"]["kind"] != "directory" for entry in artifact.entries):
+            look_in(
+                path.parent, first=False
+            )  # decorated tools are modules of the project that the artifact was built in
         production = environment == "production"
-        root = str(artifact.tools_root)
+        root = None if _is_foreign(artifact, tools_root) else str(artifact.tools_root)
         tools = {}
         for entry in artifact.entries:
             try:

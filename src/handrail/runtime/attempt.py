@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from handrail.contract.store import LedgerRow
     from handrail.runtime.plan import ToolPlan
     from handrail.runtime.session import Session
-    from handrail.runtime.turn import Turn
+    from handrail.runtime.turn import Ordinals, Turn
 
 
 REPLACED = "This connection was replaced by a newer one."
@@ -38,15 +38,17 @@ class Refusal(NamedTuple):
 class Write:
     """What only a writing or held call needs to know on its way."""
 
-    __slots__ = ("claimed", "fence", "interruptions", "key", "left", "taken", "takeover", "uncertain")
+    __slots__ = ("claimed", "fence", "hold_id", "interruptions", "key", "left", "taken", "takeover", "uncertain")
 
     def __init__(self, interruptions: int) -> None:
         self.key = ""
         """The ledger key."""
+        self.hold_id: str | None = None
+        """The confirmation that a person gave for it."""
         self.fence = 0
         self.claimed: LedgerRow | None = None
         """The row that the claim has made."""
-        self.taken: set[int] = set()
+        self.taken: Ordinals = {}
         """Where its ordinal was taken, and is given back to if the call does not come to a claim."""
         self.takeover: LedgerRow | None = None
         """The execution that a dead process left, which this call goes on with."""
@@ -72,6 +74,8 @@ class Attempt:
     clamped: tuple[str, ...] = ()
     repaired = False
     charged = False
+    rate_slot = 0
+    """Where the unit of its rate limit was counted."""
     held = False
     """A person was asked about it; as a call it was counted then."""
     interrupted = False

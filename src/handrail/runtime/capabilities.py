@@ -172,7 +172,7 @@ class Notes:
         attempt = self._attempt
         core, session = attempt.session.core, attempt.session
         fields = {"callId": attempt.call.call_id, "idempotencyKey": attempt.key, "toolId": attempt.plan.tool_id}
-        core.audit.emit(NOTE_PREFIX + event, {**core.who(session), **fields, **_noted(data)})
+        core.note(NOTE_PREFIX + event, session, {**core.who(session), **fields, **_noted(data)})
 
 
 class Secrets:

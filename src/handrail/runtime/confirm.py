@@ -6,8 +6,10 @@ tool, tool output or model text leads here. Approving is necessary, not sufficie
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from hashlib import sha256
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -16,11 +18,21 @@ import orjson
 
 from handrail.contract.call import Call
 from handrail.contract.envelope import ToolFailure, ToolResponse
-from handrail.contract.errors import ErrorType, SchemaError
+from handrail.contract.errors import ErrorType, RegistryError, SchemaError
 from handrail.contract.store import Hold, HoldState, LedgerState, StoreUnavailable
 from handrail.runtime.attempt import Attempt, Refusal, Write
 from handrail.runtime.gates import budget
-from handrail.runtime.held import OPEN, call_id_of, closed_answer, declined_answer, pair_of, request_of
+from handrail.runtime.held import (
+    OPEN,
+    call_id_of,
+    closed_answer,
+    declined_answer,
+    key_of,
+    pair_of,
+    request_of,
+    shown_digest,
+    shown_to_user,
+)
 from handrail.runtime.keys import args_digest, exact_digest
 from handrail.runtime.pipeline import failure_from
 from handrail.runtime.preview import render
@@ -29,10 +41,13 @@ from handrail.runtime.replays import Entry
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
+    from handrail.runtime.plan import ToolPlan
     from handrail.runtime.session import Session
 
 _POLL_SECONDS = 0.1
 _PREVIEW_SECONDS = 5.0
+NOT_LOOKED_UP = "Not checked: the current facts, such as clashes or prices, could not be looked up."
+"""What a person is told in place of the facts of a `preview` that failed or took too long."""
 
 
 class Confirmations:
@@ -64,7 +79,7 @@ class Confirmations:
         seconds = session.limits.confirmation_seconds
         new = await self._new_hold(attempt, await self.core.store.now() + seconds * 1000)
         self.core.crash("before_hold")
-        asked = await self.core.store.hold(new, token_hash(token))
+        asked = await self.core.store.hold(new, token_hash(token), shown_digest(new))
         self.core.crash("after_hold")
         if session.writes.get(new.ledger_key) is entry:
             del session.writes[new.ledger_key]
@@ -82,9 +97,15 @@ class Confirmations:
             self.core.earlier.stands_for(attempt, entry)
         limit = plan.definition.rate_limit
         if limit is not None and plan.writes and limit.scope == "user":
-            self.core.rates.write_behind(session, plan.tool_id, limit)  # no claim will carry this unit
-        self.announce(session, asked, token)
-        self.core.audit_hold("confirmation_wanted", session, asked, attempt.call.call_id)
+            self.core.rates.write_behind(
+                session, plan.tool_id, limit, attempt.rate_slot
+            )  # no claim will carry this unit
+        if asked.hold_id == new.hold_id:
+            self._announce(session, shown_to_user(asked, token))
+        else:
+            await self.announce_again(session, asked)
+        self._announce_replaced(session, asked)
+        self.core.audit_hold("confirmation_wanted", session, asked)
         return self._held_answer(attempt, asked)
 
     async def again(self, attempt: Attempt, entry: Entry) -> ToolResponse:
@@ -100,7 +121,7 @@ class Confirmations:
             return self._held_answer(attempt, hold)
         if hold.state is HoldState.CONSUMED:
             await self._outcome(entry, hold.ledger_key, attempt.session.limits.wait_seconds)
-            return await self.core.pipeline.await_outcome(attempt, entry)
+            return await self._replayed(attempt, entry, hold.hold_id)
         if hold.state is HoldState.DECLINED:
             return self.core.pipeline.refuse(attempt, declined(hold.tool), free=True)
         failure = closed_answer(hold).error
@@ -114,11 +135,15 @@ class Confirmations:
         stored = await self.core.store.hold_by_id(hold.hold_id)
         if stored is not None and stored.state in OPEN:
             await self._same_hold(attempt, stored, entry)
+            if attempt.turn.number > stored.asked_turn:
+                await self.core.store.ask_again(stored.hold_id, attempt.turn.number)
+                self._announce_replaced(session, stored)
             return self._held_answer(attempt, stored)
         if (
             stored is not None
             and stored.state is HoldState.CONSUMED
             and stored.expires_at > await self.core.store.now()
+            and not (stored.told_turn is not None and attempt.turn.number > stored.told_turn)
         ):
             if entry.unknown or not (entry.settled or hold.ledger_key in session.writes):
                 await self._outcome(entry, hold.ledger_key, session.limits.wait_seconds)
@@ -126,7 +151,7 @@ class Confirmations:
             if failure is None or failure.partial_side_effects:
                 if entry.settled:
                     await self._same_hold(attempt, stored, entry)
-                return await self.core.pipeline.await_outcome(attempt, entry)
+                return await self._replayed(attempt, entry, stored.hold_id)
             # It failed without effects, so it was not carried out: a person is asked anew.
         if stored is not None and stored.state is HoldState.DECLINED and not entry.settled:
             self._declined(session, stored, entry)  # by somebody who reached another process
@@ -145,6 +170,21 @@ class Confirmations:
                     return answer
         return None
 
+    async def _replayed(self, attempt: Attempt, entry: Entry, hold_id: str) -> ToolResponse:
+        """The outcome as the answer to a further call: so the model knows it."""
+        answer = await self.core.pipeline.await_outcome(attempt, entry)
+        if entry.settled:
+            await self.outcome_told(hold_id, attempt.turn.number)
+        return answer
+
+    async def outcome_told(self, hold_id: str, turn: int) -> None:
+        """The model was given the outcome in this turn. From the user's next one on an identical call is a new wish."""
+        try:
+            await self.core.store.outcome_told(hold_id, turn)
+        except StoreUnavailable as error:
+            # Until the request would have expired, identical calls get the outcome: too careful, and never twice.
+            self.core.log.warning("That the model knows an outcome could not be stored: %s", error)
+
     async def _same_hold(self, attempt: Attempt, hold: Hold, entry: Entry) -> None:
         """Another id for a call that is held, or was: it stands for the same request from now on."""
         if attempt.key.startswith("provider:") and attempt.session.calls_by_id.get(attempt.key) is not entry:
@@ -152,9 +192,9 @@ class Confirmations:
             key = hold.ledger_key if hold.state is HoldState.CONSUMED else None
             await self.core.earlier.remember_id(attempt, key, hold.hold_id)
 
-    async def approve(self, hold_id: str, token: str) -> ToolResponse:
+    async def approve(self, hold_id: str, token: str, approver: str | None = None) -> ToolResponse:
         """A person said yes. The outcome of the held call, whoever runs it; or why it does not run."""
-        hold = await self._authentic(hold_id, token)
+        hold, shown = await self._authentic(hold_id, token)
         if hold is None:
             self.core.audit.emit(
                 "confirmation",
@@ -176,6 +216,10 @@ class Confirmations:
                 await self._supersede(session, hold)
             return self.refused(session, hold, refusal)
         assert attempt is not None
+        if hold.state is HoldState.PENDING:
+            changed = await self._ask_anew_if_changed(session, attempt, hold, shown)
+            if changed is not None:
+                return changed
         self.core.crash("before_approve")
         moved = await self.core.store.move_hold(hold_id, HoldState.APPROVED, frm=OPEN)
         self.core.crash("after_approve")
@@ -183,7 +227,7 @@ class Confirmations:
             if moved is not None and moved.state is HoldState.CONSUMED:
                 return await self.carried_out(moved)
             return closed_answer(moved or hold)
-        self.core.audit_hold("confirmation_approved", session, hold, None)
+        self.core.audit_hold("confirmation_approved", session, hold, approver=approver or hold.user)
         if not self.core.has_connection(session):
             taken = await self._left_to_owner(session, moved)
             if taken is not None:
@@ -198,8 +242,27 @@ class Confirmations:
         return answer
 
     def refused(self, session: Session, hold: Hold, refusal: Refusal) -> ToolResponse:
-        self.core.audit_hold("confirmation_refused", session, hold, None, refusal)
+        self.core.audit_hold("confirmation_refused", session, hold, refusal)
         return ToolResponse(False, None, failure_from(refusal), (), {"toolId": hold.tool})
+
+    async def _ask_anew_if_changed(
+        self, session: Session, attempt: Attempt, hold: Hold, shown: str
+    ) -> ToolResponse | None:
+        """The facts are looked up once more. If they are not what this person saw, the request is shown anew, and this yes
+        counts for nothing; None if they are."""
+        preview = await self._preview(attempt) if self._has_facts(attempt.plan) else hold.preview
+        # Looking up takes time, in which a newer request may have replaced this one.
+        stored = await self.core.store.hold_by_id(hold.hold_id)
+        if stored is None or stored.state is not HoldState.PENDING:
+            return None  # somebody has answered meanwhile, and what they set off may be what has changed
+        now = replace(stored, preview=preview)
+        if shown_digest(now) == shown:
+            return None
+        self._announce(session, await self._shown(now, stored.preview))
+        self.core.audit_hold("confirmation_changed", session, now)
+        message = "Nothing was run: what this would do has changed since it was shown. Look at it again, then decide."
+        failure = ToolFailure(ErrorType.CONFIRMATION_REQUIRED, message, False, confirmation_request=request_of(now))
+        return ToolResponse(False, None, failure, (), {"toolId": hold.tool})
 
     async def _reopen_if_refused(self, session: Session, hold: Hold) -> Hold | None:
         """The claim was refused (blocked, switched off): the approver is told, and nothing runs later by itself. The request as
@@ -219,7 +282,7 @@ class Confirmations:
 
     async def decline(self, hold_id: str, token: str) -> ToolResponse:
         """A person said no: that is the answer for the rest of the turn."""
-        hold = await self._authentic(hold_id, token)
+        hold, _ = await self._authentic(hold_id, token)
         if hold is None:
             return _failure(ErrorType.NOT_FOUND, "There is no such confirmation request.")
         # Also after a yes: a claim that comes later finds no grant.
@@ -241,7 +304,7 @@ class Confirmations:
             session.dirty = True
         answer = declined_answer(hold)
         entry.settle(answer, b"")
-        self.core.audit_hold("confirmation_declined", session, hold, None)
+        self.core.audit_hold("confirmation_declined", session, hold)
         self._tell(session, hold, entry, answer)
 
     def _tell(self, session: Session, hold: Hold, entry: Entry, answer: ToolResponse) -> None:
@@ -304,7 +367,8 @@ class Confirmations:
             if hold.alias is not None:
                 session.calls_by_id[hold.alias.call_id] = entry
             if hold.state is HoldState.PENDING:
-                await self.announce_again(session, hold)
+                # Beside the resumption: looking up facts may take seconds, and the model's connection does not wait for them.
+                self.core.spawn(self.announce_again(session, hold))
 
     def _restore_no(self, session: Session, hold: Hold, known: Entry | None) -> None:
         """The turn's counters are written behind, so that a crash just after a no has left them without it."""
@@ -313,14 +377,69 @@ class Confirmations:
         elif session.turn is not None and session.turn.number == hold.turn:
             session.turn.declined.add(pair_of(hold))
 
-    async def announce_again(self, session: Session, hold: Hold) -> None:
-        """A fresh token for an open request; any of its tokens approves, once."""
-        token = secrets.token_urlsafe(32)
-        await self.core.store.add_hold_token(hold.hold_id, token_hash(token))
-        self.announce(session, hold, token)
+    async def show(self, session: Session, hold: Hold) -> dict[str, Any] | None:
+        """An open request for the user's channel, its facts looked up now, with a fresh token; any of its tokens approves, once,
+        what was shown with it. None if it was answered meanwhile."""
+        return await self._shown(await self._looked_up(session, hold), hold.preview)
 
-    def announce(self, session: Session, hold: Hold, token: str) -> None:
-        session.events_queue.emit("confirmation", {**request_of(hold), "token": token, "channel": hold.channel})
+    async def show_again(self, hold_id: str, token: str) -> dict[str, Any] | None:
+        """`show`, for somebody who was shown it before."""
+        hold, _ = await self._authentic(hold_id, token)
+        session = await self.core.session_for(hold) if hold is not None and hold.state is HoldState.PENDING else None
+        return await self.show(session, hold) if hold is not None and session is not None else None
+
+    async def show_all(self, session: Session, *, tokens: bool = True) -> list[dict[str, Any]]:
+        """The open requests of a session, in the order in which they were asked for; without `tokens` only to be looked at."""
+        holds = await self.core.store.holds(session.id, (HoldState.PENDING,))
+        show = self.show if tokens else self._look_at
+        shown = await asyncio.gather(*(show(session, hold) for hold in holds))
+        return [{**one, "turn": hold.turn} for one, hold in zip(shown, holds, strict=True) if one is not None]
+
+    async def _look_at(self, session: Session, hold: Hold) -> dict[str, Any] | None:
+        shown = shown_to_user(await self._looked_up(session, hold), "")
+        return {name: value for name, value in shown.items() if name != "token"}
+
+    async def announce_again(self, session: Session, hold: Hold) -> None:
+        self._announce(session, await self.show(session, hold))
+
+    def _announce(self, session: Session, shown: Mapping[str, Any] | None) -> None:
+        if shown is not None:
+            session.events_queue.emit("confirmation", shown)
+
+    def _announce_replaced(self, session: Session, newest: Hold) -> None:
+        """Whoever still sees an older request of this tool is told that there is a newer one."""
+        others = (hold for hold, _ in session.holds.values() if hold.tool == newest.tool)
+        if any(hold.hold_id != newest.hold_id for hold in others):
+            self.core.spawn(self._announce_those_replaced_by(session, newest))
+
+    async def _announce_those_replaced_by(self, session: Session, newest: Hold) -> None:
+        for hold in await self.core.store.holds(session.id, (HoldState.PENDING,)):
+            if hold.replaced_by == newest.hold_id:
+                await self.announce_again(session, hold)
+
+    async def _shown(self, hold: Hold, stored: str) -> dict[str, Any] | None:
+        """`stored` is the preview that the store has."""
+        token = secrets.token_urlsafe(32)
+        preview = hold.preview if hold.preview != stored else None
+        kept = await self.core.store.add_hold_token(
+            hold.hold_id, token_hash(token), shown_digest(hold), preview=preview
+        )
+        return shown_to_user(hold, token) if kept.state is HoldState.PENDING else None
+
+    async def _looked_up(self, session: Session, hold: Hold) -> Hold:
+        """The request with the facts of this moment. Where the call would be refused now, nothing is looked up for it."""
+        plan = session.plans.find(hold.tool)
+        if plan is None or not self._has_facts(plan):
+            return hold
+        attempt, _ = self.checked_again(session, hold)
+        return hold if attempt is None else replace(hold, preview=await self._preview(attempt))
+
+    def _has_facts(self, plan: ToolPlan) -> bool:
+        try:
+            return plan.tool.handler.preview is not None
+        except RegistryError as error:  # it cannot run either, and whoever approves it is told so
+            self.core.log.error("%s", error)
+            return False
 
     async def _new_hold(self, attempt: Attempt, expires: int) -> Hold:
         session, plan = attempt.session, attempt.plan
@@ -344,23 +463,28 @@ class Confirmations:
             expires_at=expires,
             alias=self.core.writing.alias(attempt, None, hold_id),
             repaired=attempt.repaired,
+            call_id=attempt.call.call_id,
         )
 
     async def _preview(self, attempt: Attempt) -> str:
         """The trusted text, with the facts that the tool's own `preview` finds, where it has one."""
         hook = attempt.plan.tool.handler.preview
         facts: Any = None
+        unknown = False
         if hook is not None:
             try:
                 context = self.core.pipeline.context(attempt, None)
                 seconds = min(_PREVIEW_SECONDS, attempt.plan.timeout)
                 facts = await self.core.runner.call_hook(hook, orjson.loads(attempt.canonical), context, seconds)
             except Exception as error:  # noqa: BLE001  # an author's code may raise anything
-                self.core.log.warning("The preview of %s failed: %s", attempt.plan.tool_id, error)
+                self.core.log.warning(
+                    "The preview of %s failed: %s", attempt.plan.tool_id, str(error) or type(error).__name__
+                )
+                unknown = True
         redact = attempt.plan.redact
-        return render(
-            attempt.plan.definition, attempt.args, facts, attempt.args if redact is None else redact(attempt.args)
-        )
+        masked = attempt.args if redact is None else redact(attempt.args)
+        text = render(attempt.plan.definition, attempt.args, facts, masked)
+        return f"{text}\n{NOT_LOOKED_UP}" if unknown else text
 
     def _held_answer(self, attempt: Attempt, hold: Hold) -> ToolResponse:
         duration = (perf_counter() - attempt.started) * 1000
@@ -380,14 +504,13 @@ class Confirmations:
         self.core.audit_call("held", attempt, duration, False, failure.type.value)
         return ToolResponse(False, None, failure, (), self.core.pipeline.meta(attempt, duration))
 
-    async def _authentic(self, hold_id: object, token: object) -> Hold | None:
-        """The held call, if the token is one of its secrets."""
+    async def _authentic(self, hold_id: object, token: object) -> tuple[Hold | None, str]:
+        """The held call, if the token is one of its secrets, and the digest of what was shown with it."""
         if not isinstance(hold_id, str) or not hold_id.isascii() or not isinstance(token, str) or not token:
-            return None
+            return None, ""
         hold = await self.core.store.hold_by_id(hold_id)
-        if hold is None or not await self.core.store.hold_has_token(hold_id, token_hash(token)):
-            return None
-        return hold
+        shown = await self.core.store.shown_with(hold_id, token_hash(token)) if hold is not None else None
+        return (None, "") if shown is None else (hold, shown)
 
     def checked_again(self, session: Session, hold: Hold) -> tuple[Attempt | None, Refusal | None]:
         """Steps 1 and 4 to 8, with the session as it is now and without the connection check."""
@@ -426,13 +549,13 @@ class Confirmations:
         attempt.ordinal = hold.ordinal
         attempt.held = True
         attempt.write = Write(session.interruptions)
-        attempt.key = hold.alias.call_id if hold.alias else ""
+        attempt.key = key_of(hold)
         return attempt, None
 
     async def _supersede(self, session: Session, hold: Hold) -> None:
         await self.core.store.move_hold(hold.hold_id, HoldState.SUPERSEDED, frm=OPEN)
         session.holds.pop(pair_of(hold), None)
-        self.core.audit_hold("confirmation_superseded", session, hold, None)
+        self.core.audit_hold("confirmation_superseded", session, hold)
 
     async def _left_to_owner(self, session: Session, hold: Hold) -> ToolResponse | None:
         """The process that has the session's connection runs it; if it does not within two seconds, we do."""

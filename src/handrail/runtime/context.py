@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from handrail.contract.call import Call
@@ -54,6 +55,9 @@ class SessionView:
 
 
 _LOG = logging.getLogger("handrail.tool")
+_MOST_PROGRESS_CHARACTERS = 500
+_PROGRESS_AT_ONCE, _PROGRESS_PER_SECOND = 20.0, 10.0
+"""So many notes on its progress a call may give at once, and so many more a second."""
 
 
 PlainFacts = tuple["Session", "ToolPlan", "Turn", str, "str | None", str, float, dict[str, Any], bytes, tuple[str, ...]]
@@ -67,9 +71,10 @@ class Context:
     Most handlers look at little of it, so everything is worked out when it is asked for.
     """
 
-    __slots__ = ("_attempt", "_ports", "_services", "idempotency_key")
+    __slots__ = ("_attempt", "_ports", "_progress", "_services", "idempotency_key")
 
     def __init__(self, attempt: Attempt, services: Mapping[str, Any], idempotency_key: str) -> None:
+        self._progress: tuple[float, float] | None = None
         self._attempt = attempt
         self._services = services
         self._ports: dict[str, Any] | None = None
@@ -129,8 +134,16 @@ class Context:
         return _LOG
 
     def progress(self, text: str) -> None:
-        """Tell the user how the work goes on."""
-        tell(self._attempt.session, "progress", {"toolId": self.tool.id, "text": str(text)[:500]})
+        """Tell the user how the work goes on: in some words, now and then. What comes too thick and fast is left out."""
+        now = perf_counter()
+        left, since = self._progress or (_PROGRESS_AT_ONCE, now)
+        left = min(_PROGRESS_AT_ONCE, left + (now - since) * _PROGRESS_PER_SECOND)
+        self._progress = (left - 1 if left >= 1 else left), now
+        if left >= 1:
+            said = str(text)[:_MOST_PROGRESS_CHARACTERS]
+            call_id = self._attempt.call.call_id
+            named = {"toolId": self.tool.id} if call_id is None else {"toolId": self.tool.id, "callId": call_id}
+            tell(self._attempt.session, "progress", {**named, "text": said})
 
     @property
     def capabilities(self) -> Mapping[str, bool]:

@@ -21,10 +21,11 @@ from handrail.contract.definition import Mode
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ConfigError, UsageError
 from handrail.contract.intents import Intent
-from handrail.contract.ports import AuditPort, Clock, MetricsPort
-from handrail.contract.store import Block, Hold, HoldState, SessionRecord, Store, StoreUnavailable
+from handrail.contract.ports import AuditPort, Clock, DurableAudit, MetricsPort
+from handrail.contract.store import AuditSubject, Block, Hold, HoldState, SessionRecord, Store, StoreUnavailable
 from handrail.registry import Registry, Snapshot
 from handrail.runtime.attempt import Attempt
+from handrail.runtime.auditing import AuditKeeper
 from handrail.runtime.confirm import Confirmations
 from handrail.runtime.doubts import Doubts
 from handrail.runtime.earlier import Earlier
@@ -39,7 +40,7 @@ from handrail.runtime.runner import Runner
 from handrail.runtime.session import Client, Session
 from handrail.runtime.shortcut import shortcut_for
 from handrail.runtime.state import StateController
-from handrail.runtime.stopping import let_writes_end
+from handrail.runtime.stopping import let_writes_end, name_of
 from handrail.runtime.turns import Turns
 from handrail.runtime.writing import Writing
 from handrail.schema.condition import load_engine
@@ -66,6 +67,7 @@ class RuntimeCore(Recording):
         self.registry = registry
         self.store = store
         self.audit = audit
+        self.durable_audit = audit if isinstance(audit, DurableAudit) else None
         self.metrics = metrics
         self.clock = clock
         self.now = audit.clock
@@ -79,15 +81,18 @@ class RuntimeCore(Recording):
         self.switches: Mapping[str, str] = {}
         self.rates = Rates(clock)
         self.unsaved_blocks: dict[tuple[str, str], int] = {}
-        self.runner = Runner(self.policy.workers, self._late)
+        self.runner = Runner(self.policy.workers, self._late, metrics.straggling)
         self.pipeline = Pipeline(self)
         self.writing = Writing(self)
         self.earlier = Earlier(self)
         self.confirmations = Confirmations(self)
         self.doubts = Doubts(self)
         self.turns = Turns(self)
+        self.audit_keeper = AuditKeeper(self)
         self.housekeeper = Housekeeper(self)
         self.sessions: dict[str, Session] = {}
+        self.forgettings = 0
+        """How often somebody was forgotten, as far as this process knows."""
         self._redactors = redactors
         self._meaning = meaning
         self._plans: dict[tuple[str, tuple[str, ...]], Plans] = {}
@@ -122,6 +127,7 @@ class RuntimeCore(Recording):
         try:
             await self.store.register_owner(self.owner)
             await self.housekeeper.learn()
+            await self.audit_keeper.recover()
         except BaseException:
             await self.store.close()
             raise
@@ -153,7 +159,14 @@ class RuntimeCore(Recording):
                 await write()
             except StoreUnavailable as error:
                 self.log.warning("What was pending could not be written: %s", error)
+        left = [*self.runner.outliving(), *(one for session in self.sessions.values() for one in session.running)]
+        if left:
+            self.log.error("Stopped although these calls still run: %s", ", ".join(sorted(map(name_of, left))))
         self.runner.close()
+        try:
+            await self.audit_keeper.close()
+        except StoreUnavailable as error:
+            self.log.warning("The last checkpoint of the audit log could not be stored: %s", error)
         try:
             await self.store.release_owner(self.owner)
         except StoreUnavailable as error:
@@ -208,7 +221,7 @@ class RuntimeCore(Recording):
             connection=1,
             resumed=False,
         )
-        await self.store.create_session(
+        opened = await self.store.create_session(
             SessionRecord(
                 session_id=session.id,
                 token_hash=_hash(session.token),
@@ -219,8 +232,12 @@ class RuntimeCore(Recording):
                 registry_version=snapshot.version,
                 owner=self.owner,
                 policy=rules.changes_from(self.policy),
-            )
+            ),
+            _new_subject() if user is not None else None,
         )
+        self._introduce(session, opened.subject)
+        if opened.blocked_until is not None and user is not None:
+            self.blocks = {**self.blocks, (tenant, user): opened.blocked_until}
         self.sessions[session.id] = session
         self.metrics.session_opened(session.id)
         self.audit_session("session_start", session)
@@ -252,7 +269,7 @@ class RuntimeCore(Recording):
             rules = self._session_policy(policy)
         else:
             rules = old.policy if old is not None else self._policy_of(record)
-        session = self._from_record(record, token, snapshot, rules, connection)
+        session = await self._known(self._from_record(record, token, snapshot, rules, connection))
         if old is not None:
             old.is_stale = True
             session.state = old.state
@@ -270,6 +287,16 @@ class RuntimeCore(Recording):
         self.audit_session("session_resume", session)
         return session
 
+    async def view_session(self, session_id: str, *, token: str) -> Session:
+        """The session as it is stored, for somebody who only looks: whoever has its connection keeps it."""
+        await self.open()
+        record = await self._authentic(session_id, token)
+        if not record.active:
+            raise UsageError("The session has ended; open a new one.")
+        session = self._from_record(record, token, self.registry.snapshot(), self._policy_of(record), record.connection)
+        session.enter_turn(record.current_turn, perf_counter()).restore(record.counters)
+        return session
+
     async def attach(self, session_id: str, *, token: str) -> Client:
         """The user's page reloads: open requests are sent to it again, with fresh tokens."""
         await self.open()
@@ -278,15 +305,24 @@ class RuntimeCore(Recording):
         if session is None:
             rules = self._policy_of(record)
             session = self._from_record(record, token, self.registry.snapshot(), rules, record.connection)
+            session = await self._known(session)
         client = Client(self, session_id, session.events_queue)
-        for hold in await self.store.holds(session_id, (HoldState.PENDING,)):
-            await self.confirmations.announce_again(session, hold)
+        holds = await self.store.holds(session_id, (HoldState.PENDING,))
+        await asyncio.gather(*(self.confirmations.announce_again(session, hold) for hold in holds))
         return client
 
-    async def approve(self, confirmation_id: str, *, token: str) -> ToolResponse:
-        """A person approves a held call; the envelope that it ended in."""
+    async def approve(self, confirmation_id: str, *, token: str, approver: str | None = None) -> ToolResponse:
+        """A person approves a held call, as it was shown with this token; the envelope that it ended in. If it is no longer what
+        was shown, nothing runs: `CONFIRMATION_REQUIRED`, and the session's events have it anew. `approver` names the person in
+        the audit; without one, the session's user."""
         await self.open()
-        return await self.confirmations.approve(confirmation_id, token)
+        return await self.confirmations.approve(confirmation_id, token, approver)
+
+    async def show(self, confirmation_id: str, *, token: str) -> Mapping[str, Any] | None:
+        """An open request as the event `confirmation` has it, its facts looked up now, with a fresh token. `token` is an earlier
+        one. None if the request was answered, its time is over, or there is none with this token."""
+        await self.open()
+        return await self.confirmations.show_again(confirmation_id, token)
 
     async def decline(self, confirmation_id: str, *, token: str) -> ToolResponse:
         if not self._closing:  # a no is taken while the store is there
@@ -303,7 +339,7 @@ class RuntimeCore(Recording):
                 continue
             attempt.interrupted = True
             task.cancel()
-        self.audit.emit("interrupt", self.who(session))
+        self.note("interrupt", session, self.who(session))
 
     async def save(self, *sessions: Session) -> None:
         saves = [(session.id, session.connection, session.fields()) for session in sessions]
@@ -333,6 +369,28 @@ class RuntimeCore(Recording):
                 session.events_queue.close()
                 self.audit_session("session_end", session)
 
+    async def drop_forgotten(self) -> None:
+        """Somebody was forgotten, here or by another process: of their sessions nothing is kept, and nothing written back."""
+        for session_id in await self.store.forgotten_sessions(list(self.sessions)):
+            session = self.sessions.get(session_id)
+            if session is not None:
+                await self.drop(session)
+
+    async def drop(self, session: Session) -> None:
+        """Let go of a session whose user was forgotten: its reads are cancelled, whoever listens hears that it is closed."""
+        session.is_forgotten = session.is_stale = True
+        session.dirty = False
+        if session.is_active:
+            session.state.set("isActive", False)
+        await self.interrupt(session)
+        if session.user is not None:
+            self.unsaved_blocks.pop((session.tenant, session.user), None)
+        self.sessions.pop(session.id, None)
+        self.metrics.session_closed(session.id)
+        if not session.events_queue.is_closed:
+            session.events_queue.close()
+            self.audit_session("session_end", session)
+
     def has_connection(self, session: Session) -> bool:
         """Whether the session's model stream is attached to this process."""
         return self.sessions.get(session.id) is session and not session.is_stale
@@ -351,7 +409,7 @@ class RuntimeCore(Recording):
         if record is None:
             return None
         rules = self._policy_of(record)
-        made = self._from_record(record, "", self.registry.snapshot(), rules, record.connection)
+        made = await self._known(self._from_record(record, "", self.registry.snapshot(), rules, record.connection))
         made.enter_turn(record.current_turn, perf_counter()).restore(record.counters)
         return made
 
@@ -391,7 +449,7 @@ class RuntimeCore(Recording):
                 "callId": attempt.call.call_id,
                 "toolId": attempt.plan.tool_id,
             }
-            self.audit.emit("intent", {**self.who(session), **fields, "reason": verdict.reason})
+            self.note("intent", session, {**self.who(session), **fields, "reason": verdict.reason})
             if not verdict.applied:
                 continue
             if intent.type == "BLOCK_USER" and session.user is not None:
@@ -479,6 +537,21 @@ class RuntimeCore(Recording):
             resumed=True,
         )
 
+    def _introduce(self, session: Session, subject: AuditSubject | None) -> None:
+        """Under which name the user of a session stands in the audit log, and how what they say does."""
+        session.pseudonym = subject.pseudonym if subject is not None else None
+        how = session.policy.audit_arguments
+        if how == "none":
+            session.subject = AuditSubject(session.pseudonym or "", b"")
+        elif how == "erasable" and self.durable_audit is not None and self.durable_audit.is_durable:
+            session.subject = subject
+
+    async def _known(self, session: Session) -> Session:
+        user = session.user
+        known = await self.store.audit_subject(session.tenant, user, _new_subject()) if user is not None else None
+        self._introduce(session, known)
+        return session
+
     async def _authentic(self, session_id: str, token: str) -> SessionRecord:
         known = isinstance(session_id, str) and session_id.isascii()
         record = await self.store.load_session(session_id) if known else None
@@ -489,6 +562,10 @@ class RuntimeCore(Recording):
         if record is None or not good:
             raise UsageError("There is no such session.")
         return record
+
+
+def _new_subject() -> AuditSubject:
+    return AuditSubject(f"user_{secrets.token_hex(8)}", secrets.token_bytes(32))
 
 
 def _hash(token: str) -> str:

@@ -10,14 +10,14 @@ from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, UsageError
 from handrail.contract.store import Alias, Hold, LedgerRow, LedgerState, StoreUnavailable
 from handrail.runtime.attempt import Attempt
-from handrail.runtime.keys import args_digest, ledger_key
+from handrail.runtime.keys import args_digest, id_in_message, ledger_key
 from handrail.runtime.recorded import may_try_again, running, settle_from_row
 from handrail.runtime.replays import Entry
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
     from handrail.runtime.session import Session
-    from handrail.runtime.turn import Turn
+    from handrail.runtime.turn import Ordinals, Turn
 
 _POLL_SECONDS = 0.05
 
@@ -67,7 +67,7 @@ class Earlier:
         plan = session.plans.find(hold.tool)
         if plan is not None and hold.turn == turn.number:
             digest = args_digest(plan.definition, orjson.loads(hold.args), hold.args.encode())
-            turn.ordinals.setdefault((hold.tool, digest), set()).add(hold.ordinal)
+            turn.ordinals.setdefault((hold.tool, digest), {}).setdefault(hold.ordinal, None)
 
     async def known(self, attempt: Attempt) -> ToolResponse | None:
         """The answer of an execution with this key, if there is one; otherwise the attempt has its key and ordinal."""
@@ -84,25 +84,33 @@ class Earlier:
         answer = await self._met_unknown(attempt)
         if answer is not None:
             return answer
-        by_id = attempt.key.startswith("provider:")
-        taken = write.taken = turn.ordinals.setdefault(pair, set()) if by_id else set()
+        in_message = id_in_message(attempt.call)
+        own = in_message is not None or attempt.key.startswith("provider:")
+        taken: Ordinals = turn.ordinals.setdefault(pair, {}) if own else {}
+        # The same call under the same id again, in a later message: by its content it is the one that was made before.
+        same = max((number for number, name in taken.items() if name == in_message), default=0) if in_message else 0
         attempt.ordinal = 0
         while True:
-            attempt.ordinal = next(number for number in range(attempt.ordinal + 1, 1 << 31) if number not in taken)
-            taken.add(attempt.ordinal)  # before anything is awaited: an identical call at the same time takes the next
+            if same and not attempt.ordinal:
+                attempt.ordinal, write.taken = same, {}  # not its own, so that it does not give it back
+            else:
+                attempt.ordinal = next(number for number in range(attempt.ordinal + 1, 1 << 31) if number not in taken)
+                write.taken = taken
+            # Before anything is awaited: an identical call at the same time takes the next.
+            write.taken[attempt.ordinal] = in_message
             write.key = ledger_key(
                 session.tenant, session.id, turn.number, plan.tool_id, attempt.digest, attempt.ordinal
             )
             answer = await self.core.confirmations.answered_under(attempt, write.key) if session.holds else None
             if answer is not None:
                 if answer.error is not None and answer.error.type is ErrorType.IN_PROGRESS:
-                    taken.discard(attempt.ordinal)
+                    write.taken.pop(attempt.ordinal, None)
                 return answer
             entry = await self._entry(attempt, write.key)
             if entry is None:
                 return None
             if not entry.settled:
-                taken.discard(attempt.ordinal)
+                write.taken.pop(attempt.ordinal, None)
                 return self.core.pipeline.refuse(attempt, running(plan.tool_id), free=True)
             assert entry.response is not None
             if not may_try_again(entry.response[0]):

@@ -4,33 +4,66 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 MOST_WAITING = 1000
+MOST_PROGRESS = 50
+"""Of those, so many may tell how work goes on; only the newest matter."""
+_DROPPED_FIRST = ("progress", "message", "intent")
+"""What has to make room if too much waits; never a request or a result while any of these is there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`confirmation` (with its secret token), `envelope` (a late result), `intent`, `message`, `progress`, or `closed`."""
+    """`confirmation` (with its secret token), `confirmation_running` (approved, and its handler starts), `envelope` (a late
+    result), `intent`, `message`, `progress`, or `closed`."""
 
     type: str
     data: Mapping[str, Any]
 
 
+class Waiting(deque[Event]):
+    """Events that nobody has taken yet, the oldest first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._progress = 0
+
+    def put(self, event: Event) -> None:
+        self.append(event)
+        if event.type == "progress":
+            self._progress += 1
+            if self._progress > MOST_PROGRESS:
+                self._drop("progress")
+        if len(self) > MOST_WAITING:
+            kinds = {waiting.type for waiting in self}
+            self._drop(next((kind for kind in _DROPPED_FIRST if kind in kinds), self[0].type))
+
+    def popleft(self) -> Event:
+        event = super().popleft()
+        self._progress -= event.type == "progress"
+        return event
+
+    def _drop(self, kind: str) -> None:
+        """The oldest of this kind."""
+        del self[next(place for place, event in enumerate(self) if event.type == kind)]
+        self._progress -= kind == "progress"
+
+
 class Listener:
-    """One who listens, from the moment on that it was made. Who does not keep up loses the oldest events."""
+    """One who listens, from the moment on that it was made. Who does not keep up loses events, the least of them first."""
 
     __slots__ = ("closed", "waiting", "wake")
 
     def __init__(self) -> None:
-        self.waiting: deque[Event] = deque(maxlen=MOST_WAITING)
+        self.waiting = Waiting()
         self.wake = asyncio.Event()
         self.closed = False
 
     def put(self, event: Event) -> None:
-        self.waiting.append(event)
+        self.waiting.put(event)
         self.wake.set()
 
     def close(self) -> None:
@@ -45,7 +78,7 @@ class Events:
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
-        self._waiting: deque[Event] | None = None
+        self._waiting: Waiting | None = None
         self.is_closed = False
 
     def emit(self, type: str, data: Mapping[str, Any]) -> None:
@@ -76,7 +109,7 @@ class Events:
             if not self._listeners:
                 self._keep(listener.waiting)
 
-    async def listen(self, listener: Listener | None = None) -> AsyncIterator[Event]:
+    async def listen(self, listener: Listener | None = None) -> AsyncGenerator[Event, None]:
         """Every event from now on, and those that waited; ends when the session does."""
         ear = listener or self.attach()
         try:
@@ -90,7 +123,8 @@ class Events:
         finally:
             self.detach(ear)
 
-    def _keep(self, events: Any) -> None:
+    def _keep(self, events: Iterable[Event]) -> None:
         if self._waiting is None:
-            self._waiting = deque(maxlen=MOST_WAITING)
-        self._waiting.extend(events)
+            self._waiting = Waiting()
+        for event in events:
+            self._waiting.put(event)

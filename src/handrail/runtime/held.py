@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 import orjson
@@ -9,12 +10,14 @@ import orjson
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.store import Hold, HoldState
-from handrail.runtime.keys import exact_digest
+from handrail.runtime.keys import exact_digest, hash_key, id_of_key
 from handrail.runtime.pipeline import failure_from
 from handrail.runtime.recorded import declined
 from handrail.runtime.turn import Pair
 
 OPEN = (HoldState.PENDING, HoldState.APPROVED)
+REPLACED_MARK = "A newer request has replaced this one. Approve it only if you want both."
+"""What a person is told of an open request with `replacedBy`."""
 
 
 def pair_of(hold: Hold) -> Pair:
@@ -33,8 +36,29 @@ def request_of(hold: Hold) -> dict[str, Any]:
     }
 
 
+def shown_to_user(hold: Hold, token: str) -> dict[str, Any]:
+    """What the user's channel is shown of it: the secret, where it may be answered, and the newer request that replaced it."""
+    return {**request_of(hold), "token": token, "channel": hold.channel, "replacedBy": hold.replaced_by}
+
+
+def shown_digest(hold: Hold) -> str:
+    """Stands for what a person sees of it. A token keeps it, so that its approval is for this and nothing else."""
+    mark = b"replaced\0" if hold.replaced_by is not None else b"\0"
+    return sha256(mark + hold.preview.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def call_id_of(hold: Hold) -> str | None:
-    return hold.alias.call_id.removeprefix("provider:") if hold.alias else None
+    """The provider's id of the call, as it came."""
+    if hold.call_id is not None or hold.alias is None:
+        return hold.call_id
+    return id_of_key(hold.alias.call_id)
+
+
+def key_of(hold: Hold) -> str:
+    """The key of the call within its session."""
+    if hold.alias is not None and hold.alias.call_id.startswith("provider:"):
+        return hold.alias.call_id
+    return hash_key(hold.tool, orjson.loads(hold.args), hold.turn)
 
 
 def declined_answer(hold: Hold) -> ToolResponse:

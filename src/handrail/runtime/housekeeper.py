@@ -37,6 +37,7 @@ class Housekeeper:
         chores: tuple[Callable[[], Awaitable[None]], ...] = (
             self.renew,
             self._flush,
+            self.core.audit_keeper.checkpoint_in_time,
             self.write_behind,
             self.learn,
             self.learn_connections,
@@ -89,9 +90,12 @@ class Housekeeper:
     async def learn(self) -> None:
         """Blocks and switches that operators and other processes have set."""
         core = self.core
-        await core.save_blocks()
         operating = await core.store.operating()
+        if operating.forgettings != core.forgettings:
+            await core.drop_forgotten()
+            core.forgettings = operating.forgettings
         core.blocks, core.switches = {**operating.blocks, **core.unsaved_blocks}, operating.switches
+        await core.save_blocks()  # last: a block that could not be stored yet must not bring a forgotten name back
 
     async def learn_connections(self) -> None:
         """Which of the sessions in use were resumed in another process: their reads are refused here from now on."""

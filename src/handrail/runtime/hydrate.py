@@ -20,7 +20,7 @@ from handrail.contract.errors import JsonError, UsageError
 from handrail.registry.snapshot import LoadedTool, Snapshot
 from handrail.runtime.repair import mend_type_slips
 from handrail.schema import strict_json
-from handrail.schema.validator import Violation
+from handrail.schema.validator import CompiledSchema, Violation
 
 Stage = Literal["parse", "validate", "instantiate"]
 
@@ -123,15 +123,18 @@ def parse_call(raw: Any, *, repair: bool = False) -> Parsed:
         return Parsed(mended, repaired=True)
 
 
-def validate_call(tool: LoadedTool, args: dict[str, Any], *, repair: bool = False) -> Validated:
-    """The arguments with defaults filled in, on a copy; or every violation."""
-    value, defaulted, violations = tool.validator.validate(args)
+def validate_call(
+    tool: LoadedTool, args: dict[str, Any], *, repair: bool = False, validator: CompiledSchema | None = None
+) -> Validated:
+    """The arguments with defaults filled in, on a copy; or every violation. `validator` takes the place of the tool's own."""
+    checker = tool.validator if validator is None else validator
+    value, defaulted, violations = checker.validate(args)
     if not violations:
         return Validated(value, tuple(defaulted))
     if repair:
         mended = mend_type_slips(args, violations, tool.definition.parameters)
         if mended is not None:
-            value, defaulted, left = tool.validator.validate(mended)
+            value, defaulted, left = checker.validate(mended)
             if not left:
                 return Validated(value, tuple(defaulted), repaired=True)
     return Validated(args, (), tuple(violations))

@@ -3,10 +3,13 @@
 The *call key* names a call within its session: by the provider's id where that is stable, by content otherwise. The
 *ledger key* names one execution of a writing tool: the same call issued again under a new id after a reconnect has the
 same one, two identical calls that the model really asked for do not.
+
+Keys are joined from texts that others choose, so each form says where one part ends: no two different calls have one key.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping
 from hashlib import sha256
@@ -16,13 +19,40 @@ from handrail.contract.call import Call
 from handrail.contract.definition import ToolDefinition
 from handrail.schema.canonical import canonical
 
+_LIKE_A_CONNECTION = re.compile(r"[0-9]*:")
+_KEY = re.compile(r"provider:(?::(?=[0-9]*:)|[0-9]+:)?(.*)", re.DOTALL)
+_HELD_KEY = re.compile(r"message:[^:]*:(.*)", re.DOTALL)
+
 
 def id_key(call: Call, connection: int) -> str | None:
-    """The key by the provider's id; None where that is missing or not stable."""
+    """The key by the provider's id; None where that is missing or does not outlive its message.
+
+    An id of a session that begins as a connection's key does gets one more colon, which neither of the others has there.
+    """
     _, _, call_id, _, scope = call
-    if not call_id or scope == "none" or not ((type(call_id) is str and call_id.isascii()) or _is_text(call_id)):
+    if scope != "session" and scope != "connection":
         return None
-    return f"provider:{call_id}" if scope == "session" else f"provider:{connection}:{call_id}"
+    if not call_id or not ((type(call_id) is str and call_id.isascii()) or _is_text(call_id)):
+        return None
+    if scope == "connection":
+        return f"provider:{connection}:{call_id}"
+    return f"provider::{call_id}" if _LIKE_A_CONNECTION.match(call_id) else f"provider:{call_id}"
+
+
+def id_in_message(call: Call) -> str | None:
+    """The provider's id where it counts for the calls of one model message; None for any other."""
+    return call.call_id if call.id_scope == "message" and call.call_id and _is_text(call.call_id) else None
+
+
+def held_key(hold_id: str, call_id: str) -> str:
+    """What a held call is stored under if its id counts for one message: the id is shown, and nothing is looked up by it."""
+    return f"message:{hold_id}:{call_id}"
+
+
+def id_of_key(key: str) -> str:
+    """The provider's id in a key that was made of one."""
+    found = _KEY.fullmatch(key) or _HELD_KEY.fullmatch(key)
+    return found[1] if found is not None else key
 
 
 def _is_text(call_id: object) -> bool:

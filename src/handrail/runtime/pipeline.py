@@ -20,7 +20,7 @@ from handrail.runtime.attempt import Attempt, Refusal
 from handrail.runtime.context import Context
 from handrail.runtime.gates import budget
 from handrail.runtime.hydrate import parse_call, unknown_tool, validate_call
-from handrail.runtime.keys import args_digest, hash_key, id_key, loop_key
+from handrail.runtime.keys import args_digest, hash_key, id_in_message, id_key, loop_key
 from handrail.runtime.known_ids import known_by_id
 from handrail.runtime.outcome import BadResult, checked_result, failure_of, is_empty, without_retry
 from handrail.runtime.replays import Entry
@@ -102,7 +102,8 @@ class Pipeline:
             return await self.core.writing.call(attempt, needs_person)
         if key is None:
             attempt.key = key = hash_key(plan.tool_id, attempt.args, turn.number)
-            met = session.replays.get(key)
+            # An id of its own message is a call of its own: what it reads may have changed since the last one.
+            met = session.replays.get(key) if id_in_message(call) is None else None
             if met is not None:
                 met = met if isinstance(met, Entry) else Entry.of_plain(met)
                 if not met.retryable:
@@ -139,7 +140,13 @@ class Pipeline:
         answers: list[ToolResponse] = []
         together: list[Call] = []
         interruptions = session.interruptions
-        for call in calls:
+        reused = _ids_used_twice(calls)
+        for place, call in enumerate(calls):
+            if place in reused:
+                answers += await self._together(session, together, interruptions)
+                together = []
+                answers.append(await self._refuse_id(session, call))
+                continue
             plan = session.plans.find(call.name)
             if plan is not None and (plan.writes or plan.always_confirm or plan.confirm_when is not None):
                 answers += await self._together(session, together, interruptions)
@@ -155,6 +162,14 @@ class Pipeline:
         if len(calls) < 2:
             return [await session.take(call) for call in calls]
         return list(await asyncio.gather(*(session.take(call) for call in calls)))
+
+    async def _refuse_id(self, session: Session, call: Call) -> ToolResponse:
+        """Another call of the same message has this id: whoever is told an outcome by it could not know of which."""
+        if session.turn is None:
+            await session.first_turn()
+        message = f'The call id "{call.call_id}" was used for another call of the same message.'
+        refusal = Refusal("replay", ErrorType.CONFLICT, message, rule="call_id_reused", value=call.call_id)
+        return self._refuse_unknown(session, call, refusal, perf_counter())
 
     def _cancelled(self, session: Session, call: Call) -> ToolResponse:
         """The user interrupted while calls before this one ran."""
@@ -195,7 +210,7 @@ class Pipeline:
         if defaulted:
             attempt.defaulted = defaulted
         if violations and session.policy.repair:
-            checked = validate_call(plan.tool, raw, repair=True)
+            checked = validate_call(plan.tool, raw, repair=True, validator=plan.validator)
             value, attempt.defaulted, violations = checked.args, checked.defaulted, list(checked.violations)
             attempt.repaired = attempt.repaired or checked.repaired
         if violations:
@@ -240,7 +255,7 @@ class Pipeline:
         plan, session = attempt.plan, attempt.session
         limit = plan.rate_limit
         if limit is not None and (not plan.writes or limit.scope == "session"):
-            self.core.rates.write_behind(session, plan.tool_id, limit)
+            self.core.rates.write_behind(session, plan.tool_id, limit, attempt.rate_slot)
         session.counted(attempt.turn)
 
     async def run(self, attempt: Attempt, context: Context, first: Started | None = None) -> tuple[ToolResponse, bytes]:
@@ -274,6 +289,11 @@ class Pipeline:
             return response, raw
         except DeadlinePassed as error:
             message = f'"{plan.tool_id}" did not finish within {plan.timeout * 1000:g} ms.'
+            if isinstance(error, NotStarted):
+                message = (
+                    f'"{plan.tool_id}" could not be started within {plan.timeout * 1000:g} ms: all workers are busy.'
+                )
+                self.core.log.warning("%s", message)
             unsafe = plan.effects == "unsafe" and not isinstance(error, NotStarted)
             if attempt.write is not None:
                 attempt.write.uncertain = unsafe
@@ -335,7 +355,7 @@ class Pipeline:
         else:
             core.metrics.note(record or (session.id, plan.tool_id, duration, error_type, len(raw)))
         if record is not None:
-            core.audit.note(record)
+            core.audit.note(record if session.subject is None else (*record, session.subject))
         else:
             core.audit_call("execution", attempt, duration, ok, error_type)
         soft = plan.latency_budget_ms
@@ -374,7 +394,10 @@ class Pipeline:
                 await self.core.earlier.take_ordinal(attempt, known.ledger_key)
         except StoreUnavailable as error:
             return self.core.writing.unavailable(attempt, error)
-        return await self.await_outcome(attempt, known)
+        answer = await self.await_outcome(attempt, known)
+        if known.hold_id is not None and known.settled:
+            await self.core.confirmations.outcome_told(known.hold_id, attempt.turn.number)
+        return answer
 
     async def _again_by_hash(self, attempt: Attempt, known: Entry) -> ToolResponse:
         """Step 9: no id of its own, and the same content in the same turn. On one connection it counts as a call for loops."""
@@ -451,6 +474,28 @@ class Pipeline:
     def _audit_cut_off(self, attempt: Attempt) -> None:
         budget_used = (perf_counter() - attempt.started) * 1000
         self.core.audit_call("execution", attempt, budget_used, False, ErrorType.CANCELLED.value)
+
+
+def _ids_used_twice(calls: Sequence[Call]) -> set[int]:
+    """The places of calls whose id, which counts for their message, another call before them has, with other arguments."""
+    names = [id_in_message(call) for call in calls]
+    first: dict[str, int] = {}
+    return {
+        place
+        for place, name in enumerate(names)
+        if name is not None and not _is_same(calls[place], calls[first.setdefault(name, place)])
+    }
+
+
+def _is_same(call: Call, first: Call) -> bool:
+    if call is first or (call.name == first.name and call.args == first.args):
+        return True
+    try:
+        return call.name == first.name and canonical(parse_arguments(call.args)) == canonical(
+            parse_arguments(first.args)
+        )
+    except JsonError:  # refused for that
+        return False
 
 
 _COUNTED = frozenset({"find", "parse", "replay", "session", "mode", "availability", "validate"})

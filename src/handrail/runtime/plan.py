@@ -23,6 +23,7 @@ from handrail.runtime.outcome import MAX_RESULT_BYTES
 from handrail.runtime.policy import Policy
 from handrail.schema.condition import Condition, compile_condition
 from handrail.schema.subschemas import walk
+from handrail.schema.validator import hide_values
 
 if TYPE_CHECKING:
     from handrail.runtime.session import Session
@@ -101,7 +102,8 @@ class ToolPlan:
         self.timeout = (definition.timeout_ms or policy.timeout_ms) / 1000
         self.facts = ToolFacts(definition.tool_id, definition.version, definition.category, definition.idempotent)
         self.redact = redactors(definition.parameters, policy.redact)
-        self.validator = tool.validator
+        # What it says about arguments goes to the audit and the log too.
+        self.validator = hide_values(tool.validator, policy.redact)
         # Looked at by every call, so they stand one step away instead of two.
         self.meaning = partial(meaning, definition) if meaning is not None and _differs(definition) else None
         self.version = definition.version

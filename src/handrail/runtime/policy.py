@@ -27,6 +27,11 @@ class ModePolicy:
     retries: int
 
 
+_CHOICES = {
+    "audit_arguments": ("erasable", "plain", "none"),
+    "forget_events": ("delete", "keep"),
+    "forget_blocks": ("keep", "drop"),
+}
 _LISTS = ("observe", "redact", "user_tools", "anonymous_tools")
 
 
@@ -73,6 +78,13 @@ class Policy:
     repair: bool = False
     observe: frozenset[str] = frozenset()
     redact: tuple[str, ...] = ()
+    audit_arguments: str = "erasable"
+    """How what users say stands in the audit log: sealed, until they are forgotten (`erasable`); as it is (`plain`); or not at
+    all (`none`)."""
+    forget_events: str = "delete"
+    """What becomes of calendar events that a forgotten user has made: `delete`, or `keep` without their name."""
+    forget_blocks: str = "keep"
+    """Whether a block outlives its forgotten user, under a hash of the name (`keep`), or goes too (`drop`)."""
     user_tools: tuple[str, ...] = ("*",)
     """The tools that a signed-in user may use; `*` stands for any letters, as in `kb_*`."""
     anonymous_tools: tuple[str, ...] = ("*",)
@@ -173,6 +185,8 @@ def _check(name: str, value: Any, default: Any) -> None:
             isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf"),
             "a number of seconds",
         )
+    elif name in _CHOICES:
+        good, wanted = value in _CHOICES[name], " or ".join(f'"{choice}"' for choice in _CHOICES[name])
     elif name in _LISTS and name != "observe":
         good, wanted = all(isinstance(item, str) for item in value), "a list of names"
     else:

@@ -1,12 +1,11 @@
 """What a person is shown before approving: a trusted template and the exact arguments, never a word of the model's own.
 
-Every argument is shown or counted, control and bidirectional characters are escaped, secrets are masked, cuts are said.
+Every argument is shown or counted, whatever would not be seen as what it is is escaped, secrets are masked, cuts are said.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -14,11 +13,11 @@ from typing import Any
 import orjson
 
 from handrail.contract.definition import ToolDefinition
+from handrail.contract.hidden_characters import escaped
 
 MASK = "•••"
 _PLACE = re.compile(r"\{([^{}]*)\}")
 _LONG, _SHORT = 300, 60
-_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
 def render(
@@ -30,9 +29,15 @@ def render(
     properties = definition.parameters.get("properties") or {}
     secret = {name for name, schema in properties.items() if isinstance(schema, Mapping) and schema.get("writeOnly")}
     named: set[str] = set()
+    filled: dict[str, str] = {}  # a template may name a long argument many times
 
     def fill(match: re.Match[str]) -> str:
-        name, _, how = (part.strip() for part in match[1].partition("|"))
+        if match[1] not in filled:
+            filled[match[1]] = value_of(match[1])
+        return filled[match[1]]
+
+    def value_of(place: str) -> str:
+        name, _, how = (part.strip() for part in place.partition("|"))
         named.add(name)
         if name not in args:
             return "–"
@@ -42,7 +47,7 @@ def render(
 
     text = _PLACE.sub(fill, definition.preview) if definition.preview else f"Run {definition.tool_id}."
     rest = [
-        f"{escaped(name)}: {MASK if name in secret else _shown(shown.get(name), '')}"
+        f"{_cut(name, _SHORT)}: {MASK if name in secret else _shown(shown.get(name), '')}"
         for name in args
         if name not in named
     ]
@@ -52,20 +57,13 @@ def render(
     return "\n".join(lines)
 
 
-def escaped(text: str) -> str:
-    """Text in which nothing can hide: control, format and bidirectional characters are written out."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(f"\\u{{{ord(letter):x}}}" if unicodedata.category(letter) in _HIDDEN else letter for letter in text)
-
-
 def _shown(value: Any, how: str) -> str:
     if how == "count":
         return str(len(value)) if isinstance(value, (list, str, dict)) else str(value)
     if how == "date" and isinstance(value, str):
         return _date(value)
     text = value if isinstance(value, str) else _text(value)
-    return _cut(escaped(text), _SHORT if how == "short" else _LONG)
+    return _cut(text, _SHORT if how == "short" else _LONG)
 
 
 def _text(value: Any) -> str:
@@ -81,9 +79,11 @@ def _date(value: str) -> str:
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
-        return _cut(escaped(value), _SHORT)
+        return _cut(value, _SHORT)
     return moment.strftime("%A %d %B %Y, %H:%M") + (f" ({moment.strftime('UTC%z')})" if moment.tzinfo else "")
 
 
 def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"
+    """The text, escaped, no more of it than `limit` characters; how much is left out is said."""
+    shown = escaped(text[:limit])
+    return shown if len(text) <= limit else f"{shown}… ({len(text) - limit} more characters)"

@@ -1,110 +1,190 @@
-"""Limits per window of time: counted in memory, and through the store over processes and restarts."""
+"""Limits over a sliding window: never more than so many calls in any window of time, in memory and over processes and restarts.
+
+Of each limit the moments of its calls are kept for as long as they count. A limit of many calls is kept by slots of its window
+instead, a slot counting until its last moment is over: a call may then be refused a little longer than need be, never too short.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from handrail.contract.definition import RateLimit
 from handrail.contract.ports import Clock
 from handrail.contract.store import RateCharge, Store
+from handrail.schema.canonical import canonical
 
 if TYPE_CHECKING:
     from handrail.runtime.session import Session
 
-Window = tuple[str, int]
+_MOST_SLOTS = 256
 _MANY = 10_000
 _IDLE_MS = 60_000
-"""A window that nobody has asked for in this time is no longer kept up to date."""
+"""A limit that nobody has asked for in this time is no longer kept up to date."""
+
+
+class Window:
+    """The calls of one limit that still count: the beginning of a slot → how many fell into it, the oldest first."""
+
+    __slots__ = ("last", "slot_ms", "slots", "total", "window_ms")
+
+    def __init__(self, limit: RateLimit) -> None:
+        self.window_ms = limit.window_ms
+        self.slot_ms = slot_of(limit)
+        self.slots: dict[int, int] = {}
+        self.total = 0
+        self.last = 0
+
+    def forget(self, now: int) -> None:
+        """Let go of what does not count any more."""
+        if self.last > now + self.window_ms:  # the clock was set back
+            self.slots = {start: used for start, used in self.slots.items() if start <= now + self.window_ms}
+            self.total, self.last = sum(self.slots.values()), max(self.slots, default=0)
+        over = now - self.window_ms - self.slot_ms + 1
+        while self.slots:
+            oldest = next(iter(self.slots))
+            if oldest > over:
+                return
+            self.total -= self.slots.pop(oldest)
+
+    def wait(self, calls: int, now: int) -> int:
+        """The milliseconds until so few calls are left that one more may be made."""
+        left = self.total
+        for start, used in self.slots.items():
+            left -= used
+            if left < calls:
+                return max(1, start + self.slot_ms - 1 + self.window_ms - now)
+        return self.window_ms
+
+    def add(self, start: int, units: int) -> None:
+        self.total += units
+        if start in self.slots:
+            self.slots[start] += units
+            return
+        self.slots[start] = units
+        if start < self.last:
+            self.slots = dict(sorted(self.slots.items()))
+        else:
+            self.last = start
+
+    def take(self, start: int, units: int) -> None:
+        """Take back what was added there and still counts."""
+        used = min(units, self.slots.get(start, 0))
+        self.total -= used
+        if used and self.slots[start] == used:
+            del self.slots[start]
+        elif used:
+            self.slots[start] -= used
 
 
 class Rates:
-    """All windows that this process knows of."""
+    """All limits that this process knows of."""
 
-    __slots__ = ("_clock", "_ends", "_many", "_pending", "_used", "_watched")
+    __slots__ = ("_clock", "_many", "_pending", "_watched", "_windows")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._used: dict[Window, int] = {}
-        self._ends: dict[Window, int] = {}
-        self._pending: dict[Window, int] = {}
-        self._watched: dict[tuple[str, int], int] = {}
-        """Limits that other processes may use up, by scope and window length; and when somebody last cared."""
+        self._windows: dict[str, Window] = {}
+        self._pending: dict[tuple[str, int], int] = {}
+        self._watched: dict[str, tuple[RateLimit, int]] = {}
+        """Limits that other processes may use up, by scope; and when somebody last cared."""
         self._many = _MANY
 
-    def charge(self, session: Session, tool: str, limit: RateLimit) -> float | None:
-        """Take one unit; or the seconds until the window is over, if none is left."""
+    def charge(self, session: Session, tool: str, limit: RateLimit) -> tuple[float | None, int]:
+        """Take one unit: None and the slot that it fell into; or the seconds until there is one, if none is left."""
         now = self._now()
-        window = _window(session, tool, limit, now)
-        used = self._used.get(window, 0)
-        if used >= limit.calls:
-            return max(0.001, (window[1] + limit.window_ms - now) / 1000)
-        self._used[window] = used + 1
-        self._ends[window] = window[1] + limit.window_ms
-        if len(self._used) > self._many:
+        window = self._window(scope_of(session, tool, limit), limit)
+        window.forget(now)
+        slot = now - now % window.slot_ms
+        if window.total >= limit.calls:
+            return window.wait(limit.calls, now) / 1000, slot
+        window.add(slot, 1)
+        if len(self._windows) > self._many:
             self._forget_old(now)
-        return None
+        return None, slot
 
-    def give_back(self, session: Session, tool: str, limit: RateLimit) -> None:
+    def give_back(self, session: Session, tool: str, limit: RateLimit, slot: int) -> None:
         """The call did not come to a run."""
-        window = _window(session, tool, limit, self._now())
-        if self._used.get(window, 0) > 0:
-            self._used[window] -= 1
+        window = self._windows.get(scope_of(session, tool, limit))
+        if window is not None:
+            window.take(slot, 1)
 
-    def write_behind(self, session: Session, tool: str, limit: RateLimit) -> None:
+    def write_behind(self, session: Session, tool: str, limit: RateLimit, slot: int) -> None:
         """Let the store know of a unit that no claim carries to it."""
-        window = _window(session, tool, limit, self._now())
-        self._pending[window] = self._pending.get(window, 0) + 1
+        key = scope_of(session, tool, limit), slot
+        self._pending[key] = self._pending.get(key, 0) + 1
 
     async def learn(self, store: Store, session: Session, limits: list[tuple[str, RateLimit]]) -> None:
         """Know what of these limits was used before, or elsewhere; and keep knowing it while the session is in use."""
         now = self._now()
         for tool, limit in limits:
-            self._watched[(scope_of(session, tool, limit), limit.window_ms)] = now
+            self._watched[scope_of(session, tool, limit)] = limit, now
         await self.synchronise(store)
 
     async def synchronise(self, store: Store) -> None:
         """Write what is pending, and learn what others have used."""
         now = self._now()
-        self._watched = {key: since for key, since in self._watched.items() if since > now - _IDLE_MS}
+        self._watched = {scope: known for scope, known in self._watched.items() if known[1] > now - _IDLE_MS}
         pending, self._pending = self._pending, {}
-        wanted = {(scope, now - now % length): 0 for scope, length in self._watched}
-        ends = {(scope, now - now % length): now - now % length + length for scope, length in self._watched}
-        if not pending and not wanted:
+        since = {scope: now - limit.window_ms - slot_of(limit) + 2 for scope, (limit, _) in self._watched.items()}
+        if not pending and not since:
             return
         try:
-            totals = await store.count_rates({**wanted, **pending})
+            totals = await store.count_rates(pending, since)
         except Exception:
-            for window, units in pending.items():
-                self._pending[window] = self._pending.get(window, 0) + units
+            for key, units in pending.items():
+                self._pending[key] = self._pending.get(key, 0) + units
             raise
-        for window, total in totals.items():
-            known = total + self._pending.get(window, 0)
-            if known > self._used.get(window, 0):
-                self._used[window] = known
-                self._ends.setdefault(window, ends.get(window, now + _IDLE_MS))
+        for (scope, slot), total in totals.items():
+            if scope not in self._watched or slot < since.get(scope, slot):
+                continue
+            window = self._window(scope, self._watched[scope][0])
+            more = total + self._pending.get((scope, slot), 0) - window.slots.get(slot, 0)
+            if more > 0:
+                window.add(slot, more)
+
+    def _window(self, scope: str, limit: RateLimit) -> Window:
+        window = self._windows.get(scope)
+        if window is None or window.window_ms != limit.window_ms or window.slot_ms != slot_of(limit):
+            known, window = window, Window(limit)
+            for start, units in known.slots.items() if known is not None else ():  # the limit was changed
+                window.add(start, units)
+            self._windows[scope] = window
+        return window
 
     def _now(self) -> int:
         return int(self._clock.time() * 1000)
 
     def _forget_old(self, now: int) -> None:
-        self._used = {window: used for window, used in self._used.items() if self._ends.get(window, 0) > now}
-        self._ends = {window: end for window, end in self._ends.items() if window in self._used}
+        for window in self._windows.values():
+            window.forget(now)
+        self._windows = {scope: window for scope, window in self._windows.items() if window.slots}
         # Looked at again when there are many more: not on every call while all of them still count.
-        self._many = max(_MANY, 2 * len(self._used))
+        self._many = max(_MANY, 2 * len(self._windows))
 
 
-def _window(session: Session, tool: str, limit: RateLimit, now: int) -> Window:
-    return scope_of(session, tool, limit), now - now % limit.window_ms
+def slot_of(limit: RateLimit) -> int:
+    """The milliseconds of a slot: one, so that it is exact, unless so many calls would have to be remembered."""
+    return 1 if limit.calls <= _MOST_SLOTS else -(-limit.window_ms // _MOST_SLOTS)
 
 
 def scope_of(session: Session, tool: str, limit: RateLimit) -> str:
+    """The name of who is limited; no two of them have one name."""
     if limit.scope == "user" and session.user is not None:
-        return f"user:{session.tenant}:{session.user}:{tool}"
+        return _of_user(session.tenant, session.user, tool)
     return f"session:{session.id}:{tool}"
 
 
-def claim_charge(session: Session, tool: str, limit: RateLimit | None) -> RateCharge | None:
+@lru_cache(maxsize=4_096)
+def _of_user(tenant: str, user: str, tool: str) -> str:
+    """A hash, so that no two users share one, and none is named in the store after they were forgotten."""
+    return f"user:{sha256(canonical([tenant, user, tool])).hexdigest()}"
+
+
+def claim_charge(session: Session, tool: str, limit: RateLimit | None, slot: int) -> RateCharge | None:
     """The unit that a claim takes in its own transaction, for a limit that is counted over all processes."""
     if limit is None or limit.scope != "user":
         return None
-    return RateCharge(scope=scope_of(session, tool, limit), limit=limit.calls, window_ms=limit.window_ms)
+    scope = scope_of(session, tool, limit)
+    return RateCharge(scope=scope, limit=limit.calls, window_ms=limit.window_ms, slot_ms=slot_of(limit), slot=slot)

@@ -42,5 +42,5 @@ async def reconcile(core: RuntimeCore, row: LedgerRow) -> LedgerRow:
     )
     state = LedgerState.SUCCEEDED if answer.ok else LedgerState.FAILED
     settled = await core.store.settle(row.key, state=state, envelope=orjson.dumps(answer.to_dict()).decode())
-    core.audit.emit("settled", {"idempotencyKey": row.key, "toolId": row.tool, "ok": answer.ok, "by": "reconcile"})
+    core.audit.emit("settled", {"ledgerKey": row.key, "toolId": row.tool, "ok": answer.ok, "by": "reconcile"})
     return settled or row

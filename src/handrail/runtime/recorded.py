@@ -11,6 +11,7 @@ from handrail.contract.errors import ErrorType
 from handrail.contract.intents import IntentType
 from handrail.contract.store import Block, ClaimResult, ClaimVerdict, LedgerRow, LedgerState
 from handrail.runtime.attempt import REPLACED, Attempt, Refusal
+from handrail.runtime.gates.availability import switched_off
 from handrail.runtime.replays import Entry
 from handrail.runtime.state import StateController
 
@@ -116,7 +117,8 @@ def verdict_refusal(attempt: Attempt, result: ClaimResult) -> Refusal:
         case ClaimVerdict.BLOCKED:
             return Refusal("session", ErrorType.AUTH, "This user is blocked for now.", rule="block", retry_after=wait)
         case ClaimVerdict.SWITCHED_OFF:
-            return Refusal("availability", ErrorType.UNAVAILABLE, f'"{tool}" is switched off for now.', rule="switch")
+            message = switched_off(tool, result.reason)
+            return Refusal("availability", ErrorType.UNAVAILABLE, message, rule="switch", value=result.reason)
         case ClaimVerdict.RATE_LIMITED:
             message = f'"{tool}" was called too often by this user.'
             return Refusal("rate", ErrorType.RATE_LIMIT, message, rule="rateLimit", retry_after=wait, retryable=True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any, TypeGuard
 
 import orjson
 
 from handrail.contract.call import Call
-from handrail.contract.ports import AuditPort, CallRecord
+from handrail.contract.ports import AuditPort, CallRecord, DurableAudit
 from handrail.contract.store import Hold
 from handrail.runtime.attempt import Attempt, Refusal
+from handrail.runtime.held import call_id_of, key_of
 from handrail.runtime.session import Session
 
 
@@ -20,6 +21,7 @@ class Recording:
     """The recording part of a runtime."""
 
     audit: AuditPort
+    durable_audit: DurableAudit | None
     log: logging.Logger
     now: Callable[[], float]
 
@@ -56,15 +58,34 @@ class Recording:
             fields["defaulted"] = attempt.defaulted
         if attempt.repaired:
             fields["repaired"] = True
+        write = attempt.write
+        if write is not None and write.key:
+            fields["ledgerKey"] = write.key
+        if write is not None and write.hold_id is not None:
+            fields["confirmationId"] = write.hold_id
         if duplicate_of:
             fields["duplicateOf"] = duplicate_of
-        self.audit.emit(event, fields)
+        self.note(event, session, fields)
+
+    def note(self, event: str, session: Session, fields: Mapping[str, Any]) -> None:
+        """An event of a session; the words of a user who may be forgotten are sealed."""
+        subject = session.subject
+        if subject is None or self.durable_audit is None:
+            self.audit.emit(event, fields)
+        else:
+            self.durable_audit.emit_for(subject, event, fields)
 
     def record_of(self, attempt: Attempt, duration: float, size: int) -> CallRecord | None:
         """The line of a call that ended well, to be put together when it is written; None where it holds more than most."""
         session, plan = attempt.session, attempt.plan
         _, _, call_id, provider, _ = attempt.call
-        if plan.redact is not None or self.audit.masks or attempt.clamped or attempt.repaired:
+        if (
+            plan.redact is not None
+            or self.audit.masks
+            or attempt.clamped
+            or attempt.repaired
+            or attempt.write is not None
+        ):
             return None
         if (
             not _is_plain(call_id)
@@ -78,8 +99,9 @@ class Recording:
 
     def audit_refusal(self, attempt: Attempt, refusal: Refusal, duration: float, event: str = "refusal") -> None:
         session, plan, call = attempt.session, attempt.plan, attempt.call
-        self.audit.emit(
+        self.note(
             event,
+            session,
             {
                 **self.who(session),
                 "callId": call.call_id,
@@ -89,29 +111,40 @@ class Recording:
                 "category": plan.definition.category,
                 "provider": call.provider,
                 "duration": round(duration, 3),
-                **_refusal_fields(refusal),
+                **_refusal_fields(refusal, _message(attempt, refusal)),
             },
         )
 
     def audit_unknown(self, session: Session, call: Call, refusal: Refusal, duration: float) -> None:
         name = call.name[:128] if isinstance(call.name, str) else None
         fields = {"callId": call.call_id, "toolId": name, "provider": call.provider, "duration": round(duration, 3)}
-        self.audit.emit("refusal", {**self.who(session), **fields, **_refusal_fields(refusal)})
+        self.note("refusal", session, {**self.who(session), **fields, **_refusal_fields(refusal)})
 
     def audit_hold(
-        self, event: str, session: Session, hold: Hold, call_id: str | None, refusal: Refusal | None = None
+        self,
+        event: str,
+        session: Session,
+        hold: Hold,
+        refusal: Refusal | None = None,
+        *,
+        approver: str | None = None,
     ) -> None:
         fields: dict[str, Any] = {
             "confirmationId": hold.hold_id,
             "toolId": hold.tool,
-            "callId": call_id or (hold.alias and hold.alias.call_id),
+            "callId": call_id_of(hold),
+            "idempotencyKey": key_of(hold),
+            "ledgerKey": hold.ledger_key,
         }
-        self.audit.emit(
-            event, {**self.who(session), **fields, **(_refusal_fields(refusal) if refusal else {"ok": True})}
-        )
+        if approver is not None:
+            # The session's own user stands in the audit under a pseudonym, so that the line survives their being forgotten.
+            fields["approver"] = session.pseudonym or approver if approver == session.user else approver
+        told = _refusal_fields(refusal) if refusal else {"ok": True}
+        self.note(event, session, {**self.who(session), **fields, **told})
 
     def audit_session(self, event: str, session: Session, **facts: Any) -> None:
-        self.audit.emit(event, {**self.who(session), "user": session.user, "tenant": session.tenant, **facts})
+        who = {**self.who(session), "user": session.pseudonym, "tenant": session.tenant}
+        self.note(event, session, {**who, **facts})
 
     def observe(self, attempt: Attempt, refusal: Refusal) -> None:
         """A gate that only observes: what it would have refused is written down, and the call passes."""
@@ -148,7 +181,22 @@ def _arguments(attempt: Attempt) -> Any:
     return redact(orjson.loads(text) if text else attempt.args)
 
 
-def _refusal_fields(refusal: Refusal) -> dict[str, Any]:
+def _message(attempt: Attempt, refusal: Refusal) -> str:
+    """What the model was told; without values, which messages about arguments quote, where some of them must not be shown."""
+    redact = attempt.plan.redact
+    repeated = refusal.rule == "refusals"
+    if redact is None or not (repeated or refusal.gate in ("parse", "validate")):
+        return refusal.message
+    if refusal.gate == "validate" and redact(attempt.args) == attempt.args:
+        return refusal.message
+    where = [f"{one.get('pointer') or '/'} ({one.get('keyword') or one.get('code')})" for one in refusal.details[:5]]
+    what = f"{refusal.value} calls of this turn" if repeated else "The arguments"
+    return (
+        f"{what} were refused{' at ' + ', '.join(where) if where else ''}; why is not shown, because values are hidden."
+    )
+
+
+def _refusal_fields(refusal: Refusal, message: str | None = None) -> dict[str, Any]:
     return {
         "ok": False,
         "errorType": refusal.type.value,
@@ -156,5 +204,5 @@ def _refusal_fields(refusal: Refusal) -> dict[str, Any]:
         "rule": refusal.rule,
         "value": refusal.value,
         "limit": refusal.limit,
-        "message": refusal.message,
+        "message": refusal.message if message is None else message,
     }

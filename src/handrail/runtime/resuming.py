@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from handrail.contract.store import Alias, SessionRecord
+from handrail.runtime.keys import id_of_key
 from handrail.runtime.replays import Entry
 from handrail.runtime.session import Session
 from handrail.runtime.turn import Turn
@@ -29,7 +29,7 @@ async def restore(
     elif record.current_turn:
         session.enter_turn(record.current_turn, perf_counter()).restore(record.counters)
     await core.earlier.store_ids()
-    aliases = await core.store.aliases(session.id)
+    aliases = [alias for alias in await core.store.aliases(session.id) if alias.call_id.startswith("provider:")]
     for alias in aliases:
         entry = session.writes.get(alias.ledger_key) if alias.ledger_key is not None else None
         # What became of it is looked up when it is asked for.
@@ -47,8 +47,7 @@ async def _take_ordinals(
     """The calls that the model still remembers have taken their ordinals in this turn."""
     counted: set[str] = set()
     for call_id in restored:
-        names = re.compile(rf"provider:(\d+:)?{re.escape(str(call_id))}")
-        found = [alias for alias in aliases if names.fullmatch(alias.call_id)]
+        found = [alias for alias in aliases if id_of_key(alias.call_id) == call_id]
         if not found or found[-1].call_id in counted:
             continue
         counted.add(found[-1].call_id)
@@ -60,4 +59,4 @@ async def _take_ordinals(
             hold = await core.store.hold_by_id(found[-1].hold_id)
             if hold is not None:
                 core.earlier.take_held(session, turn, hold)
-    turn.remembered = {pair: set(taken) for pair, taken in turn.ordinals.items()}
+    turn.remembered = {pair: dict(taken) for pair, taken in turn.ordinals.items()}

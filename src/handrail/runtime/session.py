@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Coroutine, Mapping, Sequence
+from contextlib import aclosing
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from handrail.contract.call import Call, IdScope
 from handrail.contract.definition import Mode
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import UsageError
-from handrail.contract.store import Hold
+from handrail.contract.store import AuditSubject, Hold
 from handrail.runtime.attempt import Attempt
 from handrail.runtime.events import Event, Events
 from handrail.runtime.known_ids import KnownIds, trim
@@ -44,17 +45,21 @@ class Session:
         "holds",
         "id",
         "interruptions",
+        "is_forgotten",
         "is_stale",
         "last_used",
         "limits",
+        "messages",
         "plans",
         "policy",
+        "pseudonym",
         "replays",
         "resumed",
         "running",
         "snapshot",
         "spent",
         "state",
+        "subject",
         "tenant",
         "token",
         "turn",
@@ -85,6 +90,10 @@ class Session:
         self.token = token
         self.user = user
         self.tenant = tenant
+        self.pseudonym: str | None = None
+        """What the audit log calls the user."""
+        self.subject: AuditSubject | None = None
+        """Under what the user's words stand in the audit log; None: as they are."""
         self.attributes = attributes
         self.state = state
         self.snapshot = snapshot
@@ -109,9 +118,13 @@ class Session:
         self.running: dict[Attempt, asyncio.Task[Any] | None] = {}
         self.events_queue = Events()
         self.is_stale = False
+        self.is_forgotten = False
+        """Its user was forgotten: nothing of it is kept."""
         self.voice_open = False
         """A voice connection is open for this session; set by the host that has it."""
         self.interruptions = 0
+        self.messages = 0
+        """Model messages with calls on this connection, as its agent counts them."""
         self._first: asyncio.Future[int] | None = None
         self.dirty = False
         self.last_used = perf_counter()
@@ -199,9 +212,21 @@ class Session:
         """
         await self.core.interrupt(self, call_ids)
 
-    def events(self) -> AsyncIterator[Event]:
-        """What happens beside the answers to calls."""
-        return self.events_queue.listen()
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """What happens beside the answers to calls. A late envelope that is taken from here counts as given to the model; a host
+        that gives it later listens to `events_queue` itself and says so by `outcome_told`."""
+        async with aclosing(self.events_queue.listen()) as events:
+            async for event in events:
+                confirmation = event.data.get("confirmationId") if event.type == "envelope" else None
+                if confirmation is not None:
+                    await self.outcome_told(confirmation)
+                yield event
+
+    async def outcome_told(self, confirmation_id: str, *, turn: int | None = None) -> None:
+        """The model was given the outcome of a held call, in the current turn if none is named. From the user's next turn on an
+        identical call is a new wish, and a person is asked anew."""
+        number = turn if turn is not None else self.turn.number if self.turn is not None else 0
+        await self.core.confirmations.outcome_told(confirmation_id, number)
 
     async def set_mode(self, mode: Mode) -> None:
         """Hand the session over to the other mode."""

@@ -60,6 +60,7 @@ def shortcut_for(plan: ToolPlan, core: RuntimeCore) -> Shortcut | None:
 def _steps_until_run(plan: ToolPlan, core: RuntimeCore, fits: Fits, defaults: Defaults, run: Run) -> Shortcut:
     """Steps 2 to 12. Nothing is changed before the last of them."""
     tool_id, retrieval, registry, meaning = plan.tool_id, plan.retrieval, core.registry, plan.meaning
+    crowded = core.runner.crowded
     modes = None if len(plan.definition.allowed_modes) == 2 else plan.definition.allowed_modes
     wants_user, most = plan.definition.requires_auth, min(2, plan.policy.identical_calls)
 
@@ -87,6 +88,8 @@ def _steps_until_run(plan: ToolPlan, core: RuntimeCore, fits: Fits, defaults: De
         # 3. Replay by id
         if type(call_id) is not str or not call_id.isascii() or not call_id or id_scope != "session":
             return None
+        if call_id[0] < ";" and ":" in call_id:  # it may look like one of a connection
+            return None
         if provider is not None and (type(provider) is not str or not provider.isascii()):
             return None
         key = "provider:" + call_id
@@ -101,7 +104,7 @@ def _steps_until_run(plan: ToolPlan, core: RuntimeCore, fits: Fits, defaults: De
             return None
         if (modes is not None and state.mode not in modes) or (wants_user and session.user is None):
             return None
-        if tool_id in core.switches or (core.blocks and session.blocked_for()):
+        if tool_id in core.switches or (core.blocks and session.blocked_for()) or (crowded and tool_id in crowded):
             return None
         # 7. Validate
         defaulted: tuple[str, ...] = ()
@@ -195,7 +198,7 @@ def _run_and_settle(plan: ToolPlan, core: RuntimeCore) -> Run:
         )
         # fmt: on
         note_call(record)
-        note_line(record)
+        note_line(record if session.subject is None else (*record, session.subject))
         if duration > plan.latency_budget_ms or (retrieval and duration > limits.retrieval_ms):
             more = {**(more or {}), "slow": core.warn_latency(context.attempt, duration)}
         if more:

@@ -31,5 +31,10 @@ async def let_writes_end(tasks: Mapping[asyncio.Task[Any], tuple[str, float]], l
         log.error("Stopped before these writes have ended; their outcome will be unknown: %s", _names(tasks))
 
 
+def name_of(attempt: Attempt) -> str:
+    """A call as an operator finds it in the audit."""
+    return f"{attempt.plan.tool_id} (call {attempt.call.call_id or 'without an id'} of session {attempt.session.id})"
+
+
 def _names(tasks: Mapping[asyncio.Task[Any], tuple[str, float]]) -> str:
     return ", ".join(sorted(tool for tool, _ in tasks.values()))

@@ -11,6 +11,8 @@ from handrail.contract.store import LedgerRow
 
 Pair = tuple[str, str]
 """A tool and the digest of its arguments."""
+Ordinals = dict[int, "str | None"]
+"""Which are taken, and by which id if that counts for one message: under it the same call may come again."""
 _MOST_DIGESTS = 64
 
 
@@ -71,9 +73,9 @@ class Turn:
         self.earlier: dict[str, int] = {}
         """Identical calls on earlier connections, by digest, the newest last."""
         self.empties: dict[str, int] = {}
-        self.ordinals: dict[Pair, set[int]] = {}
+        self.ordinals: dict[Pair, Ordinals] = {}
         """Ordinals of writing calls with an id of their own that are taken on this connection."""
-        self.remembered: dict[Pair, set[int]] = {}
+        self.remembered: dict[Pair, Ordinals] = {}
         """Those among them that the model brought along when this connection began."""
         self.declined: set[Pair] = set()
         self.unknown: dict[Pair, str] = {}
@@ -83,7 +85,7 @@ class Turn:
         """A new connection, or the same input sent again: the model may not remember what it called in this turn."""
         self.earlier = self._digests()
         self.identical, self.replayed, self.digests, self.history, self.uneven = {}, {}, [], {}, False
-        self.ordinals = {pair: set(taken) for pair, taken in self.remembered.items()}
+        self.ordinals = {pair: dict(taken) for pair, taken in self.remembered.items()}
         self.from_before = True
 
     def go_on(self, before: Turn) -> None:
@@ -98,12 +100,12 @@ class Turn:
         self.unknown = {**before.unknown, **self.unknown}
         self.remembered = before.remembered
         for pair, taken in self.remembered.items():
-            self.ordinals.setdefault(pair, set()).update(taken)
+            self.ordinals.setdefault(pair, {}).update(taken)
 
     def take(self, row: LedgerRow) -> None:
         """A call of this turn that the model still knows under its own id: the next identical one is another."""
         if row.turn == self.number:
-            self.ordinals.setdefault((row.tool, row.args_digest), set()).add(row.ordinal)
+            self.ordinals.setdefault((row.tool, row.args_digest), {}).setdefault(row.ordinal, None)
 
     def counters(self) -> dict[str, Any]:
         """What survives a restart. The history of identical calls goes as digests, which is all that is compared."""

@@ -152,8 +152,9 @@ class Turns:
             return
         turn.ended = True
         duration = (perf_counter() - turn.started) * 1000
-        self.core.audit.emit(
+        self.core.note(
             "turn_summary",
+            session,
             {
                 **self.core.who(session),
                 "duration": round(duration, 3),

@@ -32,7 +32,7 @@ from handrail.contract.store import (
 from handrail.runtime.attempt import Attempt, Refusal, Write
 from handrail.runtime.earlier import LookAgain
 from handrail.runtime.gates import budget, loop
-from handrail.runtime.keys import args_digest, exact_digest, hash_key
+from handrail.runtime.keys import args_digest, exact_digest, hash_key, held_key, id_in_message
 from handrail.runtime.outcome import checked_result, failure_of
 from handrail.runtime.rates import claim_charge
 from handrail.runtime.recorded import (
@@ -127,7 +127,7 @@ class Writing:
         # 10. Rate limit, 11. loop, 12. budget
         refusal = self.core.pipeline.charge(attempt) if attempt.write.takeover is None else None
         if refusal is not None:
-            attempt.write.taken.discard(attempt.ordinal)
+            attempt.write.taken.pop(attempt.ordinal, None)
             return self.core.pipeline.refuse(attempt, refusal)
         # 13. Confirmation
         if needs_person:
@@ -151,7 +151,7 @@ class Writing:
             try:
                 return await self.core.earlier.known(attempt)
             except LookAgain:
-                write.taken.discard(attempt.ordinal)
+                write.taken.pop(attempt.ordinal, None)
 
     async def carry_out(self, attempt: Attempt, hold: Hold | None, entry: Entry) -> ToolResponse:
         """Claim and run, in a task that outlives its caller."""
@@ -184,6 +184,7 @@ class Writing:
         session, write = attempt.session, attempt.write
         assert write is not None
         key = write.key = hold.ledger_key if hold else write.key
+        write.hold_id = hold.hold_id if hold else None
         there = session.writes.get(key)
         if there is not None and there is not entry:
             return await self.core.pipeline.await_outcome(attempt, there)
@@ -229,6 +230,7 @@ class Writing:
             return self.core.pipeline.refuse(attempt, refusal, free=True)
         self.core.crash("before_claim")
         try:
+            await self.core.audit_keeper.begin()
             result = await self.core.doubts.claimed(self._claim(attempt, key, hold))
         except StoreUnavailable as error:
             self._forget(attempt, entry, hold)
@@ -279,6 +281,11 @@ class Writing:
                 message = f'"{plan.tool_id}" was cancelled before it started.'
                 response, raw = ToolResponse(False, None, ToolFailure(ErrorType.CANCELLED, message, True)), b""
             else:
+                if (
+                    hold is not None
+                ):  # whoever shows the request sees that it runs, also where it was approved elsewhere
+                    told = {"id": hold.hold_id, "toolId": plan.tool_id, "callId": attempt.call.call_id}
+                    attempt.session.events_queue.emit("confirmation_running", told)
                 response, raw = await self.core.pipeline.run(attempt, self.core.pipeline.context(attempt, key))
         except BaseException as error:  # noqa: BLE001  # a process exit or cancellation: recorded here, raised again for the caller
             passed_on = error
@@ -326,10 +333,16 @@ class Writing:
         return answer
 
     async def record_late(self, attempt: Attempt, late: asyncio.Future[Any]) -> None:
-        """A plain function went on after its deadline: what it came to is recorded, and not delivered."""
+        """A handler went on after it was given up: what it came to is recorded, and not delivered."""
         plan, write, started = attempt.plan, attempt.write, attempt.started
         try:
-            response, _ = checked_result(await late, plan.tool)
+            # Shielded: the stop of the runtime ends this, and does not wait for a handler that does not end.
+            response, _ = checked_result(await asyncio.shield(late), plan.tool)
+        except asyncio.CancelledError:
+            if not late.cancelled():
+                raise
+            message = f'"{plan.tool_id}" ended late, as it was told at its deadline.'
+            response = ToolResponse(False, None, ToolFailure(ErrorType.CANCELLED, message, False, plan.writes))
         except Exception as error:  # noqa: BLE001  # an author's code may raise anything
             response = ToolResponse(False, None, failure_of(error, plan.definition, voice=False))
         error_type = None if response.error is None else response.error.type.value
@@ -445,17 +458,21 @@ class Writing:
             lease_ms=session.policy.lease_ms,
             alias=self.alias(attempt, key, hold.hold_id if hold else None),
             hold_id=hold.hold_id if hold else None,
-            rate=None if hold else claim_charge(session, plan.tool_id, plan.definition.rate_limit),
+            rate=None if hold else claim_charge(session, plan.tool_id, plan.definition.rate_limit, attempt.rate_slot),
             counters=None if hold else session.counters(attempt.turn),
             check_connection=hold is None,
             claim_id=self.core.doubts.ids.get(key) or f"{self.core.owner}-{next(self._numbers)}",
         )
 
     def alias(self, attempt: Attempt, key: str | None, hold_id: str | None) -> Alias | None:
-        if not attempt.key.startswith("provider:"):
-            return None
+        name = attempt.key
+        if not name.startswith("provider:"):
+            in_message = id_in_message(attempt.call)
+            if in_message is None or hold_id is None:
+                return None
+            name = held_key(hold_id, in_message)
         raw = self.core.digest_of(attempt.raw_digest)
-        return Alias(call_id=attempt.key, tool=attempt.plan.tool_id, raw_digest=raw, ledger_key=key, hold_id=hold_id)
+        return Alias(call_id=name, tool=attempt.plan.tool_id, raw_digest=raw, ledger_key=key, hold_id=hold_id)
 
     def _can_be_audited(self) -> bool:
         """Whether lines can be written: tried now, once for all calls of one round of the loop."""
@@ -474,13 +491,13 @@ class Writing:
     def _not_started(self, attempt: Attempt) -> None:
         """The handler did not start: ordinal, limit and loop count are as if nobody had called."""
         assert attempt.write is not None
-        attempt.write.taken.discard(attempt.ordinal)
+        attempt.write.taken.pop(attempt.ordinal, None)
         if not attempt.charged:
             return
         loop.give_back(attempt)
         limit = attempt.plan.definition.rate_limit
         if limit is not None:
-            self.core.rates.give_back(attempt.session, attempt.plan.tool_id, limit)
+            self.core.rates.give_back(attempt.session, attempt.plan.tool_id, limit, attempt.rate_slot)
 
     def _forget(self, attempt: Attempt, entry: Entry, hold: Hold | None) -> None:
         session = attempt.session

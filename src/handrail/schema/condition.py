@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -41,10 +42,45 @@ def compile_condition(text: str, names: Sequence[str]) -> Condition:
         program = cel.compile(text)
     except ValueError as error:
         raise SchemaError(f'The condition "{text}" is not CEL: {_first_line(error)}') from error
-    strange = sorted(set(program.variables()) - set(names))
+    # The engine also lists what a macro such as `exists` binds for its own expression.
+    strange = sorted((set(program.variables()) - set(names)) & free_names(text))
     if strange:
         raise SchemaError(f'The condition "{text}" uses "{strange[0]}"; it is given {", ".join(names)}.')
     return Condition(text, program)
+
+
+_MACROS = frozenset({"all", "exists", "exists_one", "existsOne", "filter", "map"})
+_TOKEN = re.compile(
+    r"""(?P<skip>\s+|//[^\n]*)
+    |(?P<text>[bB]?[rR][bB]?(?:\"{3}.*?\"{3}|'{3}.*?'{3}|"[^"\n]*"|'[^'\n]*')
+      |[bB]?(?:\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'))
+    |(?P<name>[A-Za-z_]\w*)|(?P<number>\d[\w.]*)|(?P<mark>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def free_names(text: str) -> set[str]:
+    """The names that a CEL text uses and no macro around them binds. Functions and fields may be among them."""
+    tokens = [(match.lastgroup, match[0]) for match in _TOKEN.finditer(text) if match.lastgroup != "skip"]
+    kinds, words = [kind for kind, _ in tokens], [word for _, word in tokens]
+    free: set[str] = set()
+    bound: list[str | None] = []  # for each open bracket, the name that a macro binds inside it
+    for i, word in enumerate(words):
+        if word in ("(", "[", "{"):
+            is_macro = word == "(" and i >= 2 and words[i - 1] in _MACROS and words[i - 2] == "."
+            declares = is_macro and kinds[i + 1 : i + 2] == ["name"] and words[i + 2 : i + 3] == [","]
+            bound.append(words[i + 1] if declares else None)
+        elif word in (")", "]", "}") and bound:
+            bound.pop()
+        elif kinds[i] == "name" and not _is_field(kinds, words, i) and word not in bound:
+            free.add(word)
+    return free
+
+
+def _is_field(kinds: list[str | None], words: list[str], i: int) -> bool:
+    """Whether the name at `i` is one of a value's fields or methods; a dot that follows no value begins a name of its own."""
+    follows_dot = i >= 2 and words[i - 1] == "."
+    return follows_dot and (kinds[i - 2] in ("name", "text", "number") or words[i - 2] in (")", "]", "}"))
 
 
 def _first_line(error: BaseException) -> str:

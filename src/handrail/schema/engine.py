@@ -48,6 +48,9 @@ class Subvalidators:
             retriever=_refuse,
         )
 
+    def knows(self, path: Path) -> bool:
+        return path in self._keys
+
     def is_valid(self, path: Path, instance: Json) -> bool:
         """Whether the subschema at `path`, which must be one of those asked for, takes the instance."""
         return self._engine.is_valid({self._keys[path]: instance})

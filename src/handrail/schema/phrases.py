@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from itertools import islice
 
 from handrail.schema.subschemas import Json
 
 ECHO_LENGTH = 60
 MAX_LISTED = 20
+MAX_COMPARED = 1_000
+MAX_COMPARED_LENGTH = 120
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=str)
 
 
 def cut(text: str) -> str:
@@ -18,14 +24,21 @@ def cut(text: str) -> str:
 
 def quoted(value: Json) -> str:
     """A JSON value as text, cut where it is long."""
-    return cut(json.dumps(value, ensure_ascii=False, default=str))
+    # A long value is not written out only to be cut.
+    if isinstance(value, str):
+        return cut(json.dumps(value[: ECHO_LENGTH + 1], ensure_ascii=False))
+    text = ""
+    for part in _ENCODER.iterencode(value):
+        text += part[: ECHO_LENGTH + 1]
+        if len(text) > ECHO_LENGTH:
+            break
+    return cut(text)
 
 
-def listed(values: Iterable[Json], between: str = ", ") -> str:
+def listed(values: Collection[Json], between: str = ", ") -> str:
     """JSON values as a list in a sentence, cut where it is long."""
-    texts = [quoted(value) for value in values]
-    more = f" and {len(texts) - MAX_LISTED} more" if len(texts) > MAX_LISTED else ""
-    return between.join(texts[:MAX_LISTED]) + more
+    more = f" and {len(values) - MAX_LISTED} more" if len(values) > MAX_LISTED else ""
+    return between.join(quoted(value) for value in islice(values, MAX_LISTED)) + more
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -44,7 +57,8 @@ def lowered(text: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like `name`, if one is."""
+    """The known name that is most like `name`, if one is. Of very many names, and for long ones, none is looked for."""
     from difflib import get_close_matches  # noqa: PLC0415 - only wanted once something is misspelt
 
-    return next(iter(get_close_matches(name, list(known), 1)), None)
+    some = [other for other in islice(known, MAX_COMPARED) if len(other) <= MAX_COMPARED_LENGTH]
+    return next(iter(get_close_matches(name, some, 1)), None) if len(name) <= MAX_COMPARED_LENGTH else None

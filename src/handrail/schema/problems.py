@@ -13,7 +13,9 @@ from jsonschema_rs import Draft202012Validator, ValidationError
 
 from handrail.contract.errors import SchemaError
 from handrail.contract.frozen import thaw
+from handrail.schema.effort import check_effort
 from handrail.schema.engine import BUILD_ERRORS, FORMATS, build, pattern_problem
+from handrail.schema.explain import Problem
 from handrail.schema.fill_plan import build_plan
 from handrail.schema.phrases import listed, nearest, quoted
 from handrail.schema.pointer import pointer
@@ -89,7 +91,16 @@ def _against_meta_schema(root: Mapping[str, Json], subschemas: Subschemas) -> Fo
             "format",
             "propertyNames",
         ):  # those two are about patterns, which are looked at below
-            yield path, wording.sentence(error)
+            yield path, wording.sentence(_problem_of(error))
+
+
+def _problem_of(error: ValidationError) -> Problem:
+    """An error of the engine as the sentences know it. The meta-schema has no keywords that are about names."""
+    name, path, wanted = error.kind.name, tuple(error.instance_path), error.kind.value
+    forms = None
+    if name in ("anyOf", "oneOf"):
+        forms = tuple(tuple(map(_problem_of, errors)) for errors in wanted)
+    return Problem(name, path, error.instance, {name: wanted}, forms=forms)
 
 
 @cache
@@ -182,6 +193,7 @@ def _in_patterns(root: Mapping[str, Json], subschemas: Subschemas) -> Found:
 def _left_over(schema: Mapping[str, Json]) -> list[SchemaError]:
     """What only shows when the schema is really built."""
     try:
+        check_effort(schema)
         build(schema)
         build_plan(schema)
     except SchemaError as error:

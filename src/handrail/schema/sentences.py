@@ -1,20 +1,20 @@
 """What a model is told about arguments that do not fit: one sentence per keyword, which says what to send instead.
 
 The table at the end maps each keyword to the function that writes its sentence. Values are echoed short, never whole
-objects or lists, and never those of a property that the schema marks `writeOnly`.
+objects or lists. Of a property that the schema marks `writeOnly`, or that the configuration names, neither the value nor
+the allowed values are told: the sentences go to the audit and the log as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from handrail.schema.phrases import counted, cut, listed, lowered, nearest, quoted, was_given
-from handrail.schema.subschemas import Json, LocalRefs, at, in_place, schemas_at
-
-if TYPE_CHECKING:
-    from jsonschema_rs import ValidationError
+from handrail.schema.explain import Exhausted, Explainer, Problem, Steps
+from handrail.schema.phrases import MAX_COMPARED, counted, cut, listed, lowered, nearest, quoted, was_given
+from handrail.schema.pointer import pointer
+from handrail.schema.subschemas import Json, LocalRefs, Path, descend, in_place
 
 Role: TypeAlias = Literal["arguments", "result"]
 """What the schema describes; only the wording depends on it."""
@@ -34,157 +34,234 @@ _FORMATS = {
     "ipv4": "an IPv4 address such as 192.0.2.1",
     "ipv6": "an IPv6 address such as 2001:db8::1",
 }
+MAX_WORDING = 5_000
+_LONGEST_KEY = 200
+_MAX_HINTS = 200
 
 
 @dataclass(frozen=True, slots=True)
+class _Place:
+    """A place in the instance: the schemas that may apply there, whether it is secret, and how far its path may be told."""
+
+    schemas: Sequence[Mapping[str, Json]]
+    hidden: bool
+    told: Path
+    whole: bool
+
+
 class Wording:
-    """What all sentences about one schema share."""
+    """What all sentences about one instance share."""
 
-    root: Mapping[str, Json]
-    role: Role = "arguments"
-    secrets: bool = True
-    """Whether the schema has `writeOnly` anywhere; False saves looking for it."""
+    __slots__ = ("_declared", "_explainer", "_names", "_places", "_role", "_secrets", "root", "steps")
 
-    def hides(self, path: Iterable[str | int]) -> bool:
-        """Whether a schema that may apply at the path, or above it, marks the value `writeOnly`."""
-        return self.secrets and any(
-            schema.get("writeOnly") is True for schemas in schemas_at(self.root, path) for schema in schemas
-        )
+    def __init__(
+        self,
+        root: Mapping[str, Json],
+        role: Role = "arguments",
+        *,
+        secrets: bool = True,
+        names: frozenset[str] = frozenset(),
+        explainer: Explainer | None = None,
+    ) -> None:
+        """`secrets` says whether the schema has `writeOnly` anywhere; False saves looking. `names` are secret too, casefolded."""
+        self.root = root
+        self._role = role
+        self._secrets = secrets
+        self._names = names
+        self._explainer = explainer if explainer is not None else Explainer(LocalRefs(root), Steps())
+        # Of its own: where finding problems has used up its steps, they are told all the same.
+        self.steps = Steps(MAX_WORDING)
+        self._declared: dict[int, list[str]] = {}
+        schemas = self._applying([root]) if secrets else ()
+        self._places: dict[Path, _Place] = {(): _Place(schemas or (), _marks(schemas), (), True)}
 
-    def subject(self, path: Sequence[str | int]) -> str:
+    def hides(self, path: Path) -> bool:
+        """Whether the value at the path, or one around it, is secret."""
+        return self._place(path).hidden
+
+    def told(self, path: Path) -> Path:
+        """The path as far as it may be told: keys inside a secret value are a part of it, unless the schema has them."""
+        return self._place(path).told
+
+    def _place(self, path: Path) -> _Place:
+        start = len(path)
+        while path[:start] not in self._places:
+            start -= 1
+        here = self._places[path[:start]]
+        for index in range(start, len(path)):
+            here = self._places[path[: index + 1]] = self._below(here, path[index])
+        return here
+
+    def _below(self, above: _Place, token: str | int) -> _Place:
+        schemas: Sequence[Mapping[str, Json]] | None = ()
+        if self._secrets:
+            schemas = self._applying(below for schema in above.schemas for below in descend(schema, token))
+        named = isinstance(token, str) and token.casefold() in self._names
+        hidden = above.hidden or named or _marks(schemas)
+        foreign = above.hidden and isinstance(token, str) and not _declares(above.schemas, token)
+        whole = above.whole and not foreign and not (isinstance(token, str) and len(token) > _LONGEST_KEY)
+        return _Place(schemas or (), hidden, (*above.told, token) if whole else above.told, whole)
+
+    def _applying(self, schemas: Iterable[Json]) -> Sequence[Mapping[str, Json]] | None:
+        """The schemas and all that may apply beside them; None if there are too many to look at."""
+        found = in_place(schemas, self._explainer.refs, MAX_COMPARED)
+        return found if len(found) < MAX_COMPARED and self.steps.spare(2 * len(found)) else None
+
+    def subject(self, path: Path) -> str:
         """How a sentence calls the value at `path`: `"filters.tags[0]"`, or `The arguments`."""
-        if not path:
-            return f"The {self.role}"
-        text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+        told = self.told(path)
+        if not told:
+            return f"The {self._role}"
+        text = "".join(f"[{step}]" if isinstance(step, int) else f".{cut(step)}" for step in told)
         return f'"{cut(text.removeprefix("."))}"'
 
-    def names(self, error: ValidationError) -> list[str]:
-        """The properties that the error is about, where it is about some: missing, unknown, or ill-named."""
-        kind = error.kind
-        if kind.name == "required":
-            return [_attribute(error, "property")]
-        if kind.name in ("additionalProperties", "unevaluatedProperties") and not self.hides(error.instance_path):
-            return list(_attribute(error, "unexpected"))
-        if kind.name == "propertyNames" and not self.hides(error.instance_path):
-            return [_attribute(error, "error").instance]
-        return []
+    def place(self, problem: Problem) -> str:
+        """The pointer of what a problem is about: the value, or the property that is missing or unknown."""
+        name = self.name(problem)
+        return pointer(self.told(problem.path if name is None else (*problem.path, name)))
 
-    def sentence(self, error: ValidationError, name: str | None = None) -> str:
-        """The sentence for an error, or for one of the names that it is about."""
-        path = error.instance_path
-        fault = Fault(self, error, self.subject(path), self.hides(path), name or "")
-        return SENTENCES.get(fault.keyword, _other)(fault)
+    def name(self, problem: Problem) -> str | None:
+        """The property that a problem is about; None where there is none or it must not be told."""
+        foreign = problem.keyword in ("additionalProperties", "unevaluatedProperties", "propertyNames")
+        return None if foreign and self.hides(problem.path) else problem.name
+
+    def sentence(self, problem: Problem) -> str:
+        """The sentence for a problem."""
+        return SENTENCES.get(problem.keyword, _other)(Fault(self, problem))
+
+    @property
+    def is_arguments(self) -> bool:
+        return self._role == "arguments"
+
+    def forms(self, problem: Problem) -> tuple[tuple[Problem, ...], ...] | None:
+        """What is wrong by each alternative; None if that takes more steps than are left."""
+        try:
+            return self._explainer.forms(problem)
+        except (Exhausted, RecursionError):
+            return None
+
+    def nearest(self, name: str, known: list[str]) -> str | None:
+        """The known name that is most like a name from outside, if one is and there is time to look."""
+        some = known[:_MAX_HINTS]
+        cost = 1 + len(name) * sum(map(len, some)) // 3
+        return nearest(name, some) if self.steps.spare(cost) else None
+
+    def declared(self, schema: Mapping[str, Json]) -> list[str]:
+        """The properties that a schema, and those that may apply beside it, declare."""
+        known = self._declared.get(id(schema))
+        if known is None:
+            parts = in_place([schema], self._explainer.refs, MAX_COMPARED)
+            known = list(dict.fromkeys(name for part in parts for name in part.get("properties", ())))
+            self._declared[id(schema)] = known
+        return known
+
+    def may_list(self, values: Sequence[Json]) -> bool:
+        """Whether values from the schema may be told where their place is no secret: a part of one may still be."""
+        return not (self._secrets or self._names) or not any(isinstance(one, (dict, list, tuple)) for one in values)
 
 
-@dataclass(frozen=True, slots=True)
+def _marks(schemas: Sequence[Mapping[str, Json]] | None) -> bool:
+    """Whether one of the schemas says that its value is secret; in doubt, it is."""
+    return schemas is None or any(schema.get("writeOnly") is True for schema in schemas)
+
+
+def _declares(schemas: Sequence[Mapping[str, Json]], name: str) -> bool:
+    return any(name in schema.get("properties", ()) for schema in schemas)
+
+
 class Fault:
-    """One error of the engine, with what a sentence about it needs."""
+    """One problem, with what a sentence about it needs."""
 
-    wording: Wording
-    error: ValidationError
-    subject: str
-    hidden: bool
-    """Whether the value must not be told."""
-    name: str = ""
-    """The property that is missing or unknown, for errors that are about one."""
+    __slots__ = ("hidden", "name", "problem", "subject", "wording")
+
+    def __init__(self, wording: Wording, problem: Problem, subject: str = "", hidden: bool = False) -> None:
+        self.wording = wording
+        self.problem = problem
+        self.subject = subject or wording.subject(problem.path)
+        self.hidden = hidden or wording.hides(problem.path)
+        """Whether the value must not be told."""
+        self.name = wording.name(problem)
+        """The property that is missing or unknown, for problems that are about one."""
 
     @property
     def value(self) -> Json:
-        return self.error.instance
+        return self.problem.value
 
     @property
-    def keyword(self) -> str:
-        return keyword_of(self.error)
+    def wanted(self) -> Json:
+        return self.problem.wanted
 
     @property
     def schema(self) -> Mapping[str, Json]:
-        """The schema that the keyword stands in; empty where that cannot be found."""
-        try:
-            found = at(self.wording.root, self.error.schema_path[:-1])
-        except (LookupError, TypeError):
-            return {}
-        return found if isinstance(found, dict) else {}
+        return self.problem.schema
 
     @property
     def is_arguments(self) -> bool:
         """Whether the value is a tool's arguments as a whole."""
-        return not self.error.instance_path and self.wording.role == "arguments"
-
-    def kind(self, name: str) -> Json:
-        return _attribute(self.error, name)
+        return not self.problem.path and self.wording.is_arguments
 
     def given(self) -> str:
         """The end of the sentence that tells what was given, where that may be told."""
         return "" if self.hidden else f", but {_described(self.value)} was given"
 
 
-def keyword_of(error: ValidationError) -> str:
-    """The keyword that was violated, as a schema's author would call it."""
-    kind = error.kind.name
-    path = error.schema_path
-    # The engine reports these under another name; the path has their own, unless it ends in a property called so.
-    own = path and path[-1] in _REPORTED_AS.get(kind, ()) and path[-2:-1] != ["properties"]
-    return str(path[-1]) if own else kind
-
-
-_REPORTED_AS = {
-    "required": ("dependentRequired", "dependencies"),
-    "contains": ("minContains", "maxContains"),
-    "falseSchema": ("additionalProperties", "propertyNames"),
-}
-
-
 def _described(value: Json) -> str:
     if isinstance(value, dict):
         return "an object"
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return "a list"
     return f"the string {quoted(value)}" if isinstance(value, str) else quoted(value)
 
 
-def _attribute(error: ValidationError, name: str) -> Json:
-    return getattr(error.kind, name)
+def _types_of(problem: Problem) -> list[str]:
+    wanted = problem.wanted
+    return [_TYPES[one] for one in ([wanted] if isinstance(wanted, str) else wanted)]
 
 
 def _type(fault: Fault) -> str:
-    types = [_TYPES[one] for one in fault.kind("types")]
-    return f"{fault.subject} must be {' or '.join(types)}{fault.given()}."
+    return f"{fault.subject} must be {' or '.join(_types_of(fault.problem))}{fault.given()}."
 
 
 def _enum(fault: Fault) -> str:
-    given = "" if fault.hidden else f"; {_described(fault.value).removeprefix('the string ')} was given"
-    return f"{fault.subject} must be one of {listed(fault.kind('options'))}{given}."
+    if fault.hidden or not fault.wording.may_list(fault.wanted):
+        return f"{fault.subject} must be one of the values that its schema lists."
+    given = _described(fault.value).removeprefix("the string ")
+    return f"{fault.subject} must be one of {listed(fault.wanted)}; {given} was given."
 
 
 def _const(fault: Fault) -> str:
-    return f"{fault.subject} must be {quoted(fault.kind('expected_value'))}{fault.given()}."
+    if fault.hidden or not fault.wording.may_list([fault.wanted]):
+        return f"{fault.subject} must be the value that its schema gives."
+    return f"{fault.subject} must be {quoted(fault.wanted)}{fault.given()}."
 
 
 def _bound(words: str) -> Callable[[Fault], str]:
     def write(fault: Fault) -> str:
-        return f"{fault.subject} must be {words} {quoted(fault.kind('limit'))}{fault.given()}."
+        return f"{fault.subject} must be {words} {quoted(fault.wanted)}{fault.given()}."
 
     return write
 
 
 def _multiple(fault: Fault) -> str:
-    return f"{fault.subject} must be a multiple of {quoted(fault.kind('multiple_of'))}{fault.given()}."
+    return f"{fault.subject} must be a multiple of {quoted(fault.wanted)}{fault.given()}."
 
 
 def _size(words: str, noun: str, plural: str = "") -> Callable[[Fault], str]:
     def write(fault: Fault) -> str:
         given = "" if fault.hidden else f", but {was_given(len(fault.value))}"
-        return f"{fault.subject} must have {words} {counted(fault.kind('limit'), noun, plural)}{given}."
+        return f"{fault.subject} must have {words} {counted(fault.wanted, noun, plural)}{given}."
 
     return write
 
 
 def _pattern(fault: Fault) -> str:
-    return f"{fault.subject} must match the pattern {cut(fault.kind('pattern'))}{fault.given()}."
+    if fault.hidden:
+        return f"{fault.subject} must match the pattern that its schema gives."
+    return f"{fault.subject} must match the pattern {cut(fault.wanted)}{fault.given()}."
 
 
 def _format(fault: Fault) -> str:
-    name = fault.kind("format")
+    name = fault.wanted
     return f"{fault.subject} must be {_FORMATS.get(name, f'in the format {name}')}."
 
 
@@ -193,48 +270,49 @@ def _unique(fault: Fault) -> str:
 
 
 def _contains(fault: Fault) -> str:
-    most = fault.keyword == "maxContains"
+    most = fault.problem.keyword == "maxContains"
     number = fault.schema.get("maxContains" if most else "minContains", 1)
     inner = fault.schema.get("contains")
     what = "of the form that the schema gives under contains"
     if isinstance(inner, dict) and "const" in inner:
-        what = f"equal to {quoted(inner['const'])}"
+        told = not fault.hidden and fault.wording.may_list([inner["const"]])
+        what = f"equal to {quoted(inner['const'])}" if told else what
     elif isinstance(inner, dict) and isinstance(inner.get("type"), str):
         what = f"of the type {inner['type']}"
     return f"{fault.subject} must have {'at most' if most else 'at least'} {counted(number, 'item')} {what}."
 
 
 def _property_names(fault: Fault) -> str:
-    if fault.error.kind.name == "falseSchema":
+    inner = fault.problem.inner
+    if inner is None:
         return _empty(fault)
-    if fault.hidden:
+    if fault.hidden or fault.name is None:
         return f"{fault.subject} has a property whose name is not allowed."
-    inner: ValidationError = fault.kind("error")
-    named = Fault(fault.wording, inner, f"The property name {quoted(inner.instance)}", hidden=True)
-    return SENTENCES.get(named.keyword, _other)(named)
+    named = Fault(fault.wording, inner, f"The property name {quoted(fault.name)}", hidden=True)
+    return SENTENCES.get(inner.keyword, _other)(named)
 
 
 def _missing(fault: Fault) -> str:
-    path = [*fault.error.instance_path, fault.name]
+    keyword = fault.problem.keyword
     because = ""
-    if fault.keyword != "required" and isinstance(fault.value, dict):
-        rules = {name: wanted for name, wanted in fault.schema.get(fault.keyword, {}).items() if name in fault.value}
+    if keyword != "required" and isinstance(fault.value, dict):
+        rules = {name: wanted for name, wanted in fault.schema.get(keyword, {}).items() if name in fault.value}
         by = [name for name, wanted in rules.items() if isinstance(wanted, (list, tuple)) and fault.name in wanted]
         because = f' when "{cut(by[0])}" is given' if by else ""
-    return f"{fault.wording.subject(path)} is required{because}."
+    return f"{fault.wording.subject((*fault.problem.path, fault.name or ''))} is required{because}."
 
 
 def _unexpected(fault: Fault) -> str:
-    if fault.error.kind.name == "falseSchema":
+    keyword = fault.problem.keyword
+    if fault.problem.name is None:
         return _empty(fault)
-    if not fault.name:
+    if fault.name is None:
         return f"{fault.subject} has a property that is not allowed."
-    if fault.schema.get(fault.keyword) is not False:
+    if fault.schema.get(keyword) is not False:
         return f'"{cut(fault.name)}" in {lowered(fault.subject)} is not what its schema allows there.'
     owner = "an argument of this tool" if fault.is_arguments else f"a property of {lowered(fault.subject)}"
-    parts = in_place([fault.schema], LocalRefs(fault.wording.root))
-    known = list(dict.fromkeys(name for part in parts for name in part.get("properties", ())))
-    if near := nearest(fault.name, known):
+    known = fault.wording.declared(fault.schema)
+    if near := fault.wording.nearest(fault.name, known):
         hint = f'; did you mean "{near}"?'
     else:
         hint = f"; known: {listed(known)}." if known else "."
@@ -249,53 +327,54 @@ def _empty(fault: Fault) -> str:
 
 def _no_form(fault: Fault) -> str:
     """`anyOf`, and `oneOf` where nothing fits: the types, if only they differ, else what the nearest form lacks."""
-    forms: list[list[ValidationError]] = fault.kind("context")
-    path = fault.error.instance_path
-    mistyped = [error for errors in forms for error in errors if _is_type(error, path)]
-    if all(any(_is_type(error, path) for error in errors) for errors in forms):
-        types = dict.fromkeys(_TYPES[one] for error in mistyped for one in _attribute(error, "types"))
+    forms = fault.wording.forms(fault.problem)
+    path = fault.problem.path
+    if forms is None:
+        number = counted(len(fault.wanted), "form")
+        return f"{fault.subject} must fit one of {number} and fits none; the explanation ends here, as it would take too long."
+    mistyped = [next((one for one in form if _is_type(one, path)), None) for form in forms]
+    if all(mistyped):
+        types = dict.fromkeys(one for problem in mistyped if problem is not None for one in _types_of(problem))
         return f"{fault.subject} must be {' or '.join(types)}{fault.given()}."
-    error = _nearest_form(fault.error)
-    name = next(iter(fault.wording.names(error)), None)
-    reason = fault.wording.sentence(error, name)
+    reason = fault.wording.sentence(_nearest_form(fault.wording, fault.problem))
     return f"{fault.subject} must fit one of {counted(len(forms), 'form')}; for the nearest one: {lowered(reason)}"
 
 
-def _nearest_form(error: ValidationError) -> ValidationError:
+def _nearest_form(wording: Wording, problem: Problem) -> Problem:
     """What the form that lacks least lacks first, through forms within forms."""
-    while error.kind.name in _FORMS:
-        path = error.instance_path
-        forms = [errors for errors in _attribute(error, "context") if errors]
-        of_type = [errors for errors in forms if not any(_is_type(one, path) for one in errors)]
+    while problem.keyword in _FORMS and not problem.fitting:
+        path = problem.path
+        forms = wording.forms(problem)
+        of_type = [form for form in forms or () if form and not any(_is_type(one, path) for one in form)]
         if not of_type:
             break
-        error = min(of_type, key=len)[0]
-    return error
+        problem = min(of_type, key=len)[0]
+    return problem
 
 
-def _is_type(error: ValidationError, path: Sequence[str | int]) -> bool:
-    return error.kind.name == "type" and error.instance_path == path
+def _is_type(problem: Problem, path: Path) -> bool:
+    return problem.keyword == "type" and problem.path == path
 
 
 def _one_of(fault: Fault) -> str:
-    forms: list[list[ValidationError]] = fault.kind("context")
-    fitting = sum(not errors for errors in forms)
-    if not fitting:
+    if not fault.problem.fitting:
         return _no_form(fault)
-    return f"{fault.subject} must fit exactly one of {counted(len(forms), 'form')}, but {fitting} of them fit."
+    number = counted(len(fault.wanted), "form")
+    return f"{fault.subject} must fit exactly one of {number}, but {fault.problem.fitting} of them fit."
 
 
 def _not(fault: Fault) -> str:
-    excluded = fault.kind("schema")
+    excluded = fault.wanted
     if isinstance(excluded, dict) and not fault.hidden:
         if "const" in excluded or "enum" in excluded:
             values = excluded["enum"] if "enum" in excluded else [excluded["const"]]
-            return f"{fault.subject} must not be {listed(values, ' or ')}."
-        if excluded.keys() == {"required"}:
+            if fault.wording.may_list(values):
+                return f"{fault.subject} must not be {listed(values, ' or ')}."
+        elif excluded.keys() == {"required"}:
             return f"{fault.subject} must not have {listed(excluded['required'], ' and ')}" + (
                 " together." if len(excluded["required"]) > 1 else "."
             )
-        if isinstance(excluded.get("type"), str) and len(excluded) == 1:
+        elif isinstance(excluded.get("type"), str) and len(excluded) == 1:
             return f"{fault.subject} must not be {_TYPES[excluded['type']]}."
     return f"{fault.subject} must not be of the form that the schema excludes under not."
 
@@ -309,7 +388,7 @@ def _too_many_items(fault: Fault) -> str:
 
 
 def _other(fault: Fault) -> str:
-    return f"{fault.subject} does not fit its schema ({fault.keyword})."
+    return f"{fault.subject} must fit its schema."
 
 
 SENTENCES: Mapping[str, Callable[[Fault], str]] = {

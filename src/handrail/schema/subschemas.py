@@ -77,11 +77,12 @@ def walk(schema: Json) -> Iterator[tuple[Path, Json]]:
 class LocalRefs:
     """What the `#…` references of one schema point to."""
 
-    __slots__ = ("_anchors", "_root")
+    __slots__ = ("_anchors", "_root", "_targets")
 
     def __init__(self, root: Mapping[str, Json]) -> None:
         self._root = root
         self._anchors: dict[str, Path] | None = None
+        self._targets: dict[str, Json] = {}
 
     def path(self, ref: str) -> Path:
         """The path that `ref` names in the schema; `LookupError` if there is nothing."""
@@ -112,10 +113,12 @@ class LocalRefs:
         ref = schema.get("$ref")
         if not isinstance(ref, str):
             return None
-        try:
-            return self.resolve(ref)
-        except LookupError:
-            return None
+        if ref not in self._targets:
+            try:
+                self._targets[ref] = self.resolve(ref)
+            except LookupError:
+                self._targets[ref] = None
+        return self._targets[ref]
 
     def _anchored(self, name: str) -> Path:
         if self._anchors is None:
@@ -159,9 +162,9 @@ def always_steps(schema: Mapping[str, Json], refs: LocalRefs) -> Iterator[Json]:
         yield from schema["allOf"]
 
 
-def in_place(schemas: Iterable[Json], refs: LocalRefs) -> list[Mapping[str, Json]]:
-    """`schemas`, and all that may be applied to the same value because of them."""
-    return _closure(schemas, refs, in_place_steps)
+def in_place(schemas: Iterable[Json], refs: LocalRefs, most: int = MAX_SUBSCHEMAS) -> list[Mapping[str, Json]]:
+    """`schemas`, and all that may be applied to the same value because of them; the search ends when it has `most`."""
+    return _closure(schemas, refs, in_place_steps, most)
 
 
 def unconditional(schemas: Iterable[Json], refs: LocalRefs) -> list[Mapping[str, Json]]:
@@ -170,26 +173,19 @@ def unconditional(schemas: Iterable[Json], refs: LocalRefs) -> list[Mapping[str,
 
 
 def _closure(
-    schemas: Iterable[Json], refs: LocalRefs, steps: Callable[[Mapping[str, Json], LocalRefs], Iterator[Json]]
+    schemas: Iterable[Json],
+    refs: LocalRefs,
+    steps: Callable[[Mapping[str, Json], LocalRefs], Iterator[Json]],
+    most: int = MAX_SUBSCHEMAS,
 ) -> list[Mapping[str, Json]]:
     found: dict[int, Mapping[str, Json]] = {}
     todo = list(schemas)[::-1]
-    while todo:
+    while todo and len(found) < most:
         schema = todo.pop()
         if isinstance(schema, dict) and id(schema) not in found:
             found[id(schema)] = schema
             todo.extend(list(steps(schema, refs))[::-1])
     return list(found.values())
-
-
-def schemas_at(root: Mapping[str, Json], path: Iterable[str | int]) -> Iterator[list[Mapping[str, Json]]]:
-    """For the instance itself and each step down `path`: every schema that may apply there, and maybe more."""
-    refs = LocalRefs(root)
-    here = in_place([root], refs)
-    yield here
-    for token in path:
-        here = in_place((below for schema in here for below in descend(schema, token)), refs)
-        yield here
 
 
 def descend(schema: Mapping[str, Json], token: str | int) -> Iterator[Json]:

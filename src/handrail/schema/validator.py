@@ -7,22 +7,24 @@ all three and is what every call passes through.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 import orjson
-from jsonschema_rs import Draft202012Validator, ValidationError
+from jsonschema_rs import Draft202012Validator
 
 from handrail.contract.errors import SchemaError
 from handrail.contract.frozen import thaw
 from handrail.schema.defaults import Node, build_plan, find_unsafe_defaults
+from handrail.schema.effort import Effort, effort_of
 from handrail.schema.engine import BUILD_ERRORS, build
+from handrail.schema.explain import MAX_STEPS, Explainer, Problem, Steps, first_refused
 from handrail.schema.phrases import counted
-from handrail.schema.pointer import pointer
 from handrail.schema.problems import find_schema_problems, is_plain
-from handrail.schema.sentences import Role, Wording, keyword_of
-from handrail.schema.subschemas import Json
+from handrail.schema.sentences import MAX_WORDING, Role, Wording
+from handrail.schema.subschemas import Json, LocalRefs
 
 __all__ = [
     "JSONSCHEMA_RS",
@@ -33,10 +35,16 @@ __all__ = [
     "Violation",
     "compile_schema",
     "find_schema_problems",
+    "hide_values",
 ]
 
 MAX_VIOLATIONS = 50
 MAX_INSTANCE_DEPTH = 200
+MAX_PENDING = 10_000
+EXTRA_STEPS = 1_000
+MAX_EXPLANATION = MAX_STEPS + EXTRA_STEPS + MAX_WORDING
+"""The most steps that an explanation takes, one or two microseconds each."""
+MAX_RECOMPILED = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +100,34 @@ class SchemaCompiler(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why an instance does not fit, and what it took to find out."""
+
+    violations: list[Violation]
+    steps: int = 0
+    """How many steps were taken, of `MAX_EXPLANATION` at most."""
+    complete: bool = True
+    """Whether all of the instance was looked at."""
+
+
 class RustSchema:
     """A schema compiled by `jsonschema_rs`. What only filling in needs is worked out when the first instance comes."""
 
-    __slots__ = ("_engine", "_plan", "_prepared", "_recursive", "_role", "_safe", "schema")
+    __slots__ = (
+        "_effort",
+        "_engine",
+        "_guarded",
+        "_hidden",
+        "_plan",
+        "_prepared",
+        "_recursive",
+        "_refs",
+        "_role",
+        "_safe",
+        "_secrets",
+        "schema",
+    )
 
     def __init__(self, schema: Mapping[str, Json], engine: Draft202012Validator, role: Role) -> None:
         self.schema = schema
@@ -104,12 +136,28 @@ class RustSchema:
         self._prepared = False
         self._plan: Node | None = None
         self._safe: bool | None = None
-        self._recursive = True
+        self._recursive = self._guarded = self._secrets = True
+        self._effort: Effort | None = None
+        self._refs: LocalRefs | None = None
+        self._hidden: frozenset[str] = frozenset()
+
+    def hiding(self, names: Iterable[str]) -> RustSchema:
+        """The same schema, whose violations do not tell the values of properties of these names, in any spelling of case."""
+        if not self._prepared:
+            self._prepare()
+        twin = copy(self)
+        twin._hidden = self._hidden.union(name.casefold() for name in names)
+        return twin
 
     def _prepare(self) -> None:
         self._plan = build_plan(self.schema)
+        text = _text(self.schema)
         # Without references, a schema goes no deeper into an instance than it is deep itself.
-        self._recursive = b'"$' in _text(self.schema)
+        self._recursive = b'"$' in text
+        self._secrets = b'"writeOnly"' in text
+        effort = effort_of(self.schema)
+        self._effort = effort if effort.needs_measuring else None
+        self._guarded = self._recursive or self._effort is not None
         self._prepared = True
 
     @property
@@ -121,26 +169,75 @@ class RustSchema:
 
     def is_valid(self, instance: Json) -> bool:
         """Whether the instance fits. A value that JSON does not have fits nothing."""
+        try:
+            return self._refusal(instance) is None and self._engine.is_valid(instance)
+        except ValueError:
+            return False
+
+    def _refusal(self, instance: Json) -> Violation | None:
+        """Why the engine must not even look at the instance: it would end the process, or take too long."""
         if not self._prepared:
             self._prepare()
         # The engine follows a recursive schema down any instance, and a deep enough one would end the process.
         if self._recursive and _is_deep(instance):
-            return False
-        try:
-            return self._engine.is_valid(instance)
-        except ValueError:
-            return False
+            return Violation("", f"The value is nested more than {MAX_INSTANCE_DEPTH} levels deep.", "json")
+        if self._effort is not None and not self._effort.allows(instance):
+            message = (
+                f"The {self._role} would take too long to check against this schema; send fewer or shorter values."
+            )
+            return Violation("", message, "size")
+        return None
 
     def violations(self, instance: Json) -> list[Violation]:
         """Everything that is wrong, by pointer, at most 50 and then how many more; empty exactly where `is_valid`."""
-        if self.is_valid(instance):
-            return []
-        if self._recursive and _is_deep(instance):
-            return [Violation("", f"The value is nested more than {MAX_INSTANCE_DEPTH} levels deep.", "json")]
+        return self.explain(instance).violations
+
+    def explain(self, instance: Json) -> Explanation:
+        """The violations, found with a bounded number of steps; past the bound they say where the search ended."""
+        refusal = self._refusal(instance)
+        return Explanation([refusal]) if refusal is not None else self._explained(instance)
+
+    def _explained(self, instance: Json) -> Explanation:
+        """The explanation of an instance that the engine may look at."""
         try:
-            return self._explained(self._engine.iter_errors(instance))
+            if self._engine.is_valid(instance):
+                return Explanation([])
         except ValueError:  # the engine's words may repeat the value
-            return [Violation("", "The value has a part that JSON does not have, or is nested too deeply.", "json")]
+            message = "The value has a part that JSON does not have, or is nested too deeply."
+            return Explanation([Violation("", message, "json")])
+        if self._refs is None:
+            self._refs = LocalRefs(self.schema)
+        explainer = Explainer(self._refs, Steps())
+        problems = explainer.explain(self.schema, instance)
+        wording = Wording(self.schema, self._role, secrets=self._secrets, names=self._hidden, explainer=explainer)
+        complete = not explainer.pending
+        if not complete and not problems:
+            problems = self._first_pending(explainer)
+        violations = _told(problems, wording)
+        if not violations:
+            reason = "" if complete else "; it would take too long to say where it does not"
+            violations = [Violation("", f"The {self._role} must fit the schema{reason}.", "schema")]
+        elif not complete:
+            violations.append(
+                Violation("", "There may be more problems; looking for them would take too long.", "more")
+            )
+        return Explanation(violations, explainer.steps.taken + wording.steps.taken, complete)
+
+    def _first_pending(self, explainer: Explainer) -> list[Problem]:
+        """What is wrong at the first place, of those not looked at any more, that the engine refuses."""
+        # Compiling a very large schema again would take longer than the search.
+        if len(_text(self.schema)) > MAX_RECOMPILED:
+            return []
+        wrong = first_refused(self.schema, explainer.pending[:MAX_PENDING])
+        if wrong is None:
+            return []
+        schema, value, path = wrong
+        explainer.steps.limit += EXTRA_STEPS
+        found = explainer.explain(schema, value, path)
+        if not found and isinstance(schema, dict):
+            word = next((word for word in ("anyOf", "oneOf") if word in schema), "schema")
+            found = [Problem(word, path, value, schema)]
+        return found
 
     def with_defaults(self, instance: Json) -> tuple[Json, tuple[str, ...]]:
         """The instance with defaults filled in, and their pointers.
@@ -157,13 +254,14 @@ class RustSchema:
 
     def validate(self, instance: Json) -> Validated:
         """Check and fill in. With violations, the instance comes back as it was, and nothing as filled in."""
-        # `is_valid`, written out for the instances that every call brings.
+        if self._guarded and (refusal := self._refusal(instance)) is not None:
+            return instance, (), [refusal]
         try:
-            valid = self.is_valid(instance) if self._recursive else self._engine.is_valid(instance)
+            valid = self._engine.is_valid(instance)
         except ValueError:
             valid = False
         if not valid:
-            return instance, (), self.violations(instance)
+            return instance, (), self._explained(instance).violations
         if self._plan is None:
             return instance, (), []
         filled: list[str] = []
@@ -182,29 +280,77 @@ class RustSchema:
         if not self._prepared:
             self._prepare()
         fills = self._plan.fills if self._plan is not None else []
-        if self._recursive or any(fill.make is not None or fill.inner for fill in fills) or not self.defaults_safe:
+        if self._guarded or any(fill.make is not None or fill.inner for fill in fills) or not self.defaults_safe:
             return None
         return self._engine.is_valid, tuple((fill.name, fill.token, fill.value) for fill in fills)
 
-    def _explained(self, errors: Iterable[ValidationError]) -> list[Violation]:
-        wording = Wording(self.schema, self._role, secrets=b'"writeOnly"' in _text(self.schema))
-        found: dict[tuple[str, ...], tuple[str, ValidationError, str | None]] = {}
-        for error in errors:
-            here = pointer(error.instance_path)
-            for name in wording.names(error) or (None,):
-                place = here if name is None else here + pointer((name,))
-                # Two references to one subschema report the same thing twice.
-                found.setdefault((place, *map(str, error.schema_path)), (place, error, name))
-        parts = sorted(found.values(), key=lambda part: part[0])
-        violations = [
-            Violation(place, wording.sentence(error, name), keyword_of(error))
-            for place, error, name in parts[:MAX_VIOLATIONS]
-        ]
-        if (more := len(parts) - MAX_VIOLATIONS) > 0:
-            violations.append(
-                Violation("", f"There {'is' if more == 1 else 'are'} {counted(more, 'more problem')}.", "more")
-            )
-        return violations
+
+def _told(problems: list[Problem], wording: Wording) -> list[Violation]:
+    found: dict[tuple[str, int, str], tuple[str, Problem]] = {}
+    for problem in problems:
+        place = wording.place(problem)
+        # Two references to one subschema report the same thing twice.
+        found.setdefault((place, id(problem.schema), problem.keyword), (place, problem))
+    parts = sorted(found.values(), key=lambda part: part[0])
+    violations = [
+        Violation(place, wording.sentence(problem), problem.keyword) for place, problem in parts[:MAX_VIOLATIONS]
+    ]
+    if (more := len(parts) - MAX_VIOLATIONS) > 0:
+        violations.append(
+            Violation("", f"There {'is' if more == 1 else 'are'} {counted(more, 'more problem')}.", "more")
+        )
+    return violations
+
+
+def hide_values(compiled: CompiledSchema, names: Iterable[str]) -> CompiledSchema:
+    """The compiled schema, whose violations do not tell the values of properties of these names."""
+    hidden = frozenset(name.casefold() for name in names)
+    if not hidden:
+        return compiled
+    if isinstance(compiled, RustSchema):
+        return compiled.hiding(hidden)
+    return _DiscreetSchema(compiled, hidden)
+
+
+class _DiscreetSchema:
+    """A schema compiled by somebody else, of whose messages only those are passed on that are about a plain, open value."""
+
+    __slots__ = ("_inner", "_names")
+
+    def __init__(self, inner: CompiledSchema, names: frozenset[str]) -> None:
+        self._inner = inner
+        self._names = names
+
+    @property
+    def defaults_safe(self) -> bool:
+        return self._inner.defaults_safe
+
+    def is_valid(self, instance: Json) -> bool:
+        return self._inner.is_valid(instance)
+
+    def violations(self, instance: Json) -> list[Violation]:
+        return [self._told(violation, instance) for violation in self._inner.violations(instance)]
+
+    def with_defaults(self, instance: Json) -> tuple[Json, tuple[str, ...]]:
+        return self._inner.with_defaults(instance)
+
+    def validate(self, instance: Json) -> Validated:
+        value, filled, violations = self._inner.validate(instance)
+        return value, filled, [self._told(violation, instance) for violation in violations]
+
+    def _told(self, violation: Violation, instance: Json) -> Violation:
+        value = instance
+        path = [token.replace("~1", "/").replace("~0", "~") for token in violation.pointer.split("/")[1:]]
+        for token in path:
+            if isinstance(value, dict) and token in value:
+                value = value[token]
+            elif isinstance(value, (list, tuple)) and token.isdecimal() and int(token) < len(value):
+                value = value[int(token)]
+        secret = any(token.casefold() in self._names for token in path)
+        if not secret and not isinstance(value, (dict, list, tuple)):
+            return violation
+        where = f"The value at {violation.pointer}" if path else "The value"
+        return Violation(violation.pointer, f"{where} must fit its schema ({violation.keyword}).", violation.keyword)
 
 
 class JsonSchemaRs:

@@ -12,9 +12,10 @@ from starlette.applications import Starlette
 from handrail.app import Runtime, store_url
 from handrail.contract.errors import UsageError
 from handrail.server.application import create
+from handrail.server.connections import Connections
 from handrail.server.conversations import Conversations
 from handrail.server.forgetting import forget_user
-from handrail.server.keyfile import add_key, load_keys
+from handrail.server.keyfile import add_key, load_keys, read_secret, write_secret
 from handrail.server.keys import Key, KeyRing, check_name
 from handrail.server.options import Options
 from handrail.server.parts import Parts
@@ -39,7 +40,9 @@ class Assembled:
     app: Starlette
     talks: Talks
     options: Options
-    voice: Exchange | None = None
+    voice: Exchange | None
+    connections: Connections
+    """What `make_server` is given, so that the metrics have how many there are."""
 
 
 def assemble(
@@ -53,6 +56,7 @@ def assemble(
     model_name: str = "offline",
     voice: VoiceAgent | None = None,
     voice_options: VoiceOptions | None = None,
+    keys_file: Path | None = None,
 ) -> Assembled:
     talks = Talks(runtime, agent, conversations, options)
     limits = voice_options or VoiceOptions()
@@ -60,7 +64,7 @@ def assemble(
     exchange = Exchange(talks, voice, keys, limits, rates) if voice is not None else None
 
     async def forget(tenant: str, user: str) -> dict[str, Any]:
-        return await forget_user(runtime, conversations, tenant, user, talks=talks)
+        return await forget_user(runtime, conversations, tenant, user, talks=talks, keys=keys_file)
 
     parts = Parts(
         talks=talks,
@@ -72,7 +76,7 @@ def assemble(
         forget=forget,
         voice=exchange,
     )
-    return Assembled(create(parts, keys, buckets=rates), talks, options, exchange)
+    return Assembled(create(parts, keys, buckets=rates), talks, options, exchange, parts.connections)
 
 
 def open_conversations(settings: Settings) -> Conversations:
@@ -90,26 +94,30 @@ def is_loopback(host: str) -> bool:
 
 
 def open_keys(
-    settings: Settings, options: Options, given: Key | None, new: str | None
+    settings: Settings, options: Options, given: Key | None, new: str | None, secret_file: Path | None = None
 ) -> tuple[KeyRing, Callable[[], str | None]]:
     """The keys that the server accepts, and what makes the one that is new: call it when the server is there.
 
     A server on the loopback makes a key at its first start. One that others can reach must have been given one. The new key's
     secret is to be shown once; None if there is no new key. A start that comes to nothing leaves no key that nobody was shown.
+    With a `secret_file` the secret is kept there and shown at every start, which is for development on this machine.
     """
     path = keys_path(settings)
     kept = load_keys(path)
-    first = not kept and given is None and is_loopback(options.host)
-    name = FIRST_KEY if new is None and first else new
+    ring = KeyRing(kept, given)
+    known = _kept_secret(options, secret_file, ring)
+    first = (not kept or secret_file is not None) and given is None and is_loopback(options.host)
+    name = FIRST_KEY if new is None and first and known is None else new
     if name is not None:
         check_name(name)
-    ring = KeyRing(kept, given)
 
     def make() -> str | None:
         if name is None:
-            return None
+            return known
         key, secret = add_key(path, name=name, role="operator", user=LOCAL_USER)
         ring.put(key)
+        if secret_file is not None and new is None:
+            write_secret(secret_file, secret)
         return secret
 
     if name is None and not len(ring):
@@ -117,3 +125,13 @@ def open_keys(
             f'Nobody could use a server on "{options.host}" without a key; `handrail serve --new-key NAME` makes one.'
         )
     return ring, make
+
+
+def _kept_secret(options: Options, path: Path | None, ring: KeyRing) -> str | None:
+    """The secret that an earlier start has left in the file, if its key is still accepted."""
+    if path is None:
+        return None
+    if not is_loopback(options.host):
+        raise UsageError(f'A server on "{options.host}" keeps no key in a file that can be read; leave --key-file out.')
+    secret = read_secret(path)
+    return secret if secret is not None and ring.find(secret) is not None else None

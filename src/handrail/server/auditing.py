@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from handrail.app import Runtime
+from handrail.contract.store import StoreUnavailable
 from handrail.observe.audit import AuditLog
-from handrail.observe.explain import Explanation, explain
-from handrail.observe.reading import Follower, matches, read_events, tail_events
+from handrail.observe.explain import CallLines, Explanation, lines_in, lines_of, tell
+from handrail.observe.reading import OF_THE_CHAIN, Follower, matches, read_events, tail_events
+from handrail.observe.sealing import open_event, pseudonym_of
 from handrail.server.options import Options
 from handrail.server.wire import HEARTBEAT, notice
 
@@ -30,25 +33,31 @@ async def newest(
             found = [one for one in _in_memory(runtime) if matches(one, session=session, call=call, tool=tool)]
             return found[-limit:]
         if session is None and call is None and tool is None:
-            return tail_events(folder, limit)
+            return tail_events(folder, limit, OF_THE_CHAIN)
         return list(deque(read_events(folder, session=session, call=call, tool=tool), maxlen=limit))
 
-    return await asyncio.to_thread(work)
+    return await _opened(runtime, await asyncio.to_thread(work))
 
 
 async def why(runtime: Runtime, folder: Path | None, call: str) -> Explanation:
     """What became of a call, in one sentence."""
 
-    def work() -> Explanation:
+    def work() -> CallLines:
         runtime.audit.flush()
-        if folder is None:
-            return explain(_in_memory(runtime), call)
-        events = list(read_events(folder, call=call))
-        # What a person decided about a held call is in lines that do not name the call.
-        enough = events and not any("confirmationId" in event for event in events)
-        return explain(events if enough else read_events(folder), call)
+        return lines_of(_in_memory(runtime), call) if folder is None else lines_in(folder, call)
 
-    return await asyncio.to_thread(work)
+    found = await asyncio.to_thread(work)
+    return tell(replace(found, events=await _opened(runtime, found.events)))
+
+
+async def _opened(runtime: Runtime, events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The events with what was sealed in them, of users who were not forgotten."""
+    wanted = {whose for event in events if (whose := pseudonym_of(event)) is not None}
+    try:
+        keys = await runtime.store.audit_secrets(sorted(wanted))
+    except StoreUnavailable:
+        keys = {}
+    return [open_event(event, keys) for event in events]
 
 
 async def follow(runtime: Runtime, folder: Path | None, options: Options) -> AsyncIterator[bytes]:
@@ -66,6 +75,7 @@ async def follow(runtime: Runtime, folder: Path | None, options: Options) -> Asy
             known = _in_memory(runtime)
             lines, seen = known[seen:], len(known)
         if lines:
+            lines = await _opened(runtime, lines)
             left_out = max(0, len(lines) - _MOST_AT_ONCE)
             told = [notice("gap", {"leftOut": left_out})] if left_out else []
             yield b"".join([*told, *(notice("audit", line) for line in lines[-_MOST_AT_ONCE:])])

@@ -15,6 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from handrail.server.connections import Summary
 from handrail.server.keys import Key, KeyRing
 from handrail.server.options import Options
 from handrail.server.problems import Problem, refusal
@@ -55,6 +56,7 @@ class Guard:
         self._rates = buckets or Buckets(options.requests_per_minute)
         self._most = options.max_header_bytes
         self._wrong = Buckets(_WRONG_KEYS_PER_MINUTE)
+        self._summary = Summary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -132,6 +134,9 @@ class Guard:
             client = scope.get("client")
             wait = self._wrong.take(str(client[0]) if client else "")
             if wait:
+                self._summary.note(
+                    f"Too many requests without a right key come from {client[0] if client else 'nowhere'}"
+                )
                 raise Problem(429, "Too many requests without a right key came from there.", retry_after=wait)
             if kind.lower() == "bearer" and secret.strip():
                 raise Problem(401, "This server does not know that key; `handrail keys add NAME` makes one.")

@@ -11,15 +11,15 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
 from handrail.contract.errors import ConfigError, UsageError
-from handrail.server.keys import ROLES, Key, KeyRing, Role, check_name, hash_of, new_secret
+from handrail.server.keys import LONGEST, ROLES, Key, KeyRing, Role, check_name, hash_of, new_secret
 
 try:
     import fcntl
@@ -83,6 +83,36 @@ def revoke_key(path: Path, name: str) -> Key | None:
     return gone
 
 
+def read_secret(path: Path) -> str | None:
+    """A key's secret that is kept in a file of its own; None if there is none. `ConfigError` if others may read it."""
+    try:
+        with path.open("rb") as file:
+            mode, raw = os.fstat(file.fileno()).st_mode, file.read(LONGEST + 2)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f'The key file "{path.name}" cannot be read ({error.strerror}).') from None
+    if os.name == "posix" and mode & 0o077:
+        raise ConfigError(f'The key file "{path.name}" can be read by others; run `chmod 600` on it.')
+    return raw.decode("ascii", "replace").strip() or None
+
+
+def write_secret(path: Path, secret: str) -> None:
+    _replace(path, lambda file: file.write(f"{secret}\n"))
+
+
+def revoke_keys_of(path: Path, user: str) -> list[Key]:
+    """Take the keys that speak for a user out of the file; those keys."""
+    if not path.exists():
+        return []
+    with _alone(path):
+        known = load_keys(path)
+        gone = [one for one in known if one.user == user]
+        if gone:
+            _write(path, [one for one in known if one.user != user])
+    return gone
+
+
 async def follow(path: Path, ring: KeyRing) -> None:
     """Take changes of the file into the ring, for as long as the server runs. A file that cannot be used changes nothing."""
     seen: object = None
@@ -138,6 +168,10 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def _write(path: Path, keys: list[Key]) -> None:
+    _replace(path, lambda file: json.dump({"keys": [asdict(key) for key in keys]}, file, indent=2))
+
+
+def _replace(path: Path, write: Callable[[TextIO], object]) -> None:
     """Whole or not at all, and never readable by others, not even for a moment."""
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".keys-")
@@ -145,7 +179,7 @@ def _write(path: Path, keys: list[Key]) -> None:
         raise ConfigError(f'The file of keys "{path.name}" cannot be written ({error.strerror}).') from None
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump({"keys": [asdict(key) for key in keys]}, file, indent=2)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(path)

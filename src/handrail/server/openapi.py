@@ -58,9 +58,13 @@ _TOOL = {
 }
 _CONFIRMATION = _object(
     {"id": _TEXT, "tool": _TEXT, "args": {"type": "object"}, "preview": _TEXT, "expires_at": _WHOLE, "token": _TEXT,
-     "channel": {"enum": ["any", "screen"]}},
-    ("id", "tool", "args", "preview", "expires_at", "token"),
+     "channel": {"enum": ["any", "screen"]}, "replacedBy": _maybe(_TEXT)},
+    ("id", "tool", "args", "preview", "expires_at"),
 )  # fmt: skip
+_APPROVED = _object(
+    {"id": _TEXT, "tool": _TEXT, "args": {"type": "object"}, "preview": _TEXT, "expires_at": _WHOLE, "turn": _WHOLE},
+    ("id", "tool", "args", "preview"),
+)
 _USE = _object({"used": _WHOLE, "limit": _maybe(_WHOLE)}, ("used", "limit"))
 _ROW = _object(
     {"key": _TEXT, "state": _TEXT, "tool": _TEXT, "sessionId": _TEXT, "turn": _WHOLE, "user": _maybe(_TEXT),
@@ -87,8 +91,9 @@ _SCHEMAS: dict[str, Schema] = {
         {"sessionId": _TEXT, "mode": {"enum": ["text", "voice"]}, "user": _maybe(_TEXT), "active": _YES, "voice": _YES,
          "turn": _WHOLE, "answering": _maybe(_TEXT), "registryVersion": _TEXT, "tools": _list(_TEXT),
          "budget": _object({"retrieval": _USE, "total": _USE}, ("retrieval", "total")),
-         "messages": _list(_ref("Message")), "confirmations": _list(_ref("Confirmation")), "lastEventId": _WHOLE},
-        ("sessionId", "mode", "active", "voice", "turn", "budget", "messages", "confirmations", "lastEventId"),
+         "messages": _list(_ref("Message")), "confirmations": _list(_ref("Confirmation")), "approved": _list(_APPROVED),
+         "lastEventId": _WHOLE},
+        ("sessionId", "mode", "active", "voice", "turn", "budget", "messages", "confirmations", "approved", "lastEventId"),
     ),
     "LedgerRow": _ROW,
 }  # fmt: skip
@@ -96,7 +101,7 @@ _SCHEMAS: dict[str, Schema] = {
 _SESSION = {"name": "session", "in": "path", "required": True, "schema": _TEXT}
 _SECRET = {
     "name": "X-Session-Token", "in": "header", "required": True, "schema": _TEXT,
-    "description": "The session's secret, told once when it was opened.",
+    "description": "The session's secret, told when it was opened.",
 }  # fmt: skip
 _ID = {"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,128}$", "not": {"pattern": f"^{OWN_IDS}"}}
 
@@ -109,6 +114,10 @@ def _query(name: str, schema: Schema, about: str) -> dict[str, Any]:
     return {"name": name, "in": "query", "required": False, "schema": schema, "description": about}
 
 
+_VIEW = (
+    _query("mode", {"enum": ["text", "voice"]}, "Only what can be called in this mode."),
+    _query("session", _TEXT, "What may be used in this session now; its secret comes in X-Session-Token."),
+)
 _NUMBER = {"type": "integer", "minimum": 1, "maximum": 1_000}
 _AFTER = [
     {"name": "Last-Event-ID", "in": "header", "required": False, "schema": {"type": "integer", "minimum": 0, "maximum": 10**15}},
@@ -173,27 +182,46 @@ def _session_paths() -> dict[str, Any]:
         {"id": _ID, "text": {"type": "string", "minLength": 1, "maxLength": 32_000}}, ("id", "text"), closed=True
     )
     taken = _object({"turn": _WHOLE, "messageId": _TEXT, "lastEventId": _WHOLE}, ("turn", "messageId"))
+    listed = _object(
+        {"sessionId": _TEXT, "token": _TEXT, "title": _TEXT, "createdAt": _WHOLE, "updatedAt": _WHOLE, "answering": _YES,
+         "waiting": _WHOLE},
+        ("sessionId", "token", "title", "createdAt", "updatedAt", "answering", "waiting"),
+    )  # fmt: skip
     return {
         "/api/sessions": {
+            "get": _operation(
+                "The conversations that were opened with this key, the newest first",
+                {
+                    200: (
+                        "The conversations, each with its secret",
+                        _json(_object({"sessions": _list(listed)}, ("sessions",))),
+                    )
+                },
+                problems=(503,),
+            ),
             "post": _operation(
                 "Open a session",
                 {201: ("The session and its secret", _json(opened))},
                 problems=(*_BODY, 503),
                 body=wish,
-            )
+            ),
         },
         "/api/sessions/{session}": {
             "get": _operation(
                 "The session as a page shows it, with the requests that wait for its user",
                 {200: ("The session", _json(_ref("Session")))},
-                parameters=(_SESSION, _SECRET),
+                parameters=(
+                    _SESSION,
+                    _SECRET,
+                    _query("tokens", {"enum": ["true"]}, "Give each request a fresh token."),
+                ),
                 problems=_OF_SESSION,
             ),
             "delete": _operation(
                 "End the session and delete what was said in it",
                 {200: ("It has ended", _json(_object({"sessionId": _TEXT, "active": _YES})))},
                 parameters=(_SESSION, _SECRET),
-                problems=_OF_SESSION,
+                problems=(*_OF_SESSION, 409),
             ),
         },
         "/api/sessions/{session}/messages": {
@@ -218,7 +246,7 @@ def _session_paths() -> dict[str, Any]:
                 "A ticket for a WebSocket at this path, which /asyncapi.json describes",
                 {201: ("The ticket: for one use, within half a minute", _json(_TICKET))},
                 parameters=(_SESSION, _SECRET),
-                problems=(*_BODY, *_OF_SESSION),
+                problems=(*_BODY, *_OF_SESSION, 409),
                 body=_object({}, closed=True),
             )
         },
@@ -227,7 +255,7 @@ def _session_paths() -> dict[str, Any]:
                 "Stop the turn that runs",
                 {200: ("Whether one ran", _json(_object({"cancelled": _YES}, ("cancelled",))))},
                 parameters=(_SESSION, _SECRET),
-                problems=_OF_SESSION,
+                problems=(*_OF_SESSION, 409),
             )
         },
     }
@@ -235,7 +263,15 @@ def _session_paths() -> dict[str, Any]:
 
 def _confirmation_paths() -> dict[str, Any]:
     body = _object({"token": {"type": "string", "minLength": 1, "maxLength": 256}}, ("token",), closed=True)
-    return {
+    shown = {
+        "get": _operation(
+            "An open request with the facts of this moment",
+            {200: ("The request, with a fresh token", _json(_ref("Confirmation")))},
+            parameters=(_path("confirmation"), _SECRET),
+            problems=_OF_SESSION,
+        )
+    }
+    return {"/api/confirmations/{confirmation}": shown} | {
         f"/api/confirmations/{{confirmation}}/{word}": {
             "post": _operation(
                 f"{word.capitalize()} a held call",
@@ -260,10 +296,20 @@ def _tool_paths() -> dict[str, Any]:
     tried = _object({"args": _ANY, "sessionId": _ID}, ("sessionId",), closed=True)
     switched = _object({"off": _maybe({"type": "string", "minLength": 1, "maxLength": 200})}, ("off",), closed=True)
     return {
-        "/api/tools": {"get": _operation("The catalogue", {200: ("The tools", _json(listed))})},
+        "/api/tools": {
+            "get": _operation(
+                "The tools that the key's user may use",
+                {200: ("The tools", _json(listed))},
+                parameters=_VIEW,
+                problems=(400, *_OF_SESSION),
+            )
+        },
         "/api/tools/{tool}": {
             "get": _operation(
-                "One tool with its guide", {200: ("The tool", _json(one))}, parameters=(_path("tool"),), problems=(404,)
+                "One tool with its guide",
+                {200: ("The tool", _json(one))},
+                parameters=(_path("tool"), *_VIEW),
+                problems=(400, *_OF_SESSION),
             )
         },
         "/api/tools/{tool}/try": {

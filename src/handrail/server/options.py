@@ -38,6 +38,10 @@ class Options:
     keep_days: int = 90
     """Conversations that nobody has gone on with for so long are deleted."""
     max_conversations: int = 100_000
+    """Conversations that are kept in all; beyond it no new ones are opened, and nobody's is deleted for another's."""
+    max_conversations_per_key: int = 50_000
+    max_conversations_per_user: int = 1_000
+    """Beyond it a user's own oldest one makes room, one in which nothing was said first."""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Options:

@@ -15,9 +15,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from handrail.app import Runtime
+from handrail.server.connections import Connections
 from handrail.server.keys import Key, KeyRing
 from handrail.server.options import Options
 from handrail.server.problems import Problem
+from handrail.server.readiness import Readiness
 from handrail.server.resent import Resent
 from handrail.server.streams import Place
 from handrail.server.talk import Talk
@@ -50,8 +52,16 @@ class Parts:
     resent: Resent = field(default_factory=Resent)
     """Sessions made for requests that may come again."""
 
+    readiness: Readiness = field(init=False)
+    connections: Connections = field(init=False)
+    """Those of the server that these parts run in."""
+
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     """Reading a long audit log takes a thread and a disk; operators wait for each other."""
+
+    def __post_init__(self) -> None:
+        self.readiness = Readiness(self.talks, self.audit)
+        self.connections = Connections(self.options.max_connections)
 
     @property
     def runtime(self) -> Runtime:
@@ -89,11 +99,13 @@ def key_of(request: Request) -> Key:
     return key
 
 
-async def talk_of(request: Request, session_id: str | None = None) -> Talk:
-    """The session that the path, or the caller, names; its secret comes in the header."""
+async def talk_of(request: Request, session_id: str | None = None, *, looks: bool = False) -> Talk:
+    """The session that the path, or the caller, names; its secret comes in the header. Whoever only `looks` does not take it
+    from another process, and may be given one that is remote."""
     token = request.headers.get("x-session-token", "")
     named = session_id if session_id is not None else str(request.path_params["session"])
-    return await parts_of(request).talks.find(named, token, key_of(request))
+    talks = parts_of(request).talks
+    return await (talks.look if looks else talks.find)(named, token, key_of(request))
 
 
 def operators_only(endpoint: Endpoint) -> Endpoint:

@@ -77,3 +77,23 @@ def ended() -> Problem:
 
 def store_away() -> Problem:
     return Problem(503, "What is said cannot be stored at the moment; try again later.", retry_after=5)
+
+
+def moved() -> Problem:
+    return Problem(409, "Another process of this server has just taken the session over; try again.", retry_after=1)
+
+
+def full(scope: str) -> Problem:
+    """No room for another conversation: of a user, of a key, or in all."""
+    if scope == "user":
+        return Problem(
+            429, "You have as many conversations as one user may have, all of them in use; end one.", retry_after=5
+        )
+    if scope == "key":
+        message = (
+            "This key has as many conversations as one key may have; end some, or ask the operator to raise "
+            "`max_conversations_per_key`."
+        )
+        return Problem(429, message, retry_after=60)
+    message = "The server keeps as many conversations as it may; its operator can raise `max_conversations`."
+    return Problem(503, message, retry_after=60)

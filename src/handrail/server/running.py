@@ -1,6 +1,7 @@
 """Running the application: uvicorn with a watchdog at each connection, and a stop that lets work finish.
 
-The watchdog cuts off who takes too long to ask and who does not take what was sent, and refuses connections beyond the limit.
+The watchdog cuts off who takes too long to ask and who does not take what was sent; `connections` has who goes when there are
+too many.
 After SIGTERM or SIGINT no new work is taken, streams are told to connect again, and running turns may end.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import signal
 import socket
@@ -23,11 +25,15 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from handrail.contract.errors import UsageError
+from handrail.server.connections import Connections
 from handrail.server.options import Options
 from handrail.server.voice.protocol import VoiceProtocol
 
+_log = logging.getLogger("handrail.server")
 _KEEP_ALIVE_SECONDS = 30
 _BACKLOG = 2_048
+_LAST_SECONDS = 3.0
+"""So long a process may take to end after its server has stopped."""
 _COLLECT = (700, 10, 100)
 """How many new objects, and collections of the younger kind, make a collection; Python's own are 700, 10, 10."""
 _MOST_FRAME_BYTES = 256 * 1024
@@ -38,7 +44,7 @@ class WatchedProtocol(H11Protocol):
     """A connection with a watchdog."""
 
     slow_seconds: ClassVar[float]
-    most: ClassVar[int]
+    table: ClassVar[Connections]
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -47,10 +53,18 @@ class WatchedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.most:
-            transport.abort()
-            return
+        self.table.add(self)
         self._asking = self.loop.call_later(self.slow_seconds, self._cut)
+
+    @property
+    def has_key(self) -> bool:
+        """Whether a right key came with the newest request; the guard puts it there."""
+        return self.scope is not None and "key" in (self.scope.get("state") or {})
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._disarm()
+        self.table.remove(self)  # the socket's own protocol comes in its place
+        super().handle_websocket_upgrade(event)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -77,6 +91,7 @@ class WatchedProtocol(H11Protocol):
         self._disarm()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.table.remove(self)
         self._disarm()
         if self._taking is not None:
             self._taking.cancel()
@@ -150,6 +165,24 @@ class Server(uvicorn.Server):
             os._exit(128 + number)  # as if killed: the next start finds what was not over
 
 
+def end_soon(code: int) -> None:
+    """Everything is recorded and closed. What still runs in threads that nobody can stop does not keep the process alive."""
+
+    def end() -> None:
+        left = [
+            thread.name
+            for thread in threading.enumerate()
+            if not thread.daemon and thread is not threading.main_thread()
+        ]
+        _log.error("The process ends although something still runs in it: %s", ", ".join(sorted(left)) or "a coroutine")
+        logging.shutdown()
+        os._exit(code)
+
+    timer = threading.Timer(_LAST_SECONDS, end)
+    timer.daemon = True
+    timer.start()
+
+
 def bound(options: Options) -> socket.socket:
     """A socket at the server's address, which does not listen yet; `UsageError` in a sentence if it cannot be had."""
     try:
@@ -177,15 +210,17 @@ def make_server(
     drain: Callable[[], Awaitable[None]],
     ready: Callable[[], None] | None = None,
     hurry: Callable[[], None] | None = None,
+    connections: Connections | None = None,
 ) -> Server:
     """A server over the application with the limits of the options; `ready` is called when it listens, `hurry` when it is
-    asked to stop for the second time."""
-    limits = {"slow_seconds": float(options.slow_seconds), "most": _most_connections(options.max_connections)}
-    protocol = type("Watched", (WatchedProtocol,), limits)
+    asked to stop for the second time. `connections` counts its connections, for whoever wants to see how many there are."""
+    table = connections if connections is not None else Connections(options.max_connections)
+    table.limit = _most_connections(options.max_connections)
+    protocol = type("Watched", (WatchedProtocol,), {"slow_seconds": float(options.slow_seconds), "table": table})
     config = uvicorn.Config(
         app,
         http=protocol,
-        ws=VoiceProtocol,
+        ws=type("Voice", (VoiceProtocol,), {"table": table}),
         ws_max_size=_MOST_FRAME_BYTES,
         ws_ping_interval=None,
         ws_per_message_deflate=False,

@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from handrail.agents import Conversation
 from handrail.contract.errors import ErrorType
+from handrail.contract.model import ToolMessage
 from handrail.runtime.events import Event
 from handrail.runtime.session import Session
 from handrail.server.conversations import StoredTurn
@@ -40,8 +41,8 @@ class Run:
         self.which = which
         """The number of the last event before this run: where a stream of it begins."""
         self.fresh = True
-        self.begun: set[tuple[str, str | None]] = set()
-        """Tools whose calls may have begun, with the call's id while it is open, or "held" if it waits for a person."""
+        self.begun: set[tuple[str, str | Literal[True] | None]] = set()
+        """Tools whose calls may have begun, with the call's id while it is open, or True if it waits for a person."""
         self.cancelled = False
         self.ending = False
         """Its end is being stored; from here on it can no longer be cancelled."""
@@ -80,13 +81,13 @@ class Run:
         if name is not None:  # without an id it may be another call that this is about
             self.begun.discard((tool, name))
         if not refused:
-            self.begun.add((tool, "held" if data.get("held") else None))
+            self.begun.add((tool, True if data.get("held") else None))
 
     def may_have_written(self, session: Session) -> bool:
         """Whether a call of the turn may have had an effect, or may still have one when a person approves it."""
         for tool, name in self.begun:
             plan = session.plans.find(tool)
-            if name == "held" or (plan is not None and plan.writes):
+            if name is True or (plan is not None and plan.writes):
                 return True
         return False
 
@@ -117,6 +118,8 @@ class Talk:
         "earlier",
         "ears",
         "ended",
+        "is_live",
+        "is_remote",
         "last_used",
         "late",
         "log",
@@ -146,6 +149,10 @@ class Talk:
         self.ended = False
         self.last_used = monotonic()
         self.voice: Voice | None = None
+        self.is_remote = False
+        """Another process has the session: this is what is stored of it, to be looked at."""
+        self.is_live = False
+        """Of a remote one: a voice conversation is on there, or a tool is being tried."""
 
     @property
     def id(self) -> str:
@@ -163,6 +170,21 @@ class Talk:
         if newest is not None and newest.events_queue is self.session.events_queue:
             self.session = newest
         return self.session.is_stale
+
+    @property
+    def answering(self) -> str | None:
+        """The message that is being answered, here or in the process that has the session."""
+        if self.current is not None:
+            return self.current.turn.message_id
+        running = (turn.message_id for turn in self.turns.values() if turn.state == "running")
+        return next(running, None) if self.is_remote else None
+
+    @property
+    def last_event(self) -> int:
+        """The number after which somebody who has seen what is shown goes on."""
+        if not self.is_remote:
+            return self.log.last
+        return max((turn.last_event for turns in (self.turns, self.earlier) for turn in turns.values()), default=0)
 
     async def leave(self, why: str) -> None:
         """Let go of whoever listens, `reconnect` or `closed`; a voice conversation first, so that the session is ours again."""
@@ -263,6 +285,17 @@ class Talk:
             if any(_same(one, {**told, "type": ""}) for one in turn.answer.get("toolCards", ())):
                 return turn
         return None
+
+    def remembered(self, turn: StoredTurn) -> dict[str, Any]:
+        """What is shown of a turn that is about to be answered anew: the calls whose outcomes the model has in mind, and will
+        not make again."""
+        known = {one.name for one in self.conversation.turn_of(turn.message_id) if isinstance(one, ToolMessage)}
+        cards = [
+            card
+            for card in turn.answer.get("toolCards", ())
+            if card.get("type") != "tool_started" and card.get("toolId") in known
+        ]
+        return {"toolCards": cards} if cards else {}
 
     def budget(self) -> dict[str, Any]:
         """What the current turn has used of what it may."""

@@ -3,6 +3,10 @@
 A session that is not in memory is resumed from the store, and its conversation from the file of conversations: after a restart,
 after it was idle, or because another process had it. A turn that was cut off by the end of a process is answered anew under the
 same message: its turn is the same, so writing calls meet their first execution, and held calls their open request.
+
+Several processes may share one store and one file of conversations. A turn belongs to its living owner. Whoever only looks at a
+session that another living process has is shown what is stored (`Talk.is_remote`); whoever says something in it moves it here if
+the owner is idle in it, and is asked to wait if not. The session of a process that has ended goes to the one that is asked next.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import asyncio
 import hmac
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from itertools import count
 from time import monotonic
 from typing import Any
@@ -25,10 +29,19 @@ from handrail.contract.model import Message
 from handrail.contract.store import StoreUnavailable
 from handrail.runtime.events import Event
 from handrail.runtime.pruning import end_detached
-from handrail.server.conversations import MOST_TURNS, Conversations, StoredConversation, StoredTurn
+from handrail.runtime.session import Session
+from handrail.server.conversations import (
+    MOST_TURNS,
+    Conversations,
+    Moved,
+    Quota,
+    QuotaExceeded,
+    StoredConversation,
+    StoredTurn,
+)
 from handrail.server.keys import Key
 from handrail.server.options import Options
-from handrail.server.problems import Problem, ended, no_session, restarting, store_away
+from handrail.server.problems import Problem, ended, full, moved, no_session, restarting, store_away
 from handrail.server.talk import Run, Talk
 from handrail.server.telling import Agent, Telling
 from handrail.services.local_time import attributes_for
@@ -38,8 +51,20 @@ MOST_ATTEMPTS = 3
 """A turn that was cut off so often is not begun again by itself: it may be what ends the server."""
 PASSING_SECONDS = 600.0
 _LONG = 60
+_WATCH_SECONDS = 0.5
+_MOST_TAKES = 10
 _SWEEP_SECONDS = 30.0
 _SWEEPS_PER_HOUR = 120
+
+
+class Elsewhere(Problem):
+    """Another process is busy in the session; `talk` is what is stored of it."""
+
+    def __init__(self, talk: Talk) -> None:
+        super().__init__(
+            409, "Another process of this server is busy in the session; wait for it, and try again.", retry_after=1
+        )
+        self.talk = talk
 
 
 class Talks:
@@ -55,8 +80,13 @@ class Talks:
         self._agent = agent
         self._talks: dict[str, Talk] = {}
         self._loading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._sweeper: asyncio.Task[None] | None = None
+        self._chores: list[asyncio.Task[None]] = []
         self._unused: list[str] = []
+        self._unstored: dict[tuple[str, str], tuple[Talk, StoredTurn]] = {}
+        """Ends of turns that the file of conversations did not take: while it says that they run, nobody else goes on."""
+        self._unfreed: set[str] = set()
+        """Sessions that others could have, if the file of conversations had taken it."""
+        conversations.owner = runtime.owner
 
     def __len__(self) -> int:
         return len(self._talks)
@@ -67,8 +97,9 @@ class Talks:
         """Open what is needed; once more changes nothing."""
         await self.conversations.open()
         await self.runtime.open()
-        if self._sweeper is None:
-            self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+        if not self._chores:
+            loop = asyncio.get_running_loop()
+            self._chores = [loop.create_task(self._sweep()), loop.create_task(self._watch())]
 
     async def drain(self) -> None:
         """The server is asked to stop: clients are told to connect again, and running turns may end."""
@@ -109,8 +140,8 @@ class Talks:
         """Let go of everything; the runtime lets writing calls finish."""
         await self.drain()
         tasks = [talk.ears for talk in self._talks.values() if talk.ears is not None]
-        tasks += [self._sweeper] if self._sweeper is not None else []
-        await self._cancel(tasks)
+        await self._cancel([*tasks, *self._chores])
+        await self._store_again()
         self._talks.clear()
         await self.runtime.close()
         await self.conversations.close()
@@ -142,47 +173,88 @@ class Talks:
             raise Problem(403, "This key speaks for one user; leave `user` out.")
         try:
             session = await self.runtime.open_session(mode=mode, user=chosen, attributes=attributes_for(time_zone))
-            conversation = Conversation(time_zone=time_zone)
-            conversation.add(*history)
-            await self.conversations.create(
-                StoredConversation(
-                    session_id=session.id,
-                    tenant=session.tenant,
-                    user=chosen,
-                    passing=passing,
-                    document=conversation.to_dict(),
-                )
-            )
         except StoreUnavailable:
             raise store_away() from None
+        conversation = Conversation(time_zone=time_zone)
+        conversation.add(*history)
+        try:
+            stored = StoredConversation(
+                session_id=session.id,
+                tenant=session.tenant,
+                user=chosen,
+                passing=passing,
+                key=key.hash,
+                document=conversation.to_dict(),
+            )
+            self._unused += await self.conversations.create(stored, self._quota)
+        except StoreUnavailable:
+            with suppress(StoreUnavailable):
+                await session.close()
+            raise store_away() from None
+        except QuotaExceeded as error:
+            await session.close()
+            raise full(error.scope) from None
         return self._enter(Talk(session, conversation, passing=passing))
 
+    @property
+    def _quota(self) -> Quota:
+        options = self.options
+        return Quota(
+            in_all=options.max_conversations,
+            per_key=options.max_conversations_per_key,
+            per_user=options.max_conversations_per_user,
+        )
+
     async def find(self, session_id: str, token: str, key: Key) -> Talk:
-        """The session of this id, for whoever has its secret; everybody else is told that there is none."""
+        """The session of this id, for whoever has its secret; everybody else is told that there is none. It is this process's
+        from now on; `Elsewhere` if another one that lives is busy in it."""
+        talk = await self.look(session_id, token, key, take=True)
+        if talk.is_remote:
+            raise Elsewhere(talk)
+        return talk
+
+    async def look(self, session_id: str, token: str, key: Key, *, take: bool = False) -> Talk:
+        """The session for somebody who only looks at it: what is stored (`is_remote`), if another process has it and lives."""
         talk = self._talks.get(session_id)
-        if talk is None or talk.is_stale:
+        if talk is None or talk.is_stale or not await self._is_ours(talk):
             lock = self._loading.setdefault(session_id, asyncio.Lock())
             async with lock:
                 talk = self._talks.get(session_id)
-                if talk is not None and talk.is_stale:
+                if talk is not None and (talk.is_stale or not await self._is_ours(talk)):
                     await self._let_go(talk)
                     talk = None
-                talk = talk or await self._load(session_id, token)
+                talk = talk or await self._load(session_id, token, take)
         same = hmac.compare_digest(talk.session.token.encode(), token.encode("utf-8", "surrogatepass"))
         if not same or not key.may_use(talk.session.user):
             raise no_session()
-        if not talk.ended and not await self.conversations.has(talk.id):
-            await self.end(talk, delete=False)  # another process has forgotten its user
         if talk.ended:
             raise ended()
         talk.last_used = monotonic()
         return talk
 
-    async def _load(self, session_id: str, token: str) -> Talk:
+    async def _is_ours(self, talk: Talk) -> bool:
+        """Whether no other process has taken the session. One whose conversation is gone is ended: its user was forgotten."""
+        try:
+            owner = (await self.conversations.owners((talk.id,))).get(talk.id)
+        except StoreUnavailable:
+            return True  # it cannot be asked at the moment, and nothing can be written to it either
+        if owner is None and not talk.ended:
+            await self.end(talk, delete=False)
+        return owner is None or owner == self.conversations.owner
+
+    async def _load(self, session_id: str, token: str, take: bool) -> Talk:
         self._check_open()
         try:
-            session = await self.runtime.resume_session(session_id, token=token)
-            stored = await self.conversations.load(session_id)
+            viewed = await self.runtime.view_session(session_id, token=token)
+            if not await self._take(session_id, though_idle=take):
+                stored = await self.conversations.load(session_id)
+                if stored is not None:
+                    return _talk(viewed, stored, is_remote=True)
+            try:
+                session = await self.runtime.resume_session(session_id, token=token)
+                stored = await self.conversations.load(session_id)
+            finally:
+                await self._free(session_id)
         except StoreUnavailable:
             raise store_away() from None
         except UsageError as error:
@@ -193,10 +265,7 @@ class Talks:
                 document=Conversation().to_dict(),
             )  # fmt: skip
             await self.conversations.create(stored)
-        before = max((turn.last_event for turn in stored.turns), default=0)
-        talk = Talk(session, Conversation.from_dict(stored.document), passing=stored.passing, before=before)
-        talk.turns = {turn.message_id: turn for turn in stored.turns}
-        talk.shorten()
+        talk = _talk(session, stored)
         talk.rebuild()
         self.runtime.metrics.session_opened(session_id)
         self._enter(talk)
@@ -204,6 +273,21 @@ class Talks:
         if cut is not None:
             await self._begin_again(talk, cut)
         return talk
+
+    async def _take(self, session_id: str, *, though_idle: bool) -> bool:
+        """Make the session this process's, if nobody has it or whoever had it has ended; `though_idle`: also from a living
+        process that is not busy in it. Whether it is."""
+        for _ in range(_MOST_TAKES):
+            standing = await self.conversations.standing(session_id)
+            if standing is None:
+                return True
+            others = standing.owner not in ("", self.conversations.owner)
+            lives = others and await self.runtime.store.owner_lives(standing.owner)
+            if lives and (standing.busy or not though_idle):
+                return False
+            if await self.conversations.take(session_id, owner=standing.owner, though_busy=not lives):
+                return True
+        return False  # others want it as well; whoever asked may ask again
 
     def _enter(self, talk: Talk) -> Talk:
         self._talks[talk.id] = talk
@@ -247,7 +331,7 @@ class Talks:
         self._check_open()
         turn = known or StoredTurn(message_id=message_id, text=text, position=talk.next_position())
         if known is not None:
-            turn.attempts, turn.state, turn.answer = known.attempts + 1, "running", {}
+            turn.attempts, turn.state, turn.answer = known.attempts + 1, "running", talk.remembered(known)
         run = await self._begin(talk, turn)
         await asyncio.shield(run.started)
         return run
@@ -272,14 +356,16 @@ class Talks:
         return run.cancelled
 
     async def _begin(self, talk: Talk, turn: StoredTurn) -> Run:
+        if self._is_replaced(talk):
+            raise moved()
         run = talk.current = Run(turn, talk.log.last)
         talk.keep(turn, MOST_TURNS)
         try:
             await self.conversations.begin(talk.id, turn)
-        except StoreUnavailable:
+        except (StoreUnavailable, Moved) as error:
             talk.current = None
             talk.turns.pop(turn.message_id, None)
-            raise store_away() from None
+            raise (moved() if isinstance(error, Moved) else store_away()) from None
         run.task = asyncio.get_running_loop().create_task(self._run(talk, run))
         run.task.add_done_callback(lambda _: self._over(talk, run))
         return run
@@ -304,7 +390,7 @@ class Talks:
             await self._store(talk, turn)
             return
         turn.attempts += 1
-        turn.answer = {}
+        turn.answer = talk.remembered(turn)
         await self._begin(talk, turn)
 
     async def _run(self, talk: Talk, run: Run) -> None:
@@ -324,6 +410,12 @@ class Talks:
             if talk.session.mode == "voice" and talk.voice is None:  # a restart cut it off, and the user writes now
                 await talk.session.set_mode("text")
             await self._speak(talk, run, self._agent_run(talk, turn))
+            if talk.session.is_stale:
+                # Somebody resumed it in spite of everything, such as a process that was ending: calls were refused here. What
+                # came of that is not kept, and the turn is answered anew when its client comes back.
+                run.cut = True
+                self.runtime.spawn(self._let_go(talk))
+                return
             turn.state = "failed" if "error" in turn.answer else "done"
         except asyncio.CancelledError:
             if run.cut or not run.cancelled:
@@ -349,7 +441,11 @@ class Talks:
                     run.turn.number = int(event.data.get("turn", 0))
                     if not run.started.done():
                         run.started.set_result(run.turn.number)
+                cards = list(run.turn.answer.get("toolCards", ())) if event.type == "turn" else ()
                 self._note(talk, run, event.type, event.data)
+                for card in cards:  # those of an earlier attempt: whoever listens has forgotten them with it
+                    facts = {name: card[name] for name in card if name != "type"}
+                    talk.tell(str(card["type"]), {**facts, "rebuilt": True}, run.turn.number)
 
     def _note(self, talk: Talk, run: Run, type: str, data: Mapping[str, Any]) -> None:
         run.note(type, data)
@@ -371,6 +467,9 @@ class Talks:
 
     async def _store(self, talk: Talk, turn: StoredTurn) -> None:
         conversation = talk.conversation
+        if self._is_replaced(talk):
+            _log.error("A turn of session %s is not stored, because the session has moved since.", talk.id)
+            return
         # A long conversation takes a while to write down; the others must not wait for it.
         long = len(conversation.messages) > _LONG
         document = await asyncio.to_thread(conversation.to_dict) if long else conversation.to_dict()
@@ -378,18 +477,39 @@ class Talks:
             await self.conversations.finish(talk.id, turn, document)
         except HandrailError as error:
             _log.error("A turn could not be stored: %s", error)
+            if isinstance(error, StoreUnavailable):
+                self._unstored[talk.id, turn.message_id] = talk, turn
+
+    def _is_replaced(self, talk: Talk) -> bool:
+        """Whether the session went to another process and came back since somebody was given this talk: it knows too little."""
+        return self._talks.get(talk.id, talk) is not talk
+
+    async def _store_again(self) -> None:
+        """Ends of turns that could not be stored; they are tried again until they are."""
+        for name, (talk, turn) in list(self._unstored.items()):
+            del self._unstored[name]
+            if turn.state != "running":  # else it was begun again since, and ends anew
+                await self._store(talk, turn)
 
     # What happens beside the turns
 
     async def _listen(self, talk: Talk) -> None:
-        async for event in talk.session.events():
+        async for event in talk.session.events_queue.listen():
             turn = talk.session.turn.number if talk.session.turn is not None else 0
             taken = talk.voice is not None and talk.voice.take(event)
             if event.type == "envelope":
                 if not taken:
                     self._begin_late(talk, event)
-            elif event.type in ("confirmation", "message", "intent", "progress"):
+            elif event.type in ("confirmation", "confirmation_running", "message", "intent", "progress"):
                 talk.tell(event.type, event.data, turn)
+        if talk.session.is_forgotten and not talk.ended:
+            self.runtime.spawn(self._drop(talk))  # not here: it ends the task that this is
+
+    async def _drop(self, talk: Talk) -> None:
+        """The user was forgotten, perhaps by another process: nobody hears or says more, and nothing is kept of it here."""
+        await self.end(talk, delete=False)
+        talk.turns.clear()
+        talk.earlier.clear()
 
     def _begin_late(self, talk: Talk, event: Event) -> None:
         if self.draining and not event.data.get("known"):
@@ -403,6 +523,8 @@ class Talks:
         run = talk.late_run(event.data)
         async with talk.busy:
             owner = talk.turn_of_open_card(event.data) if event.data.get("silent") else None
+            if owner is not None and owner.state == "running":
+                return  # the server ends and has cut it off: it is answered anew, and its calls meet their outcomes then
             if owner is not None:
                 await self._settle_card(talk, owner, event)
                 return
@@ -435,7 +557,51 @@ class Talks:
             await self._store(talk, run.turn)
             talk.tell_end({**done, "late": True, "messageId": run.turn.message_id}, run.turn.number)
 
+    async def set_live(self, talk: Talk, live: bool) -> None:
+        """Something other than a turn begins or ends in the session, such as a voice conversation: it stays here meanwhile."""
+        try:
+            await self.conversations.set_live(talk.id, live)
+        except Moved:
+            raise moved() from None
+
+    def is_over(self, talk: Talk) -> None:
+        """`set_live` for its end, where nobody can wait for it."""
+        task = asyncio.get_running_loop().create_task(self._free(talk.id))
+        talk.late.add(task)
+        task.add_done_callback(talk.late.discard)
+
+    async def _free(self, session_id: str) -> None:
+        try:
+            await self.conversations.set_live(session_id, False)
+        except Moved:
+            return
+        except StoreUnavailable as error:
+            _log.warning("Other processes cannot take session %s yet: %s", session_id, error)
+            self._unfreed.add(session_id)
+
     # Memory
+
+    async def _watch(self) -> None:
+        """Listeners of a session that another process has taken are told to connect again."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            try:
+                await self._store_again()
+                unfreed, self._unfreed = self._unfreed, set()
+                for session_id in unfreed:
+                    talk = self._talks.get(session_id)
+                    if talk is None or talk.voice is None:
+                        await self._free(session_id)
+                heard = [talk for talk in self._talks.values() if talk.log.readers]
+                owners = await self.conversations.owners([talk.id for talk in heard]) if heard else {}
+                for talk in heard:
+                    if owners.get(talk.id, self.conversations.owner) != self.conversations.owner:
+                        await self._let_go(talk)
+                await self._end_all_unused()
+            except StoreUnavailable:
+                continue  # it is not known now; the next look will tell
+            except Exception:  # noqa: BLE001  # the next one may go better
+                _log.exception("The watch over sessions stumbled; it goes on")
 
     async def _sweep(self) -> None:
         """Idle sessions leave the memory, passing ones end, and old conversations are deleted."""
@@ -450,8 +616,10 @@ class Talks:
 
     async def _forget_unused(self) -> None:
         """Delete old conversations and end their sessions, so that the store can give back the room of those too."""
-        most, days = self.options.max_conversations, self.options.keep_days
-        self._unused += await self.conversations.prune(unused_for=days * 86_400, most=most)
+        self._unused += await self.conversations.prune(unused_for=self.options.keep_days * 86_400)
+        await self._end_all_unused()
+
+    async def _end_all_unused(self) -> None:
         while self._unused:
             await self._end_unused(self._unused[-1])
             self._unused.pop()
@@ -479,8 +647,12 @@ class Talks:
 
     async def _let_go(self, talk: Talk) -> None:
         """Forget a session here; it lives on in the store, and whoever asks for it next resumes it."""
-        self._talks.pop(talk.id, None)
+        if self._talks.get(talk.id) is talk:
+            del self._talks[talk.id]
         await talk.leave("reconnect")
+        if talk.current is not None and talk.current.task is not None:  # it could no longer store how it ends
+            talk.current.cut = True
+            await self._cancel([talk.current.task])
         await self._deafen(talk)
         if self.runtime.sessions.get(talk.id) is talk.session:
             await self.runtime.save(talk.session)
@@ -495,3 +667,12 @@ class Talks:
     def _check_open(self) -> None:
         if self.draining:
             raise restarting()
+
+
+def _talk(session: Session, stored: StoredConversation, *, is_remote: bool = False) -> Talk:
+    before = max((turn.last_event for turn in stored.turns), default=0)
+    talk = Talk(session, Conversation.from_dict(stored.document), passing=stored.passing, before=before)
+    talk.is_remote, talk.is_live = is_remote, is_remote and stored.live
+    talk.turns = {turn.message_id: turn for turn in stored.turns}
+    talk.shorten()
+    return talk

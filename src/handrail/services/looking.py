@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 _BUSY_SECONDS = 2.0
+
+
+def make_private(path: Path) -> None:
+    """Make the file for its user alone if it is not there; `OSError` if it cannot be written.
+
+    A file that is there is not opened: closing it again would drop every lock that this process has on it, SQLite's too, and
+    another process could then delete the log under us.
+    """
+    try:
+        os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        check_writable(path)
+
+
+def check_writable(path: Path) -> None:
+    """`OSError` if the file is not there or cannot be written; it is not opened, as above."""
+    path.stat()
+    problem = errno.EISDIR if path.is_dir() else 0 if os.access(path, os.R_OK | os.W_OK) else errno.EACCES
+    if problem:
+        raise OSError(problem, os.strerror(problem), str(path))
 
 
 @contextmanager

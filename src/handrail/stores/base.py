@@ -10,7 +10,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from handrail.contract.store import (
+    AbandonedAudit,
     Alias,
+    AuditCheckpoint,
+    AuditPosition,
+    AuditSubject,
     Block,
     Claim,
     ClaimResult,
@@ -21,12 +25,14 @@ from handrail.contract.store import (
     LedgerRow,
     LedgerState,
     Operating,
+    SessionOpened,
     SessionRecord,
     TurnStart,
 )
 from handrail.stores.statements import (
     Clock,
     Transaction,
+    auditing,
     confirmations,
     evicting,
     forgetting,
@@ -61,9 +67,15 @@ class StatementStore(ABC):
     async def now(self) -> int:
         return self._clock()
 
+    async def try_writing(self) -> None:
+        await self._write(operating.try_writing)
+
+    async def owner_lives(self, owner: str) -> bool:
+        return await self._read(lambda transaction: transaction.alive(owner))
+
     # Sessions and turns
-    async def create_session(self, record: SessionRecord) -> None:
-        await self._write(partial(sessions.create_session, record=record))
+    async def create_session(self, record: SessionRecord, subject: AuditSubject | None = None) -> SessionOpened:
+        return await self._write(partial(_open_session, record=record, subject=subject))
 
     async def load_session(self, session_id: str) -> SessionRecord | None:
         return await self._read(partial(sessions.load_session, session_id=session_id))
@@ -130,8 +142,8 @@ class StatementStore(ABC):
         return await self._write(partial(statement, most=most, left_at=left_at))
 
     # Confirmations
-    async def hold(self, hold: Hold, token_hash: str) -> Hold:
-        return await self._write(partial(confirmations.hold, hold=hold, token_hash=token_hash))
+    async def hold(self, hold: Hold, token_hash: str, shown: str = "") -> Hold:
+        return await self._write(partial(confirmations.hold, hold=hold, token_hash=token_hash, shown=shown))
 
     async def hold_by_id(self, hold_id: str) -> Hold | None:
         return await self._read(partial(confirmations.hold_by_id, hold_id=hold_id))
@@ -139,14 +151,66 @@ class StatementStore(ABC):
     async def holds(self, session_id: str, states: Sequence[HoldState]) -> list[Hold]:
         return await self._read(partial(confirmations.holds, session_id=session_id, states=states))
 
-    async def add_hold_token(self, hold_id: str, token_hash: str) -> None:
-        await self._write(partial(confirmations.add_hold_token, hold_id=hold_id, token_hash=token_hash))
+    async def ask_again(self, hold_id: str, turn: int) -> None:
+        await self._write(partial(confirmations.ask_again, hold_id=hold_id, turn=turn))
 
-    async def hold_has_token(self, hold_id: str, token_hash: str) -> bool:
-        return await self._read(partial(confirmations.hold_has_token, hold_id=hold_id, token_hash=token_hash))
+    async def add_hold_token(
+        self, hold_id: str, token_hash: str, shown: str = "", *, preview: str | None = None
+    ) -> Hold:
+        statement = partial(confirmations.add_hold_token, hold_id=hold_id, token_hash=token_hash)
+        return await self._write(partial(statement, shown=shown, preview=preview))
+
+    async def shown_with(self, hold_id: str, token_hash: str) -> str | None:
+        return await self._read(partial(confirmations.shown_with, hold_id=hold_id, token_hash=token_hash))
+
+    async def outcome_told(self, hold_id: str, turn: int) -> None:
+        await self._write(partial(confirmations.outcome_told, hold_id=hold_id, turn=turn))
 
     async def move_hold(self, hold_id: str, to: HoldState, *, frm: Sequence[HoldState]) -> Hold | None:
         return await self._write(partial(confirmations.move_hold, hold_id=hold_id, to=to, frm=frm))
+
+    # Audit
+    async def audit_checkpoints(self) -> list[AuditCheckpoint]:
+        return await self._read(auditing.audit_checkpoints)
+
+    async def audit_checkpoint_of(self, chain: str) -> AuditCheckpoint | None:
+        return await self._read(partial(auditing.audit_checkpoint_of, chain=chain))
+
+    async def save_audit_checkpoint(
+        self,
+        position: AuditPosition,
+        *,
+        seal: Callable[[bytes], str],
+        after: AuditPosition | None,
+        follows: bool,
+        owner: str | None = None,
+        audited_until: int = 0,
+    ) -> bool:
+        return await self._write(
+            partial(
+                auditing.save_audit_checkpoint,
+                position=position,
+                seal=seal,
+                after=after,
+                follows=follows,
+                owner=owner,
+                audited_until=audited_until,
+            )
+        )
+
+    async def begin_audit(self, owner: str) -> None:
+        await self._write(partial(auditing.begin_audit, owner=owner))
+
+    async def end_audit(self, owner: str) -> None:
+        await self._write(partial(auditing.end_audit, owner=owner))
+
+    async def abandoned_audits(self, taker: str) -> list[AbandonedAudit]:
+        if not await self._read(auditing.has_audits):
+            return []
+        return await self._write(partial(auditing.abandoned_audits, taker=taker))
+
+    async def answered_by(self, owner: str, since: int) -> list[tuple[LedgerRow, str | None]]:
+        return await self._read(partial(auditing.answered_by, owner=owner, since=since))
 
     # Operating
     async def operating(self) -> Operating:
@@ -161,13 +225,43 @@ class StatementStore(ABC):
     async def switch(self, tool: str, off: str | None) -> None:
         await self._write(partial(operating.switch, tool=tool, off=off))
 
-    async def count_rates(self, charges: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        return await self._write(partial(operating.count_rates, charges=charges)) if charges else {}
+    async def count_rates(
+        self, charges: Mapping[tuple[str, int], int], since: Mapping[str, int] | None = None
+    ) -> dict[tuple[str, int], int]:
+        if not charges and not since:
+            return {}
+        return await self._write(partial(operating.count_rates, charges=charges, since=since or {}))
 
-    async def forget_user(self, tenant: str, user: str) -> Mapping[str, int]:
-        return await self._write(partial(forgetting.forget_user, tenant=tenant, user=user))
+    # Forgetting
+    async def forget_user(self, tenant: str, user: str, *, keep_block: bool = True) -> Mapping[str, int]:
+        return await self._write(partial(forgetting.forget_user, tenant=tenant, user=user, keep_block=keep_block))
+
+    async def forgotten_sessions(self, session_ids: Sequence[str]) -> set[str]:
+        if not session_ids:
+            return set()
+        return await self._read(partial(forgetting.forgotten_sessions, session_ids=session_ids))
+
+    async def audit_subject(self, tenant: str, user: str, new: AuditSubject | None = None) -> AuditSubject | None:
+        known = await self._read(partial(forgetting.subject_of, tenant=tenant, user=user))
+        if known is not None or new is None:
+            return known
+        return await self._write(partial(forgetting.name_subject, tenant=tenant, user=user, new=new))
+
+    async def audit_secrets(self, pseudonyms: Sequence[str]) -> Mapping[str, bytes]:
+        return await self._read(partial(forgetting.audit_secrets, pseudonyms=pseudonyms)) if pseudonyms else {}
+
+
+def _open_session(tx: Transaction, record: SessionRecord, subject: AuditSubject | None) -> SessionOpened:
+    sessions.create_session(tx, record)
+    if record.user is None:
+        return SessionOpened(None, None)
+    known = forgetting.name_subject(tx, record.tenant, record.user, subject) if subject is not None else None
+    return SessionOpened(known, forgetting.revive_block(tx, record.tenant, record.user))
 
 
 def _look_at(tx: Transaction, key: str) -> tuple[LedgerRow | None, bool]:
     row = ledger.stored_row(tx, key)
-    return row, row is not None and ledger.becomes_unknown(tx, row)
+    if row is None or not ledger.is_abandoned(tx, row):
+        return row, False
+    # What may be taken over is told with a lease that is over, whatever the clock of its owner said.
+    return row._replace(lease_until=min(row.lease_until, tx.now - 1)), row.effects == "unsafe"

@@ -9,10 +9,11 @@ import weakref
 from typing import TypeVar
 
 from handrail.contract.errors import UsageError
-from handrail.contract.store import StoreUnavailable
+from handrail.contract.store import StoreLoad, StoreUnavailable
 from handrail.stores.base import Request, StatementStore
 from handrail.stores.failures import unavailable
 from handrail.stores.migrations import migrate
+from handrail.stores.owners import Life
 from handrail.stores.statements import Clock, Transaction
 
 T = TypeVar("T")
@@ -40,6 +41,9 @@ class MemoryStore(StatementStore):
         if not self._users:
             self._owners.clear()
 
+    def load(self) -> StoreLoad:
+        return StoreLoad(waiting=0, timeouts=0)
+
     async def register_owner(self, owner: str) -> None:
         if owner in self._owners:
             raise UsageError(f'The owner "{owner}" is registered already; each runtime needs a name of its own.')
@@ -49,11 +53,14 @@ class MemoryStore(StatementStore):
         """The owner is gone: ended in order, or, for a test, died."""
         self._owners.discard(owner)
 
+    def _life(self, _: sqlite3.Connection, owner: str) -> Life:
+        return Life.ALIVE if owner in self._owners else Life.ENDED
+
     async def _write(self, request: Request[T]) -> T:
         self._check_open()
         try:
             self._db.execute("BEGIN IMMEDIATE")
-            outcome = request(Transaction(self._db, self._clock(), self._owners.__contains__))
+            outcome = request(Transaction(self._db, self._clock(), self._life))
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             raise unavailable(_NAME, error) from None

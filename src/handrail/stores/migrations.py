@@ -128,6 +128,53 @@ MIGRATIONS = (
             "UPDATE session SET saved_at = CAST(strftime('%s', 'now') AS INTEGER) * 1000",
         ),
     ),
+    # The lock of an owner is a file that may be deleted; its process can be looked for all the same.
+    Migration(
+        8,
+        "processes of owners",
+        (
+            """CREATE TABLE owner (
+                owner TEXT PRIMARY KEY, boot TEXT NOT NULL, namespace TEXT NOT NULL, pid INTEGER NOT NULL,
+                started TEXT NOT NULL) WITHOUT ROWID""",
+        ),
+    ),
+    Migration(
+        9,
+        "checkpoints of the audit log, who has answered calls, and what is kept of forgotten users",
+        (
+            """CREATE TABLE audit_chain (
+                number INTEGER PRIMARY KEY, chain TEXT NOT NULL, file TEXT NOT NULL, seq INTEGER NOT NULL,
+                head TEXT NOT NULL, at INTEGER NOT NULL, mac TEXT NOT NULL)""",
+            "CREATE INDEX audit_chain_name ON audit_chain (chain)",
+            """CREATE TABLE audit_owner (
+                owner TEXT PRIMARY KEY, audited_until INTEGER NOT NULL, taken_by TEXT) WITHOUT ROWID""",
+            """CREATE TABLE audit_subject (
+                tenant TEXT NOT NULL, user TEXT NOT NULL, pseudonym TEXT NOT NULL UNIQUE, secret BLOB NOT NULL,
+                PRIMARY KEY (tenant, user)) WITHOUT ROWID""",
+            "CREATE TABLE forgotten_block (digest TEXT PRIMARY KEY, until INTEGER NOT NULL) WITHOUT ROWID",
+            "CREATE TABLE forgetting (times INTEGER NOT NULL, salt BLOB NOT NULL)",
+            "INSERT INTO forgetting VALUES (0, randomblob(32))",
+        ),
+    ),
+    # The tokens get rows in the order in which they were given out, so that the oldest can go. What an older version showed is
+    # not known: whoever approves with such a token is asked again.
+    Migration(
+        10,
+        "what was shown of a request, and what became of it",
+        (
+            "ALTER TABLE hold ADD COLUMN call_id TEXT",
+            "ALTER TABLE hold ADD COLUMN asked_turn INTEGER NOT NULL DEFAULT 0",
+            "UPDATE hold SET asked_turn = turn",
+            "ALTER TABLE hold ADD COLUMN replaced_by TEXT",
+            "ALTER TABLE hold ADD COLUMN told_turn INTEGER",
+            """CREATE TABLE shown_token (
+                hold_id TEXT NOT NULL REFERENCES hold ON DELETE CASCADE, token_hash TEXT NOT NULL, shown TEXT NOT NULL,
+                PRIMARY KEY (hold_id, token_hash))""",
+            "INSERT INTO shown_token SELECT hold_id, token_hash, '' FROM hold_token",
+            "DROP TABLE hold_token",
+            "ALTER TABLE shown_token RENAME TO hold_token",
+        ),
+    ),
 )
 
 

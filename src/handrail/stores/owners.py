@@ -1,28 +1,43 @@
 """Which owners live. An owner is a process (or one of several runtimes in it) that holds claims; it has an operating-
 system lock on a file beside the store, which the kernel frees when the process dies, however it dies and whatever the
-clock says."""
+clock says. Its process also stands in the store (`statements/owners.py`), for when the file is gone or a forked child has it
+open."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import re
 import threading
 import time
+import weakref
+from collections.abc import Collection
+from enum import Enum
 from pathlib import Path
 
 from handrail.contract.errors import UsageError
 from handrail.contract.store import StoreUnavailable
+from handrail.stores.processes import Process
 
 try:
     import fcntl
 except ImportError:  # Windows: the memory store must still be importable there.
     fcntl = None  # type: ignore[assignment]
 
+_log = logging.getLogger("handrail.stores")
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 _PATIENCE = 1.0
 """Seconds. Somebody who looks whether an owner lives holds its lock for an instant."""
+
+
+class Life(Enum):
+    ALIVE = "alive"
+    ENDED = "ended"
+    """In order, or it was never heard of. Something it began may still run, so its leases count."""
+    DIED = "died"
+    """Nothing of it runs any more, whatever its leases say."""
 
 
 class OwnerLocks:
@@ -31,7 +46,11 @@ class OwnerLocks:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._held: dict[str, int] = {}
+        self._identities: dict[str, tuple[int, int]] = {}
+        """The path of each lock that is held → the file that it is on."""
         self._guard = threading.Lock()
+        self._is_told = False
+        _ALL.add(self)
 
     def take(self, owner: str) -> None:
         """Say that `owner` lives, until `release` or the end of the process."""
@@ -44,8 +63,10 @@ class OwnerLocks:
                 raise UsageError(f'The owner "{owner}" is registered already; each runtime needs a name of its own.')
             try:
                 self._folder.mkdir(mode=0o700, exist_ok=True)
-                self._sweep()
-                self._held[owner] = self._lock(owner)
+                descriptor = self._lock(owner)
+                found = os.fstat(descriptor)
+                self._identities[str(self._path(owner))] = (found.st_dev, found.st_ino)
+                self._held[owner] = descriptor
             except OSError as error:
                 raise StoreUnavailable(
                     f'The folder of owners "{self._folder.name}" beside the store cannot be used ({error.strerror}).'
@@ -55,30 +76,60 @@ class OwnerLocks:
         with self._guard:
             descriptor = self._held.pop(owner, None)
             if descriptor is not None:
+                del self._identities[str(self._path(owner))]
                 # A file that cannot be removed is no lock without us; the next sweep may have more luck.
                 with contextlib.suppress(OSError):
                     self._path(owner).unlink(missing_ok=True)
                 os.close(descriptor)
 
+    def holds(self, owner: str) -> bool:
+        return owner in self._held
+
+    @property
+    def held(self) -> list[str]:
+        return list(self._held)
+
     def release_all(self) -> None:
         for owner in list(self._held):
             self.release(owner)
 
-    def alive(self, owner: str) -> bool:
-        """Whether `owner` has its lock. In doubt it lives: a call that waits is better than one that runs twice."""
+    def check(self) -> None:
+        """`StoreUnavailable` if a lock that is held here can no longer be found by others."""
+        for path, known in self._identities.items():
+            try:
+                found = os.lstat(path)
+                if (found.st_dev, found.st_ino) == known:
+                    continue
+            except OSError:
+                pass
+            sentence = (
+                f'The lock in "{self._folder.name}" that shows that this process lives was deleted or replaced; '
+                "no writing call is begun until a restart."
+            )
+            if not self._is_told:
+                self._is_told = True
+                _log.error("%s", sentence)
+            raise StoreUnavailable(sentence)
+
+    def life(self, owner: str, process: Process | None) -> Life:
+        """What became of `owner`, which registered as `process`. In doubt it lives: a call that waits is better than one that
+        runs twice."""
         if owner in self._held:
-            return True
+            return Life.ALIVE
         try:
             descriptor = os.open(self._path(owner), os.O_RDWR)
         except FileNotFoundError:
-            return False
+            return _without_lock(process)
         except OSError:
-            return True
+            return Life.ALIVE
         try:
             # Shared, so that two that look at once do not take each other for the owner.
-            return not _try_lock(descriptor, exclusive=False)
+            if _try_lock(descriptor, exclusive=False):
+                return Life.DIED
         finally:
             os.close(descriptor)
+        # A child that was forked by other means than Python's has the lock too, and may outlive the owner.
+        return Life.DIED if process is not None and process.is_gone() else Life.ALIVE
 
     def _lock(self, owner: str) -> int:
         path = self._path(owner)
@@ -94,9 +145,12 @@ class OwnerLocks:
                 raise UsageError(f'The owner "{owner}" is registered already; each runtime needs a name of its own.')
             time.sleep(0.01)
 
-    def _sweep(self) -> None:
-        """Remove the files that dead owners left."""
+    def sweep(self, kept: Collection[str]) -> None:
+        """Remove the files that dead owners left, except those of `kept`."""
+        staying = {self._path(owner) for owner in kept}
         for path in self._folder.glob("*.lock"):
+            if path in staying:
+                continue
             try:
                 descriptor = os.open(path, os.O_RDWR)
             except OSError:
@@ -110,6 +164,34 @@ class OwnerLocks:
     def _path(self, owner: str) -> Path:
         name = owner if _PLAIN.fullmatch(owner) else "sha256-" + hashlib.sha256(owner.encode()).hexdigest()
         return self._folder / f"{name}.lock"
+
+    def let_go(self) -> None:
+        """In a forked child: these locks are the parent's, and must not outlive it here."""
+        for descriptor in self._held.values():
+            os.close(descriptor)
+        self._held, self._identities, self._guard = {}, {}, threading.Lock()
+
+
+_ALL: weakref.WeakSet[OwnerLocks] = weakref.WeakSet()
+
+
+def _in_forked_child() -> None:
+    for locks in list(_ALL):
+        locks.let_go()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_child)
+
+
+def _without_lock(process: Process | None) -> Life:
+    """An owner that ends in order is taken out of the store before its lock is removed; so is one that was swept."""
+    if process is None:
+        return Life.ENDED
+    gone = process.is_gone()
+    if gone is None:
+        return Life.ALIVE if process.is_of_this_boot() else Life.ENDED
+    return Life.DIED if gone else Life.ALIVE
 
 
 def _try_lock(descriptor: int, *, exclusive: bool) -> bool:

@@ -5,7 +5,7 @@ waits in one transaction (group commit); a reader thread has a connection of its
 from __future__ import annotations
 
 import asyncio
-import os
+import contextlib
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -14,15 +14,17 @@ from pathlib import Path
 from typing import TypeVar
 
 from handrail.contract.errors import HandrailError, UsageError
-from handrail.contract.store import StoreUnavailable
+from handrail.contract.store import StoreLoad, StoreUnavailable
 from handrail.stores.base import Request, StatementStore
 from handrail.stores.failures import is_busy, unavailable, unusable
 from handrail.stores.log_room import LOG_PAGES, LogRoom
 from handrail.stores.migrations import migrate
-from handrail.stores.owners import OwnerLocks
-from handrail.stores.statements import Clock, Transaction
-from handrail.stores.statements.grouped import carry_out, in_one_statement, prepare
-from handrail.stores.worker import Job, Worker
+from handrail.stores.open_files import OpenFiles, check_names, make_private, real_path
+from handrail.stores.owners import Life, OwnerLocks
+from handrail.stores.processes import Process
+from handrail.stores.statements import Clock, Transaction, owners
+from handrail.stores.statements.grouped import carry_out, in_one_statement, is_claim, prepare
+from handrail.stores.worker import LIMIT_SECONDS, Job, Worker
 
 T = TypeVar("T")
 _OLDEST = (3, 35, 0)
@@ -33,13 +35,19 @@ _START_PATIENCE = 5
 class SqliteStore(StatementStore):
     """See the module's docstring. Several runtimes may share one object, each opening and closing it."""
 
-    def __init__(self, path: Path, *, clock: Clock | None = None, busy_ms: int = 2_000) -> None:
+    def __init__(
+        self, path: Path, *, clock: Clock | None = None, busy_ms: int = 2_000, limit_seconds: float | None = None
+    ) -> None:
+        """`busy_ms` is waited for another process that writes, and `limit_seconds` for a disk that does not answer."""
         super().__init__(clock)
-        # Absolute, because the process may change its folder later.
-        self._path = path.absolute()
+        self._path = real_path(path)
+        self._title = f'The store "{self._path.name}"'
         self._busy_ms = busy_ms
+        # One request may wait for others several times.
+        self._limit = limit_seconds or max(LIMIT_SECONDS, 3 * busy_ms / 1_000)
+        self._timeouts = 0
         self._owners = OwnerLocks(self._path.with_name(self._path.name + ".owners"))
-        self._identity = (0, 0)
+        self._files: OpenFiles | None = None
         self._room: LogRoom | None = None
         self._users = 0
         self._turnstile = asyncio.Lock()
@@ -54,14 +62,21 @@ class SqliteStore(StatementStore):
     async def open(self) -> None:
         async with self._turnstile:
             if not self._users:
-                writer, reader = self._connections = await asyncio.to_thread(self._open_file)
+                writer, reader = self._connections = await self._opened()
                 room = self._room = LogRoom(self._path, self._busy_ms)
                 self._writer = Worker(
                     "handrail-store-writer",
                     lambda batch: self._commit(writer, batch),
-                    between=lambda: room.make(writer),
+                    between=lambda: not self._is_lost and room.make(writer),
+                    title=self._title,
+                    limit=self._limit,
                 )
-                self._reader = Worker("handrail-store-reader", lambda batch: self._look(reader, batch))
+                self._reader = Worker(
+                    "handrail-store-reader",
+                    lambda batch: self._look(reader, batch),
+                    title=self._title,
+                    limit=self._limit,
+                )
             self._users += 1
 
     async def close(self) -> None:
@@ -75,11 +90,27 @@ class SqliteStore(StatementStore):
                 worker.hand_over(asyncio.get_running_loop())
             await asyncio.to_thread(self._close_file, writer, reader)
 
+    def load(self) -> StoreLoad:
+        workers = [worker for worker in (self._writer, self._reader) if worker is not None]
+        return StoreLoad(
+            waiting=self._writer.waiting if self._writer is not None else 0,
+            timeouts=self._timeouts + sum(worker.timeouts for worker in workers),
+        )
+
     async def register_owner(self, owner: str) -> None:
         await self._read(lambda _: self._owners.take(owner))
+        try:
+            needed = await self._write(partial(owners.register, owner=owner, process=Process.this()))
+            await self._read(lambda _: self._owners.sweep(needed))
+        except BaseException:
+            self._owners.release(owner)
+            raise
 
     async def release_owner(self, owner: str) -> None:
-        await self._read(lambda _: self._owners.release(owner))
+        try:
+            await self._write(partial(owners.release, names=[owner]))
+        finally:
+            await self._read(lambda _: self._owners.release(owner))
 
     async def _write(self, request: Request[T]) -> T:
         if self._writer is None:
@@ -91,22 +122,46 @@ class SqliteStore(StatementStore):
             raise self._not_open()
         return await self._reader.submit(request)
 
+    async def _opened(self) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+        # Each of the two connections waits for others that start.
+        limit = self._limit + 2 * _START_PATIENCE * self._busy_ms / 1_000
+        try:
+            return await asyncio.wait_for(asyncio.to_thread(self._open_file), limit)
+        except TimeoutError:
+            raise StoreUnavailable(f"{self._title} could not be opened within {limit:g} seconds.") from None
+
     # On the threads
     def _commit(self, db: sqlite3.Connection, batch: Sequence[Job]) -> None:
         try:
-            self._check_file()
+            self._check_files(db)
+            batch = self._with_a_lock(batch)
             outcomes = in_one_statement(self._transaction(db), [job.request for job in batch])
             if outcomes is None:
                 self._in_transaction(db, batch)
             else:
                 for job, outcome in zip(batch, outcomes, strict=True):
                     job.outcome = outcome
+            # Again: what was committed to a log that is gone is lost with this process, and must not be relied on.
+            self._check_files(db)
         except (sqlite3.Error, StoreUnavailable) as error:
             for job in batch:
                 # An exception of its own for each: they are raised in different tasks.
                 job.error = self._failure(error)
         finally:
             self._roll_back(db)
+
+    def _with_a_lock(self, batch: Sequence[Job]) -> Sequence[Job]:
+        """What of it may be carried out: while others cannot see that this process lives, no call is begun, because they would
+        take it for abandoned. Those that run may still be settled."""
+        try:
+            self._owners.check()
+        except StoreUnavailable as error:
+            begun = [job for job in batch if not is_claim(job.request)]
+            for job in batch:
+                if job not in begun:
+                    job.error = self._failure(error)
+            return begun
+        return batch
 
     def _in_transaction(self, db: sqlite3.Connection, batch: Sequence[Job]) -> None:
         db.execute("BEGIN IMMEDIATE")
@@ -131,7 +186,12 @@ class SqliteStore(StatementStore):
         return True
 
     def _transaction(self, db: sqlite3.Connection) -> Transaction:
-        return Transaction(db, self._clock(), self._owners.alive)
+        return Transaction(db, self._clock(), self._life)
+
+    def _life(self, db: sqlite3.Connection, owner: str) -> Life:
+        if self._owners.holds(owner):
+            return Life.ALIVE
+        return self._owners.life(owner, owners.process_of(db, owner))
 
     def _carry_out(self, db: sqlite3.Connection, job: Job) -> None:
         """One request of a batch: if it fails, it undoes what it did and nothing else."""
@@ -147,9 +207,14 @@ class SqliteStore(StatementStore):
         db.execute("RELEASE request")
 
     def _look(self, db: sqlite3.Connection, batch: Sequence[Job]) -> None:
+        try:
+            self._check_files(db)
+        except StoreUnavailable as error:
+            for job in batch:
+                job.error = self._failure(error)
+            return
         for job in batch:
             try:
-                self._check_file()
                 job.outcome = job.request(self._transaction(db))
             except Exception as error:  # noqa: BLE001 - whatever it is belongs to the one that asked
                 job.error = self._failure(error)
@@ -169,28 +234,28 @@ class SqliteStore(StatementStore):
                 # The next BEGIN will say what is wrong, to somebody who waits for it.
                 return
 
-    def _check_file(self) -> None:
-        """A deleted file can still be written to, and everything in it would be lost without a word."""
-        try:
-            found = os.stat(self._path)  # noqa: PTH116 - once for every commit: the plain call costs a third
-        except OSError:
-            found = None
-        if found is None or (found.st_dev, found.st_ino) != self._identity:
-            raise StoreUnavailable(
-                f'The store "{self._path.name}" was deleted or replaced while in use; put the file back and restart.'
-            )
+    def _check_files(self, db: sqlite3.Connection) -> None:
+        if self._files is not None:
+            self._files.check(db)
+
+    @property
+    def _is_lost(self) -> bool:
+        return self._files is not None and self._files.is_lost
 
     def _open_file(self) -> tuple[sqlite3.Connection, sqlite3.Connection]:
         if sqlite3.sqlite_version_info < _OLDEST:
             raise UsageError(f"A store in a file needs SQLite 3.35 or newer; this Python has {sqlite3.sqlite_version}.")
         self._make_file()
-        writer = self._patiently(self._open_writer)
+        opened = [self._patiently(self._open_writer)]
         try:
-            reader = self._patiently(lambda: self._connect("PRAGMA query_only = ON"))
+            # It reads at once: a connection opens the log that is there when it first reads.
+            opened.append(self._patiently(lambda: self._connect("PRAGMA query_only = ON", "PRAGMA schema_version")))
+            self._files = OpenFiles(self._path, self._title, *opened)
         except HandrailError:
-            writer.close()
+            for db in opened:
+                db.close()
             raise
-        return writer, reader
+        return opened[0], opened[1]
 
     def _make_file(self) -> None:
         if not self._path.parent.is_dir():
@@ -199,15 +264,14 @@ class SqliteStore(StatementStore):
             )
         if self._path.is_dir():
             raise UsageError(f'"{self._path}" is a folder; name a file for the store.')
+        check_names(self._path, ".owners")
         try:
             # Arguments and outcomes of calls are nobody else's business. SQLite gives its side files the same rights.
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
-            found = self._path.stat()
+            make_private(self._path)
         except OSError as error:
             raise StoreUnavailable(
                 f'The store "{self._path}" cannot be opened for writing ({error.strerror}).'
             ) from None
-        self._identity = (found.st_dev, found.st_ino)
 
     def _patiently(self, attempt: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:
         # Turning a new file to WAL fails at once, without the busy timeout, when another process is at it too.
@@ -248,8 +312,15 @@ class SqliteStore(StatementStore):
         return db
 
     def _close_file(self, writer: Worker, reader: Worker) -> None:
-        writer.stop()
-        reader.stop()
+        ended = [worker.stop() for worker in (writer, reader)]
+        self._timeouts += writer.timeouts + reader.timeouts
+        if not all(ended) or (self._files is not None and self._files.is_inherited):
+            # What a thread or the parent process still uses is left to the end of the process.
+            self._owners.release_all()
+            return
+        with contextlib.suppress(sqlite3.Error):
+            # Whoever is left in there is taken for alive as long as this process is, which is no more than late.
+            owners.release(self._transaction(self._connections[0]), self._owners.held)
         for db in self._connections:
             db.close()
         self._owners.release_all()

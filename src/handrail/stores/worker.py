@@ -1,12 +1,20 @@
 """A thread that carries out what coroutines ask for, everything that waits at once: the group in group commit. The
-event loop never waits for the disk, and is woken once for a whole batch."""
+event loop never waits for the disk, and is woken once for a whole batch.
+
+A disk may hang. Whoever has waited for `limit` seconds is told so; until the thread is free again everybody else is told at
+once. What had not been begun is then never carried out; of what had been begun it is not known.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import queue
 import threading
+import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -14,6 +22,7 @@ from handrail.contract.store import StoreUnavailable
 
 T = TypeVar("T")
 _log = logging.getLogger("handrail.stores")
+LIMIT_SECONDS = 10.0
 _LARGEST_BATCH = 512
 """From here on no more is added: it bounds how long the first waits for the last, and what one failed commit takes with it."""
 
@@ -21,7 +30,7 @@ _LARGEST_BATCH = 512
 class Job:
     """One request, and what became of it."""
 
-    __slots__ = ("error", "future", "loop", "outcome", "request")
+    __slots__ = ("error", "future", "loop", "outcome", "request", "withdrawn")
 
     def __init__(self, request: Callable[..., Any], loop: asyncio.AbstractEventLoop) -> None:
         self.request = request
@@ -29,26 +38,65 @@ class Job:
         self.future: asyncio.Future[Any] = loop.create_future()
         self.outcome: Any = None
         self.error: BaseException | None = None
+        self.withdrawn = False
+
+
+class _Round:
+    """What was asked for in one round of a loop."""
+
+    __slots__ = ("deadline", "is_answered", "jobs")
+
+    def __init__(self, jobs: list[Job], deadline: float) -> None:
+        self.jobs = jobs
+        self.deadline = deadline
+        self.is_answered = False
 
 
 class Worker:
     """Hands batches of jobs to `carry_out`, which fills in the outcome or the error of each."""
 
     def __init__(
-        self, name: str, carry_out: Callable[[Sequence[Job]], None], between: Callable[[], bool] = lambda: False
+        self,
+        name: str,
+        carry_out: Callable[[Sequence[Job]], None],
+        between: Callable[[], bool] = lambda: False,
+        *,
+        title: str = "The store",
+        limit: float = LIMIT_SECONDS,
     ) -> None:
-        """`between` is one short step of something else, for when nobody waits; whether there is more of it to do."""
+        """`between` is one short step of something else, for when nobody waits; whether there is more of it to do. `title`
+        begins the sentences about it."""
         self._carry_out = carry_out
         self._between = between
-        self._waiting: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
+        self._title = title
+        self._limit = limit
+        self._hung: _Round | None = None
+        """The newest round that was given up. As long as it has no answer, the thread hangs."""
+        self._told = f"{title} has not answered for {limit:g} seconds; check its disk, and who else has it open."
+        self.timeouts = 0
+        """How many requests were told that they took too long."""
+        self._any_withdrawn = False
+        self._waiting: queue.SimpleQueue[_Round | None] = queue.SimpleQueue()
         self._gathered: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+        self._watched: dict[asyncio.AbstractEventLoop, deque[_Round]] = {}
         # A daemon: a process that ends without `close()` ends, and loses only what nobody was told is stored.
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
+        _ALL.add(self)
+
+    @property
+    def waiting(self) -> int:
+        """How many requests have no answer yet."""
+        rounds = [one for watched in list(self._watched.values()) for one in list(watched)]
+        gathered = sum(len(jobs) for jobs in list(self._gathered.values()))
+        return gathered + sum(len(one.jobs) for one in rounds if not one.is_answered)
 
     def submit(self, request: Callable[..., T]) -> asyncio.Future[T]:
         """Ask for something. Everything that is asked for in one round of the loop is handed over, and carried out, together:
         handed over one by one, the first would have a commit for itself while all others wait for the next."""
+        if self._hung is not None and not self._hung.is_answered:
+            self.timeouts += 1
+            raise StoreUnavailable(self._told)
         loop = asyncio.get_running_loop()
         job = Job(request, loop)
         gathered = self._gathered.get(loop)
@@ -61,28 +109,86 @@ class Worker:
     def hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         """Give the thread what this loop has asked for."""
         jobs = self._gathered.pop(loop, None)
-        if jobs:
-            self._waiting.put(jobs)
+        if not jobs:
+            return
+        asked = _Round(jobs, time.monotonic() + self._limit)
+        watched = self._watched.get(loop)
+        if watched is None:
+            for closed in [one for one in self._watched if one.is_closed()]:
+                del self._watched[closed]
+            watched = self._watched[loop] = deque()
+            loop.call_later(self._limit, self._watch, loop)
+        while watched and watched[0].is_answered:
+            watched.popleft()
+        watched.append(asked)
+        self._waiting.put(asked)
 
-    def stop(self) -> None:
-        """Carry out what waits, then end. Blocks."""
+    def stop(self) -> bool:
+        """Carry out what waits, then end; whether it did within the limit. Blocks."""
         self._waiting.put(None)
-        self._thread.join()
+        hangs = self._hung is not None and not self._hung.is_answered
+        self._thread.join(0 if hangs else self._limit)
+        if self._thread.is_alive():
+            _log.error("%s is left unclosed: what was asked of it last has no answer", self._title)
+            return False
+        return True
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In the loop: tell those who have waited too long, and look again when the next would have."""
+        watched = self._watched[loop]
+        now = time.monotonic()
+        while watched and (watched[0].is_answered or watched[0].deadline <= now):
+            asked = watched.popleft()
+            if not asked.is_answered:
+                self._give_up(asked)
+        if watched:
+            loop.call_later(watched[0].deadline - now, self._watch, loop)
+        else:
+            del self._watched[loop]
+
+    def _give_up(self, asked: _Round) -> None:
+        if self._hung is None:
+            _log.error("%s", self._told)
+        self._hung, self._any_withdrawn = asked, True
+        for job in asked.jobs:
+            job.withdrawn = True
+            if not job.future.done():
+                self.timeouts += 1
+                job.future.set_exception(StoreUnavailable(self._told))
+
+    def leave(self) -> None:
+        """In a forked child, which has no such thread."""
+        self._told = (
+            f"{self._title} was opened by the process that this one was forked from, and cannot be used here; "
+            "start processes by spawning them."
+        )
+        self._hung = _Round([], 0)
+        self._gathered, self._watched = {}, {}
 
     def _work(self) -> None:
         going = True
         while going:
-            batch, going = self._next_batch()
-            if not batch:
-                continue
-            try:
-                self._carry_out(batch)
-            except BaseException as error:  # noqa: BLE001 - the thread must outlive a bug: each caller is told instead
-                for job in batch:
-                    job.error = StoreUnavailable(f"The store failed in a way nobody foresaw ({error!r}).")
+            rounds, going = self._next_rounds()
+            batch = [job for asked in rounds for job in asked.jobs]
+            if self._any_withdrawn:
+                batch = [job for job in batch if not job.withdrawn]
+            if batch:
+                self._try(batch)
+            for asked in rounds:
+                asked.is_answered = True
             _deliver(batch)
-            if going:
+            if self._hung is not None and self._hung.is_answered:
+                self._hung = None
+                _log.warning("%s answers again", self._title)
+            if going and batch:
                 self._use_the_pause()
+
+    def _try(self, batch: Sequence[Job]) -> None:
+        try:
+            self._carry_out(batch)
+        except BaseException as error:  # noqa: BLE001 - the thread must outlive a bug: each caller is told instead
+            for job in batch:
+                job.error = StoreUnavailable(f"The store failed in a way nobody foresaw ({error!r}).")
 
     def _use_the_pause(self) -> None:
         try:
@@ -92,18 +198,31 @@ class Worker:
             _log.error("What the store does between two writes failed and is given up", exc_info=error)
             self._between = lambda: False
 
-    def _next_batch(self) -> tuple[list[Job], bool]:
-        batch: list[Job] = []
-        jobs = self._waiting.get()
-        while jobs is not None:
-            batch += jobs
-            if len(batch) >= _LARGEST_BATCH:
-                return batch, True
+    def _next_rounds(self) -> tuple[list[_Round], bool]:
+        rounds: list[_Round] = []
+        asked, size = self._waiting.get(), 0
+        while asked is not None:
+            rounds.append(asked)
+            size += len(asked.jobs)
+            if size >= _LARGEST_BATCH:
+                return rounds, True
             try:
-                jobs = self._waiting.get_nowait()
+                asked = self._waiting.get_nowait()
             except queue.Empty:
-                return batch, True
-        return batch, False
+                return rounds, True
+        return rounds, False
+
+
+_ALL: weakref.WeakSet[Worker] = weakref.WeakSet()
+
+
+def _in_forked_child() -> None:
+    for worker in list(_ALL):
+        worker.leave()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_child)
 
 
 def _deliver(batch: Sequence[Job]) -> None:

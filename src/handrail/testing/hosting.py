@@ -14,7 +14,7 @@ async def hosted(talk: VoiceTalk) -> AsyncIterator[None]:
     """Approvals and late results reach `talk` while this is open."""
 
     async def hand_over() -> None:
-        async for event in talk.session.events():
+        async for event in talk.session.events_queue.listen():
             talk.take(event)
 
     handing = asyncio.create_task(hand_over())

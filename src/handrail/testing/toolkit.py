@@ -72,6 +72,6 @@ def open_tools(
         )
         if result.errors:
             raise BuildError("The tools do not build:\n" + "\n".join(str(finding) for finding in result.errors))
-        registry = Registry.load(write(result, stamp_for(result, {})))
+        registry = Registry.load(write(result, stamp_for(result, {})), tools_root=tools)
         registry.lock()
         yield ToolKit(registry, capabilities or {})

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _START = 1_800_000_000.0
+_ROUND = 1e-9
 
 
 class _Jumping(selectors.DefaultSelector):
@@ -26,8 +27,8 @@ class _Jumping(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise RuntimeError("Everything waits for something that cannot happen in virtual time.")
-        if timeout > 0:
-            self.now += timeout
+        # A round takes some time too, or whoever waits for less than the clock can tell would wait for ever.
+        self.now += max(timeout, _ROUND)
         return super().select(0)
 
 

@@ -1,8 +1,8 @@
-"""What the tests of spoken conversations share: nobody in them speaks slowly."""
+"""What the tests of spoken conversations share: nobody speaks slowly or goes on after an answer, and sound takes no time."""
 
 import pytest
 
-from handrail.agents.voice import hearing
+from handrail.agents.voice import asking, hearing, items
 
 _REAL_SETTLE_SECONDS = hearing._SETTLE_SECONDS
 
@@ -11,6 +11,9 @@ _REAL_SETTLE_SECONDS = hearing._SETTLE_SECONDS
 def words_settle_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scripted provider that does not tell that its words are all has sent them all at once."""
     monkeypatch.setattr(hearing, "_SETTLE_SECONDS", 0.3)
+    monkeypatch.setattr(asking, "FINISHED_SECONDS", 0.2)
+    monkeypatch.setattr(items, "FASTEST", float("inf"))
+    monkeypatch.setattr(items, "_FASTEST_SPEECH", float("inf"))
 
 
 @pytest.fixture

@@ -30,6 +30,13 @@ HANDLER = """
 async def execute(args, ctx):
     return await ctx.desk.work(ctx, args)
 """
+PRICED_HANDLER = """
+async def execute(args, ctx):
+    return await ctx.desk.work(ctx, args)
+
+async def preview(args, ctx):
+    return ctx.desk.price
+"""
 END_HANDLER = """
 async def execute(args, ctx):
     closing = args.get("closing")
@@ -89,6 +96,15 @@ TOOLS: dict[str, tuple[dict[str, Any], str]] = {
         },
         HANDLER,
     ),
+    "rent_table": (
+        {
+            **_WRITES,
+            "requiresConfirmation": True,
+            "preview": "Rent the table {guest}",
+            "parameters": _parameters(["guest"]),
+        },
+        PRICED_HANDLER,
+    ),
     "sell_table": (
         {
             **_WRITES,
@@ -138,6 +154,8 @@ class Desk:
         self.may_finish.set()
         self.says: str | None = None
         """Progress that a handler tells when it starts."""
+        self.price = "It costs 5 euros"
+        """What the preview of a table that is rented looks up."""
         self.problem: Exception | None = None
         """What a handler fails with after it started."""
         self._moved = asyncio.Event()
@@ -319,7 +337,7 @@ async def on_model(
         talk = client.talk = await agent.begin(session, conversation, client, abilities=abilities or Abilities())
 
         async def listen() -> None:
-            async for event in session.events():
+            async for event in session.events_queue.listen():
                 if not (client.talk or talk).take(event):
                     untaken.append(event)
 

@@ -110,14 +110,16 @@ async def test_a_provider_that_tells_when_speech_ends_but_not_that_its_words_do_
 
 @both
 @pytest.mark.parametrize(
-    "problem",
+    ("problem", "outcome"),
     [
-        ToolError("CONFLICT", "Somebody has that table."),
-        ToolError("STORE_UNAVAILABLE", "The shop's own store is away.", partial_side_effects=True),
-        RuntimeError("It broke."),
+        (ToolError("CONFLICT", "Somebody has that table."), "failed"),
+        (ToolError("STORE_UNAVAILABLE", "The shop's own store is away.", partial_side_effects=True), "failed"),
+        (RuntimeError("It broke."), "unknown"),
     ],
 )
-async def test_an_approved_call_that_fails_was_approved_all_the_same(provider: str, problem: Exception) -> None:
+async def test_an_approved_call_that_fails_was_approved_all_the_same(
+    provider: str, problem: Exception, outcome: str
+) -> None:
     async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes.")]) as scene:
         scene.desk.problem = problem
         await asked(scene)
@@ -127,7 +129,7 @@ async def test_an_approved_call_that_fails_was_approved_all_the_same(provider: s
 
         assert scene.desk.of("buy_table") == 1
         assert question(scene.client) == ["reading", "asking", "approved"]
-        assert [closed["outcome"] for closed in scene.client.of("confirmation_closed")] == ["failed"]
+        assert [closed["outcome"] for closed in scene.client.of("confirmation_closed")] == [outcome]
         assert scene.client.of("error") == []
 
 
@@ -309,3 +311,50 @@ async def test_a_yes_that_began_in_the_preview_does_not_count_though_its_words_c
         assert scene.desk.starts == []
         assert "approved" not in question(scene.client)
         assert "missed" not in question(scene.client)
+
+
+@both
+async def test_a_yes_to_a_price_that_has_changed_rents_nothing_and_the_new_price_is_read(provider: str) -> None:
+    rent = Turn([Ask(call("rent_table", guest="Ana")), Say("I need your word for that.")], hears="Rent it")
+    async with voice(provider, [rent, Turn([Say("Fine.")], hears="Yes."), Turn([Say("Well.")], hears="Yes.")]) as scene:
+        await asked(scene)
+        scene.desk.price = "It costs 500 euros"
+        await scene.speak()
+        await scene.client.until(lambda client: question(client).count("asking") == 2)
+        assert scene.desk.of("rent_table") == 0
+        read = [data["text"] for data in scene.client.of("transcript") if "Rent the table" in data["text"]]
+        assert ["5 euros" in text for text in read] == [True, False]
+        assert ["500 euros" in text for text in read] == [False, True]
+        await scene.speak()
+        await scene.desk.until(lambda desk: desk.of("rent_table") == 1)
+        await scene.client.until("confirmation_closed")
+        assert "screen" not in question(scene.client)
+
+
+@both
+async def test_the_same_purchase_wanted_once_more_is_asked_about_once_more(provider: str) -> None:
+    """The model has been told that the first was made, and the user has spoken since."""
+    turns = [BUY, Turn([Say("Fine.")], hears="Yes."), BUY, Turn([Say("Fine again.")], hears="Yes.")]
+    async with voice(provider, turns) as scene:
+        await asked(scene)
+        await scene.speak()
+        await scene.client.until("confirmation_closed")
+        await _until(lambda: "was approved by the person" in str(scene.server.received))
+        assert scene.desk.of("buy_table") == 1
+        await scene.speak()
+        await scene.client.until(lambda client: question(client).count("asking") == 2)
+        first, second = (data["id"] for data in scene.client.of("confirmation"))
+        assert first != second
+        await scene.speak()
+        await scene.desk.until(lambda desk: desk.of("buy_table") == 2)
+
+
+@both
+async def test_a_purchase_repeated_in_answer_to_the_yes_itself_is_the_same_one(provider: str) -> None:
+    repeat = Turn([Ask(call("buy_table", guest="Ana")), Say("Fine.")], hears="Yes.")
+    async with voice(provider, [BUY, repeat]) as scene:
+        await asked(scene)
+        await scene.speak()
+        await scene.client.until(lambda client: "Fine." in client.answers and client.of("confirmation_closed"))
+        assert scene.desk.of("buy_table") == 1
+        assert len({data["id"] for data in scene.client.of("confirmation")}) == 1

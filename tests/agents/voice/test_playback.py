@@ -1,11 +1,15 @@
 """What counts as heard: only what the client says it has played, of an item whose sound all reached it."""
 
+import asyncio
+
 import pytest
-from tests.agents.voice.kit import obedient, voice
+from tests.agents.voice.kit import Client, obedient, voice
+from tests.agents.voice.virtual import virtual_voice
 from tests.clients.live.kit import PROVIDERS
 
 from handrail.agents.voice.items import Item, Playback
 from handrail.testing.servers.live import Ask, Say, Turn, call
+from handrail.testing.virtual_time import run_virtually
 
 both = pytest.mark.parametrize("provider", PROVIDERS)
 
@@ -21,7 +25,7 @@ class Heard:
         made = Item(number, None, 0.0)
         self.playback.add(made)
         made.sent_ms = ms
-        self.playback.sent(ms)
+        self.playback.sent(ms, made)
         return made
 
     def said(self, number: int, text: str = "Buy it?") -> Item:
@@ -103,3 +107,78 @@ async def test_a_preview_of_which_the_provider_s_sound_was_dropped_is_read_again
         await scene.speak()
         await scene.client.until(lambda client: any(one["state"] == "asking" for one in client.of("question")))
         assert [one["state"] for one in scene.client.of("question")] == ["reading", "reading", "asking"]
+
+
+@pytest.fixture
+def as_in_production(words_settle_soon: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("reports", ["all at once", "as it goes", "before its end came"])
+def test_sound_is_not_heard_before_it_can_have_been_played(as_in_production: None, reports: str) -> None:
+    async def play() -> None:
+        it = Heard()
+        item = it.item(1, 3_000)
+        if reports == "before its end came":
+            it.playback.played(1, 3_000, True)
+        it.playback.completed(item)
+        await asyncio.sleep(0.4)
+        for ms in (1_000, 2_000, 3_000) if reports == "as it goes" else (3_000,):
+            it.playback.played(1, ms, ms == 3_000)
+        assert it.over == []
+        await asyncio.sleep(2.4)
+        assert (it.over, item.reported) == ([], False)
+        await asyncio.sleep(0.2)
+        assert (it.over, item.reported) == ([1], True)
+        it.playback.close()
+
+    run_virtually(play())
+
+
+def test_sound_that_is_still_coming_is_heard_after_its_last_piece(as_in_production: None) -> None:
+    async def play() -> None:
+        it = Heard()
+        item = it.item(1, 1_000)
+        await asyncio.sleep(5.0)
+        item.sent_ms += 1_000
+        it.playback.sent(1_000, item)
+        it.playback.completed(item)
+        it.playback.played(1, 2_000, True)
+        await asyncio.sleep(0.9)
+        assert it.over == []
+        await asyncio.sleep(0.1)
+        assert item.reported
+        it.playback.close()
+
+    run_virtually(play())
+
+
+def test_words_are_not_spoken_faster_than_anybody_speaks(as_in_production: None) -> None:
+    async def play() -> None:
+        it = Heard()
+        item = it.said(1, "Buy the table Ana for a hundred euros? Say yes or no.")
+        it.playback.completed(item)
+        it.playback.spoken("s1", True)
+        assert it.over == []
+        await asyncio.sleep(1.1)
+        assert item.reported
+        it.playback.close()
+
+    run_virtually(play())
+
+
+@both
+def test_a_yes_is_no_answer_while_the_preview_cannot_have_been_heard(as_in_production: None, provider: str) -> None:
+    async def play() -> None:
+        buy = Turn([Ask(call("buy_table", guest="Ana " * 30))])
+        async with virtual_voice(provider, [buy], client=Client()) as scene:
+            await scene.talk.say("Buy it", id="m1")
+            await scene.client.until(lambda client: bool(client.of("audio_end")), seconds=30)
+            (ended,) = scene.client.of("audio_end")
+            assert ended["ms"] > 2_500
+            await asyncio.sleep(0.8)
+            assert [one["state"] for one in scene.client.of("question")] == ["reading"]
+            await asyncio.sleep(2.5)
+            assert [one["state"] for one in scene.client.of("question")] == ["reading", "asking"]
+
+    run_virtually(play())

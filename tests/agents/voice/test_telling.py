@@ -40,7 +40,8 @@ async def test_a_client_that_speaks_for_a_model_it_cannot_play_is_given_words(pr
         spoken = [(data["kind"], data["text"]) for data in scene.client.of("speak")]
         assert sorted(spoken[:2]) == [("filler", "I look at the door."), ("filler", "One moment.")]
         assert [text for kind, text in spoken if kind == "answer"] == ["One is free.", "It is by the door."]
-        assert scene.client.of("progress") == [{"toolId": "slow_table", "text": "I look at the door."}]
+        (progress,) = scene.client.of("progress")
+        assert (progress["toolId"], progress["text"]) == ("slow_table", "I look at the door.")
         assert scene.client.sounds == []
         assert "One moment." not in scene.client.answers[-1]
 

@@ -39,6 +39,8 @@ from handrail.testing.servers.live import GeminiLiveServer, OpenAIRealtimeServer
 from handrail.testing.servers.live.server import LiveServer
 
 PROVIDERS = ("gemini-live", "openai-realtime")
+RECENT_GEMINI = "gemini-live:gemini-3.1-flash-live-preview"
+"""A provider with the name of its model: of a generation that takes content only before the conversation."""
 LIMITS = LiveLimits(
     connect_seconds=30, send_seconds=30, reply_seconds=30, attempts=4, first_delay=0.02, most_delay=0.05
 )
@@ -207,7 +209,7 @@ def heard_audio(host: Host) -> int:
 
 
 def new_server(provider: str, turns: Sequence[Turn], **options: Any) -> LiveServer:
-    if provider == "gemini-live":
+    if provider.startswith("gemini-live"):
         return GeminiLiveServer(turns, **options)
     return OpenAIRealtimeServer(turns, **options)
 
@@ -220,7 +222,8 @@ def new_model(provider: str, server: LiveServer, **options: Any) -> LiveModel:
     key = options.pop("api_key", server.api_key)
     environment = {"GEMINI_API_KEY": key, "OPENAI_API_KEY": key}
     facts = {"limits": LIMITS, **options}
-    return open_live_model(f"{provider}:a-model", environment=environment, base_url=server.base_url, **facts)  # type: ignore[attr-defined]
+    spec = provider if ":" in provider else f"{provider}:a-model"
+    return open_live_model(spec, environment=environment, base_url=server.base_url, **facts)  # type: ignore[attr-defined]
 
 
 class Scene:
@@ -246,7 +249,7 @@ async def conversation(
     async with new_server(provider, turns, **server) as running, runtime:
         model = new_model(provider, running, limits=limits)
         session = await runtime.open_session(mode="voice", user="ana")
-        tools = session.snapshot.provider_schemas(provider, "voice")
+        tools = session.snapshot.provider_schemas(provider.partition(":")[0], "voice")
         connection = await model.connect(LiveConfig(system="Be brief.", tools=tools, **(config or {})))
         host = Host(runtime, session, connection, model.input_rates[0])
         try:

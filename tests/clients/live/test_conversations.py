@@ -142,6 +142,26 @@ async def test_a_writing_call_that_gemini_took_back_is_finished_and_told_silentl
         assert told[-1]["client_content"]["turnComplete"] is False
 
 
+@pytest.mark.parametrize("asked", [FIND, BOOK])
+async def test_a_call_that_gemini_took_back_and_makes_again_under_its_id_is_answered_and_runs_once(asked) -> None:
+    async with conversation("gemini-live", [Turn([Ask(asked), Say("Done.")]), Turn([Say("Yes?")])]) as scene:
+        scene.book.may_finish.clear()
+        await scene.host.speak()
+        await asyncio.wait_for(scene.book.started_one.wait(), 30)
+        await scene.host.speak()
+        await scene.host.until(lambda host: host.of(CallsCancelled) and host.answered)
+        scene.book.may_finish.set()
+        (talk,) = scene.server.talks
+        talk.open["fc-1"] = asked
+        again = {"id": "fc-1", "name": asked.name, "args": asked.args}
+        await talk.send({"toolCall": {"functionCalls": [again]}})
+        async with asyncio.timeout(30):
+            while not scene.server.outcomes:
+                await asyncio.sleep(0.01)
+        assert scene.book.of(asked.name) == 1
+        assert scene.server.complaints == []
+
+
 async def test_realtime_gets_the_output_of_a_call_that_the_user_interrupted() -> None:
     turns = [Turn([Ask(BOOK), Say("Booked.")]), Turn([Say("Yes?")])]
     async with conversation("openai-realtime", turns) as scene:
@@ -215,6 +235,7 @@ async def test_a_handle_that_has_expired_leads_to_a_new_session_that_is_told_wha
         assert [(turn["role"], turn["parts"][0]["text"]) for turn in told["turns"]] == [
             ("user", "Who are you?"),
             ("model", "My name is Iva."),
+            ("user", "Note of the host: the connection was replaced, and the conversation continues."),
         ]
         assert told["turnComplete"] is False
 

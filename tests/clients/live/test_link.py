@@ -251,6 +251,59 @@ async def test_a_refused_handle_is_forgotten_and_another_refusal_is_final() -> N
     assert [setup["setup"]["sessionResumption"] for setup in provider.setups] == [{}, {"handle": "h1"}, {}]
 
 
+HANDLE = {"sessionResumptionUpdate": {"newHandle": "h1", "resumable": True}}
+OVERLOADED = Gone("Closed (1011).", by_provider=True)
+
+
+def handles(provider: Provider) -> list[str | None]:
+    return [setup["setup"]["sessionResumption"].get("handle") for setup in provider.setups]
+
+
+async def test_a_handle_that_the_provider_closes_at_twice_is_dropped_and_the_conversation_goes_on() -> None:
+    async with linked() as (link, provider):
+        provider.say(HANDLE, AUDIO, DONE)
+        await settle()
+        provider.refusals = [OVERLOADED, OVERLOADED]
+        provider.say(Gone("The line broke."))
+        while len(provider.lines) < 2:
+            await asyncio.sleep(0.01)
+        assert handles(provider) == [None, "h1", "h1", None]
+        provider.say(AUDIO, DONE)
+        await settle()
+        assert [event.resumed for event in await taken(link) if isinstance(event, Connected)] == [False, False]
+
+
+async def test_a_handle_whose_sessions_are_closed_right_after_the_set_up_is_dropped() -> None:
+    async with linked() as (_, provider):
+        provider.say(HANDLE, AUDIO, DONE)
+        await settle()
+        provider.say(Gone("The line broke."))
+        for count in (2, 3):
+            while len(provider.lines) < count:
+                await asyncio.sleep(0.01)
+            provider.say(OVERLOADED)
+        while len(provider.lines) < 4:
+            await asyncio.sleep(0.01)
+        assert handles(provider) == [None, "h1", "h1", None]
+
+
+async def test_a_handle_is_kept_while_only_the_line_is_bad_and_after_it_has_served() -> None:
+    async with linked(attempts=20) as (_, provider):
+        provider.say(HANDLE, AUDIO, DONE)
+        await settle()
+        provider.refusals = [Gone("Not reached."), Gone("Not reached."), Gone("Not reached."), OVERLOADED]
+        provider.say(Gone("The line broke."))
+        while len(provider.lines) < 2:
+            await asyncio.sleep(0.01)
+        provider.say(AUDIO, DONE)
+        await settle()
+        provider.refusals = [OVERLOADED]
+        provider.say(Gone("The line broke."))
+        while len(provider.lines) < 3:
+            await asyncio.sleep(0.01)
+        assert handles(provider)[1:] == ["h1"] * 7
+
+
 async def test_a_fault_of_the_client_ends_connections_and_leaves_nobody_waiting(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -206,6 +206,16 @@ def test_a_call_that_was_taken_back_gets_no_response_and_what_it_did_is_told_sil
         assert '"set_lamp" (call "fc-1")' in content["turns"][0]["parts"][0]["text"]
 
 
+def test_a_call_that_was_taken_back_and_is_made_again_under_its_id_is_answered_under_it() -> None:
+    transport = new()
+    told(transport, TOOL_CALL, {"toolCallCancellation": {"ids": ["fc-1"]}})
+    (made,) = told(transport, TOOL_CALL)
+    assert isinstance(made, CallsMade)
+    (sent,) = transport.answers([Answer(made.calls[0], OK)], "when_idle")
+    assert sent["toolResponse"]["functionResponses"][0]["id"] == "fc-1"
+    assert told(transport, TOOL_CALL) == []  # an echo of what was made again is one, too
+
+
 def test_a_call_without_an_id_is_told_and_answered_in_words() -> None:
     transport = new()
     (event,) = told(transport, {"toolCall": {"functionCalls": [{"name": "set_lamp"}]}})

@@ -380,6 +380,51 @@ class TestANewConversation:
             "response.create",
         ]
 
+    def test_the_same_call_under_its_old_id_is_given_its_outcome_again_and_not_told(self) -> None:
+        transport = new()
+        told(transport, created(), item(), done())
+        transport.answers([Answer(Call("set_lamp", ARGUMENTS, "call_1"), OK)], "when_idle")
+        told(transport, created("r2"), done("r2"))
+        transport.lost()
+        transport.setup()
+        transport.begin()
+        spaced = json.dumps(json.loads(ARGUMENTS), indent=2)
+        events = told(transport, created("r3"), item(response="r3", arguments=spaced), done("r3"))
+        assert not [event for event in events if isinstance(event, CallsMade)]
+        output, asked = transport.replies()
+        assert output["item"]["type"] == "function_call_output"
+        assert json.loads(output["item"]["output"]) == OK
+        assert asked["type"] == "response.create"
+
+    def test_another_call_under_an_old_id_is_told(self) -> None:
+        transport = new()
+        told(transport, created(), item(), done())
+        transport.answers([Answer(Call("set_lamp", ARGUMENTS, "call_1"), OK)], "when_idle")
+        transport.lost()
+        transport.setup()
+        transport.begin()
+        events = told(transport, created("r3"), item(response="r3", arguments='{"level": 77}'), done("r3"))
+        assert [call.args for event in events if isinstance(event, CallsMade) for call in event.calls] == [
+            '{"level": 77}'
+        ]
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        [done("r1")],
+        [{"type": "response.output_audio.delta", "response_id": "r1", "item_id": "i", "delta": "AAAA"}, done("r1")],
+        [item(), done("r1")],
+    ],
+)
+def test_a_response_whose_beginning_was_lost_does_not_hold_up_the_next(shown: list[dict[str, Any]]) -> None:
+    transport = new()
+    transport.user_text("Hello")
+    told(transport, *shown)
+    if len(shown) == 2 and shown[0]["type"] == "response.output_item.done":
+        transport.answers([Answer(Call("set_lamp", ARGUMENTS, "call_1"), OK)], "silent")
+    assert "response.create" in types_of(transport.user_text("Are you there?"))
+
 
 BAD = [
     "nonsense",

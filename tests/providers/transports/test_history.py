@@ -103,13 +103,26 @@ def test_calls_without_ids_of_another_provider_get_ids_where_they_must_have_one(
 @pytest.mark.parametrize("name", ["openai-chat", "openai-responses", "anthropic"])
 def test_a_turn_that_came_twice_stands_in_the_history_once(name):
     """A cache in between may give the same answer again, with the same ids; a provider refuses those for good."""
-    turn = own_turn(name, "one", "two")
+    made = own_turn(name, "one", "two")
+    turn = AssistantMessage(made.text, tuple(one._replace(id_scope="session") for one in made.calls), made.raw)
     answers = [ToolMessage(one.call_id, one.name, OK) for one in turn.calls]
     once = [UserMessage("Go."), turn, *answers]
     silent = AssistantMessage("", turn.calls, turn.raw)
     made = body(name, [*once, silent, *answers, UserMessage("On.")])
 
     assert made == body(name, [*once, UserMessage("On.")])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_calls_of_a_server_that_counts_anew_in_each_message_all_stand_in_the_history(name):
+    """Also where the arguments are the same: each was a call, and had a result."""
+    turns = [AssistantMessage("", (Call("one", {"q": 1}, "call_0", name, "message"),)) for _ in range(3)]
+    answers = [ToolMessage("call_0", "one", {**OK, "data": {"x": n}}) for n in range(3)]
+    made = body(name, [UserMessage("Go."), *(one for pair in zip(turns, answers, strict=True) for one in pair)])
+
+    assert problem(name, made) is None
+    sent = json.dumps(made).replace("\\", "").replace(" ", "")
+    assert all(sent.count(f'"x":{n}') == 1 for n in range(3)), "every result is told"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -232,7 +232,8 @@ async def test_a_client_that_gives_no_sign_of_life_is_closed_and_may_come_back(t
         async with on_the_line(talker) as client:
             client.answers_pings = False
             await client.refused(4408)
-            assert client.of("ping")
+            # The second ping would be due when the client is closed: it may be silent for two beats, and for no third.
+            assert len(client.of("ping")) == 1
         async with on_the_line(talker) as client:
             await client.until(lambda one: len(one.of("ping")) == 4)
             assert client.close_code is None

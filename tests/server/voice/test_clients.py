@@ -358,9 +358,9 @@ async def test_a_store_that_is_away_for_a_while_throws_nobody_out(tmp_path, capl
                 asked.append(1)
                 raise StoreUnavailable("The store is away.")
 
-            there, desk.talks.conversations.has = desk.talks.conversations.has, away
+            there, desk.talks.conversations.owners = desk.talks.conversations.owners, away
             await client.until(lambda _: len(asked) >= 3)
-            desk.talks.conversations.has = there
+            desk.talks.conversations.owners = there
             await client.send("text", id="m1", text="still here")
             await client.message("turn_done")
             assert client.close_code is None

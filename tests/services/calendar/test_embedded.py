@@ -1,6 +1,7 @@
 """The embedded calendar: time zones and daylight saving, privacy, tenants, creation, and a file that is not as it should be."""
 
 import asyncio
+import os
 import sqlite3
 import subprocess
 import sys
@@ -388,7 +389,7 @@ async def test_where_the_file_lies_is_for_the_log_and_not_for_the_model(tmp_path
         def refuse(*args):
             raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr(database_module.os, "open", refuse)
+        monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(ToolError, match=r'calendar "calendar\.db"') as caught:
         await calendar.create(draft())
     assert caught.value.type is ErrorType.PERMANENT

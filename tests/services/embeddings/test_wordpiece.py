@@ -13,7 +13,7 @@ from handrail.services.embeddings import wordpiece
 from handrail.services.embeddings.minilm import MAX_TOKENS
 from handrail.services.embeddings.wordpiece import WordPiece, read_vocabulary
 
-DATA = Path(__file__).parents[4] / "shared" / "data"
+DATA = Path(__file__).parents[2] / "data"
 ENDLESS = 1 << 30
 MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -130,8 +130,6 @@ def test_long_texts_are_cut_at_the_same_token(file, published, words, word):
 
 @pytest.mark.parametrize("name", ["banking_kb_dev.json", "bfcl_dev.json", "metatool_dev.json"])
 def test_real_texts_become_the_same_tokens(ours, published, name):
-    if not (DATA / name).is_file():
-        pytest.skip(f"{name} is not beside the project")
     texts = sorted(set(strings(json.loads((DATA / name).read_text(encoding="utf-8")))))
     assert len(texts) > 500
     assert differences(ours, published, texts) == []

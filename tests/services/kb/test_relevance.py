@@ -7,14 +7,12 @@ import pytest
 
 from handrail.services.embeddings import open_embedder
 
-DATA = Path(__file__).parents[4] / "shared" / "data" / "banking_kb_dev.json"
+DATA = Path(__file__).parents[2] / "data" / "banking_kb_dev.json"
 MODELS = Path(__file__).parents[3] / "build" / "models"
 
 
 @pytest.fixture
 def bank(open_base):
-    if not DATA.is_file():
-        pytest.skip(f"{DATA.name} is not beside the project")
     data = json.loads(DATA.read_text(encoding="utf-8"))
     documents = [{"id": f"doc:{document['id']}", "text": document["content"]} for document in data["documents"]]
     queries = [(query["query"], f"doc:{query['id']}") for query in data["title_queries"]]

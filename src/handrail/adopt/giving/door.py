@@ -30,6 +30,7 @@ class Door:
     """Calls of one framework into one session."""
 
     def __init__(self, session: Session, framework: str, only: Collection[str] | None, id_scope: IdScope) -> None:
+        """A framework does not say which model it asks, so that ids count for one message unless the host knows better."""
         self._session = session
         self._framework = framework
         self._id_scope = id_scope

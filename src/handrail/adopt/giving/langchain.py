@@ -17,7 +17,7 @@ PACKAGE = "langchain-core"
 _CALL_ID: ContextVar[str | None] = ContextVar("handrail_langchain_call", default=None)
 
 
-def to_langchain(session: Session, *, only: Collection[str] | None = None, id_scope: IdScope = "session") -> list[Any]:
+def to_langchain(session: Session, *, only: Collection[str] | None = None, id_scope: IdScope = "message") -> list[Any]:
     """The session's tools as `BaseTool`s; `only` names those that are wanted. Call it where the session's loop runs.
 
     A call with an id, as agents make it, is answered with a `ToolMessage` whose content is the envelope as JSON, whose

@@ -15,7 +15,7 @@ PACKAGE = "openai-agents"
 
 
 def to_openai_agents(
-    session: Session, *, only: Collection[str] | None = None, id_scope: IdScope = "session"
+    session: Session, *, only: Collection[str] | None = None, id_scope: IdScope = "message"
 ) -> list[Any]:
     """The session's tools for `Agent(tools=…)`. Every call gives the envelope as JSON text, also a failed one.
 

@@ -14,7 +14,7 @@ from handrail.runtime.session import Session
 PACKAGE = "pydantic-ai-slim"
 
 
-def to_pydantic_ai(session: Session, *, only: Collection[str] | None = None, id_scope: IdScope = "session") -> Any:
+def to_pydantic_ai(session: Session, *, only: Collection[str] | None = None, id_scope: IdScope = "message") -> Any:
     """The session's tools as a toolset: `Agent(…, toolsets=[to_pydantic_ai(session)])`. Every call gives the envelope.
 
     `only` names those that are wanted. Call it where the session's loop runs.

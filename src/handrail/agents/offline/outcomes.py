@@ -68,10 +68,11 @@ def failure(done: Done, view: View) -> str:
         wait = error.get("retryAfter")
         again = f"; please try again in {round(wait)} seconds" if isinstance(wait, (int, float)) else ""
         return f"That is not possible just now{again}."
+    if error.get("partialSideEffects"):
+        known = "" if message.startswith("It is not known whether") else "It is not known whether that happened: "
+        return f"{known}{message} Please have somebody look before it is tried again."
     if kind in ("TRANSIENT", "TIMEOUT", "STORE_UNAVAILABLE", "IN_PROGRESS"):
         return f"That did not work just now: {message} Please try again in a moment."
-    if error.get("partialSideEffects"):
-        return f"It is not known whether that happened: {message} Please have somebody look before it is tried again."
     return f"That did not work: {message}"
 
 

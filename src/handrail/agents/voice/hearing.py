@@ -28,6 +28,8 @@ _MOST_WORDS = 16_000
 _MOST_NAMED = 50
 _SETTLE_SECONDS = 1.0
 """How long words may be apart that belong together, where nobody tells that they are all."""
+_SILENT_SECONDS = 3.0
+"""Whoever is known to speak by words alone has finished when none have come for so long."""
 PAUSE_SECONDS = 1.5
 """Voices that are so far apart are two utterances. Words that come later than that after theirs are rare, and may be others'."""
 
@@ -86,6 +88,8 @@ class Hearing:
         self._settling: Heard | None = None
         """What was committed, and may get more words."""
         self._timer: asyncio.TimerHandle | None = None
+        self._silence: asyncio.TimerHandle | None = None
+        """Where only words tell that somebody speaks, that none have come for a while."""
         self._told = ""
         """The words that were told as all of it when it was committed."""
 
@@ -94,14 +98,21 @@ class Hearing:
         """Whether something was said of which it is not known yet what it was."""
         return self._settling is not None
 
+    @property
+    def is_uncommitted(self) -> bool:
+        """Whether something is being said, or was, that has no turn yet."""
+        return self._now is not None
+
     def started(self, ago_seconds: float = 0.0) -> None:
         """The user begins to speak, or began so long ago."""
         self._starts_are_told = True
         self.is_speaking = True
         self._client_ended = None
+        at = asyncio.get_running_loop().time() - ago_seconds
         if self._now is None:
-            self._now = self._new(asyncio.get_running_loop().time() - ago_seconds)
-        self._talk.asking.speech_started()
+            self._now = self._new(at)
+        self._talk.asking.speech_started(at)
+        self._talk.farewell.spoken_into()
 
     def begins(self, name: str) -> None:
         """The provider tells of an utterance, and its name; one that somebody else noticed and that has none yet is it."""
@@ -141,6 +152,7 @@ class Hearing:
         now = asyncio.get_running_loop().time()
         # Where only words tell of speech, the last of them ended it; the commit comes with the answer.
         heard.ended_at = now if self._provider_tells else heard.words_at or now
+        self._talk.farewell.person_spoke(heard.started_at)
         heard.turn = self._talk.turns.begin(heard.input_id, heard.text, spoke_until=self._take_end(now))
         if heard.text and not heard.name:
             self._told = heard.text
@@ -149,6 +161,8 @@ class Hearing:
 
     def words(self, event: InputTranscript) -> None:
         owner = self._named.get(event.item) if event.item or self._named else self._owner()
+        if any(map(str.isalnum, event.text)):
+            self._talk.asking.more_words(owner)
         if owner is None or (event.item and owner.final):
             return  # nobody knows when that was said, or it was told before
         heard = owner
@@ -186,10 +200,13 @@ class Hearing:
         heard.input_id, heard.text, heard.final = input_id, text, True
         ended = self._take_end(now) if spoken else None
         heard.ended_at = ended or now
+        self._talk.farewell.person_spoke(heard.started_at or now)
         heard.turn = self._talk.turns.begin(input_id, text, spoke_until=ended)
         self._tell(heard, text, final=True)
         if spoken:
             self._talk.understood(heard)
+        else:
+            self._talk.asking.typed()
         return heard.turn
 
     def _ended(self, name: str) -> Heard:
@@ -222,7 +239,19 @@ class Hearing:
             self._now = self._new(None)
         if not self._starts_are_told:
             self.is_speaking = True
+            self._fall_silent_later()
         return self._now
+
+    def _fall_silent_later(self) -> None:
+        """Words may be late ones of an input that was answered: nobody tells that their speaker has finished."""
+        if self._silence is not None:
+            self._silence.cancel()
+        self._silence = asyncio.get_running_loop().call_later(_SILENT_SECONDS, self._fall_silent)
+
+    def _fall_silent(self) -> None:
+        if not self._starts_are_told and not self._talk.is_over:
+            self.is_speaking = False
+            self._talk.settle()
 
     def _may_be_of_another(self, heard: Heard, text: str, now: float) -> bool:
         """Whether words that nobody names come too late for an utterance that has ended."""

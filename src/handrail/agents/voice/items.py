@@ -2,7 +2,8 @@
 
 An item of the model ends where the model calls, ends its turn, or is cut off. What the client has not reported in time is
 taken to be played, so that nothing waits for a client for ever; whoever must know that it was heard asks for `reported`.
-An item of which any sound was lost on the way is `spoiled`: whatever the client says, nobody has heard it to its end.
+An item of which any sound was lost on the way is `spoiled`: whatever the client says, nobody has heard it to its end. Nor is
+sound played faster than it lasts: a report that comes sooner is taken when the clock has come so far.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ Purpose = Literal["answer", "preview", "farewell"]
 _CLOSE_MS = 40
 """A client that has reported this little less than all has played it all: positions are rounded to its buffers."""
 _MOST_KEPT = 50
+FASTEST = 1.05
+"""No client plays sound faster than this, by a clock of its own or to catch up."""
+_FASTEST_SPEECH = 50
+"""Characters a second; no voice is quicker."""
 
 
 class Item:
@@ -36,6 +41,7 @@ class Item:
         "number",
         "over",
         "pieces",
+        "played_from",
         "played_ms",
         "purpose",
         "reported",
@@ -65,6 +71,8 @@ class Item:
         self.sent_bytes = 0
         self.sent_ms = 0
         self.played_ms = 0
+        self.played_from = -inf
+        """The earliest moment in which all that was sent of it can have been played."""
         self.complete = False
         """Nothing more will come."""
         self.over = False
@@ -133,10 +141,12 @@ class Playback:
         """The item that was given to the client last and that it may still be playing."""
         return next((item for item in reversed(self._items.values()) if not item.over and _has_sound(item)), None)
 
-    def sent(self, milliseconds: float) -> None:
-        """Sound of this length was given to the client."""
+    def sent(self, milliseconds: float, item: Item, least: float | None = None) -> None:
+        """Sound of this length was given to the client, which cannot play it in less than `least`."""
         now = asyncio.get_running_loop().time()
         self._ends_at = max(now, self._ends_at) + milliseconds / 1000
+        least = milliseconds / FASTEST if least is None else least
+        item.played_from = max(now, item.played_from) + least / 1000
         if not self.is_playing:
             self.is_playing = True
             self._playing(True)
@@ -145,7 +155,7 @@ class Playback:
         """Words were given to the client's own voice. Nobody knows how long it takes; about fifteen characters a second."""
         item.speaks[id] = text
         item.given += 1
-        self.sent(1000 * len(text) / 15)
+        self.sent(1000 * len(text) / 15, item, 1000 * len(text) / _FASTEST_SPEECH)
 
     def completed(self, item: Item) -> None:
         """No more of the item will come: it is over when it was played."""
@@ -156,12 +166,23 @@ class Playback:
             self._end(item)
             return
         if self._is_played(item):
-            item.reported = self._is_heard(item)
-            self._end(item)
+            self._heard_to_its_end(item)
             return
         loop = asyncio.get_running_loop()
         left = max(0.0, self._ends_at - loop.time())
         self._timers[item.number] = loop.call_later(left + self._patience, self._end, item)
+
+    def _heard_to_its_end(self, item: Item) -> None:
+        """The client says that it has played all that it will: believed when it can be true."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < item.played_from:
+            timer = self._timers.get(item.number)
+            if timer is not None:
+                timer.cancel()
+            self._timers[item.number] = loop.call_at(item.played_from, self._heard_to_its_end, item)
+            return
+        item.reported = self._is_heard(item)
+        self._end(item)
 
     def played(self, number: int, ms: int, done: bool) -> None:
         """The client reports. Items before this one are over by it; whether they were heard, their own reports said."""
@@ -171,10 +192,11 @@ class Playback:
         item.played_ms = max(item.played_ms, min(ms, item.sent_ms))
         for earlier in [one for one in self._items.values() if one.number < number and one.sent_ms and not one.over]:
             if earlier.complete:
-                earlier.reported = self._is_heard(earlier)
+                earlier.reported = self._is_heard(earlier) and self._now() >= earlier.played_from
                 self._end(earlier)
-        if item.complete and (done or self._is_played(item)):
-            item.reported = self._is_heard(item)
+        if item.complete and self._is_played(item):
+            self._heard_to_its_end(item)
+        elif item.complete and done:
             self._end(item)
 
     def lost(self, number: int | None) -> None:
@@ -191,8 +213,7 @@ class Playback:
         del item.speaks[id]
         item.failed = item.failed or not completed
         if item.complete and not item.speaks:
-            item.reported = self._is_heard(item)
-            self._end(item)
+            self._heard_to_its_end(item)
 
     def cut(self) -> list[Item]:
         """Throw away what is not played; the items that were cut by it."""
@@ -207,6 +228,10 @@ class Playback:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
 
     def _is_played(self, item: Item) -> bool:
         if item.sent_ms:

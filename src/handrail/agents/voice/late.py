@@ -22,6 +22,8 @@ class Late:
 
     def __init__(self, talk: VoiceTalk) -> None:
         self._talk = talk
+        self.awaits_answer = False
+        """The model was told something that it should say something about, and has not ended a turn since."""
 
     def take(self, event: Event) -> bool:
         talk, data = self._talk, event.data
@@ -48,9 +50,12 @@ class Late:
         """A call that the model was answered about already has come to its end: the user sees it, the model is told once."""
         talk = self._talk
         confirmation = told.get("confirmationId")
+        silent = bool(told.get("silent"))
         if confirmation is not None:
             if not talk.record.conversation.tell(confirmation):
                 return
+            # The next question is read at once: what the model said to this one would be cut off by it, or spoil it.
+            silent = silent or talk.asking.waits_for(confirmation)
             closed = events.closed(told)
             talk.asking.closed(confirmation, closed.data["outcome"] == "declined")
             talk.tell(closed.type, closed.data)
@@ -60,13 +65,25 @@ class Late:
         if not told.get("known"):
             talk.record.note(words)
         # Known to the conversation, but not to this model: the call was made before it began to listen.
-        talk.order.put(lambda: self._tell_model(words, bool(told.get("silent"))))
+        talk.order.put(lambda: self._tell_model(words, silent, confirmation))
         talk.calls.again.told_late(told.get("callId"), talk.session.turn.number if talk.session.turn else 0)
         talk.calls_ended()
 
-    async def _tell_model(self, words: str, silent: bool) -> None:
+    async def _tell_model(self, words: str, silent: bool, confirmation: str | None) -> None:
+        talk = self._talk
+        self.awaits_answer = self.awaits_answer or not silent
         with suppress(LiveError):  # the conversation has it; whoever goes on with it is told
-            await self._talk.connection.tell(words, scheduling="silent" if silent else "when_idle")
+            await talk.connection.tell(words, scheduling="silent" if silent else "when_idle")
+            if confirmation is not None:
+                await talk.record.conversation.read(talk.session, (confirmation,), self._turn_of_what_was_said())
+
+    def _turn_of_what_was_said(self) -> int:
+        """The newest turn of what the user has said so far; the next one if that is not committed, or not stored."""
+        talk = self._talk
+        number = talk.session.turn.number if talk.session.turn is not None else 0
+        begun = talk.turns.current
+        is_to_come = talk.hearing.is_uncommitted or (begun is not None and begun.number == 0)
+        return number + 1 if is_to_come else number
 
     def parting_words(self) -> str:
         """What a user who was blocked is told: in the words of the tool that did it, if it has some."""

@@ -60,7 +60,7 @@ class Speaking:
         item.sent_bytes += len(event.pcm)
         item.sent_ms = item.sent_bytes * 500 // event.rate
         self.frames += 1
-        self.playback.sent(length)
+        self.playback.sent(length, item)
         talk.listener.play(Sound(item.number, offset, event.pcm, event.rate))
 
     def words(self, event: OutputTranscript) -> None:

@@ -131,6 +131,7 @@ class Stream:
         if interrupted and turn is not None and not turn.has_output and not self.cut_by_us:
             return  # it is the end of an answer to an earlier input; this one's is still to come
         cut_by_us, self.cut_by_us = self.cut_by_us and interrupted, False
+        talk.late.awaits_answer = False
         talk.speaking.muted = False
         talk.end_item()
         if cut_by_us:
@@ -171,8 +172,11 @@ class Stream:
     def _interrupted(self) -> None:
         """The provider has stopped the model: because the user spoke, or because we wanted it."""
         talk = self._talk
+        if not self.cut_by_us:
+            talk.farewell.spoken_into()  # before the farewell is over by it
         talk.speaking.cut()
         if not self.cut_by_us:
+            talk.asking.model_stopped()
             talk.interrupt_calls()
             talk.note_interruption()
 

@@ -130,8 +130,7 @@ class VoiceTalk:
         if self.is_over:
             return False
         self._chunks += 1
-        if self.asking.is_open:
-            self.asking.listen(pcm, rate)
+        self.asking.listen(pcm, rate)
         try:
             return self.connection.send_audio(pcm, rate)
         except LiveError:
@@ -319,7 +318,7 @@ class VoiceTalk:
     def ask_model(self, words: str, purpose: Purpose) -> None:
         """Have the model say something now. Whatever it says is interrupted by it."""
         self.speaking.expect(purpose)
-        self.stream.cut_by_us = self.is_generating
+        self.stream.cut_by_us = self.is_generating or self.late.awaits_answer
         self.is_generating = True
         self.order.put(lambda: self.connection.tell(words, scheduling="interrupt"))
 

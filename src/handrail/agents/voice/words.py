@@ -12,6 +12,14 @@ def say_exactly(text: str) -> str:
     return f"Note of the host: say the following to the person now, word for word and nothing else, and call no tool: {text}"
 
 
+def stays_words() -> str:
+    """What the model is told of an end that was taken back."""
+    return (
+        "Note of the host: the person spoke into the farewell, so the voice conversation goes on and its end was taken back. "
+        "If they want it to end after all, ask for the end again."
+    )
+
+
 def idle_words() -> str:
     return "I have not heard anything for a while, so I will end the call here. You can go on in writing at any time."
 

@@ -221,7 +221,7 @@ class WrittenConnection:
         self._tell(TurnEnded("interrupted"))
 
     async def _play(self) -> None:
-        reason: TurnEnded = TurnEnded()
+        reason, misconfigured = TurnEnded(), False
         try:
             for number in range(1, self._policy.rounds + 1):
                 self._memory.tell_later()
@@ -229,12 +229,13 @@ class WrittenConnection:
                 if await self._round(number, last=number == self._policy.rounds):
                     break
         except ModelError as error:
-            reason = TurnEnded("failed", message=str(error))
+            _LOG.warning("The model %s did not answer: %s", self._model.name, error.detail)
+            reason, misconfigured = TurnEnded("failed", message=str(error)), error.misconfigured
         except Exception as error:  # noqa: BLE001  # a client may raise anything, and a turn always ends in words
             _LOG.error("The model %s failed", self._model.name, exc_info=error)
             reason = TurnEnded("failed", message="The model failed unexpectedly; the log says why.")
         if reason.reason == "failed":
-            words = failed_words(False)
+            words = failed_words(False, misconfigured=misconfigured)
             self._memory.add(AssistantMessage(words))
             self._tell(OutputTranscript(words, words, True))
         self._tell(reason)

@@ -26,8 +26,10 @@ from handrail.contract.live import (
     LiveError,
     LiveEvent,
     LiveLimits,
+    ResumptionHandle,
     Scheduling,
     TurnEnded,
+    Usage,
 )
 
 _log = logging.getLogger(__name__)
@@ -38,16 +40,18 @@ _GRACE = 60.0
 _MOST_AUDIO_BYTES = 1 << 20
 _LONG_ENOUGH = 30.0
 _CLOSE_SECONDS = 2.0
+_HANDLE_FAILURES = 2
 
 
 class Gone(Exception):
-    """The connection is gone. `for_good`: the provider would refuse the next one as well. `detail` is the reason with what only
-    those may know who run it."""
+    """The connection is gone. `for_good`: the provider would refuse the next one as well. `by_provider`: the provider closed it
+    itself. `detail` is the reason with what only those may know who run it."""
 
-    def __init__(self, reason: str, *, for_good: bool = False, detail: str = "") -> None:
+    def __init__(self, reason: str, *, for_good: bool = False, by_provider: bool = False, detail: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
         self.for_good = for_good
+        self.by_provider = by_provider
         self.detail = detail or reason
 
 
@@ -116,6 +120,10 @@ class LiveLink:
         self._outbox = Outbox(limits.audio_in_frames, self.counters)
         self._number = 0
         self._failures = 0
+        self._handle_failures = 0
+        """Connections in a row that the provider closed before anything came of resuming the session."""
+        self._is_used = False
+        """Whether the provider has sent anything of the conversation on this connection."""
         self._asked_at = 0.0
         self._sending_since = inf
         """When the frame of audio that is being sent was begun."""
@@ -222,21 +230,35 @@ class LiveLink:
     async def _one_connection(self, first: asyncio.Future[None]) -> Gone:
         """One connection from its making to its end, and why it ended."""
         setup = self._transport.setup()
+        self._is_used = False
         try:
             socket = await self._made(setup)
         except Gone as gone:
-            if gone.for_good and _has_handle(setup):
-                self._transport.forget_handle()
-                return Gone(gone.reason)
-            return gone
+            return self._judged(gone, setup)
         began = asyncio.get_running_loop().time()
         try:
-            return await self._used(socket, first)
+            end = await self._used(socket, first)
         finally:
             self._transport.lost()
             if asyncio.get_running_loop().time() - began > _LONG_ENOUGH:
-                self._failures = 0
+                self._failures, self._is_used = 0, True
             await _closed(socket)
+        return self._judged(end, setup)
+
+    def _judged(self, gone: Gone, setup: dict[str, Any]) -> Gone:
+        """Why a connection ended, after a look at whether its handle is to blame: one that is refused, or with which the
+        provider closes twice before anything was said, is dropped, and the next connection begins a new session."""
+        if not _has_handle(setup):
+            return gone
+        if self._is_used or not (gone.by_provider or gone.for_good):
+            self._handle_failures = 0 if self._is_used else self._handle_failures
+            return gone
+        self._handle_failures += 1
+        if not gone.for_good and self._handle_failures < _HANDLE_FAILURES:
+            return gone
+        self._handle_failures = 0
+        self._transport.forget_handle()
+        return Gone(gone.reason, detail=gone.detail)
 
     async def _made(self, setup: dict[str, Any]) -> Socket:
         try:
@@ -316,6 +338,8 @@ class LiveLink:
                 self._leave(0.0, max(0.0, left - _MARGIN))
             elif isinstance(event, TurnEnded) and event.reason == "done":
                 self._failures = 0
+            if not isinstance(event, GoAway | ResumptionHandle | Usage):
+                self._is_used = True
             self._events.put(event)
         self._moved()
 

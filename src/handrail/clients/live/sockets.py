@@ -13,6 +13,8 @@ from handrail.clients.live.link import Gone
 _LOG = logging.getLogger("handrail.live")
 _REFUSALS = frozenset({1007, 1008, 4000})
 """Close codes that mean that the provider does not accept what it was sent or who sent it."""
+_LOST = 1006
+"""The code of a connection that ended without a closing frame."""
 _PASSING = frozenset({408, 409, 425, 429})
 ENDINGS = (ConnectionClosed, InvalidHandshake, InvalidURI, OSError, EOFError)
 """What a WebSocket raises when it is no more, or cannot be had."""
@@ -34,7 +36,7 @@ def endings(provider: str, *, setting_up: bool = False, address: str | None = No
 def ending(provider: str, error: Exception, *, setting_up: bool = False, address: str | None = None) -> Gone:
     """The same without a context manager, which costs as much as the frame of sound that it is around."""
     if isinstance(error, ConnectionClosed):
-        code, reason = (error.rcvd.code, error.rcvd.reason) if error.rcvd else (1006, "")
+        code, reason = (error.rcvd.code, error.rcvd.reason) if error.rcvd else (_LOST, "")
         return closed(provider, code, reason, setting_up=setting_up)
     if isinstance(error, InvalidStatus):
         status = error.response.status_code
@@ -51,4 +53,5 @@ def ending(provider: str, error: Exception, *, setting_up: bool = False, address
 def closed(provider: str, code: int, reason: str, *, setting_up: bool) -> Gone:
     said = f": {reason[:200]}" if reason else ""
     told = f"{provider} closed the connection ({code})"
-    return Gone(f"{told}.", for_good=setting_up and code in _REFUSALS, detail=f"{told}{said}.")
+    refused = setting_up and code in _REFUSALS
+    return Gone(f"{told}.", for_good=refused, by_provider=code != _LOST, detail=f"{told}{said}.")

@@ -1,8 +1,8 @@
 """Anthropic Messages: a neutral request → its body; events → calls. Pure; no SDK.
 
 Content blocks are joined by their index and kept verbatim, thinking with its signature included, to be sent back. Call ids
-stay the same for the session. All results of a turn stand first in the next user's message, with `is_error` where a call
-failed; a late envelope is told in a text block of a user's message inside `<host>`.
+count for their message, with Anthropic itself for the session. All results of a turn stand first in the next user's
+message, with `is_error` where a call failed; a late envelope is told in a text block of a user's message inside `<host>`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from handrail.providers.streams import object_of as args_object
 
 PROVIDER = "anthropic"
 WHO = "Anthropic"
-ID_SCOPE: IdScope = "session"
+ID_SCOPE: IdScope = "message"
+"""What every server of this protocol keeps to; the vendor's own may promise more."""
 MOST_OUTPUT_TOKENS = 8_192
 """The provider wants a bound in every request; this one stands where the host names none."""
 _REASONS: dict[str, Reason] = {
@@ -146,8 +147,9 @@ class _Block:
 class Reader:
     """One answer, streamed or whole."""
 
-    def __init__(self, model: str, counters: StreamCounters) -> None:
+    def __init__(self, model: str, counters: StreamCounters, id_scope: IdScope = ID_SCOPE) -> None:
         self._model = model
+        self._id_scope = id_scope
         self._counters = counters
         self._blocks: dict[int, _Block] = {}
         self._calls = 0
@@ -262,7 +264,7 @@ class Reader:
         blocks, slots = self._whole_calls(blocks)
         if self._reason == "tool_use" and not slots:
             raise unreadable_calls(WHO)
-        calls = [call_of(slot, PROVIDER, ID_SCOPE) for slot in slots]
+        calls = [call_of(slot, PROVIDER, self._id_scope) for slot in slots]
         content = [block.raw() for block in blocks if block.kind != "text" or block.start["text"].strip()]
         raw = kept_turn(PROVIDER, self._model, content)
         yield from ending(WHO, calls, Usage(self._input, self._output), reason, raw)

@@ -1,8 +1,9 @@
 """Gemini over HTTP: a neutral request → its body; chunks → calls. Pure; no SDK.
 
-A call comes whole in one part. Its id may be missing, and then none is sent back; where there is one it stays the same for
-the session. Parts are kept verbatim with their thought signatures and sent back unchanged. A failed call's envelope goes
-under `error`, any other under `output`. A late envelope is told in a user's content inside `<host>`.
+A call comes whole in one part. Its id may be missing, and then none is sent back; where there is one it counts for its
+message, with Google itself for the session. Parts are kept verbatim with their thought signatures and sent back unchanged.
+A failed call's envelope goes under `error`, any other under `output`. A late envelope is told in a user's content inside
+`<host>`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from handrail.providers.streams import (
 
 PROVIDER = "gemini"
 WHO = "Gemini"
-ID_SCOPE: IdScope = "session"
+ID_SCOPE: IdScope = "message"
+"""What every server of this protocol keeps to; the vendor's own may promise more."""
 _NEVER_SIGNED = "skip_thought_signature_validator"
 """In place of a signature, for calls that another model made."""
 _REASONS: dict[str, Reason] = {
@@ -110,8 +112,9 @@ def _response(result: Result) -> dict[str, Any]:
 class Reader:
     """One answer, streamed or whole: each chunk has the same form."""
 
-    def __init__(self, model: str, counters: StreamCounters) -> None:
+    def __init__(self, model: str, counters: StreamCounters, id_scope: IdScope = ID_SCOPE) -> None:
         self._model = model
+        self._id_scope = id_scope
         self._counters = counters
         self._parts: list[dict[str, Any]] = []
         self._slots: list[Slot] = []
@@ -190,7 +193,7 @@ class Reader:
         if self._reason is None and not self._blocked:
             raise broke_off(WHO)
         reason: Reason = "refusal" if self._blocked else _REASONS.get(self._reason or "", "refusal")
-        calls = [call_of(slot, PROVIDER, ID_SCOPE) for slot in self._slots]
+        calls = [call_of(slot, PROVIDER, self._id_scope) for slot in self._slots]
         yield from ending(WHO, calls, self._usage, reason, kept_turn(PROVIDER, self._model, self._parts))
 
 

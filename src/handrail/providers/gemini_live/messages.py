@@ -6,15 +6,17 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from handrail.contract.live import Answer, LiveConfig, Scheduling
+from handrail.contract.live import Answer, LiveConfig, Scheduling, Utterance
 from handrail.providers.live_memory import Entry, Note, late_note
 
 Message = dict[str, Any]
+_CONTINUED = "Note of the host: the connection was replaced, and the conversation continues."
 _SCHEDULING: Mapping[Scheduling, str] = {"when_idle": "WHEN_IDLE", "interrupt": "INTERRUPT", "silent": "SILENT"}
 
 
-def setup(model: str, config: LiveConfig, handle: str | None = None) -> Message:
-    """The first message of a connection. `behavior` is always given: models differ in what they do without it."""
+def setup(model: str, config: LiveConfig, handle: str | None = None, *, seeds_history: bool = False) -> Message:
+    """The first message of a connection. `behavior` is always given: models differ in what they do without it.
+    `seeds_history` announces that `seed` follows."""
     generation: Message = {"responseModalities": ["AUDIO"]}
     speech: Message = {}
     if config.voice:
@@ -38,6 +40,8 @@ def setup(model: str, config: LiveConfig, handle: str | None = None) -> Message:
     if config.resumption:
         body["sessionResumption"] = {"handle": handle} if handle else {}
     body["contextWindowCompression"] = {"slidingWindow": {}}
+    if seeds_history:
+        body["historyConfig"] = {"initialHistoryInClientContent": True}
     if config.transcribe:
         body["inputAudioTranscription"] = {}
         body["outputAudioTranscription"] = {}
@@ -100,9 +104,29 @@ def envelope_response(answer: Answer) -> Message:
 
 
 def retell(entries: Sequence[Entry], *, complete: bool) -> list[Message]:
-    """What was said on a connection that is gone."""
+    """What was said on a connection that is gone, for a model that takes content at any time. It ends with the user's turn."""
     turns = [_turn(entry) for entry in entries]
+    if turns and turns[-1][0] == "model":
+        turns.append(("user", _CONTINUED))
     return [content(turns, complete=complete)] if turns else []
+
+
+def seed(entries: Sequence[Entry]) -> Message:
+    """The history that the set-up announced. It starts no answer, and may end with the model's turn."""
+    return content([_turn(entry) for entry in entries], complete=True)
+
+
+def in_words(entries: Sequence[Entry]) -> str:
+    """Entries as one text, for a model that takes nothing but text in the middle of a conversation."""
+    if len(entries) == 1 and isinstance(entries[0], Utterance) and entries[0].role == "user":
+        return entries[0].text
+    lines = [_CONTINUED]
+    for entry in entries:
+        role, text = _turn(entry)
+        if isinstance(entry, Utterance):
+            text = f"{'The user' if role == 'user' else 'You'} said: {text}"
+        lines.append(text)
+    return "\n".join(lines)
 
 
 def _turn(entry: Entry) -> tuple[str, str]:

@@ -35,10 +35,12 @@ from handrail.contract.live import (
     Utterance,
 )
 from handrail.providers.gemini_live import messages
+from handrail.providers.gemini_live.families import family_of
 from handrail.providers.gemini_live.messages import Message
 from handrail.providers.live_memory import (
     MAX_CALLS,
     Conversation,
+    Entry,
     Note,
     SeenCalls,
     Speech,
@@ -57,6 +59,7 @@ OUTPUT_RATE = 24_000
 _FINE = frozenset({"", "TURN_COMPLETE_REASON_UNSPECIFIED", "NEED_MORE_INPUT"})
 """Every other reason for the end of a turn is a failure, a rejection or a filter."""
 _MOST_TAKEN_BACK = 500
+_MOST_UNSENT = 20
 
 
 class GeminiLiveTransport:
@@ -67,6 +70,7 @@ class GeminiLiveTransport:
     def __init__(self, model: str, config: LiveConfig, counters: LiveCounters | None = None) -> None:
         self.counters = counters or LiveCounters()
         self._model = model
+        self._family = family_of(model)
         self._config = config
         self._background = {
             str(tool.get("name"))
@@ -104,6 +108,9 @@ class GeminiLiveTransport:
         """Ids of the calls that the model made in this turn."""
         self._ids = SeenCalls()
         self._taken_back: dict[str, None] = {}
+        self._unsent: list[tuple[int, str]] = []
+        """Notes that the model is not to speak of, and where they stand, for a model that speaks of every note at once: they go
+        along with the next."""
         self._replies: list[Message] = []
         self._heard = Speech()
         self._spoken = Speech()
@@ -129,7 +136,8 @@ class GeminiLiveTransport:
     def setup(self) -> Message:
         """The first message of the next connection, with the newest handle if there is one."""
         self._resuming = self._handle is not None
-        return messages.setup(self._model, self._config, self._handle)
+        seeds_history = not self._family.takes_content_any_time and not self._resuming and bool(self._history()[0])
+        return messages.setup(self._model, self._config, self._handle, seeds_history=seeds_history)
 
     def forget_handle(self) -> None:
         """The provider does not take the handle: the next connection begins a new session."""
@@ -142,10 +150,34 @@ class GeminiLiveTransport:
         if self._number > 1 and not resumed:
             self._scope = "connection"
         known = self._handle_mark if resumed else 0
-        first = messages.retell(self._said.since(known), complete=self._said.owed)
         self._seen = known
+        if self._family.takes_content_any_time:
+            first = messages.retell(self._said.since(known), complete=self._said.owed)
+        elif resumed:
+            first = self._told_since(known)
+        else:
+            history, asked = self._history()
+            first = [messages.seed(history)] if history else []
+            if asked is not None:
+                first.append(messages.realtime_text(messages.in_words([asked])))
         self._restored = self._said.calls_before(known)
         return first, resumed
+
+    def _history(self) -> tuple[list[Entry], Entry | None]:
+        """What a new session is seeded with, and the last entry apart if the model has still to react to it."""
+        entries = self._said.since(0)
+        return (entries[:-1], entries[-1]) if self._said.owed and entries else (entries, None)
+
+    def _told_since(self, mark: int) -> list[Message]:
+        """What a resumed session does not know, where it cannot be seeded."""
+        entries = self._said.since(mark)
+        if not entries:
+            return []
+        text = messages.in_words(entries)
+        if self._said.owed:
+            return [messages.realtime_text(text)]
+        self._unsent.append((mark, text))
+        return []
 
     @property
     def is_settled(self) -> bool:
@@ -233,8 +265,13 @@ class GeminiLiveTransport:
         return None
 
     def _is_duplicate(self, call: Call) -> bool:
-        """Whether this call came before on this connection. Another call under its id is told: the pipeline refuses it."""
-        return self._ids.is_again(call)
+        """Whether this call came before on this connection. Another call under its id is told: the pipeline refuses it. So is
+        one that was taken back and is made again: the model waits for its answer."""
+        is_again = self._ids.is_again(call)
+        if call.call_id in self._taken_back:
+            del self._taken_back[call.call_id]
+            return False
+        return is_again
 
     def _cancelled(self, body: dict[str, Any]) -> list[LiveEvent]:
         ids = body.get("ids")
@@ -374,8 +411,8 @@ class GeminiLiveTransport:
         return [UserSpeechEnded(again=self._was_ended)]
 
     def _knows_all(self) -> None:
-        """All that was said until now is known to the model."""
-        self._seen = self._said.mark
+        """All that was said until now is known to the model, but for notes that were not sent and what came after them."""
+        self._seen = self._unsent[0][0] if self._unsent else self._said.mark
         self._said.owed = False
         self._user_speaks = False
 
@@ -388,7 +425,7 @@ class GeminiLiveTransport:
         spoken = self._spoken.take()
         if spoken:
             self._said.add(Utterance("model", spoken), owed=owed)
-            self._seen = self._said.mark
+            self._seen = self._unsent[0][0] if self._unsent else self._said.mark
 
     # ------------------------------------------------------------------------------------------- to the wire
 
@@ -402,10 +439,24 @@ class GeminiLiveTransport:
 
     def host_text(self, text: str, scheduling: Scheduling) -> list[Message]:
         """Interrupting where that is wanted; in silence as content that is not complete, to which nothing is said."""
+        mark = self._said.mark
         self._said.add(Note(text), owed=None if scheduling == "silent" else True)
+        if not self._family.takes_content_any_time:
+            return self._as_text(mark, text, scheduling)
         if scheduling == "when_idle":
             return [messages.realtime_text(text)]
         return [messages.content([("user", text)], complete=scheduling == "interrupt")]
+
+    def _as_text(self, mark: int, text: str, scheduling: Scheduling) -> list[Message]:
+        """A note for a model that takes only text and speaks of it at once."""
+        if scheduling == "silent":
+            self._unsent.append((mark, text))
+            del self._unsent[:-_MOST_UNSENT]
+            return []
+        if scheduling == "interrupt":
+            self.interrupt()
+        unsent, self._unsent = self._unsent, []
+        return [messages.realtime_text("\n".join([*(note for _, note in unsent), text]))]
 
     def answers(self, answers: Sequence[Answer], scheduling: Scheduling) -> list[Message]:
         """The calls that wait, in one message; the others in words, silently where the provider had taken them back."""
@@ -421,8 +472,12 @@ class GeminiLiveTransport:
                 if not ended_without_effect(answer.envelope):
                     sent += self.host_text(late_note(answer), "silent")
                 continue
+            mark = self._said.mark
             self._said.add(answer, owed=None if scheduling == "silent" else True)
-            sent.append(messages.content([("user", late_note(answer))], complete=scheduling != "silent"))
+            if self._family.takes_content_any_time:
+                sent.append(messages.content([("user", late_note(answer))], complete=scheduling != "silent"))
+            else:
+                sent += self._as_text(mark, late_note(answer), scheduling)
         for answer in waiting:
             self._open.pop(answer.call.call_id or "", None)
             self._said.add(answer, owed=None if scheduling == "silent" else True)

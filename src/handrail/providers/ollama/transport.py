@@ -1,8 +1,8 @@
 """Ollama's chat: a neutral request → its body; lines → calls. Pure; no SDK.
 
 A call comes whole in some line. New servers give it an id, which is sent back verbatim; older ones none, and then none is
-sent: results are known by the tool's name and their order. An id stays the same for the session. There is no way to forbid
-calls but to offer no tools. A late envelope is told in a user's message inside `<host>`.
+sent: results are known by the tool's name and their order. An id counts for its message. There is no way to forbid calls
+but to offer no tools. A late envelope is told in a user's message inside `<host>`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from handrail.providers.streams import (
 
 PROVIDER = "ollama"
 WHO = "Ollama"
-ID_SCOPE: IdScope = "session"
+ID_SCOPE: IdScope = "message"
+"""What every server of this protocol keeps to; the vendor's own may promise more."""
 _REASONS: dict[str, Reason] = {"stop": "stop", "": "stop", "length": "length", "content_filter": "refusal"}
 """Old servers give none. Ollama itself filters nothing; a gateway that speaks its protocol may."""
 _EXACT_TIME = re.compile(r"\.\d{6,}")
@@ -89,8 +90,9 @@ def _is_timed(line: dict[str, Any]) -> bool:
 class Reader:
     """One answer, streamed or whole: each line has the same form."""
 
-    def __init__(self, model: str, counters: StreamCounters) -> None:
+    def __init__(self, model: str, counters: StreamCounters, id_scope: IdScope = ID_SCOPE) -> None:
         self._model = model
+        self._id_scope = id_scope
         self._counters = counters
         self._text: list[str] = []
         self._thinking: list[str] = []
@@ -133,7 +135,7 @@ class Reader:
         if self._last is None:
             raise broke_off(WHO)
         last = self._last
-        calls = [call_of(slot, PROVIDER, ID_SCOPE) for slot in self._slots]
+        calls = [call_of(slot, PROVIDER, self._id_scope) for slot in self._slots]
         usage = Usage(count_in(last.get("prompt_eval_count")), count_in(last.get("eval_count")))
         reason = _REASONS.get(text_in(last.get("done_reason")))
         yield from ending(WHO, calls, usage, reason, kept_turn(PROVIDER, self._model, self._raw()))

@@ -1,7 +1,8 @@
 """OpenAI Chat Completions: a neutral request → its body; chunks → calls. Pure; no SDK.
 
-Call ids are the provider's and stay the same for the session. A late envelope is told in a user's message inside `<host>`:
-a role with more say would lend it to what tools return.
+Call ids are the provider's. OpenAI's own count for the session; many servers of this protocol give `call_0` to the first
+call of every message, so theirs count for that. A late envelope is told in a user's message inside `<host>`: a role with
+more say would lend it to what tools return.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ from handrail.providers.streams import (
 
 PROVIDER = "openai-chat"
 WHO = "OpenAI"
-ID_SCOPE: IdScope = "session"
+ID_SCOPE: IdScope = "message"
+"""What every server of this protocol keeps to; the vendor's own may promise more."""
 _SHORTEST_PADDING = 6
 """Two chunks with the same padding of so many random characters are one."""
 _REASONS: dict[str, Reason] = {
@@ -99,8 +101,9 @@ def _is_padded(chunk: dict[str, Any]) -> bool:
 class Reader:
     """One answer, streamed or whole."""
 
-    def __init__(self, model: str, counters: StreamCounters) -> None:
+    def __init__(self, model: str, counters: StreamCounters, id_scope: IdScope = ID_SCOPE) -> None:
         self._model = model
+        self._id_scope = id_scope
         self._counters = counters
         self._text: list[str] = []
         self._slots: list[Slot] = []
@@ -186,7 +189,7 @@ class Reader:
         slots: list[Slot] = []
         for slot in self._slots[:-1] if self._reason == "length" else self._slots:
             admit(slot, slots, self._counters)
-        calls = [call_of(slot, PROVIDER, ID_SCOPE) for slot in slots]
+        calls = [call_of(slot, PROVIDER, self._id_scope) for slot in slots]
         reason = "refusal" if self._refused else _REASONS.get(self._reason)
         yield from ending(WHO, calls, self._usage, reason, self._raw(slots))
 

@@ -108,6 +108,8 @@ class OpenAIRealtimeTransport:
         self._cancelled: str | None = None
         self._open: dict[str, Call] = {}
         self._ids = SeenCalls()
+        self._retold: dict[str, Answer] = {}
+        """Answers that this conversation began with, by the ids of their calls."""
         self._collected: dict[str, list[Call]] = {}
         self._finished: dict[str, bool] = {}
         self._replies: list[Message] = []
@@ -144,7 +146,14 @@ class OpenAIRealtimeTransport:
         """A connection is set up: what to send first, and that it is a new conversation."""
         self._restored = []
         self._known = frozenset(self._said.calls_before(self._seen))
-        first = [self._seed(item) for entry in self._said.since(0) for item in messages.retell(entry)]
+        entries = self._said.since(0)
+        # A call that is in the conversation with its output is known by its id here, too: the same one again is no new wish.
+        self._retold = {
+            entry.call.call_id: entry for entry in entries if isinstance(entry, Answer) and entry.call.call_id
+        }
+        for answer in self._retold.values():
+            self._ids.is_again(answer.call)
+        first = [self._seed(item) for entry in entries for item in messages.retell(entry)]
         if self._said.owed:
             first.append(self._respond())
         return first, False
@@ -209,6 +218,10 @@ class OpenAIRealtimeTransport:
         if name in self._finished:
             self.counters.duplicate_events += 1
             return []
+        self._begin_response(name)
+        return []
+
+    def _begin_response(self, name: str) -> None:
         self._active, self._cancelled = name, None
         if self._asking is None:  # begun by the provider, after the user spoke: it knows what was sent before
             self._wants_response = False
@@ -217,7 +230,11 @@ class OpenAIRealtimeTransport:
         self._asking = None
         self._said.owed = False
         self._is_muted = False
-        return []
+
+    def _begin_unannounced(self, response: str) -> None:
+        """A response shows something, and the event that it began was lost."""
+        if self._active is None and response and response not in self._finished:
+            self._begin_response(response)
 
     def _item_done(self, event: dict[str, Any]) -> list[LiveEvent]:
         item = event.get("item")
@@ -227,6 +244,7 @@ class OpenAIRealtimeTransport:
         if item.get("type") != "function_call":
             return []
         response = text_in(event.get("response_id"))
+        self._begin_unannounced(response)
         call = self._completed_call(item)
         if call is None:
             return []
@@ -265,8 +283,16 @@ class OpenAIRealtimeTransport:
             return call
         if self._ids.is_again(call):
             self.counters.duplicate_events += 1
+            self._answer_retold(call_id)
             return None
         return call
+
+    def _answer_retold(self, call_id: str) -> None:
+        """The model asks once more for a call of the last connection, under its id: it is given the outcome once more."""
+        answer = self._retold.pop(call_id, None)
+        if answer is not None:
+            self._reply_output(answer.call, dict(answer.envelope))
+            self._wants_response = True
 
     def _response_done(self, event: dict[str, Any]) -> list[LiveEvent]:
         response = event.get("response")
@@ -277,6 +303,7 @@ class OpenAIRealtimeTransport:
         if name in self._finished:
             self.counters.duplicate_events += 1
             return []
+        self._begin_unannounced(name)
         status = text_in(response.get("status"))
         calls = self._collected.pop(name, []) + self._calls_at_the_end(response)
         runs = _runs(status, response.get("status_details"))
@@ -291,7 +318,9 @@ class OpenAIRealtimeTransport:
     def _calls_at_the_end(self, response: dict[str, Any]) -> list[Call]:
         """Calls that only the end of the response tells of: their own events were lost."""
         items = [item for item in objects_in(response.get("output")) if item.get("type") == "function_call"]
-        fresh = [item for item in items if text_in(item.get("call_id")) not in self._ids]
+        fresh = [
+            item for item in items if (name := text_in(item.get("call_id"))) not in self._ids or name in self._retold
+        ]
         return [call for item in fresh if (call := self._completed_call(item)) is not None]
 
     def _finish(self, name: str, runs: bool) -> None:
@@ -339,6 +368,8 @@ class OpenAIRealtimeTransport:
         return [Usage(count_in(usage.get("input_tokens")), count_in(usage.get("output_tokens")))]
 
     def _audio(self, event: dict[str, Any]) -> list[LiveEvent]:
+        if self._active is None:
+            self._begin_unannounced(text_in(event.get("response_id")))
         pcm = read_audio(event.get("delta"), self.counters)
         item = text_in(event.get("item_id"))
         if item != self._audio_item:

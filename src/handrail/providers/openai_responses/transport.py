@@ -1,8 +1,9 @@
 """OpenAI Responses, stateless: a neutral request → its body; events → calls. Pure; no SDK.
 
-A call is told by its finished item (`response.output_item.done`, status completed), so the order of deltas does not matter to
-it; what was sent twice is known by its sequence number. Call ids (`call_id`) stay the same for the session. Output items,
-encrypted reasoning among them, are kept verbatim and sent back. A late envelope is told in a user's message inside `<host>`.
+A call is told by its finished item (`response.output_item.done`, status completed), so the order of deltas does not matter
+to it; what was sent twice is known by its sequence number. Call ids (`call_id`) count for their message, with OpenAI itself
+for the session. Output items, encrypted reasoning among them, are kept verbatim and sent back. A late envelope is told in a
+user's message inside `<host>`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from handrail.providers.streams import (
 
 PROVIDER = "openai-responses"
 WHO = "OpenAI"
-ID_SCOPE: IdScope = "session"
+ID_SCOPE: IdScope = "message"
+"""What every server of this protocol keeps to; the vendor's own may promise more."""
 _KNOWN = frozenset(
     {
         "response.created", "response.in_progress", "response.queued", "response.output_item.added",
@@ -89,8 +91,9 @@ def _items(entry: Said | Answered) -> Iterator[dict[str, Any]]:
 class Reader:
     """One answer, streamed or whole."""
 
-    def __init__(self, model: str, counters: StreamCounters) -> None:
+    def __init__(self, model: str, counters: StreamCounters, id_scope: IdScope = ID_SCOPE) -> None:
         self._model = model
+        self._id_scope = id_scope
         self._counters = counters
         self._seen: set[int] = set()
         self._items: dict[str, dict[str, Any]] = {}
@@ -180,7 +183,7 @@ class Reader:
             raise broke_off(WHO)
         whole = [item for item in self._items.values() if item.get("status") in ("completed", None)]
         slots = [_slot(item) for item in whole if item.get("type") == "function_call"]
-        calls = [call_of(slot, PROVIDER, ID_SCOPE) for slot in slots]
+        calls = [call_of(slot, PROVIDER, self._id_scope) for slot in slots]
         reason = self._reason(self._response)
         if reason is None and not calls:
             reason = "length"  # it says that it is not whole, and that is all one has to know of words

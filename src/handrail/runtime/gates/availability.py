@@ -1,4 +1,4 @@
-"""Step 6: the tool is switched on, has a schema if the policy wants one, and its condition is true."""
+"""Step 6: the tool is switched on, does not hang, has a schema if the policy wants one, and its condition is true."""
 
 from __future__ import annotations
 
@@ -9,6 +9,13 @@ from handrail.runtime.policy import Policy
 from handrail.schema.condition import compile_condition
 
 NAME = "availability"
+_MOST_REASON = 200
+
+
+def switched_off(tool_id: str, reason: str | None) -> str:
+    """What those are told who call a tool that an operator has switched off: the operator's reason, on one line."""
+    said = " ".join((reason or "").split())[:_MOST_REASON].rstrip(".")
+    return f'"{tool_id}" is switched off for now: {said}.' if said else f'"{tool_id}" is switched off for now.'
 
 
 def gate_for(definition: ToolDefinition, policy: Policy) -> Gate:
@@ -20,8 +27,14 @@ def gate_for(definition: ToolDefinition, policy: Policy) -> Gate:
     def gate(attempt: Attempt) -> Refusal | None:
         reason = attempt.session.core.switches.get(tool_id)
         if reason is not None:
+            return Refusal(NAME, ErrorType.UNAVAILABLE, switched_off(tool_id, reason), rule="switch", value=reason)
+        late = attempt.session.core.runner.crowded.get(tool_id)
+        if late is not None:
+            message = (
+                f'{late} calls of "{tool_id}" still run after their deadline; it takes no others until one has ended.'
+            )
             return Refusal(
-                NAME, ErrorType.UNAVAILABLE, f'"{tool_id}" is switched off for now.', rule="switch", value=reason
+                NAME, ErrorType.UNAVAILABLE, message, rule="stragglers", value=late, retry_after=5.0, retryable=True
             )
         if refuse_always:
             message = f'"{tool_id}" has no schema, and its calls are refused until it has one.'

@@ -1,4 +1,4 @@
-"""Step 10: at most so many calls of a tool in a window of time, per session or per user."""
+"""Step 10: at most so many calls of a tool in any window of time, per session or per user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def gate_for(definition: ToolDefinition, policy: Policy) -> Gate | None:
     tool_id = definition.tool_id
 
     def gate(attempt: Attempt) -> Refusal | None:
-        wait = attempt.session.rates.charge(attempt.session, tool_id, limit)
+        wait, attempt.rate_slot = attempt.session.rates.charge(attempt.session, tool_id, limit)
         if wait is None:
             return None
         return Refusal(

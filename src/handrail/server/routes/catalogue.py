@@ -9,25 +9,28 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from handrail.contract.call import Call
-from handrail.contract.errors import UsageError
 from handrail.registry.snapshot import LoadedTool
 from handrail.server.bodies import id_of, read_object
-from handrail.server.parts import parts_of, talk_of
+from handrail.server.parts import key_of, parts_of, talk_of
 from handrail.server.problems import Problem, answer
+from handrail.server.visible_tools import MODES, nearest, tools_for, tools_in
 
 _PROVIDER = "handrail-console"
 
 
 async def list_tools(request: Request) -> Response:
+    """What the key's user may use; with `session` and its secret, what may be used in that session now."""
     runtime = parts_of(request).runtime
-    snapshot = runtime.registry.snapshot()
-    tools = [_shown(tool, runtime.switches) for tool in snapshot]
-    return answer({"registryVersion": snapshot.version, "tools": tools})
+    version, visible = await _visible(request)
+    return answer({"registryVersion": version, "tools": [_shown(tool, runtime.switches) for tool in visible]})
 
 
 async def show_tool(request: Request) -> Response:
-    runtime = parts_of(request).runtime
-    tool = _tool(request)
+    runtime, name = parts_of(request).runtime, str(request.path_params["tool"])
+    _, visible = await _visible(request)
+    tool = next((one for one in visible if one.tool_id == name), None)
+    if tool is None:
+        raise Problem(404, nearest(name, visible))
     definition = tool.metadata()
     return answer(
         {
@@ -37,6 +40,19 @@ async def show_tool(request: Request) -> Response:
             "parameters": definition["parameters"],
         }
     )
+
+
+async def _visible(request: Request) -> tuple[str, list[LoadedTool]]:
+    """The version of the registry, and the tools that this request may see."""
+    session_id, mode = request.query_params.get("session"), request.query_params.get("mode")
+    if mode not in (None, *MODES):
+        raise Problem(400, '"mode" must be "text" or "voice".')
+    if session_id is not None:
+        session = (await talk_of(request, session_id, looks=True)).session
+        return session.snapshot.version, tools_in(session)
+    runtime = parts_of(request).runtime
+    snapshot = runtime.registry.snapshot()
+    return snapshot.version, tools_for(key_of(request), snapshot, runtime.policy, mode)
 
 
 async def try_tool(request: Request) -> Response:
@@ -52,6 +68,7 @@ async def try_tool(request: Request) -> Response:
         raise Problem(409, "The session is answering a message; wait for it, or cancel it.", retry_after=1)
     parts.trying.add(talk.id)
     try:
+        await parts.talks.set_live(talk, True)
         async with talk.busy:
             name = f"try_{secrets.token_hex(8)}"
             await talk.session.begin_turn(name)
@@ -60,14 +77,8 @@ async def try_tool(request: Request) -> Response:
             await talk.session.end_turn()
     finally:
         parts.trying.discard(talk.id)
+        parts.talks.is_over(talk)
     return answer(envelope.to_dict())
-
-
-def _tool(request: Request) -> LoadedTool:
-    try:
-        return parts_of(request).runtime.registry.snapshot().tool(str(request.path_params["tool"]))
-    except UsageError as error:
-        raise Problem(404, str(error)) from None
 
 
 def _shown(tool: LoadedTool, switches: Any) -> dict[str, Any]:

@@ -93,13 +93,7 @@ async def alive(request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """Whether this process should be given work: it is not about to stop, its store answers and its audit can write."""
-    parts = parts_of(request)
-    checks = {"serving": not parts.talks.draining, "audit": parts.runtime.audit.healthy, "store": True}
-    try:
-        async with asyncio.timeout(2):
-            await parts.runtime.store.operating()
-    except Exception:  # noqa: BLE001  # whatever it is, the answer is no
-        checks["store"] = False
+    """Whether this process should be given work."""
+    checks = await parts_of(request).readiness.checks()
     good = all(checks.values())
     return answer({"ok": good, "checks": checks}, 200 if good else 503)

@@ -84,7 +84,7 @@ async def settle(request: Request) -> Response:
     settled = await store.settle(key, state=state, envelope=orjson.dumps(outcome.to_dict()).decode())
     if settled is None:
         raise Problem(409, f"The call is {row.state.value}; only an unknown outcome can be settled.")
-    parts.runtime.audit.emit("settled", {"idempotencyKey": key, "ok": outcome.ok, "by": key_of(request).name, **meta})
+    parts.runtime.audit.emit("settled", {"ledgerKey": key, "ok": outcome.ok, "by": key_of(request).name, **meta})
     return answer(_row(settled))
 
 
@@ -132,8 +132,10 @@ async def metrics(request: Request) -> Response:
     found, voice = parts.runtime.metrics, parts.voice
     assert isinstance(found, Metrics)
     if "application/json" in request.headers.get("accept", ""):
-        return answer(found.to_json() | ({"voice": voice.metrics()} if voice is not None else {}))
-    text = found.to_prometheus() + (voice.to_prometheus() if voice is not None else "")
+        rest = {"voice": voice.metrics()} if voice is not None else {}
+        return answer({**found.to_json(), "connections": parts.connections.to_json(), **rest})
+    text = found.to_prometheus() + parts.connections.to_prometheus()
+    text += voice.to_prometheus() if voice is not None else ""
     return Response(text, media_type=CONTENT_TYPE)
 
 

@@ -34,6 +34,8 @@ _LEAST_SECONDS = 0.005
 _MOST_WAITING = 2 * 1024 * 1024
 _MOST_TASKS = 64
 _SILENT_BEATS = 2
+_TIMER_SLACK = 0.001
+"""An event loop may run a timer that little too early."""
 
 
 class Caller:
@@ -59,8 +61,7 @@ class Caller:
         self._closed = False
         self._tasks: deque[dict[str, Any]] = deque()
         self._worker: asyncio.Task[None] | None = None
-        self._heard = True
-        self._silent = 0
+        self._heard_at = self._loop.time()
         self._audio_left = self._options.burst_seconds
         self._messages_left = self._options.message_burst
         self._audio_at = self._messages_at = self._loop.time()
@@ -132,7 +133,7 @@ class Caller:
         if not rate:
             self.close(BAD_MESSAGE, "Audio came, but `hello` named no rate for it, or the model does not hear.")
             return
-        self._heard = True
+        self._heard_at = self._loop.time()
         now = self._loop.time()
         seconds = size / (2 * rate)
         left = self._audio_left + 2 * (now - self._audio_at) - (seconds if seconds > _LEAST_SECONDS else _LEAST_SECONDS)
@@ -150,7 +151,7 @@ class Caller:
     def take_text(self, text: str) -> None:
         if self._closed:
             return
-        self._heard = True
+        self._heard_at = self._loop.time()
         if not self._may_speak():
             self.close(FLOOD, "Too many messages came at once.")
             return
@@ -285,15 +286,19 @@ class Caller:
         if not self._said_hello:
             self.close(TOO_SLOW, f"No `hello` came within {self._options.hello_seconds:g} seconds.")
 
+    @property
+    def _silence_seconds(self) -> float:
+        """For how long a client may say nothing at all."""
+        return _SILENT_BEATS * self._options.heartbeat_seconds
+
     def _start_beating(self) -> None:
         self._beat.cancel()
         if not self._closed:
-            self._beat = self._loop.call_later(self._options.heartbeat_seconds, self._beats)
+            left = self._heard_at + self._silence_seconds - self._loop.time()
+            self._beat = self._loop.call_later(min(self._options.heartbeat_seconds, left), self._beats)
 
     def _beats(self) -> None:
-        self._silent = 0 if self._heard else self._silent + 1
-        self._heard = False
-        if self._silent >= _SILENT_BEATS:
+        if self._loop.time() - self._heard_at >= self._silence_seconds - _TIMER_SLACK:
             self.close(TOO_SLOW, "Nothing came from this client for too long; come back and go on.")
             return
         self.tell(b'{"type":"ping"}')

@@ -40,7 +40,7 @@ from handrail.server.voice.tickets import SECONDS, Tickets
 _WRONG_TICKETS_PER_MINUTE = 60
 _NOT_NOW = 503
 _REVOKED = "The key of this conversation is no longer valid."
-_BY_STATUS: Mapping[int, Closing] = {404: NO_SESSION, 410: SESSION_ENDED, 429: FLOOD, 503: RESTART}
+_BY_STATUS: Mapping[int, Closing] = {404: NO_SESSION, 409: RESTART, 410: SESSION_ENDED, 429: FLOOD, 503: RESTART}
 
 
 class LiveFacts(Protocol):
@@ -181,13 +181,14 @@ class Exchange:
         self._check_room(key, _refused)
         minutes = Minutes(talk, self._talks.conversations)
         release = self._keys.using(key, lambda: self._revoked(line))
-        line = Line(talk, key, minutes, self.options, self._gauges, lambda: self._hung_up(talk.id, line, release))
+        line = Line(talk, key, minutes, self.options, self._gauges, lambda: self._hung_up(talk, line, release))
         talk.voice = self._lines[talk.id] = line  # from here on nobody else begins one
         self._by_key[key.hash] += 1
         line.caller = caller
         caller.expects(self._agent.model.output_rate, line.dropped)
         try:
             await self._end_of_text(talk)
+            await self._talks.set_live(talk, True)
             async with talk.busy:
                 self._check_key(key)
                 voice = await self._agent.begin(talk.session, talk.conversation, line, abilities=caller.abilities)
@@ -201,6 +202,9 @@ class Exchange:
         except StoreUnavailable:
             line.failed()
             raise Refused(NO_PROVIDER, "The store cannot be reached at the moment; try again later.") from None
+        except Problem as problem:
+            line.failed()
+            raise Refused(_BY_STATUS.get(problem.status, FAULT), problem.message) from None
         except HandrailError as error:
             line.failed()
             word = str(getattr(error, "code", ""))
@@ -235,10 +239,11 @@ class Exchange:
         if caller is not None:
             caller.close(TICKET, _REVOKED)
 
-    def _hung_up(self, session_id: str, line: Line, release: Callable[[], None]) -> None:
+    def _hung_up(self, talk: Talk, line: Line, release: Callable[[], None]) -> None:
         release()
-        if self._lines.get(session_id) is line:
-            del self._lines[session_id]
+        self._talks.is_over(talk)
+        if self._lines.get(talk.id) is line:
+            del self._lines[talk.id]
             self._by_key[line.key.hash] -= 1
             if self._by_key[line.key.hash] <= 0:
                 del self._by_key[line.key.hash]

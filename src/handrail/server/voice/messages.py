@@ -156,12 +156,12 @@ SERVER: Mapping[str, Schema] = {
     "confirmation": _open(
         "confirmation",
         {"id": _TEXT, "tool": _TEXT, "args": {"type": "object"}, "preview": _TEXT, "expires_at": _WHOLE,
-         "channel": {"enum": ["any", "screen"]}, "token": _TEXT},
+         "channel": {"enum": ["any", "screen"]}, "token": _TEXT, "replacedBy": {"type": ["string", "null"]}},
         ("id", "tool", "args", "preview", "expires_at", "token"),
     ),
     "confirmation_closed": _open(
         "confirmation_closed",
-        {"id": _TEXT, "toolId": _TEXT, "outcome": {"enum": ["carried_out", "declined", "failed"]}},
+        {"id": _TEXT, "toolId": _TEXT, "outcome": {"enum": ["carried_out", "declined", "failed", "unknown"]}},
         ("id", "toolId", "outcome"),
     ),
     "question": _open(

@@ -11,11 +11,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from typing import Any, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 from starlette.types import Scope
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
+
+from handrail.server.connections import Connections
+from handrail.server.keys import Key
 
 _PIPE = "handrail.pipe"
 _SEND_BUFFER = 128 * 1024
@@ -26,6 +29,9 @@ _MOST_REASON_BYTES = 123
 
 class Taker(Protocol):
     """Who takes the frames of one socket. None of these may raise or wait."""
+
+    key: Key | None
+    """Whose ticket was shown; None before."""
 
     def take_text(self, text: str) -> None: ...
 
@@ -60,6 +66,8 @@ class Pipe(Protocol):
 
 class VoiceProtocol(WebSocketsSansIOProtocol):
     """See the module's docstring."""
+
+    table: ClassVar[Connections]
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -107,6 +115,7 @@ class VoiceProtocol(WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self.table.add(self)
         raw = transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
@@ -151,7 +160,13 @@ class VoiceProtocol(WebSocketsSansIOProtocol):
         if self._taker is not None:
             self._taker.can_write()
 
+    @property
+    def has_key(self) -> bool:
+        """Whether a right ticket was shown."""
+        return self._taker is not None and self._taker.key is not None
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self.table.remove(self)
         super().connection_lost(exc)
         taker, self._taker = self._taker, None
         if taker is not None:

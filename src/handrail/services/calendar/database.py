@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sqlite3
 import threading
 import time
@@ -19,7 +18,7 @@ from typing import TypeVar
 from handrail.contract.errors import ToolError
 from handrail.services.calendar.failures import closed, from_sqlite, overloaded, unusable
 from handrail.services.calendar.tables import checked_version, migrate
-from handrail.services.looking import look
+from handrail.services.looking import check_writable, look, make_private
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -38,6 +37,10 @@ class Database:
         self._waiting = 0
         self._writer = _Lane("handrail-calendar-writer", self._open_writer)
         self._reader = _Lane("handrail-calendar-reader", self._open_reader)
+
+    @property
+    def path(self) -> Path:
+        return self._path
 
     @property
     def name(self) -> str:
@@ -70,7 +73,7 @@ class Database:
         self._check_place()
         if not self._path.exists():
             return
-        self._open_file(os.O_RDWR)
+        self._touch(check_writable)
         try:
             look(self._path, lambda db: checked_version(db, self.name))
         except sqlite3.Error as error:
@@ -109,17 +112,17 @@ class Database:
         if self._path.is_dir():
             raise self._unusable(f'The calendar "{self.name}" is a folder; name a file for it.')
 
-    def _open_file(self, flags: int) -> None:
+    def _touch(self, touch: Callable[[Path], None]) -> None:
         try:
             # What somebody does all day is nobody else's business. SQLite gives its side files the same rights.
-            os.close(os.open(self._path, flags, 0o600))
+            touch(self._path)
         except OSError as error:
             text = f'The calendar "{self.name}" cannot be opened for writing ({error.strerror}).'
             raise self._unusable(text) from None
 
     def _opened(self) -> sqlite3.Connection:
         self._check_place()
-        self._open_file(os.O_RDWR | os.O_CREAT)
+        self._touch(make_private)
         deadline = time.monotonic() + 2 * self._busy_ms / 1_000
         while True:
             try:

@@ -21,6 +21,7 @@ from handrail.services.calendar import gaps
 from handrail.services.calendar.components import read_component
 from handrail.services.calendar.database import Database
 from handrail.services.calendar.failures import unknown_calendar
+from handrail.services.calendar.forgetting import forget_user
 from handrail.services.calendar.items import Happening, SeriesShelf, calendar_id, made_calendar, plain_between, put
 from handrail.services.calendar.moments import in_range
 from handrail.services.calendar.port import Availability, Busy, Created, Draft
@@ -149,16 +150,12 @@ class EmbeddedCalendar:
 
         return replace(made, conflicts=await self.database.read(look))
 
-    async def forget_creator(self, user: str, *, tenant: str = "") -> None:
-        """No event is this user's own any more."""
-        if self.database.is_there:
-            await self.database.write(
-                lambda db: db.execute(
-                    """UPDATE item SET created_by = NULL WHERE created_by = ?
-                    AND calendar_id IN (SELECT id FROM calendar WHERE tenant = ?)""",
-                    (user, tenant),
-                )
-            )
+    async def forget_user(self, user: str, *, tenant: str = "", delete: bool = True) -> int:
+        """Delete the events that a user has made, or only that it was them; and their name from whom others invited.
+        How many events were deleted."""
+        if not self.database.is_there:
+            return 0
+        return await self.database.write(lambda db: forget_user(db, tenant, user, delete=delete))
 
     async def happenings(self, tenant: str, names: Sequence[str], start: datetime, end: datetime) -> list[Happening]:
         """Everything within a window as its owner sees it, in order; also what takes no time or is free."""

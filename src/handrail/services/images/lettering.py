@@ -14,7 +14,7 @@ from pathlib import Path
 from PIL import ImageDraw, ImageFont
 
 from handrail.contract.errors import ConfigError
-from handrail.runtime.preview import escaped
+from handrail.contract.hidden_characters import escaped
 
 Colour = tuple[int, int, int]
 

@@ -16,7 +16,7 @@ from handrail.contract.errors import HandrailError, UsageError
 from handrail.services.kb.errors import as_sentence, is_interrupted
 from handrail.services.kb.port import KbTooSlow, KbUnavailable
 from handrail.services.kb.tables import checked_version, is_current, migrate
-from handrail.services.looking import look
+from handrail.services.looking import look, make_private
 
 T = TypeVar("T")
 Request = Callable[["Connection"], T]
@@ -236,7 +236,7 @@ class Database:
         self._check_place()
         try:
             # Personal records are nobody else's business. SQLite gives its side files the same rights.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            make_private(self.path)
         except OSError as error:
             raise KbUnavailable(
                 f'The knowledge base "{self.path.name}" cannot be opened for writing ({error.strerror}).'

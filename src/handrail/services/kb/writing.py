@@ -75,6 +75,20 @@ def remove_records(db: sqlite3.Connection, keys: Iterable[int]) -> int:
     return removed
 
 
+def forget_owner(db: sqlite3.Connection, tenant: str, owner: str) -> int:
+    """Remove the records of one user, their words from the index as well, and that there was such a user; how many."""
+    found = db.execute(
+        """SELECT record.key FROM record JOIN scope ON scope.id = record.scope
+           WHERE scope.tenant = ? AND scope.owner = ?""",
+        (tenant, owner),
+    ).fetchall()
+    removed = remove_records(db, [row[0] for row in found])
+    if removed:
+        optimize(db)  # else the words would stay in older segments of the index
+    db.execute("DELETE FROM scope WHERE tenant = ? AND owner = ?", (tenant, owner))
+    return removed
+
+
 def keep_index_current(db: sqlite3.Connection) -> None:
     """Make the word index anew where another version of the preparation has made it."""
     if get_fact(db, "index") == INDEX_VERSION:

@@ -97,13 +97,22 @@ def _met_unknown(tx: Transaction, claim: Claim) -> ClaimResult | None:
 def _refused_by_limit(tx: Transaction, claim: Claim) -> ClaimResult | None:
     if claim.rate is None:
         return None
-    start = _window(claim.rate, tx.now)
-    used = tx.db.execute(
-        "SELECT used FROM rate WHERE scope = ? AND window_start = ?", (claim.rate.scope, start)
-    ).fetchone()
-    if (used[0] if used else 0) < claim.rate.limit:
+    rate, slot = claim.rate, _slot(claim.rate, tx.now)
+    # What lies far ahead was counted before the clock was set back.
+    rows = tx.db.execute(
+        "SELECT window_start, used FROM rate WHERE scope = ? AND window_start > ? AND window_start <= ? ORDER BY 1",
+        (rate.scope, _over(rate, slot), slot + rate.window_ms),
+    ).fetchall()
+    left = sum(used for _, used in rows)
+    if left < rate.limit:
         return None
-    return ClaimResult(verdict=ClaimVerdict.RATE_LIMITED, retry_after_ms=start + claim.rate.window_ms - tx.now)
+    wait = rate.window_ms
+    for start, used in rows:
+        left -= used
+        if left < rate.limit:
+            wait = start + rate.slot_ms - 1 + rate.window_ms - slot
+            break
+    return ClaimResult(verdict=ClaimVerdict.RATE_LIMITED, retry_after_ms=max(1, wait))
 
 
 def _refused_by_grant(tx: Transaction, claim: Claim) -> ClaimResult | None:
@@ -143,9 +152,12 @@ def _first(tx: Transaction, claim: Claim) -> ClaimResult:
         ),
     )
     if claim.rate is not None:
+        slot = _slot(claim.rate, tx.now)
         tx.db.execute(
-            "INSERT INTO rate VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET used = used + 1",
-            (claim.rate.scope, _window(claim.rate, tx.now)),
+            "INSERT INTO rate VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET used = used + 1", (claim.rate.scope, slot)
+        )
+        tx.db.execute(
+            "DELETE FROM rate WHERE scope = ? AND window_start <= ?", (claim.rate.scope, _over(claim.rate, slot))
         )
     if claim.hold_id is not None:
         tx.db.execute("UPDATE alias SET ledger_key = ? WHERE hold_id = ?", (claim.key, claim.hold_id))
@@ -227,5 +239,10 @@ def _save_counters(tx: Transaction, claim: Claim) -> None:
         tx.db.execute("UPDATE session SET counters = ? WHERE session_id = ?", (counters, claim.session_id))
 
 
-def _window(rate: RateCharge, now: int) -> int:
-    return now - now % rate.window_ms
+def _slot(rate: RateCharge, now: int) -> int:
+    return now - now % rate.slot_ms if rate.slot is None else rate.slot
+
+
+def _over(rate: RateCharge, slot: int) -> int:
+    """The newest slot that does not count any more."""
+    return slot - rate.window_ms - rate.slot_ms + 1

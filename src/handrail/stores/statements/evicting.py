@@ -114,7 +114,8 @@ def _limits(tx: Transaction, batch: _Batch) -> _Looked:
     tx.db.executemany("DELETE FROM rate WHERE scope = ? AND window_start = ?", over)
     if len(seen) > batch.most:
         return _Looked(list(seen[-2]))
-    tx.db.execute("DELETE FROM block WHERE until < ?", (min(batch.rows_before, tx.now),))
+    for table in ("block", "forgotten_block"):
+        tx.db.execute(f"DELETE FROM {table} WHERE until < ?", (min(batch.rows_before, tx.now),))
     return _Looked()
 
 

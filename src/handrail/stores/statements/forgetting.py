@@ -1,9 +1,19 @@
-"""Forgetting a user: what was said to tools and what they answered is wiped; that something ran, and what is not known, stays."""
+"""Forgetting a user: what was said to tools and what they answered is wiped; that something ran, and what is not known, stays.
+
+A session that was wiped has an empty token hash and another connection, so that no process writes back what it still has in
+memory. `forgetting.times` tells every process to look which of its sessions those are.
+"""
 
 # ruff: noqa: S608 - the only text that is put into SQL is our own
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from hmac import digest
+
+import orjson
+
+from handrail.contract.store import AuditSubject, Block
 from handrail.stores.statements.transaction import Transaction
 
 _MINE = "session_id IN (SELECT session_id FROM session WHERE tenant = ? AND user = ?)"
@@ -12,14 +22,17 @@ _CALLS = f"({_MINE} OR (tenant = ? AND user = ?))"
 _SETTLED = "state IN ('succeeded', 'failed', 'cancelled')"
 
 
-def forget_user(tx: Transaction, tenant: str, user: str) -> dict[str, int]:
+def forget_user(tx: Transaction, tenant: str, user: str, keep_block: bool = True) -> dict[str, int]:
     """How many sessions, calls and requests were wiped, and how many calls are left because their outcome is open."""
     who = (tenant, user)
+    # The keys stay, so that no call runs again; with its digest, nothing more than a hash tells of the arguments.
     calls = tx.db.execute(
         f"""UPDATE ledger SET args = '{{}}', envelope = NULL, evicted = 1, user = NULL
             WHERE {_CALLS} AND {_SETTLED}""",
         (*who, *who),
     ).rowcount
+    # One that runs is wiped when it ends.
+    tx.db.execute(f"UPDATE ledger SET evicted = 1 WHERE {_CALLS} AND state = 'running'", (*who, *who))
     left = tx.db.execute(f"SELECT count(*) FROM ledger WHERE {_CALLS} AND NOT {_SETTLED}", (*who, *who)).fetchone()[0]
     tx.db.execute(f"DELETE FROM hold_token WHERE hold_id IN (SELECT hold_id FROM hold WHERE {_MINE})", who)
     requests = tx.db.execute(
@@ -31,8 +44,75 @@ def forget_user(tx: Transaction, tenant: str, user: str) -> dict[str, int]:
     tx.db.execute(f"DELETE FROM turn_left WHERE {_MINE}", who)
     # Last, because the others find their rows through it. No secret has an empty hash: nobody can come back to it.
     sessions = tx.db.execute(
-        """UPDATE session SET user = NULL, token_hash = '', attributes = '{}', state = '{}', counters = '{}',
-           active = 0, pruned = 1 WHERE tenant = ? AND user = ?""",
+        """UPDATE session SET user = NULL, token_hash = '', attributes = '{}', state = '{}', counters = '{}', policy = '{}',
+           active = 0, pruned = 1, connection = connection + 1 WHERE tenant = ? AND user = ?""",
         who,
     ).rowcount
+    tx.db.execute("DELETE FROM audit_subject WHERE tenant = ? AND user = ?", who)
+    blocks = tx.db.execute("DELETE FROM block WHERE tenant = ? AND user = ? RETURNING until", who).fetchall()
+    if keep_block:
+        for (until,) in blocks:
+            store_block(tx, Block(tenant=tenant, user=user, until=until))
+    # Limits name users by a hash; those that an older version has counted do not.
+    old = f"user:{tenant}:{user}:"
+    tx.db.execute("DELETE FROM rate WHERE substr(scope, 1, ?) = ?", (len(old), old))
+    tx.db.execute("UPDATE forgetting SET times = times + 1")
     return {"sessions": sessions, "calls": calls, "requests": requests, "callsLeft": int(left)}
+
+
+def forgotten_sessions(tx: Transaction, session_ids: Sequence[str]) -> set[str]:
+    rows = tx.db.execute(
+        "SELECT session_id FROM session WHERE token_hash = '' AND session_id IN (SELECT value FROM json_each(?))",
+        (orjson.dumps(list(session_ids)).decode(),),
+    )
+    return {session_id for (session_id,) in rows}
+
+
+# Names in the audit log
+def subject_of(tx: Transaction, tenant: str, user: str) -> AuditSubject | None:
+    row = tx.db.execute(
+        "SELECT pseudonym, secret FROM audit_subject WHERE tenant = ? AND user = ?", (tenant, user)
+    ).fetchone()
+    return AuditSubject(*row) if row else None
+
+
+def name_subject(tx: Transaction, tenant: str, user: str, new: AuditSubject) -> AuditSubject:
+    tx.db.execute("INSERT INTO audit_subject VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", (tenant, user, *new))
+    return subject_of(tx, tenant, user) or new
+
+
+def audit_secrets(tx: Transaction, pseudonyms: Sequence[str]) -> dict[str, bytes]:
+    rows = tx.db.execute(
+        "SELECT pseudonym, secret FROM audit_subject WHERE pseudonym IN (SELECT value FROM json_each(?))",
+        (orjson.dumps(list(pseudonyms)).decode(),),
+    )
+    return dict(rows.fetchall())
+
+
+# Blocks of users that nobody knows any more
+def store_block(tx: Transaction, block: Block) -> None:
+    tx.db.execute(
+        "INSERT INTO forgotten_block VALUES (?, ?) ON CONFLICT DO UPDATE SET until = max(until, excluded.until)",
+        (_digest(tx, block.tenant, block.user), block.until),
+    )
+
+
+def revive_block(tx: Transaction, tenant: str, user: str) -> int | None:
+    """A user who was forgotten while blocked comes back: the block bears the name again. The time at which it ends."""
+    if tx.db.execute("SELECT 1 FROM forgotten_block LIMIT 1").fetchone() is None:
+        return None
+    row = tx.db.execute(
+        "DELETE FROM forgotten_block WHERE digest = ? RETURNING until", (_digest(tx, tenant, user),)
+    ).fetchone()
+    if row is None or row[0] <= tx.now:
+        return None
+    tx.db.execute(
+        "INSERT INTO block VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET until = max(until, excluded.until)",
+        (tenant, user, row[0]),
+    )
+    return int(row[0])
+
+
+def _digest(tx: Transaction, tenant: str, user: str) -> str:
+    salt = tx.db.execute("SELECT salt FROM forgetting").fetchone()[0]
+    return digest(salt, orjson.dumps([tenant, user]), "sha256").hex()

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from handrail.contract.store import Claim, ClaimResult, ClaimVerdict, Finish, LedgerRow, LedgerState
 from handrail.stores.statements.claim import claim, mine
-from handrail.stores.statements.ledger import SETTLED, finish
+from handrail.stores.statements.ledger import OUTCOME, SETTLED, finish
 from handrail.stores.statements.transaction import Transaction, to_json
 
 Request = Callable[[Transaction], Any]
@@ -88,6 +88,10 @@ def carry_out(begin: Callable[[], Transaction], requests: Sequence[Request]) -> 
             outcomes[place] = request(begin())
     waiting.carry_out(begin(), outcomes)
     return outcomes
+
+
+def is_claim(request: Request) -> bool:
+    return type(request) is partial and request.func is claim
 
 
 class _Waiting:
@@ -188,7 +192,7 @@ def _finish_all(tx: Transaction, finishes: Sequence[Finish]) -> list[LedgerRow]:
 @cache
 def _outcomes(rows: int) -> str:
     # Not as WITH: then Python would not tell how many rows were changed.
-    return f"""UPDATE ledger SET state = done.column3, envelope = done.column4, finished_at = done.column5
+    return f"""UPDATE ledger SET state = done.column3, {OUTCOME.format("done.column4")}, finished_at = done.column5
         FROM ({_values(rows, 5)}) AS done
         WHERE key = done.column1 AND fence = done.column2 AND state IN ('running', 'unknown')"""
 

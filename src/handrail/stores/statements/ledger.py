@@ -8,9 +8,12 @@ from collections.abc import Sequence
 
 from handrail.contract.errors import UsageError
 from handrail.contract.store import Finish, LedgerRow, LedgerState
-from handrail.stores.statements import operating
+from handrail.stores.owners import Life
+from handrail.stores.statements import forgetting, operating
 from handrail.stores.statements.transaction import LEDGER_COLUMNS, Transaction, ledger_row, to_json
 
+OUTCOME = """envelope = iif(evicted, NULL, {}), args = iif(evicted, '{{}}', args), user = iif(evicted, NULL, user)"""
+"""What is stored with an outcome. A call whose user was forgotten while it ran keeps nothing of what was said."""
 SETTLED = (LedgerState.SUCCEEDED, LedgerState.FAILED, LedgerState.CANCELLED)
 
 
@@ -20,8 +23,12 @@ def stored_row(tx: Transaction, key: str) -> LedgerRow | None:
 
 
 def is_abandoned(tx: Transaction, row: LedgerRow) -> bool:
-    """Past its lease *and* its owner dead. The lease alone says nothing: the clock may have jumped."""
-    return row.state is LedgerState.RUNNING and row.lease_until < tx.now and not tx.alive(row.owner)
+    """Whether nobody runs it any more. The lease counts only where it is not known what became of the owner: the clock may
+    have been set forward or back."""
+    if row.state is not LedgerState.RUNNING:
+        return False
+    life = tx.life(tx.db, row.owner)
+    return life is Life.DIED or (life is Life.ENDED and row.lease_until < tx.now)
 
 
 def becomes_unknown(tx: Transaction, row: LedgerRow) -> bool:
@@ -59,8 +66,7 @@ def unknown_like(tx: Transaction, session_id: str, turn: int, tool: str, args_di
 def ledger_rows(tx: Transaction, state: LedgerState | None, limit: int) -> list[LedgerRow]:
     overdue = tx.db.execute(
         f"""SELECT {LEDGER_COLUMNS} FROM ledger INDEXED BY ledger_open
-            WHERE state IN ('running', 'unknown') AND state = 'running' AND lease_until < ? AND effects = 'unsafe'""",
-        (tx.now,),
+            WHERE state IN ('running', 'unknown') AND state = 'running' AND effects = 'unsafe'"""
     ).fetchall()
     for row in map(ledger_row, overdue):
         if becomes_unknown(tx, row):
@@ -79,7 +85,7 @@ def finish(tx: Transaction, finish: Finish) -> LedgerRow:
     settled_at = tx.now if finish.state in SETTLED else None
     # Also from unknown: the first owner, taken for dead, knows best what it did. A lower fence was taken over.
     changed = tx.db.execute(
-        f"""UPDATE ledger SET state = ?, envelope = ?, finished_at = ?
+        f"""UPDATE ledger SET state = ?, {OUTCOME.format("?")}, finished_at = ?
             WHERE key = ? AND fence = ? AND state IN ('running', 'unknown') RETURNING {LEDGER_COLUMNS}""",
         (finish.state, finish.envelope, settled_at, finish.key, finish.fence),
     ).fetchone()
@@ -87,7 +93,10 @@ def finish(tx: Transaction, finish: Finish) -> LedgerRow:
         return _stored_outcome(tx, finish.key)
     row = ledger_row(changed)
     if finish.block is not None:
-        operating.block(tx, finish.block)
+        if row.evicted:
+            forgetting.store_block(tx, finish.block)
+        else:
+            operating.block(tx, finish.block)
     if finish.session_state is not None:
         tx.db.execute(
             "UPDATE session SET state = ?1 WHERE session_id = ?2 AND (?3 IS NULL OR connection = ?3)",
@@ -115,7 +124,8 @@ def settle(tx: Transaction, key: str, state: LedgerState, envelope: str) -> Ledg
     if row is None or row.state is not LedgerState.UNKNOWN:
         return None
     tx.db.execute(
-        "UPDATE ledger SET state = ?, envelope = ?, finished_at = ? WHERE key = ?", (state, envelope, tx.now, key)
+        f"UPDATE ledger SET state = ?, {OUTCOME.format('?')}, finished_at = ? WHERE key = ?",
+        (state, envelope, tx.now, key),
     )
     return stored_row(tx, key)
 

@@ -14,6 +14,7 @@ def operating(tx: Transaction) -> Operating:
         blocks={(tenant, user): until for tenant, user, until in blocks},
         switches=dict(tx.db.execute("SELECT tool, reason FROM switch").fetchall()),
         now=tx.now,
+        forgettings=tx.db.execute("SELECT times FROM forgetting").fetchone()[0],
     )
 
 
@@ -39,7 +40,9 @@ def switch(tx: Transaction, tool: str, off: str | None) -> None:
         )
 
 
-def count_rates(tx: Transaction, charges: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+def count_rates(
+    tx: Transaction, charges: Mapping[tuple[str, int], int], since: Mapping[str, int]
+) -> dict[tuple[str, int], int]:
     totals: dict[tuple[str, int], int] = {}
     for (scope, window_start), added in charges.items():
         row = tx.db.execute(
@@ -47,4 +50,15 @@ def count_rates(tx: Transaction, charges: Mapping[tuple[str, int], int]) -> dict
             (scope, window_start, added),
         ).fetchone()
         totals[scope, window_start] = int(row[0])
+    for scope, start in since.items():
+        rows = tx.db.execute("SELECT window_start, used FROM rate WHERE scope = ?", (scope,)).fetchall()
+        totals.update({(scope, at): used for at, used in rows if at >= start})
+        if any(at < start for at, _ in rows):
+            tx.db.execute("DELETE FROM rate WHERE scope = ? AND window_start < ?", (scope, start))
     return totals
+
+
+def try_writing(tx: Transaction) -> None:
+    """No tool has an empty name, and nobody else sees a row that is gone before the commit."""
+    switch(tx, "", "")
+    switch(tx, "", None)

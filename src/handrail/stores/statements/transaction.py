@@ -11,6 +11,7 @@ import orjson
 
 from handrail.contract.errors import UsageError
 from handrail.contract.store import Alias, Hold, HoldState, LedgerRow, LedgerState, SessionRecord
+from handrail.stores.owners import Life
 
 Clock = Callable[[], int]
 """Milliseconds since 1970."""
@@ -22,7 +23,10 @@ class Transaction:
 
     db: sqlite3.Connection
     now: int
-    alive: Callable[[str], bool]
+    life: Callable[[sqlite3.Connection, str], Life]
+
+    def alive(self, owner: str) -> bool:
+        return self.life(self.db, owner) is Life.ALIVE
 
 
 # Columns are named as the fields are, so that the one list is both the SELECT and the way back.

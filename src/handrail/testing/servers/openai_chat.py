@@ -38,8 +38,6 @@ class OpenAIChatServer(ProviderServer):
         body = request.body
         if request.path != "/v1/chat/completions" or not isinstance(body, dict):
             return f"there is nothing at {request.path}"
-        if not body.get("stream"):
-            return "this server streams only"
         open_ids: list[str] = []
         for message in body["messages"]:
             role = message.get("role")
@@ -58,6 +56,26 @@ class OpenAIChatServer(ProviderServer):
         named = [one["function"] for one in body.get("tools", ())]
         named += [one["function"] for message in body["messages"] for one in message.get("tool_calls", ())]
         return refused_name((one.get("name") for one in named), "[A-Za-z0-9_-]{1,64}")
+
+    def streams(self, request: Received) -> bool:
+        return bool(request.body.get("stream"))
+
+    def whole(self, reply: Reply, calls: Sequence[NumberedCall]) -> Any:
+        made = [
+            {
+                "id": one.id,
+                "type": "function",
+                "function": {"name": one.name, "arguments": orjson.dumps(one.args).decode()},
+            }
+            for one in calls
+        ]
+        message = {"role": "assistant", "content": reply.text or None, **({"tool_calls": made} if made else {})}
+        reason = _REASONS.get(reply.reason, "tool_calls" if calls else "stop")
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
+        given, spent = reply.usage
+        usage = {"prompt_tokens": given, "completion_tokens": spent, "total_tokens": given + spent}
+        named = {"id": "chatcmpl-local", "object": "chat.completion", "created": 1, "model": "local"}
+        return {**named, "choices": [choice], "usage": usage}
 
     def frames(self, reply: Reply, calls: Sequence[NumberedCall]) -> Iterator[Frame]:
         yield Frame(self._chunk({"role": "assistant", "content": None}))

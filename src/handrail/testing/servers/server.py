@@ -27,6 +27,7 @@ from handrail.testing.servers.script import (
 _PAGE = b"<!doctype html>\n<html><body><h1>One moment, please</h1>\n<p>data: this is no event</p></body></html>\n"
 _GARBLED = b'{"\xff\xfe\x80": "\xc3\x28 \x00 \xed\xa0\x80"}'
 _DEEP = 200
+BREAKS_OFF = ("drop", "reissue", "stall", "trickle", "truncate", "empty", "error")
 
 _NONSENSE = (
     b"this is no JSON {",
@@ -97,6 +98,14 @@ class ProviderServer(ABC):
     @abstractmethod
     def envelopes(self, body: Any) -> list[Any]:
         """The envelopes of the calls of the last turn, as they were sent back."""
+
+    def streams(self, request: Received) -> bool:
+        """Whether the request wants a stream; one that does not is answered with `whole`."""
+        return True
+
+    def whole(self, reply: Reply, calls: Sequence[NumberedCall]) -> Any:
+        """The reply as one object, in protocols that have that."""
+        raise NotImplementedError
 
     def encode(self, payload: Any, number: int) -> bytes:
         data = payload if isinstance(payload, bytes) else orjson.dumps(payload)
@@ -172,6 +181,8 @@ class ProviderServer(ABC):
             self._place += 1
         if fault in INSTEAD_OF_AN_ANSWER:
             return await self._something_else(writer, fault)
+        if not self.streams(request):
+            return await self._play_whole(reply, fault, writer)
         return await self._play(reply, fault, reader, writer)
 
     async def _something_else(self, writer: asyncio.StreamWriter, fault: str) -> None:
@@ -209,6 +220,15 @@ class ProviderServer(ABC):
         head = f"HTTP/1.1 {status} Said\r\ncontent-type: {kind}\r\nconnection: close\r\n{more}"
         writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         await writer.drain()
+
+    async def _play_whole(self, reply: Reply, fault: str | None, writer: asyncio.StreamWriter) -> None:
+        """Without a stream. A fault that would break a stream off breaks the connection off."""
+        if fault in BREAKS_OFF:
+            writer.transport.abort()
+            return
+        reply = _swollen(reply, fault)
+        body = orjson.dumps(self.whole(reply, [self._number(one) for one in reply.calls]))
+        await self._write(writer, 200, "application/json", body)
 
     async def _play(
         self, reply: Reply, fault: str | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -42,6 +42,8 @@ async def preview(args: Mapping[str, Any], ctx: Any) -> str:
             start=start, end=end, calendar=args["calendar"], user=ctx.user, tenant=ctx.tenant
         )
     except ToolError as error:
+        if error.type not in (ErrorType.VALIDATION, ErrorType.NOT_FOUND):
+            raise  # nobody knows what it clashes with: the person is told that
         return f"It cannot be created like this: {error.message}"
     zone = _local(ctx)
     clock, shown = ("Local time", zone) if zone is not None else ("Time", start.tzinfo or UTC)

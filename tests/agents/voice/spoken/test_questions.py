@@ -333,3 +333,64 @@ def test_questions_that_waited_too_long_expire_together_with_the_open_one() -> N
 @pytest.mark.parametrize(("start", "end"), [(11.0, 10.0), (math.nan, 10.0), (9.5, math.nan), (9.5, math.inf)])
 def test_an_utterance_with_impossible_times_is_ignored(start: float, end: float) -> None:
     assert asked().heard("Yes.", start, end, None) == []
+
+
+def test_a_revised_call_takes_the_place_of_a_question_whose_answer_is_not_judged_yet() -> None:
+    questions = asked()
+    steps = questions.wanted(request("c2", preview="Book it for 6."), "t2", "any", 12.0, turn=2)
+    assert steps == [ToScreen("c1", Why.REVISED), Read("c2", "Book it for 6. Say yes or no.")]
+    assert questions.heard("Yes.", 9.5, 10.0, None) == [], "the answer was to the old question"
+
+
+def test_a_call_that_the_model_made_of_words_that_have_not_come_yet_is_a_revised_one() -> None:
+    questions = asked()
+    steps = questions.wanted(request("c2", preview="Book it for 6."), "t2", "any", 12.0, spoke_at=10.5)
+    assert steps == [ToScreen("c1", Why.REVISED), Read("c2", "Book it for 6. Say yes or no.")]
+
+
+def test_a_second_call_of_the_same_tool_in_the_same_turn_waits() -> None:
+    questions = Questions()
+    questions.wanted(request("c1"), "t1", "any", 0.0, turn=1)
+    assert questions.wanted(request("c2"), "t2", "any", 0.1, turn=1) == []
+    assert questions.ids == ["c1", "c2"]
+
+
+def test_a_revised_call_takes_the_place_of_a_question_that_waits() -> None:
+    questions = asked()
+    questions.wanted(request("c2", tool="send_mail"), "t2", "any", 9.1, turn=0)
+    questions.wanted(request("c3", tool="cancel"), "t3", "any", 9.2, turn=0)
+    assert questions.wanted(request("c4", tool="send_mail"), "t4", "any", 12.0, turn=1) == [ToScreen("c2", Why.REVISED)]
+    assert questions.ids == ["c1", "c4", "c3"]
+
+
+def test_whoever_went_on_after_a_yes_or_a_no_has_not_answered() -> None:
+    for said in ("Yes.", "No."):
+        questions = asked()
+        assert questions.heard(said, 9.5, 10.0, None, went_on=True) == [Missed("c1", 1), Read("c1", ALOUD)]
+
+
+def test_a_question_that_a_newer_request_has_replaced_goes_to_the_screen() -> None:
+    questions = asked()
+    assert questions.wanted({**request(), "replacedBy": "c2"}, "t2", "any", 9.2) == [ToScreen("c1", Why.REVISED)]
+    assert questions.heard("Yes.", 9.5, 10.0, None) == []
+    steps = questions.wanted({**request("c3"), "replacedBy": "c4"}, "t3", "any", 11.0)
+    assert steps == [ToScreen("c3", Why.REVISED)]
+
+
+def test_a_yes_approves_what_was_heard_and_new_facts_are_asked_about_anew() -> None:
+    questions = asked()
+    changed = request(preview="Book it. It clashes.")
+    assert questions.wanted(changed, "t2", "any", 9.2) == []
+    assert questions.heard("Yes.", 9.5, 10.0, None) == [Approve("c1", "t1")], "the token of what was heard"
+    assert questions.wanted(changed, "t3", "any", 11.0) == [Read("c1", "Book it. It clashes. Say yes or no.")]
+    read_again(questions, 12.0, 14.0)
+    assert questions.heard("Yes.", 14.5, 15.0, None) == [Approve("c1", "t3")]
+    assert questions.wanted(changed, "t4", "any", 16.0) == [], "nothing has changed since"
+
+
+def test_a_question_that_waits_is_asked_with_the_facts_that_it_was_told_last() -> None:
+    questions = asked()
+    questions.wanted(request("c2", tool="send_mail", preview="Send it."), "t2", "any", 9.1)
+    questions.wanted(request("c2", tool="send_mail", preview="Send it to all."), "t3", "any", 9.2)
+    steps = questions.heard("Yes.", 9.5, 10.0, None)
+    assert steps == [Approve("c1", "t1"), Read("c2", "Send it to all. Say yes or no.")]

@@ -103,6 +103,8 @@ class _Question:
     tool: str
     preview: str
     deadline: float
+    turn: int = 0
+    """In which its call was made."""
     is_reading: bool = True
     heard_at: float = math.inf
     """When the preview had been heard to its end; an answer begins after it."""
@@ -127,6 +129,8 @@ class Questions:
         self._waiting: deque[_Question] = deque()
         self._over: dict[str, float] = {}
         """Questions that were answered or went to the screen, until their time is over: told again, they stay there."""
+        self._approved: dict[str, str] = {}
+        """Those of them that were answered with yes, and the preview that this was said to."""
         self._sound_began = -math.inf
         self._is_sounding = False
         self._speech: float | None = None
@@ -147,29 +151,61 @@ class Questions:
         """Whether an answer would count now."""
         return self._open is not None and not self._open.is_reading and not self._is_sounding
 
+    def is_answer(self, started_at: float, ended_at: float) -> bool:
+        """Whether what was said then was said to the open question, be it a miss or in time or not."""
+        asked = self._open
+        return asked is not None and asked.heard_at + GUARD_SECONDS <= started_at <= ended_at < asked.spoiled_at
+
     def wanted(
-        self, request: Mapping[str, Any], token: str, channel: str, now: float, *, seconds: float = SECONDS
+        self,
+        request: Mapping[str, Any],
+        token: str,
+        channel: str,
+        now: float,
+        *,
+        seconds: float = SECONDS,
+        turn: int = 0,
+        spoke_at: float = -math.inf,
     ) -> list[Step]:
-        """A confirmation is wanted, or told again with a fresh token. `seconds`: how long it is still open."""
+        """A confirmation is wanted, or told again with a fresh token. `seconds`: how long it is still open. `turn`: in which its
+        call was made. `spoke_at`: when the person was last heard."""
         self._pass(now)
         asked_id, preview = str(request["id"]), str(request["preview"])
         known = next((one for one in self._all() if one.id == asked_id), None)
         if known is not None:
-            known.token = token
-            return []
-        if asked_id in self._over:
-            return []
-        asked = _Question(asked_id, token, str(request.get("tool", "")), preview, now + min(seconds, SECONDS))
+            return self._told_again(known, request, preview, token)
+        if asked_id in self._over and self._approved.get(asked_id, preview) == preview:
+            return []  # else a yes was to what is no longer so, and the person is asked anew
+        asked = _Question(asked_id, token, str(request.get("tool", "")), preview, now + min(seconds, SECONDS), turn)
         why = self._unspeakable(preview, channel)
+        if request.get("replacedBy"):
+            why = Why.REVISED
         if why is not None:
             self._over[asked_id] = asked.deadline
             return [ToScreen(asked_id, why)]
-        self._waiting.append(asked)
-        before = self._open
-        if before is not None and before.tool == asked.tool and before.misses:
-            # "Yes, but at eight" was a miss, and this is what the model made of it.
-            return [ToScreen(before.id, Why.REVISED), *self._close(before)]
-        return self._next()
+        self._over.pop(asked_id, None)
+        before = next((one for one in self._all() if self._is_revised(one, asked, spoke_at)), None)
+        if before is None:
+            self._waiting.append(asked)
+            return self._next()
+        # It is read in the place of the old one, before whatever else waits.
+        place = 0 if before is self._open else self._waiting.index(before)
+        self._waiting.insert(place, asked)
+        return [ToScreen(before.id, Why.REVISED), *self._close(before)]
+
+    def _is_revised(self, before: _Question, asked: _Question, spoke_at: float) -> bool:
+        """Whether the new call is what the model made of "yes, but at eight": judged, or still to be judged or transcribed."""
+        if before.tool != asked.tool:
+            return False
+        return bool(before.misses) or asked.turn > before.turn or spoke_at > before.heard_at
+
+    def _told_again(self, known: _Question, request: Mapping[str, Any], preview: str, token: str) -> list[Step]:
+        if request.get("replacedBy"):
+            return [ToScreen(known.id, Why.REVISED), *self._close(known)]
+        # What is being read, or was heard, keeps the token that belongs to it: a yes to it is then found to be out of date.
+        if known is not self._open or preview == known.preview:
+            known.token, known.preview = token, preview
+        return []
 
     def preview_spoken(self, id: str, transcript: str | None, ended_at: float) -> list[Step]:
         """The reading was played to its end. `transcript`: the words of a model that read it; None: our exact words."""
@@ -217,8 +253,12 @@ class Questions:
         confidence: float | None,
         *,
         local: Verdict | None = None,
+        went_on: bool = False,
     ) -> list[Step]:
-        """A final utterance of the person. Only one that lies wholly after everything of ours counts, even as a miss."""
+        """A final utterance of the person. Only one that lies wholly after everything of ours counts, even as a miss.
+
+        `went_on`: more was said than these words, so they are no answer.
+        """
         if self._speech is not None and self._speech <= ended_at:
             started_at, self._speech = min(started_at, self._speech), None
         asked = self._open
@@ -229,8 +269,9 @@ class Questions:
             return self._expire(asked)
         if not asked.heard_at + GUARD_SECONDS <= started_at <= ended_at < asked.spoiled_at or not text.strip():
             return []
-        match self._verdict(text, confidence, local):
+        match Verdict.MISS if went_on else self._verdict(text, confidence, local):
             case Verdict.YES:
+                self._approved[asked.id] = asked.preview
                 return [Approve(asked.id, asked.token), *self._close(asked)]
             case Verdict.NO:
                 return [Decline(asked.id, asked.token), *self._close(asked)]
@@ -264,6 +305,7 @@ class Questions:
         """Time has passed."""
         self._pass(now)
         self._over = {one: deadline for one, deadline in self._over.items() if deadline > now}
+        self._approved = {one: preview for one, preview in self._approved.items() if one in self._over}
         late = [one for one in (*self._waiting, self._open) if one is not None and now >= one.deadline]
         return [step for one in late for step in self._expire(one)]
 

@@ -1,8 +1,13 @@
-"""A local Gemini Live: `BidiGenerateContent` over TLS on loopback, with a certificate that is made when it is first needed."""
+"""A local Gemini Live: `BidiGenerateContent` over TLS on loopback, with a certificate that is made when it is first needed.
+
+A model called "gemini-3…" behaves as that generation does: it takes `clientContent` only directly after a set-up that announced
+it, closes the connection with 1007 for any other, and starts no answer because of it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
@@ -26,6 +31,7 @@ _SNAKE = {
     "context_update": "contextUpdate",
 }
 """The SDK writes some names in one way and some in the other; the service takes both."""
+_RECENT = re.compile(r"(?:models/)?gemini-(?:live-)?[3-9]")
 
 
 class GeminiLiveServer(LiveServer):
@@ -82,6 +88,9 @@ class GeminiTalk(Talk):
         self.wants_handles = False
         self.open: dict[str, ScriptedCall] = {}
         self.issued: set[str] = set()
+        self.takes_content = True
+        """Whether `clientContent` is taken now: always by older models, while the history is seeded by newer ones."""
+        self.is_recent = False
         self._answered = asyncio.Event()
         self._drops_at_answer = False
         self._speaking = False
@@ -115,6 +124,13 @@ class GeminiTalk(Talk):
     async def _set_up(self, setup: dict[str, Any]) -> None:
         self.is_set_up = True
         self.server.setups.append(setup)
+        self.is_recent = _RECENT.match(str(setup.get("model", ""))) is not None
+        if self.is_recent:
+            announced = setup.get("historyConfig") or {}
+            self.takes_content = True in (
+                announced.get("initialHistoryInClientContent"),
+                announced.get("initial_history_in_client_content"),
+            )
         asked = setup.get("sessionResumption")
         self.wants_handles = asked is not None and self.server.resumable
         handle = (asked or {}).get("handle")
@@ -127,6 +143,8 @@ class GeminiTalk(Talk):
             self.play()
 
     async def _realtime(self, body: dict[str, Any]) -> None:
+        if self.is_recent and self.takes_content:
+            self.server.complaints.append("Input came before the history was complete.")
         if "text" in body:
             await self._text(str(body["text"]))
         sound = body.get("audio")
@@ -142,26 +160,46 @@ class GeminiTalk(Talk):
 
     async def _text(self, text: str) -> None:
         """The user's words, which stop an answer as speech does, or a note of the host, which waits for its end."""
+        step = self.server.progress.current
         if "Note of the host" not in text:
             await self._barge_in()
             await self._user_input(None)
+        elif isinstance(step, Ask) and self.is_recent:
+            self._told_outcome(step, text)
+            self.play()
         elif not self.is_playing and self.server.progress.current is None and self.server.reacts(text):
             self.play()
 
     async def _content(self, body: dict[str, Any]) -> None:
+        if not self.takes_content:
+            self.server.complaints.append(
+                "Content came in the middle of the conversation of a model that does not take it."
+            )
+            await self.socket.close(1007, "Request contains an invalid argument.")
+        elif self.is_recent:
+            self.takes_content = body.get("turnComplete", body.get("turn_complete")) is not True
+        else:
+            await self._turns(body)
+
+    def _told_outcome(self, step: Ask, said: str) -> None:
+        """A call that was made on another connection is answered in words."""
+        if not all(_tells_of(said, call) for call in step.calls) or "Note of the host" not in said:
+            return
+        self.server.outcomes += [(call.name, {"told": said}) for call in step.calls]
+        self.open.clear()
+        if self.is_playing:
+            self._answered.set()
+        else:
+            self.server.progress.done(step)
+
+    async def _turns(self, body: dict[str, Any]) -> None:
         """Turns that are told. Complete ones are answered: by what the script says next."""
         said = " ".join(part.get("text", "") for turn in body.get("turns", ()) for part in turn.get("parts", ()))
         step = self.server.progress.current
         complete = body.get("turnComplete", body.get("turn_complete"))
         if isinstance(step, Ask):
-            # A call that was made on another connection is answered in words; or the model, which has forgotten it, asks again.
-            if all(_tells_of(said, call) for call in step.calls) and "Note of the host" in said:
-                self.server.outcomes += [(call.name, {"told": said}) for call in step.calls]
-                self.open.clear()
-                if self.is_playing:
-                    self._answered.set()
-                else:
-                    self.server.progress.done(step)
+            # Where the words are not about its call, the model, which has forgotten it, asks again.
+            self._told_outcome(step, said)
             if complete:
                 self.play()
         elif complete and step is not None:

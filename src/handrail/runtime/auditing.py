@@ -1,0 +1,151 @@
+"""What the audit log and the store owe each other: checkpoints of the chain in the store, and a line for every answered write.
+
+A call's line is written behind, so a process that is killed right after an answer may leave the outcome in the ledger and no
+line. The store therefore knows until when everything that a process has settled has its line. Whoever starts next finds
+the processes that died, and writes what they left out, marked as `recovered`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from handrail.contract.ports import DurableAudit
+from handrail.contract.store import AuditPosition, LedgerRow
+from handrail.runtime.keys import id_of_key
+
+if TYPE_CHECKING:
+    from handrail.runtime.core import RuntimeCore
+
+CHECKPOINT_SECONDS = 1.0
+_MARGIN_MS = 60_000
+"""Clocks are set, and files bear the time of another clock than the store's: so much more is looked at than has to be."""
+
+
+class AuditKeeper:
+    """Keeps the audit log of one runtime and its store in step. Does nothing for a log that ends with the process."""
+
+    __slots__ = ("_begun", "_core", "_log", "_looked", "_saved", "_turnstile")
+
+    def __init__(self, core: RuntimeCore) -> None:
+        self._core = core
+        log = core.durable_audit
+        self._log: DurableAudit | None = log if log is not None and log.is_durable else None
+        self._begun = self._log is None
+        self._saved: AuditPosition | None = None
+        self._looked = 0.0
+        self._turnstile = asyncio.Lock()
+
+    async def begin(self) -> None:
+        """Before the first claim: from now on this process may leave answered calls without a line."""
+        if not self._begun:
+            await self._core.store.begin_audit(self._core.owner)
+            self._begun = True
+
+    async def checkpoint_in_time(self) -> None:
+        now = perf_counter()
+        if self._log is not None and now >= self._looked + CHECKPOINT_SECONDS:
+            self._looked = now
+            await self.checkpoint()
+
+    async def checkpoint(self) -> None:
+        """Store how far the chain is written, if that has changed."""
+        log, store = self._log, self._core.store
+        if log is None or (log.position == self._saved and not log.has_more):
+            return
+        async with self._turnstile:
+            # What is settled before this moment was noted before it, so that it is among the lines that are written now.
+            until = await store.now()
+            if await asyncio.to_thread(log.sync):
+                await self._save(log, until)
+
+    async def _save(self, log: DurableAudit, until: int) -> bool:
+        store, position = self._core.store, log.position
+        if position is None or position == self._saved:
+            return True
+        stored = await store.audit_checkpoint_of(position.chain)
+        known = stored.position if stored is not None else None
+        if known is not None and known.seq >= position.seq:
+            # Another command is further, or lines are gone, which the checkpoint that stays there tells.
+            self._saved = position
+            return True
+        follows = known is None or known == self._saved or await asyncio.to_thread(log.leads_to_here, known)
+        if not follows:
+            self._core.log.error("Lines of the audit chain %s are gone that were there before", position.chain)
+        moved = await store.save_audit_checkpoint(
+            position, seal=log.seal, after=known, follows=follows, owner=self._core.owner, audited_until=until
+        )
+        if moved:
+            self._saved = position
+        return moved
+
+    async def close(self) -> None:
+        """The log is closed: store its last checkpoint, and that nothing is left out."""
+        log = self._log
+        if log is None:
+            return
+        until = await self._core.store.now()
+        if not await asyncio.to_thread(log.end):
+            return  # what is missing is written at the next start
+        await self._save(log, until)
+        if self._begun:
+            await self._core.store.end_audit(self._core.owner)
+
+    async def recover(self) -> None:
+        """Write the lines that processes left out when they died. By one process alone, and once."""
+        log, core = self._log, self._core
+        if log is None:
+            return
+        for left in await core.store.abandoned_audits(core.owner):
+            since = left.audited_until - _MARGIN_MS
+            rows = await core.store.answered_by(left.owner, since)
+            audited = await asyncio.to_thread(log.audited, {row.key for row, _ in rows}, since / 1000)
+            missing = [(row, call) for row, call in rows if row.key not in audited]
+            for row, call in missing:
+                await self._write(row, call)
+            if missing:
+                core.log.warning("%d audit lines that a process left out when it died were written", len(missing))
+            if not await asyncio.to_thread(log.sync):
+                return  # tried again by the next that starts
+            await core.store.end_audit(left.owner)
+
+    async def _write(self, row: LedgerRow, call: str | None) -> None:
+        """A line as `Recording.audit_call` writes it, from what the ledger knows."""
+        core = self._core
+        session = await core.detached_session(row.session_id)
+        plan = session.plans.find(row.tool) if session is not None else None
+        envelope = orjson.loads(row.envelope) if row.envelope else {}
+        meta, error = envelope.get("meta") or {}, envelope.get("error") or {}
+        args = orjson.loads(row.args)
+        if plan is None:
+            args = None  # without its definition nobody knows what has to be hidden
+        elif plan.redact is not None:
+            args = plan.redact(args)
+        line: dict[str, Any] = {
+            "sessionId": row.session_id,
+            "turnId": row.turn,
+            "connection": session.connection if session is not None else None,
+            "mode": session.mode if session is not None else None,
+            "provider": None,
+            "toolId": row.tool,
+            "toolVersion": plan.version if plan is not None else None,
+            "registryVersion": row.registry_version,
+            "category": plan.facts.category if plan is not None else None,
+            "callId": id_of_key(call) if call is not None else None,
+            "idempotencyKey": call,
+            "ledgerKey": row.key,
+            "confirmationId": row.hold_id,
+            "duration": meta.get("duration"),
+            "ok": row.state == "succeeded",
+            "errorType": error.get("type"),
+            "args": args,
+            "finishedAt": row.finished_at,
+            "recovered": True,
+        }
+        if session is None:
+            core.audit.emit("execution", line)
+        else:
+            core.note("execution", session, line)

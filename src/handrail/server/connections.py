@@ -1,0 +1,134 @@
+"""The open connections, and who must go when there are too many.
+
+A connection counts as known once a right key, or a voice ticket, has come over it. Those that are not known yet may take half of
+the places. When they have, the oldest of the address that has the most of them is closed, so that whoever floods the server
+pushes out nobody else: a client with a key shows it with its first request, long before its turn would come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Protocol
+
+from handrail.observe.exposition import Exposition
+
+_log = logging.getLogger("handrail.server")
+_LOG_SECONDS = 10.0
+
+
+class Connection(Protocol):
+    """What is needed of a connection."""
+
+    client: tuple[str, int] | None
+    transport: asyncio.Transport
+
+    @property
+    def has_key(self) -> bool: ...
+
+
+class Connections:
+    """See the module's docstring."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._known: set[Connection] = set()
+        self._unknown: dict[str, dict[Connection, None]] = {}
+        self._unknown_count = 0
+        self._closed = {"flood": 0, "full": 0}
+        self._summary = Summary()
+
+    def __len__(self) -> int:
+        return len(self._known) + self._unknown_count
+
+    def add(self, connection: Connection) -> None:
+        """A new connection; it, or others that have not shown a key, are closed if there are too many."""
+        self._put(connection)
+        while self._unknown_count > self.limit // 2 or len(self) > self.limit:
+            # The newest one is what remains where everybody else is known.
+            victim = self._oldest()
+            if victim is None:
+                continue  # it has a key by now, and was only not counted so yet
+            reason = "full" if victim is connection else "flood"
+            self._closed[reason] += 1
+            self.remove(victim)
+            victim.transport.abort()
+            address = _address(victim)
+            if reason == "flood":
+                self._summary.note(
+                    f"Connections that showed no key were closed to make room, the last one from {address}"
+                )
+            else:
+                self._summary.note(
+                    f"New connections were closed because all places are taken, the last one from {address}"
+                )
+
+    def remove(self, connection: Connection) -> None:
+        self._known.discard(connection)
+        kept = self._unknown.get(_address(connection), {})
+        if connection in kept:
+            del kept[connection]
+            self._unknown_count -= 1
+            if not kept:
+                del self._unknown[_address(connection)]
+
+    def to_json(self) -> dict[str, int]:
+        self._look_again()
+        return {
+            "known": len(self._known),
+            "unknown": self._unknown_count,
+            "closedAsFlood": self._closed["flood"],
+            "closedAsFull": self._closed["full"],
+        }
+
+    def to_prometheus(self) -> str:
+        self._look_again()
+        text, name = Exposition(), "handrail_server_connections"
+        text.family(name, "gauge", "Open connections, by whether a key was shown.")
+        text.sample(name, len(self._known), key="shown")
+        text.sample(name, self._unknown_count, key="none")
+        text.family(f"{name}_closed_total", "counter", "Connections that were closed for lack of room.")
+        for reason, count in self._closed.items():
+            text.sample(f"{name}_closed_total", count, reason=reason)
+        return text.render()
+
+    def _put(self, connection: Connection) -> None:
+        self._unknown.setdefault(_address(connection), {})[connection] = None
+        self._unknown_count += 1
+
+    def _oldest(self) -> Connection | None:
+        """The oldest unknown connection of the address that has the most; None if it turned out to be known."""
+        address = max(self._unknown, key=lambda one: len(self._unknown[one]))
+        oldest = next(iter(self._unknown[address]))
+        if not oldest.has_key:
+            return oldest
+        self.remove(oldest)
+        self._known.add(oldest)
+        return None
+
+    def _look_again(self) -> None:
+        for connection in [one for kept in self._unknown.values() for one in kept if one.has_key]:
+            self.remove(connection)
+            self._known.add(connection)
+
+
+class Summary:
+    """Logs what happens often: the first time at once, and then how often it did, at most every few seconds."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._count = 0
+        self._next = float("-inf")
+
+    def note(self, sentence: str) -> None:
+        self._count += 1
+        now = self._clock()
+        if now >= self._next:
+            _log.warning("%s (%d since this was last said).", sentence, self._count)
+            self._count, self._next = 0, now + _LOG_SECONDS
+
+
+def _address(connection: Any) -> str:
+    return str(connection.client[0]) if connection.client else ""

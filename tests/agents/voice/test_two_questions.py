@@ -1,0 +1,52 @@
+"""Two calls of one message wait for a person: each is asked about by itself, and neither spoils the other."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from tests.agents.voice.kit import obedient
+from tests.agents.voice.test_revising import Answering, as_in_production, states_of
+from tests.agents.voice.virtual import Microphone, virtual_voice
+from tests.clients.live.kit import PROVIDERS
+
+from handrail.testing.servers.live import Ask, Say, Turn, call
+from handrail.testing.servers.live.script import Step
+from handrail.testing.virtual_time import run_virtually
+
+__all__ = ["as_in_production"]
+
+BOTH = Turn([Ask(call("buy_table", guest="Ana"), call("buy_table", guest="Bob"))])
+
+
+def talkative(note: str) -> Sequence[Step]:
+    """A model that says something to every note of the host, and takes its time."""
+    return obedient(note) or [Say("That table is bought now.", pace=0.05)]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_the_second_question_is_read_once_and_answered(provider: str) -> None:
+    async def play() -> None:
+        async with virtual_voice(provider, [BOTH]) as scene:
+            scene.server.on_note = talkative
+            microphone = Microphone(scene.talk, "white", -60.0)
+            await scene.talk.say("Buy both", id="m1")
+            says = Answering(scene, provider)
+            for guest in ("Ana", "Bob"):
+                await scene.client.until(lambda _: states_of(scene, guest)[-1:] == ["asking"], seconds=30)  # noqa: B023
+                await asyncio.sleep(0.5)
+                await says.begin()
+                await microphone.say(0.3, -25.0)
+                await asyncio.sleep(0.3)
+                await says.end()
+                await asyncio.sleep(0.1)
+                await says.words("Yes.")
+                await asyncio.sleep(0.1)
+                await says.answer()
+                await scene.desk.until(lambda desk: desk.starts[-1:] == [("buy_table", {"guest": guest})], seconds=30)  # noqa: B023
+            await asyncio.sleep(2.0)
+            assert states_of(scene, "Ana") == states_of(scene, "Bob") == ["reading", "asking", "approved"]
+            assert "That table is bought now." in scene.client.words("model"), "of the last one the model speaks"
+            assert str(scene.server.received).count("was approved by the person") == 2, "and it knows of both"
+            await microphone.close()
+
+    run_virtually(play())

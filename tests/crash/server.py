@@ -1,0 +1,104 @@
+"""A server process of the chaos run: real tools, store, conversations and sockets; it says in the journal which turn it answers.
+
+The controls are the same server with one guard taken away: without the ledger a call that comes again runs again, and with
+`steals` whoever is asked takes the session, whoever has it.
+"""
+
+import asyncio
+import logging
+import traceback
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tests.crash.effects import Journal, prepare
+from tests.crash.worker import POLICY, NoLedger
+from tests.server.kit import KEYS
+from tests.server.model import PlayModel
+
+from handrail import Registry, Runtime
+from handrail.agents import Conversation, TextAgent
+from handrail.runtime.events import Event
+from handrail.runtime.session import Session
+from handrail.server.assembly import assemble
+from handrail.server.conversations import Conversations
+from handrail.server.keys import KeyRing
+from handrail.server.options import Options
+from handrail.server.running import bound, make_server
+from handrail.server.talks import Talks
+from handrail.stores import SqliteStore
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Where one server stands."""
+
+    number: int
+    folder: Path
+    port: int
+    ledger: bool = True
+    steals: bool = False
+
+
+def serve(post: Post) -> None:
+    """The entry of the process."""
+    logging.basicConfig(filename=post.folder / "servers.log")
+    journal = Journal(post.folder / "journal.jsonl")
+    try:
+        asyncio.run(_serve(post, journal))
+    except Exception:  # noqa: BLE001  # whatever it is, the harness must hear of it
+        journal.write("failed", worker=post.number, why=traceback.format_exc())
+        raise SystemExit(1) from None
+
+
+async def _serve(post: Post, journal: Journal) -> None:
+    prepare(journal, post.number, post.number)
+    path = post.folder / "handrail.db"
+    store = SqliteStore(path) if post.ledger else NoLedger(path)
+    runtime = Runtime(Registry.load(post.folder / "tool_registry.json"), store=store, policy=POLICY)
+    options = replace(Options(), port=post.port, shutdown_seconds=2, requests_per_minute=1_000_000)
+    agent = JournalAgent(TextAgent(runtime, PlayModel(pause=0.01), listen=False), journal, post.number)
+    made = assemble(
+        runtime,
+        agent,
+        keys=KeyRing(KEYS),
+        options=options,
+        conversations=Conversations(post.folder / "conversations.db"),
+        model_name="play",
+    )
+    if post.steals:
+        made.talks._take = _steal.__get__(made.talks)  # type: ignore[method-assign]
+    ready = lambda: journal.write("ready", worker=post.number)  # noqa: E731
+    await make_server(made.app, options, made.talks.drain, ready).serve(sockets=[bound(options)])
+
+
+async def _steal(talks: Talks, session_id: str, *, though_idle: bool) -> bool:
+    """The control: as it was before a turn belonged to its living owner."""
+    standing = await talks.conversations.standing(session_id)
+    if standing is not None and standing.owner != talks.conversations.owner:
+        await talks.conversations.take(session_id, owner=standing.owner, though_busy=True)
+    return True
+
+
+class JournalAgent:
+    """The text agent; the journal has when this process began and ended to answer a message."""
+
+    def __init__(self, agent: TextAgent, journal: Journal, number: int) -> None:
+        self._agent = agent
+        self._journal = journal
+        self._number = number
+
+    async def run(
+        self, session: Session, conversation: Conversation, text: str, *, message_id: str | None = None
+    ) -> AsyncIterator[Any]:
+        facts = {"worker": self._number, "session": session.id, "message": message_id}
+        self._journal.write("turn", **facts)
+        try:
+            async for event in self._agent.run(session, conversation, text, message_id=message_id):
+                yield event
+        finally:
+            self._journal.write("turn_over", **facts)
+
+    def late(self, session: Session, conversation: Conversation, event: Event) -> Any:
+        return self._agent.late(session, conversation, event)

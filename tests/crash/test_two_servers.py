@@ -1,0 +1,44 @@
+"""Two servers on one file under random SIGKILLs, with clients that jump between them and others that only look.
+
+The controls are the same servers without the ledger, and servers that take whatever session they are asked for. Were the one not
+to double and the other not to steal, the run could not have seen it in the real servers either. `HANDRAIL_CRASH_SEED` chooses the
+seed; a failure prints it.
+"""
+
+import os
+import random
+
+import pytest
+from tests.crash.two_servers import run
+
+
+def check(seed: int, seconds: float) -> None:
+    figures = run(seed, seconds)
+    print(f"\n{figures}")
+    assert figures.faults == {}, figures
+    assert figures.kills > 0
+    assert figures.messages > 0
+    assert figures.effects > 0
+
+
+# Two halves of a minute, so that two workers of pytest share it.
+@pytest.mark.parametrize("half", [0, 1])
+def test_killed_servers_lose_double_and_steal_nothing(half):
+    check(int(os.environ.get("HANDRAIL_CRASH_SEED", "20260401")) + half, 30)
+
+
+@pytest.mark.long
+def test_servers_killed_for_ten_minutes_lose_double_and_steal_nothing():
+    check(int(os.environ.get("HANDRAIL_CRASH_SEED", random.SystemRandom().getrandbits(31))), 600)
+
+
+@pytest.mark.parametrize(
+    ("control", "fault"), [({"ledger": False, "steals": True}, "doubled"), ({"steals": True}, "stolen")]
+)
+def test_the_run_sees_what_a_server_without_its_guards_does(control, fault):
+    for seed in range(20260401, 20260411):
+        figures = run(seed, 4, **control)
+        print(f"\ncontrol {control}, {figures}")
+        if figures.faults.get(fault):
+            return
+    raise AssertionError(f"without {control} nothing was {fault}, so this test would not see it")

@@ -1,0 +1,412 @@
+"""Two real servers on one SQLite file, killed and started again at random, and clients that jump between them at random.
+
+Some clients talk: each message asks for writing calls, and is sent again, to either server, until it is answered. Others only
+look: GETs and streams of sessions that are not theirs to answer. In the end every message must have its answer, no call may
+have run twice, and no server may have begun a turn while another that lived was at it. By hand:
+
+    python -m tests.crash.two_servers --seconds 60 --seed 7
+"""
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import random
+import signal
+import socket
+import sys
+import time
+from collections import Counter, defaultdict
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+from tests.crash.effects import Journal
+from tests.crash.harness import _build, room
+from tests.crash.server import Post, serve
+from tests.server.kit import OTHER, USER, bearer
+
+TALKERS, LOOKERS = 6, 3
+MESSAGES = 100
+"""Of one session."""
+PATIENCE = 90.0
+"""Seconds after which something that nobody disturbs any more is taken for stuck."""
+_AGAIN = (409, 429, 503)
+
+
+@dataclass(slots=True)
+class Wanted:
+    """A message of a client, and the calls that it asks for."""
+
+    id: str
+    calls: list[tuple[str, dict[str, Any]]]
+    answered: bool = False
+
+    @property
+    def text(self) -> str:
+        return "call " + " && ".join(f"{tool} {json.dumps(args)}" for tool, args in self.calls)
+
+
+@dataclass(slots=True)
+class Client:
+    """Somebody with a session."""
+
+    name: str
+    key: str
+    id: str = ""
+    token: str = ""
+    said: list[Wanted] = field(default_factory=list)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {**bearer(self.key), "X-Session-Token": self.token}
+
+
+@dataclass(slots=True)
+class Figures:
+    """What became of a run. Every list must be empty, except in the controls."""
+
+    seed: int = 0
+    seconds: float = 0.0
+    kills: int = 0
+    stops: int = 0
+    messages: int = 0
+    sent: int = 0
+    looks: int = 0
+    turns: int = 0
+    effects: int = 0
+    unknown: int = 0
+    doubled: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    stolen: list[str] = field(default_factory=list)
+    strange: list[str] = field(default_factory=list)
+
+    @property
+    def faults(self) -> dict[str, list[str]]:
+        """Everything that must not be, by its name."""
+        lists = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: found for name, found in lists.items() if isinstance(found, list) and found}
+
+    def __str__(self) -> str:
+        return (
+            f"seed {self.seed}: {self.messages} messages sent {self.sent} times, {self.looks} looks, {self.kills} kills and "
+            f"{self.stops} stops, {self.turns} turns begun, {self.effects} effects, {len(self.doubled)} doubled, "
+            f"{len(self.lost)} lost, {self.unknown} unknown, {len(self.stolen)} stolen turns, {self.seconds:.0f} s"
+        )
+
+
+class TwoServers:
+    """One run in one folder."""
+
+    def __init__(self, folder: Path, *, seed: int, seconds: float, ledger: bool = True, steals: bool = False) -> None:
+        self.folder = folder
+        self.random = random.Random(seed)
+        self.seconds = seconds
+        self.ledger = ledger
+        self.steals = steals
+        self.figures = Figures(seed=seed)
+        self.clients: list[Client] = []
+        self.disturbed = True
+        self.stop_share = 0.15
+        """So many are asked to stop instead of being killed."""
+        self.ports = [_free_port(), _free_port()]
+        self.live: list[BaseProcess | None] = [None, None]
+        self.numbers = 0
+        self.urls = [f"http://127.0.0.1:{port}" for port in self.ports]
+        self._spawn = multiprocessing.get_context("forkserver")
+        self._spawn.set_forkserver_preload(["tests.crash.server"])
+
+    async def run(self) -> Figures:
+        started = time.monotonic()
+        _build(self.folder)
+        self.journal = Journal(self.folder / "journal.jsonl")
+        try:
+            await asyncio.gather(self._start(0), self._start(1))  # both at once, on files that are not there yet
+            async with httpx.AsyncClient(timeout=PATIENCE) as self.http:
+                await self._disturb(started + self.seconds)
+                await self._finish()
+                shown = [await self._show(client) for client in self.clients]
+        finally:
+            for process in self.live:
+                if process is not None:
+                    process.kill()
+                    process.join()
+        self.figures.seconds = time.monotonic() - started
+        return self._judge(shown)
+
+    # The disorder
+
+    async def _disturb(self, until: float) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(TALKERS):
+                group.create_task(self._talk(f"c{number}", until))
+            for _ in range(LOOKERS):
+                group.create_task(self._look(until))
+            killing = group.create_task(self._kill(until))
+            await killing
+
+    async def _kill(self, until: float) -> None:
+        while time.monotonic() < until:
+            await asyncio.sleep(self.random.uniform(0.2, 1.2))
+            place = self.random.randrange(2)
+            process = self.live[place]
+            assert process is not None
+            stops = self.random.random() < self.stop_share
+            self.journal.write("killing", worker=int(process.name))
+            with suppress(ProcessLookupError):
+                process.terminate() if stops else process.kill()
+            await asyncio.to_thread(process.join)
+            if process.exitcode not in (0, -signal.SIGKILL):
+                self.figures.strange.append(f"server {process.name} ended with {process.exitcode}")
+            self.figures.stops += stops
+            self.figures.kills += not stops
+            await asyncio.sleep(self.random.uniform(0.0, 0.4))
+            await self._start(place)
+        self.disturbed = False
+
+    async def _start(self, place: int) -> None:
+        self.numbers += 1
+        post = Post(self.numbers, self.folder, self.ports[place], self.ledger, self.steals)
+        process = self._spawn.Process(target=serve, args=(post,), name=str(post.number))
+        process.start()
+        self.live[place] = process
+        async with asyncio.timeout(PATIENCE):
+            while not await self._listens(place):
+                if process.exitcode is not None:
+                    raise AssertionError(f"a server did not start: {self._lines('failed')[-1:]}")
+                await asyncio.sleep(0.02)
+
+    async def _listens(self, place: int) -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", self.ports[place])
+            writer.close()
+            await writer.wait_closed()
+        except OSError:
+            return False
+        return True
+
+    async def _talk(self, name: str, until: float) -> None:
+        """One session after the other: of each a server shows its newest 500 turns, and the verdict wants all of them."""
+        number = 0
+        while time.monotonic() < until:
+            client = Client(f"{name}.{number}", self.random.choice((USER, OTHER)))
+            number += 1
+            while not client.id:
+                answer = await self._ask("POST", "/api/sessions", json={}, headers=bearer(client.key))
+                if answer is not None and answer.status_code == 201:
+                    client.id, client.token = answer.json()["sessionId"], answer.json()["token"]
+            self.clients.append(client)
+            while time.monotonic() < until and len(client.said) < MESSAGES:
+                wanted = self._message(client)
+                client.said.append(wanted)
+                while not wanted.answered and self.disturbed:
+                    await self._send(client, wanted)
+                await asyncio.sleep(self.random.uniform(0.0, 0.1))
+
+    def _message(self, client: Client) -> Wanted:
+        name = f"{client.name}-{len(client.said)}"
+        tools = [
+            self.random.choice(("charge_card", "charge_card", "set_address")) for _ in range(self.random.randint(1, 3))
+        ]
+        return Wanted(name, [(tool, {"account": name, "amount": number}) for number, tool in enumerate(tools)])
+
+    async def _send(self, client: Client, wanted: Wanted) -> None:
+        """The message to either server; streamed, or taken and then looked for at either."""
+        self.figures.sent += 1
+        streamed = self.random.random() < 0.5
+        headers = {**client.headers, **({"Accept": "text/event-stream"} if streamed else {})}
+        path = f"/api/sessions/{client.id}"
+        answer = await self._ask(
+            "POST", f"{path}/messages", json={"id": wanted.id, "text": wanted.text}, headers=headers
+        )
+        if answer is None or answer.status_code in _AGAIN:
+            await asyncio.sleep(0.02)
+            return
+        if answer.status_code not in (200, 202):
+            self.figures.strange.append(f"{wanted.id}: {answer.status_code} {answer.text[:200]}")
+            await asyncio.sleep(0.1)
+            return
+        if streamed:
+            wanted.answered = b'"state":"done"' in answer.content
+            return
+        for _ in range(self.random.randint(1, 40)):
+            shown = await self._ask("GET", path, headers=client.headers)
+            if shown is not None and shown.status_code == 200:
+                said = [one for one in shown.json()["messages"] if one["messageId"] == wanted.id]
+                if not said:
+                    self.figures.lost.append(f"{wanted.id} was taken and is not there")
+                if any(one["role"] == "assistant" and one["state"] == "done" for one in said):
+                    wanted.answered = True
+                    return
+                if any(one["state"] in ("failed", "cancelled") for one in said):
+                    return  # it is sent again
+            await asyncio.sleep(0.02)
+
+    async def _look(self, until: float) -> None:
+        """Somebody who only looks, anywhere, at any time."""
+        while time.monotonic() < until:
+            if not self.clients:
+                await asyncio.sleep(0.05)
+                continue
+            client = self.random.choice(self.clients[-2 * TALKERS :])
+            self.figures.looks += 1
+            path = f"/api/sessions/{client.id}"
+            if self.random.random() < 0.8:
+                await self._ask("GET", path, headers=client.headers)
+            else:
+                with suppress(httpx.HTTPError):
+                    await self._listen(client, self.random.choice(self.urls) + path + "/events")
+            await asyncio.sleep(self.random.uniform(0.0, 0.05))
+
+    async def _listen(self, client: Client, url: str) -> None:
+        """For half a second, or until nothing came for so long."""
+        ends = time.monotonic() + 0.5
+        headers = {**client.headers, "Last-Event-ID": "0"}
+        async with self.http.stream("GET", url, headers=headers, timeout=httpx.Timeout(PATIENCE, read=0.5)) as stream:
+            async for _ in stream.aiter_bytes():
+                if time.monotonic() > ends:
+                    return
+
+    async def _ask(self, method: str, path: str, **more: Any) -> httpx.Response | None:
+        """At either server; None if it died, or is not there."""
+        try:
+            return await self.http.request(method, self.random.choice(self.urls) + path, **more)
+        except httpx.HTTPError:
+            await asyncio.sleep(0.02)
+            return None
+
+    async def _finish(self) -> None:
+        """Nobody is killed any more: what is open is sent again until it is answered."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                for client in self.clients:
+                    for wanted in client.said:
+                        while not wanted.answered:
+                            await self._send(client, wanted)
+
+    async def _show(self, client: Client) -> list[dict[str, Any]]:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                shown = await self._ask("GET", f"/api/sessions/{client.id}", headers=client.headers)
+                if shown is not None and shown.status_code == 200:
+                    return shown.json()["messages"]
+
+    # The verdict
+
+    def _lines(self, *kinds: str) -> list[dict[str, Any]]:
+        text = (self.folder / "journal.jsonl").read_text("utf-8")
+        return [line for line in map(json.loads, text.splitlines()) if line["kind"] in kinds]
+
+    def _judge(self, shown: list[list[dict[str, Any]]]) -> Figures:
+        figures = self.figures
+        starts = self._lines("start")
+        figures.effects = len(starts)
+        figures.messages = sum(len(client.said) for client in self.clients)
+        self._find_stolen()
+        self._find_doubled(starts)
+        accounts = Counter((line["account"], line["amount"]) for line in starts)
+        for client, messages in zip(self.clients, shown, strict=True):
+            said = [one["messageId"] for one in messages if one["role"] == "user"]
+            wanted = [one.id for one in client.said]
+            if said != wanted:
+                figures.lost.append(f"{client.name} said {len(wanted)} messages; shown are {len(said)}")
+            answers = {one["messageId"]: one for one in messages if one["role"] == "assistant"}
+            for one in client.said:
+                self._check_answer(one, answers.get(one.id), accounts)
+        return figures
+
+    def _check_answer(self, wanted: Wanted, answer: dict[str, Any] | None, accounts: Counter[tuple[str, int]]) -> None:
+        figures = self.figures
+        if answer is None or answer["state"] != "done":
+            figures.lost.append(f"{wanted.id}: {answer and answer['state']}")
+            return
+        cards = {(card["toolId"], card["args"]["amount"]): card for card in answer["toolCards"]}
+        for tool, args in wanted.calls:
+            card = cards.get((tool, args["amount"]))
+            ran = accounts[args["account"], args["amount"]]
+            if card is None:
+                figures.lost.append(f"{wanted.id}: {tool} has no outcome in {answer['text']!r}")
+            elif card.get("ok"):
+                if not ran:
+                    figures.lost.append(f"{wanted.id}: {tool} is said to have run and did not")
+            elif card["error"]["type"] == "CONFLICT" and card["error"].get("partialSideEffects"):
+                figures.unknown += 1
+                if wanted.id not in self._cut():
+                    figures.strange.append(
+                        f"{wanted.id}: {tool} is unknown, though no server was ended while it answered"
+                    )
+            else:
+                figures.strange.append(f"{wanted.id}: {tool} was refused: {card['error']}")
+
+    def _cut(self) -> set[str]:
+        """The messages that a server was answering when it was killed, or asked to stop."""
+        at: dict[int, set[str]] = defaultdict(set)
+        cut: set[str] = set()
+        for line in self._lines("turn", "turn_over", "killing"):
+            if line["kind"] == "killing":
+                cut |= at.pop(line["worker"], set())
+            elif line["kind"] == "turn":
+                at[line["worker"]].add(line["message"])
+            else:
+                at[line["worker"]].discard(line["message"])
+        return cut
+
+    def _find_doubled(self, starts: list[dict[str, Any]]) -> None:
+        charges = [line for line in starts if line["tool"] == "charge_card"]
+        for name, count in Counter((line["account"], line["amount"]) for line in charges).items():
+            if count > 1:
+                self.figures.doubled.append(f"{name} was charged {count} times")
+        keys: dict[str, set[tuple[str, int]]] = defaultdict(set)
+        for line in starts:
+            keys[line["key"]].add((line["account"], line["amount"]))
+        self.figures.doubled += [f"{key} stood for {len(calls)} calls" for key, calls in keys.items() if len(calls) > 1]
+
+    def _find_stolen(self) -> None:
+        """A turn that a server began while another, which nobody had begun to kill, had begun it and was not done with it."""
+        at: dict[tuple[str, str], set[int]] = defaultdict(set)
+        for line in self._lines("turn", "turn_over", "killing"):
+            if line["kind"] == "killing":
+                for workers in at.values():
+                    workers.discard(line["worker"])
+                continue
+            place = (line["session"], line["message"])
+            if line["kind"] == "turn_over":
+                at[place].discard(line["worker"])
+                continue
+            self.figures.turns += 1
+            others = at[place] - {line["worker"]}
+            if others:
+                self.figures.stolen.append(f"{line['message']} by server {line['worker']} from {sorted(others)}")
+            at[place].add(line["worker"])
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def run(seed: int, seconds: float, **control: bool) -> Figures:
+    with room() as folder:
+        return asyncio.run(TwoServers(Path(folder) / "run", seed=seed, seconds=seconds, **control).run())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(31))
+    parser.add_argument("--no-ledger", action="store_true", help="a control: it must double")
+    parser.add_argument("--steals", action="store_true", help="a control: it must steal")
+    chosen = parser.parse_args()
+    figures = run(chosen.seed, chosen.seconds, ledger=not chosen.no_ledger, steals=chosen.steals)
+    print(figures)
+    for name, found in figures.faults.items():
+        print(f"{name}: {found[:5]}")
+    return 1 if figures.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Limits over a sliding window: held against a list of all calls, which is what they mean."""
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.runtime.kit import FOUND, PAID, kind, reading, writing
+
+from handrail.contract.definition import RateLimit
+from handrail.runtime.rates import Rates, scope_of
+from handrail.testing import VirtualClock
+
+WHO = SimpleNamespace(id="s1", tenant="acme", user="ana")
+
+
+class Hand:
+    """A clock that is set by hand, in milliseconds."""
+
+    def __init__(self):
+        self.now = 1_700_000_000_123
+
+    def time(self):
+        return self.now / 1000
+
+
+class Oracle:
+    """Every call that was let pass, and nothing cleverer."""
+
+    def __init__(self, limit):
+        self.limit, self.passed = limit, []
+
+    def allows(self, now):
+        return sum(at > now - self.limit.window_ms for at in self.passed) < self.limit.calls
+
+    def most_in_any_window(self):
+        return max(sum(at <= other < at + self.limit.window_ms for other in self.passed) for at in self.passed)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    calls=st.integers(1, 6),
+    window_ms=st.integers(1, 50),
+    pauses=st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=60),
+)
+def test_a_limit_lets_pass_what_a_list_of_all_calls_would(calls, window_ms, pauses):
+    limit = RateLimit(calls=calls, window_ms=window_ms, scope="user")
+    clock, oracle = Hand(), Oracle(limit)
+    rates = Rates(clock)
+    for pause, gives_back in pauses:
+        clock.now += pause
+        wait, slot = rates.charge(WHO, "pay", limit)
+        assert (wait is None) is oracle.allows(clock.now)
+        if wait is not None:
+            later = clock.now + round(wait * 1000)
+            assert oracle.allows(later), "after the time that it says there is one"
+            assert not oracle.allows(later - 1), "and not sooner"
+        elif gives_back:
+            rates.give_back(WHO, "pay", limit, slot)
+        else:
+            oracle.passed.append(clock.now)
+    if oracle.passed:
+        assert oracle.most_in_any_window() <= calls
+
+
+@settings(max_examples=20, deadline=None)
+@given(window_ms=st.integers(1_000, 9_000), pauses=st.lists(st.integers(0, 700), min_size=20, max_size=60))
+def test_a_limit_of_many_calls_is_kept_in_little_memory_and_never_exceeded(window_ms, pauses):
+    limit = RateLimit(calls=1_000, window_ms=window_ms, scope="user")
+    clock, rates, passed = Hand(), None, []
+    rates = Rates(clock)
+    for pause in pauses:
+        clock.now += pause
+        for _ in range(150):
+            wait, _ = rates.charge(WHO, "pay", limit)
+            if wait is not None:
+                break
+            passed.append(clock.now)
+        if wait is not None:
+            assert wait * 1000 <= window_ms * 257 / 256 + 1
+    assert all(later - first >= window_ms for first, later in zip(passed, passed[1_000:], strict=False))
+    (window,) = rates._windows.values()
+    assert len(window.slots) <= 258
+
+
+async def test_no_burst_over_the_edge_of_a_window_has_more_calls_than_the_limit(make_tools):
+    clock = VirtualClock(start=1_700_000_000.9)
+    limit = {"calls": 3, "windowMs": 1_000, "scope": "session"}
+    async with make_tools({"look": (reading(rateLimit=limit), FOUND)}, clock=clock) as world:
+        session = await world.session(clock=clock, policy={"text": {"retrieval_calls": 50}})
+        before = [kind(await session.call("look", {"q": f"a{n}"}, call_id=f"a{n}")) for n in range(4)]
+        await clock.advance(0.2)  # a new second has begun
+        after = [kind(await session.call("look", {"q": f"b{n}"}, call_id=f"b{n}")) for n in range(3)]
+        assert before == [None, None, None, "RATE_LIMIT"]
+        assert after == ["RATE_LIMIT"] * 3
+        await clock.advance(0.8)
+        assert kind(await session.call("look", {"q": "c"}, call_id="c")) is None
+
+
+@pytest.mark.parametrize("source", ["read", "write"])
+async def test_users_whose_names_run_together_have_limits_of_their_own(make_tools, source):
+    limit = {"calls": 1, "windowMs": 60_000, "scope": "user"}
+    made = {"read": (reading(rateLimit=limit), FOUND), "write": (writing(rateLimit=limit), PAID)}
+    async with make_tools({"tool": made[source]}, store="sqlite") as world:
+        runtime = world.runtime()
+        for tenant, user in (("acme", "eu:bob"), ("acme:eu", "bob"), ("acme%3Aeu", "bob"), ("", "acme:eu:bob")):
+            session = await world.session(runtime=runtime, tenant=tenant, user=user)
+            assert (await session.call("tool", {"q": "a"}, call_id="c1")).ok, (tenant, user)
+            assert kind(await session.call("tool", {"q": "b"}, call_id="c2")) == "RATE_LIMIT"
+
+
+async def test_a_user_s_limit_is_shared_by_processes_without_counting_a_call_twice(make_tools):
+    limit = {"calls": 4, "windowMs": 3_600_000, "scope": "user"}
+    tools = {"look": (reading(rateLimit=limit), FOUND), "pay": (writing(rateLimit=limit), PAID)}
+    async with make_tools(tools, store="sqlite") as world:
+        here, there = world.runtime(), world.runtime()
+        for tool in ("look", "pay"):
+            for number, runtime in enumerate((here, there, here, there)):
+                session = await world.session(runtime=runtime, user="ana")
+                assert (await session.call(tool, {"q": "a"}, call_id=f"c{number}")).ok, (tool, number)
+                await runtime.housekeeper.write_behind()
+            for runtime in (here, there):
+                session = await world.session(runtime=runtime, user="ana")
+                assert kind(await session.call(tool, {"q": "a"}, call_id="last")) == "RATE_LIMIT"
+
+
+@given(st.lists(st.tuples(st.text(":%a", max_size=4), st.text(":%a", max_size=4)), min_size=2, max_size=2, unique=True))
+def test_no_two_users_have_one_name(pair):
+    limit = RateLimit(calls=1, window_ms=1, scope="user")
+    one, other = (scope_of(SimpleNamespace(id="s", tenant=t, user=u), "pay", limit) for t, u in pair)
+    assert one != other
+
+
+def test_the_name_of_who_is_limited_does_not_name_them():
+    assert "ana" not in scope_of(WHO, "pay", RateLimit(calls=1, window_ms=1, scope="user"))

@@ -1,0 +1,64 @@
+"""The catalogue shows what this user may use, and nothing else exists for that user."""
+
+from tests.runtime.kit import FOUND, reading
+from tests.server.kit import OPERATOR, USER, at_desk, bearer
+
+from handrail.server.keys import Key, hash_of
+
+ANYBODY = "hr_anybody_key_for_tests_00001"
+TOOLS = {
+    "look": (reading(), FOUND),
+    "secret_look": (reading(), FOUND),
+    "for_known": (reading(permissions={"requiresAuth": True}), FOUND),
+    "for_bob": (reading(availability={"condition": 'user.id == "bob"'}), FOUND),
+    "on_site": (reading(availability={"condition": "session.onSite"}), FOUND),
+    "aloud": (reading(allowedModes=["voice"]), FOUND),
+}
+POLICY = {"user_tools": ["look", "for_*", "on_site", "aloud"], "anonymous_tools": ["look", "for_known"]}
+KEYS = (
+    Key(name="operator", hash=hash_of(OPERATOR), role="operator", user="local"),
+    Key(name="ana", hash=hash_of(USER), user="ana"),
+    Key(name="anybody", hash=hash_of(ANYBODY)),
+)
+
+
+async def shown(desk, key: str, **query: str) -> list[str]:
+    answer = await desk.client.get("/api/tools", params=query, headers=bearer(key))
+    assert answer.status_code == 200, answer.text
+    return [tool["id"] for tool in answer.json()["tools"]]
+
+
+async def test_the_catalogue_has_what_the_key_s_user_may_use(tmp_path):
+    async with at_desk(tmp_path, tools=TOOLS, keys=KEYS, policy=POLICY) as desk:
+        assert await shown(desk, OPERATOR) == sorted(TOOLS)
+        assert await shown(desk, USER) == ["aloud", "for_known", "look"]
+        assert await shown(desk, USER, mode="text") == ["for_known", "look"]
+        assert await shown(desk, ANYBODY, mode="text") == ["for_known", "look"]
+        assert (await desk.client.get("/api/tools?mode=smell", headers=bearer(USER))).status_code == 400
+
+
+async def test_a_tool_that_is_not_the_user_s_has_no_page_and_is_never_suggested(tmp_path):
+    async with at_desk(tmp_path, tools=TOOLS, keys=KEYS, policy=POLICY) as desk:
+        assert (await desk.get("/api/tools/look", USER)).status_code == 200
+        assert (await desk.get("/api/tools/secret_look", OPERATOR)).status_code == 200
+        for name in ("secret_look", "for_bob", "secret_loo"):
+            refused = await desk.get(f"/api/tools/{name}", USER)
+            assert refused.status_code == 404
+            assert "secret_look" not in refused.json()["error"]["message"].removeprefix(f'There is no tool "{name}"')
+
+
+async def test_in_a_session_its_user_mode_and_facts_decide(tmp_path):
+    async with at_desk(tmp_path, tools=TOOLS, keys=KEYS, policy=POLICY) as desk:
+        expected = {"ana": ["for_known", "look"], "bob": ["for_bob", "for_known", "look"]}
+        for user, names in expected.items():
+            talker = await desk.open(ANYBODY, user=user)
+            assert talker.opened["tools"] == names
+            assert (await talker.show())["tools"] == names
+            listed = await desk.client.get(f"/api/tools?session={talker.id}", headers=talker.headers)
+            assert [tool["id"] for tool in listed.json()["tools"]] == names
+            stolen = await desk.client.get(f"/api/tools?session={talker.id}", headers=bearer(ANYBODY))
+            assert stolen.status_code == 404
+        nobody = await desk.open(ANYBODY)
+        assert nobody.opened["tools"] == ["look"]
+        spoken = await desk.open(ANYBODY, user="ana", mode="voice")
+        assert spoken.opened["tools"] == ["aloud", "for_known", "look"]

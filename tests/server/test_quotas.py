@@ -1,0 +1,104 @@
+"""How many conversations are kept: each user's own make room, and nobody's is pushed out by another's."""
+
+from dataclasses import replace
+
+from tests.server.kit import KEYS, OPERATOR, OTHER, USER, at_desk, bearer
+
+from handrail.server.keys import Key, hash_of
+from handrail.server.options import Options
+
+
+def limited(**limits: int) -> Options:
+    return replace(Options(port=0), **limits)
+
+
+async def kept(desk, *talkers) -> list[bool]:
+    known = await desk.talks.conversations.owners([talker.id for talker in talkers])
+    return [talker.id in known for talker in talkers]
+
+
+async def test_one_user_s_sessions_push_out_nobody_else_s(tmp_path):
+    async with at_desk(tmp_path, options=limited(max_conversations=10, max_conversations_per_user=3)) as desk:
+        bob = await desk.open(OTHER)
+        await bob.say("remember me")
+        first = await desk.open()
+        await first.say("keep this")
+        opened = [await desk.open() for _ in range(20)]
+        await desk.talks._forget_unused()
+        assert await kept(desk, bob) == [True]
+        assert (await bob.show())["messages"][0]["text"] == "remember me"
+        # Those in which nothing was said went first.
+        assert await kept(desk, first, *opened[-2:]) == [True, True, True]
+        assert await kept(desk, *opened[:-2]) == [False] * 18
+
+
+async def test_a_user_s_oldest_conversation_makes_room_and_its_session_ends(tmp_path):
+    async with at_desk(tmp_path, options=limited(max_conversations_per_user=2)) as desk:
+        talkers = []
+        for number in range(3):
+            talkers.append(await desk.open())
+            await talkers[-1].say(f"number {number}")
+        assert await kept(desk, *talkers) == [False, True, True]
+        gone = await desk.client.get(f"/api/sessions/{talkers[0].id}", headers=talkers[0].headers)
+        assert gone.status_code == 410
+        await desk.talks._end_all_unused()
+        record = await desk.runtime.store.load_session(talkers[0].id)
+        assert record.active is False
+
+
+async def test_a_key_that_is_full_is_refused_and_others_are_not(tmp_path):
+    options = limited(max_conversations_per_key=3, max_conversations_per_user=2)
+    async with at_desk(tmp_path, options=options) as desk:
+        said = [await desk.open(OPERATOR, user=name) for name in ("eva", "ivo", "mia")]
+        for talker in said:
+            await talker.say("hello")
+        refused = await desk.client.post("/api/sessions", json={"user": "leo"}, headers=bearer(OPERATOR))
+        assert refused.status_code == 429
+        assert "max_conversations_per_key" in refused.json()["error"]["message"]
+        assert int(refused.headers["retry-after"]) > 0
+        assert await kept(desk, *said) == [True, True, True]
+        assert (await desk.client.post("/api/sessions", json={}, headers=bearer(USER))).status_code == 201
+        # Somebody who has one of the key's own places may use it anew.
+        assert (
+            await desk.client.post("/api/sessions", json={"user": "eva"}, headers=bearer(OPERATOR))
+        ).status_code == 201
+        assert await kept(desk, *said) == [False, True, True]
+
+
+async def test_a_full_server_refuses_new_sessions_and_deletes_none(tmp_path):
+    async with at_desk(tmp_path, options=limited(max_conversations=2)) as desk:
+        ana, bob = await desk.open(), await desk.open(OTHER)
+        for talker in (ana, bob):
+            await talker.say("hello")
+        refused = await desk.client.post("/api/sessions", json={"user": "eva"}, headers=bearer(OPERATOR))
+        assert refused.status_code == 503
+        assert refused.json()["error"]["type"] == "UNAVAILABLE"
+        assert await kept(desk, ana, bob) == [True, True]
+        # The refused session is not left behind in memory or in the store.
+        assert len(desk.talks) == 2
+        assert set(desk.runtime.sessions) == {ana.id, bob.id}
+        await bob.desk.client.delete(f"/api/sessions/{bob.id}", headers=bob.headers)
+        assert (
+            await desk.client.post("/api/sessions", json={"user": "eva"}, headers=bearer(OPERATOR))
+        ).status_code == 201
+
+
+async def test_a_conversation_that_is_being_answered_is_never_pushed_out(tmp_path):
+    async with at_desk(tmp_path, options=limited(max_conversations_per_user=1)) as desk:
+        ana = await desk.open()
+        await ana.post('call nap {"q": "30"}', "m1")
+        refused = await desk.client.post("/api/sessions", json={}, headers=bearer(USER))
+        assert refused.status_code == 429
+        assert "all of them in use" in refused.json()["error"]["message"]
+        assert await kept(desk, ana) == [True]
+        desk.tools.go()
+
+
+async def test_visitors_who_share_a_key_push_out_nothing_that_was_said(tmp_path):
+    shared = "hr_shared_key_for_tests_0000001"
+    key = Key(name="site", hash=hash_of(shared), role="user", user=None)
+    async with at_desk(tmp_path, options=limited(max_conversations_per_user=2), keys=[*KEYS, key]) as desk:
+        first = await desk.open(shared)
+        await first.say("remember me")
+        opened = [await desk.open(shared) for _ in range(5)]
+        assert await kept(desk, first, *opened) == [True, False, False, False, True, True]

@@ -1,0 +1,323 @@
+"""Two servers on one store and one file of conversations: a turn belongs to its living owner, and a look takes nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from tests.server.kit import KEYS, Desk, Talker, at_server, bearer, text_of
+
+from handrail.contract.store import StoreUnavailable
+from handrail.server.options import Options
+from handrail.server.problems import Problem
+
+WRITE = 'call post {"q": "30"}'
+"""A writing call that runs until the test says so."""
+
+
+@asynccontextmanager
+async def two_desks(folder) -> AsyncIterator[tuple[Desk, Desk]]:
+    async with AsyncExitStack() as stack:
+        store = f"sqlite:////{folder}/store.db"
+        made = [await stack.enter_async_context(at_server(folder, store=store)) for _ in range(2)]
+        yield made[0], made[1]
+
+
+def at(desk: Desk, talker: Talker) -> Talker:
+    """The same client, with its session, at another server."""
+    return Talker(desk, talker.key, talker.opened)
+
+
+async def started(desk: Desk, count: int = 1) -> None:
+    async with asyncio.timeout(60):
+        while len(desk.tools.started()) < count:
+            await asyncio.sleep(0.01)
+
+
+async def connection_of(desk: Desk, talker: Talker) -> int:
+    return (await desk.runtime.store.load_session(talker.id)).connection
+
+
+async def ended(talker: Talker) -> dict:
+    async with asyncio.timeout(60):
+        while (found := await talker.show())["answering"] is not None:
+            await asyncio.sleep(0.02)
+    return found
+
+
+async def test_a_look_never_takes_a_turn_from_a_living_owner(tmp_path):
+    async with two_desks(tmp_path) as (first, second):
+        ana = await first.open()
+        there = at(second, ana)
+        await ana.post(WRITE, "m1")
+        await started(first)
+        shown = await there.show()
+        assert shown["answering"] == "m1"
+        assert [one["text"] for one in shown["messages"]] == [WRITE]
+        async with there.listening() as stream:
+            first.tools.go()
+            events = await stream.until("done")
+        assert text_of(events).strip() == "post: ok"
+        assert (await ended(ana))["messages"][-1]["text"].strip() == "post: ok"
+        assert [next(iter(mark)) for mark in first.tools.started()] == ["begun", "ended"]
+        assert len(second.talks) == 0
+        assert await connection_of(first, ana) == 1
+        assert (await there.show())["messages"] == (await ana.show())["messages"]
+
+
+async def test_a_message_that_runs_elsewhere_is_answered_there_and_told_here(tmp_path):
+    async with two_desks(tmp_path) as (first, second):
+        ana = await first.open()
+        there = at(second, ana)
+        await ana.post(WRITE, "m1")
+        await started(first)
+        joined = await there.post(WRITE, "m1")
+        assert joined.status_code == 202
+        telling = asyncio.create_task(there.say(WRITE, "m1"))
+        first.tools.go()
+        events = await telling
+        assert [event.type for event in events][-1] == "done"
+        assert events[-1].data["state"] == "done"
+        assert text_of(events).strip() == "post: ok"
+        assert len(first.tools.started()) == 2
+        assert await connection_of(first, ana) == 1
+
+
+async def test_another_message_waits_for_the_turn_that_runs_elsewhere(tmp_path):
+    async with two_desks(tmp_path) as (first, second):
+        ana = await first.open()
+        there = at(second, ana)
+        await ana.post(WRITE, "m1")
+        await started(first)
+        for refused in (
+            await there.post("hello", "m2"),
+            await there.post("other words", "m1"),
+            await second.client.post(f"/api/sessions/{ana.id}/cancel", headers=ana.headers),
+            await second.client.delete(f"/api/sessions/{ana.id}", headers=ana.headers),
+            await second.post(
+                "/api/tools/look/try", {"args": {"q": "x"}, "sessionId": ana.id}, key=None, headers=ana.headers
+            ),
+        ):
+            assert refused.status_code == 409, refused.text
+        assert (await there.post("hello", "m2")).headers["retry-after"] == "2"
+        first.tools.go()
+        await ended(ana)
+        assert text_of(await there.say("hello", "m2")).strip() == "You said: hello"
+
+
+async def test_a_message_moves_an_idle_session_and_its_listeners_are_told(tmp_path):
+    async with two_desks(tmp_path) as (first, second):
+        ana = await first.open()
+        there = at(second, ana)
+        await ana.say("one", "m1")
+        async with ana.listening() as stream:
+            events = await there.say("two", "m2")
+            assert text_of(events).strip() == "You said: two"
+            assert (await stream.next()).type == "reconnect"
+            assert await stream.next() is None
+        assert await connection_of(first, ana) == 2
+        shown = (await ana.show())["messages"]  # a look at the first one again: the session stays where it is
+        assert [one["text"].strip() for one in shown] == ["one", "You said: one", "two", "You said: two"]
+        assert await connection_of(first, ana) == 2
+        assert (await ana.say("three", "m3"))[-1].data["turn"] == 3
+        assert await connection_of(first, ana) == 3
+        assert (await there.show())["messages"] == (await ana.show())["messages"]
+
+
+async def test_a_stream_at_another_server_hears_turn_after_turn_and_goes_on_at_the_owner(tmp_path):
+    async with two_desks(tmp_path) as (first, second):
+        ana = await first.open()
+        there = at(second, ana)
+        await ana.say("one", "m1")
+        async with there.listening(after=0) as stream:
+            heard = await stream.until("done")
+            await ana.say("two", "m2")
+            heard += await stream.until("done")
+        assert text_of(heard).split() == ["You", "said:", "one", "You", "said:", "two"]
+        assert await connection_of(first, ana) == 1
+        seen = heard[-1].id
+        async with ana.listening(after=seen) as stream:
+            await ana.say("three", "m3")
+            events = await stream.until("done")
+        assert text_of(events).strip() == "You said: three"
+        assert "resync" not in [event.type for event in events]
+
+
+async def test_a_request_is_shown_and_approved_at_another_server_and_runs_once(tmp_path):
+    async with two_desks(tmp_path) as (first, second):
+        ana = await first.open()
+        there = at(second, ana)
+        async with there.listening() as stream:
+            await ana.say('call pay {"q": "10"}', "m1")
+            request = (await stream.until("confirmation"))[-1].data
+            answers = await asyncio.gather(there.decide(request), there.decide(request))
+            assert [one.json()["ok"] for one in answers] == [True, True]
+            told = await stream.until("done")
+        assert told[-1].data["messageId"] in ("m1", f"~late:{request['id']}")
+        assert first.tools.started() == [{"q": "10"}]
+        assert await connection_of(first, ana) == 1
+
+
+async def test_the_turn_of_a_process_that_has_ended_is_gone_on_with_by_the_next_that_is_asked(tmp_path):
+    async with two_desks(tmp_path) as (first, second):
+        ana = await first.open()
+        there = at(second, ana)
+        await ana.post('call note {"q": "a"} && nap {"q": "30"}', "m1")
+        await started(first, 2)
+        async with there.listening() as stream:
+            await first.runtime.store.release_owner(first.runtime.owner)  # as far as others can tell, it has died
+            assert (await stream.next()).type == "reconnect"
+        async with there.listening(after=0) as stream:
+            first.tools.go()
+            events = await stream.until("done")
+        turn = next(event.data for event in events if event.type == "turn")
+        assert turn == {**turn, "messageId": "m1", "attempt": 2}
+        assert text_of(events).strip() == "note: ok, nap: ok"
+        assert first.tools.started().count({"q": "a"}) == 1
+        assert await connection_of(second, ana) == 2
+
+
+async def test_of_two_servers_that_are_told_different_things_at_once_one_answers_first(tmp_path):
+    async with two_desks(tmp_path) as (first, second):
+        ana = await first.open()
+        there = at(second, ana)
+        for number in range(8):
+            ours, theirs = f"a{number}", f"b{number}"
+            answers = await asyncio.gather(ana.post(ours, ours), there.post(theirs, theirs))
+            assert {one.status_code for one in answers} <= {202, 409}
+            for name, desk in ((ours, ana), (theirs, there)):
+                async with asyncio.timeout(60):
+                    while (answer := await desk.post(name, name)).status_code != 202:
+                        assert answer.status_code == 409, answer.text
+                        assert "retry-after" in answer.headers
+                        await asyncio.sleep(0.02)
+            await ended(ana)
+        said = [one for one in (await there.show())["messages"] if one["role"] == "assistant"]
+        expected = {f"You said: {side}{number}" for side in "ab" for number in range(8)}
+        assert {one["text"].strip() for one in said} == expected
+        assert len(said) == 16
+        assert {one["state"] for one in said} == {"done"}
+        assert sorted(one["turn"] for one in said) == list(range(1, 17))
+
+
+async def test_who_was_given_a_session_before_it_moved_and_came_back_is_asked_to_try_again(tmp_path):
+    async with two_desks(tmp_path) as (first, second):
+        ana = await first.open()
+        there = at(second, ana)
+        key = next(key for key in KEYS if key.name == "ana")
+        old = await first.talks.find(ana.id, ana.token, key)
+        await there.say("two", "m2")
+        await ana.say("three", "m3")
+        with pytest.raises(Problem) as caught:
+            await first.talks.say(old, "m4", "four")
+        assert caught.value.status == 409
+        assert caught.value.retry_after
+        assert (await ana.say("four", "m4"))[-1].data["turn"] == 3
+        shown = [one["messageId"] for one in (await there.show())["messages"] if one["role"] == "user"]
+        assert shown == ["m2", "m3", "m4"]
+
+
+async def test_a_turn_whose_connection_was_taken_in_spite_of_everything_is_answered_anew(tmp_path):
+    async with two_desks(tmp_path) as (first, _):
+        ana = await first.open()
+        await ana.say("one", "m1")
+        # A wish to connect that arrives late, from a process that has ended since.
+        await first.runtime.store.connect(ana.id, registry_version=ana.opened["registryVersion"], owner="gone")
+        text = 'call note {"q": "a"}'
+        broken = await ana.say(text, "m2")
+        assert "done" not in [event.type for event in broken]
+        events = await ana.say(text, "m2")
+        assert text_of(events).strip() == "note: ok"
+        assert first.tools.started() == [{"q": "a"}]
+        answer = (await ana.show())["messages"][-1]
+        assert (answer["state"], [card["ok"] for card in answer["toolCards"]]) == ("done", [True])
+
+
+async def test_a_turn_that_a_stop_cut_off_makes_the_calls_that_did_not_run(tmp_path):
+    store, options = f"sqlite:////{tmp_path}/store.db", replace(Options(), shutdown_seconds=1)
+    async with at_server(tmp_path, store=store, options=options) as desk:
+        ana = await desk.open()
+        text = 'call post {"q": "30"} && note {"q": "a"}'
+        await ana.post(text, "m1")
+        await started(desk)
+        run = desk.talks._talks[ana.id].current
+        desk.server.should_exit = True
+        async with asyncio.timeout(60):
+            while not run.cut:
+                await asyncio.sleep(0.01)
+        desk.tools.go()
+        await desk.running
+    assert {"q": "a"} not in desk.tools.started()
+    async with at_server(tmp_path, store=store) as again:
+        there = at(again, ana)
+        events = await there.say(text, "m1")
+        assert text_of(events).strip() == "post: ok, note: ok"
+        assert sorted(map(str, again.tools.started())) == sorted(
+            map(str, [{"begun": {"q": "30"}}, {"ended": {"q": "30"}}, {"q": "a"}])
+        )
+
+
+async def test_a_session_in_which_something_is_tried_stays_where_it_is(tmp_path):
+    async with two_desks(tmp_path) as (first, second):
+        ana = await first.open()
+        there = at(second, ana)
+        body = {"args": {"q": "30"}, "sessionId": ana.id}
+        trying = asyncio.create_task(first.client.post("/api/tools/post/try", json=body, headers=ana.headers))
+        await started(first)
+        assert (await there.post("hello", "m1")).status_code == 409
+        first.tools.go()
+        assert (await trying).json()["ok"] is True
+        async with asyncio.timeout(60):
+            while (await there.post("hello", "m1")).status_code == 409:
+                await asyncio.sleep(0.02)
+
+
+async def test_the_end_of_a_turn_that_could_not_be_stored_is_stored_later(tmp_path, caplog):
+    async with two_desks(tmp_path) as (first, second):
+        ana = await first.open()
+        there = at(second, ana)
+        await ana.post(WRITE, "m1")
+        await started(first)
+        kept = first.talks.conversations
+        finish = kept.finish
+
+        async def away(*_):
+            raise StoreUnavailable("The file cannot be written for a while.")
+
+        kept.finish = away
+        first.tools.go()
+        async with asyncio.timeout(60):
+            while "A turn could not be stored" not in caplog.text:
+                await asyncio.sleep(0.02)
+        assert (await there.show())["answering"] == "m1"
+        kept.finish = finish
+        shown = await ended(there)
+        assert shown["messages"][-1]["text"].strip() == "post: ok"
+
+
+async def test_a_look_with_a_wrong_secret_or_key_is_told_that_there_is_no_session(tmp_path):
+    async with two_desks(tmp_path) as (first, second):
+        ana = await first.open()
+        path = f"/api/sessions/{ana.id}"
+        wrong = {**ana.headers, "X-Session-Token": "wrong"}
+        bob = {**ana.headers, **bearer("hr_other_key_for_tests_0000001")}
+        for headers in (wrong, bob):
+            assert (await second.client.get(path, headers=headers)).status_code == 404
+            assert (await second.client.get(f"{path}/events", headers=headers)).status_code == 404
+        assert await connection_of(first, ana) == 1
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_only_who_asks_for_tokens_is_given_some(tmp_path, asks):
+    async with at_server(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as desk:
+        ana = await desk.open()
+        await ana.say('call pay {"q": "10"}')
+        path = f"/api/sessions/{ana.id}" + ("?tokens=true" if asks else "")
+        for _ in range(5):
+            (request,) = (await desk.client.get(path, headers=ana.headers)).json()["confirmations"]
+            assert ("token" in request) is asks
+        rows = await desk.runtime.store._read(
+            lambda tx: tx.db.execute("SELECT count(*) FROM hold_token WHERE hold_id = ?", (request["id"],)).fetchone()
+        )
+        assert (rows[0] > 1) is asks

@@ -1,0 +1,23 @@
+"""Forgetting a user in the calendar: an address is found wherever a line may carry it."""
+
+import pytest
+
+from handrail.services.calendar.forgetting import _names
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("ATTENDEE:mailto:ana@x.com", True),
+        ("attendee:ANA@x.com", True),
+        ('ATTENDEE;PARTSTAT=ACCEPTED;CN="Ana":MAILTO:ana@x.com', True),
+        ('ATTENDEE;SENT-BY="mailto:boss@x.com":mailto:ana@x.com', True),
+        ('ATTENDEE;CN="a:b":mailto:ana@x.com', True),
+        ('ORGANIZER;SENT-BY="mailto:ana@x.com":mailto:boss@x.com', True),
+        ("ATTENDEE;CN=Bob:mailto:bob@x.com", False),
+        ("ATTENDEE:mailto:banana@x.com", False),
+        ("SUMMARY:mailto:ana@x.com", False),
+    ],
+)
+def test_a_line_that_names_the_user_is_found(line: str, named: bool) -> None:
+    assert _names(line, "ana@x.com") is named

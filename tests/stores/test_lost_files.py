@@ -1,0 +1,243 @@
+"""A log, a store or a lock that is gone or replaced is noticed before anything relies on it."""
+
+import asyncio
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.stores.processes import Racer, come_and_go, obey
+from tests.stores.values import claim, done, session
+
+from handrail.contract.errors import UsageError
+from handrail.contract.store import ClaimVerdict, LedgerState, StoreUnavailable
+from handrail.stores import SqliteStore, sqlite
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+async def with_session(path: Path) -> SqliteStore:
+    store = SqliteStore(path)
+    await store.open()
+    await store.create_session(session())
+    return store
+
+
+def beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def deleted(file: Path) -> None:
+    file.unlink()
+
+
+def replaced(file: Path) -> None:
+    copy = file.with_suffix(".copy")
+    shutil.copy(file, copy)
+    copy.replace(file)
+
+
+def linked(file: Path) -> None:
+    file.rename(file.with_suffix(".moved"))
+    file.symlink_to(file.with_suffix(".moved"))
+
+
+@pytest.mark.parametrize("happens", [deleted, replaced, linked])
+@pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+async def test_a_log_that_is_gone_or_replaced_is_noticed_before_the_next_claim(
+    path: Path, suffix: str, happens: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await with_session(path)
+    happens(beside(path, suffix))
+    for _ in range(2):
+        with pytest.raises(
+            StoreUnavailable, match=rf'"store\.db{suffix}" was deleted or replaced while in use; restart'
+        ):
+            await store.claim(claim())
+        with pytest.raises(StoreUnavailable, match="deleted or replaced"):
+            await store.operating()
+    assert [record.levelname for record in caplog.records] == ["ERROR"], "once"
+    await store.close()
+
+
+@pytest.mark.parametrize("happens", [deleted, replaced, linked])
+async def test_it_is_noticed_too_in_a_folder_that_was_left_alone_for_long(
+    path: Path, happens: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("handrail.stores.open_files.SETTLED_NS", 50_000_000)
+    store = await with_session(path)
+    async with asyncio.timeout(60):
+        while store._files is None or store._files._settled is None:
+            await store.operating()
+    before = path.parent.stat()
+    happens(beside(path, "-wal"))
+    os.utime(path.parent, ns=(before.st_atime_ns, before.st_mtime_ns))  # as a program does that restores copies
+    with pytest.raises(StoreUnavailable, match="deleted or replaced"):
+        await store.claim(claim())
+    await store.close()
+
+
+async def test_a_log_that_is_lost_by_a_reader_is_lost_for_writers_too(path: Path) -> None:
+    store = await with_session(path)
+    beside(path, "-wal").rename(path.with_suffix(".aside"))
+    with pytest.raises(StoreUnavailable, match="deleted or replaced"):
+        await store.operating()
+    path.with_suffix(".aside").rename(beside(path, "-wal"))
+    with pytest.raises(StoreUnavailable, match="deleted or replaced"):
+        await store.claim(claim())
+    await store.close()
+
+
+async def test_a_commit_into_a_log_that_is_gone_is_not_acknowledged(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await with_session(path)
+    commit = sqlite.in_one_statement
+
+    def too_late(*given: Any) -> Any:
+        beside(path, "-wal").unlink()
+        return commit(*given)
+
+    monkeypatch.setattr(sqlite, "in_one_statement", too_late)
+    with pytest.raises(StoreUnavailable, match="deleted or replaced"):
+        await store.claim(claim())
+    await store.close()
+
+
+def test_a_killed_process_whose_log_was_deleted_leaves_every_call_that_it_began(path: Path) -> None:
+    asyncio.run(_begin(path))
+    victim = Racer.start(obey, str(path), "victim")
+    assert victim.told() == "open"
+    assert victim.ask("before") == "claimed"
+    beside(path, "-wal").unlink()
+    assert "deleted or replaced" in victim.ask("after")
+    victim.kill()
+
+    async def met() -> list[ClaimVerdict]:
+        store = SqliteStore(path)
+        await store.open()
+        unsafe = [claim(key, args_digest=key) for key in ("before", "after")]
+        verdicts = [(await store.claim(one)).verdict for one in unsafe]
+        await store.close()
+        return verdicts
+
+    assert asyncio.run(met()) == [ClaimVerdict.UNKNOWN, ClaimVerdict.CLAIMED]
+
+
+async def _begin(path: Path) -> None:
+    await (await with_session(path)).close()
+
+
+@pytest.mark.parametrize("other", ["nothing", "empty", "written"])
+async def test_a_lost_log_is_saved_unless_somebody_has_written_another(
+    path: Path, other: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await with_session(path)
+    await store.claim(claim())
+    beside(path, "-wal").unlink()
+    if other != "nothing":
+        beside(path, "-wal").write_bytes(b"" if other == "empty" else b"frames of another process")
+    with pytest.raises(StoreUnavailable):
+        await store.finish(done())
+    saved = other != "written"
+    assert ("Everything that was committed is in" in caplog.text) is saved
+    assert ("is lost" in caplog.text) is not saved
+    copy = path.with_suffix(".copy")
+    shutil.copy(path, copy)
+    db = sqlite3.connect(f"{copy.as_uri()}?immutable=1", uri=True)
+    found = db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'ledger'").fetchone()[0]
+    assert bool(found) is saved
+    if saved:
+        assert db.execute("SELECT key, state FROM ledger").fetchall() == [("k1", "running")]
+    db.close()
+    await store.close()
+
+
+async def test_processes_that_come_and_go_are_no_reason_for_alarm(path: Path) -> None:
+    store = await with_session(path)
+    await store.register_owner("o1")
+    racers = [Racer.start(come_and_go, str(path), 15) for _ in range(2)]
+    number = 0
+    while not all(racer.pipe.poll() for racer in racers):
+        number += 1
+        wish = claim(f"k{number}", args_digest=f"d{number}")
+        assert (await store.claim(wish)).verdict is ClaimVerdict.CLAIMED
+        await asyncio.sleep(0.005)
+    for racer in racers:
+        assert racer.told() == "done"
+        racer.end()
+    await store.close()
+
+
+async def test_a_second_opening_in_one_process_leaves_the_log_to_the_first(path: Path) -> None:
+    """Whoever opens and closes the file itself would give up the locks that keep others from deleting its log."""
+    first = await with_session(path)
+    second = SqliteStore(path)
+    await second.open()
+    log = beside(path, "-wal").stat()
+    racer = Racer.start(come_and_go, str(path), 1)
+    assert await asyncio.to_thread(racer.told) == "done"
+    racer.end()
+    assert os.path.samestat(log, beside(path, "-wal").stat())
+    assert (await first.claim(claim())).verdict is ClaimVerdict.CLAIMED
+    await second.close()
+    await first.close()
+
+
+# Links
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", ".owners"])
+async def test_a_file_beside_the_store_that_is_a_link_is_refused_at_the_start(path: Path, suffix: str) -> None:
+    await _begin(path)
+    beside(path, suffix).symlink_to(path.with_suffix(".elsewhere"))
+    with pytest.raises(UsageError, match=rf'"store\.db{suffix}" is a link'):
+        await SqliteStore(path).open()
+
+
+async def test_a_store_with_two_names_is_refused_at_the_start(path: Path) -> None:
+    await _begin(path)
+    os.link(path, path.with_suffix(".too"))
+    for name in (path, path.with_suffix(".too")):
+        with pytest.raises(UsageError, match=r"has 2 names \(hard links\)"):
+            await SqliteStore(name).open()
+
+
+async def test_a_store_that_is_mounted_alone_is_refused_at_the_start(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = path.with_suffix(".mounts")
+    mounts.write_text(f"36 35 98:0 /x/store.db {path} rw,noatime shared:1 - ext4 /dev/sda rw\n")
+    monkeypatch.setattr("handrail.stores.open_files._MOUNTS", mounts)
+    with pytest.raises(UsageError, match="mounted as a single file"):
+        await SqliteStore(path).open()
+
+
+async def test_a_living_owner_lives_whichever_link_the_store_is_reached_through(path: Path, tmp_path: Path) -> None:
+    store = await with_session(path)
+    await store.register_owner("o1")
+    await store.claim(claim(lease_ms=-1))
+    link = tmp_path / "elsewhere" / "link.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    other = SqliteStore(link)
+    await other.open()
+    assert (await other.claim(claim(owner="o2"))).verdict is ClaimVerdict.RUNNING
+    row = await other.ledger_row("k1")
+    assert row is not None
+    assert row.state is LedgerState.RUNNING
+    await other.close()
+    await store.close()
+
+
+async def test_a_link_to_a_store_that_is_not_there_yet_makes_it_where_it_points(path: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.db"
+    link.symlink_to(path)
+    await (await with_session(link)).close()
+    assert path.is_file()
