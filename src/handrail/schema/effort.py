@@ -19,7 +19,7 @@ from handrail.contract.errors import SchemaError
 from handrail.schema.subschemas import Json, LocalRefs, descend, in_place, walk
 
 MAX_PER_VALUE = 100_000
-MAX_EFFORT = 5_000_000
+MAX_EFFORT = 1_000_000
 MAX_PATTERN_SIZE = 100_000
 # What 64 KiB of arguments can hold: a value takes two bytes at least, with its comma.
 _MOST_VALUES, _MOST_CHARACTERS = 32 * 1024, 64 * 1024
