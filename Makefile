@@ -5,6 +5,7 @@ PYTHON ?=
 LOCK_FLAGS ?=
 PYTEST_FLAGS ?=
 SERVE_FLAGS ?=
+PYTHONS ?=
 
 PY := .venv/bin/python
 CHECKED := $(wildcard src tests scripts benchmarks examples)
@@ -14,10 +15,10 @@ TYPED_TOOLS := build/typed_tools
 LINT_IMPORTS := from importlinter.cli import lint_imports_command as lint; lint(prog_name="lint-imports")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup models browser speech run test test-long pytest lint format types imports sizes bench lock docs clean
+.PHONY: help setup models browser speech run test test-long test-pythons pytest lint format types imports sizes bench lock docs clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Make or refresh .venv (PYTHON=... chooses the interpreter)
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh
@@ -52,6 +53,9 @@ pytest: setup models browser speech ## Run the tests alone (PYTEST_FLAGS=... is 
 
 test-long: lint models browser speech ## Run every test, the long ones too, with many more examples
 	@HANDRAIL_TEST_PROFILE=long $(PY) -m pytest -n 2 --dist worksteal -m "" $(PYTEST_FLAGS)
+
+test-pythons: setup models ## Run the tests without a browser on every Python found; PYTHONS="3.12 3.13" chooses
+	@$(PY) scripts/test_pythons.py --only "$(PYTHONS)" -- $(PYTEST_FLAGS)
 
 lint: setup ## Check format, style, types, import directions and sizes
 	@$(PY) -m ruff format --check --quiet --output-format concise $(CHECKED) || { echo "Run make format."; exit 1; }

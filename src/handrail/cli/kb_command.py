@@ -287,10 +287,16 @@ def _delete(kb: KnowledgeBase, options: Namespace) -> int:
 def _rows_to_delete(db: Any, options: Namespace) -> list[Any]:
     """(key, id, namespace, owner) of what is meant. By id only what this user reads; a whole source has every owner's."""
     rows: list[Any] = db.execute(
-        """SELECT r.key, r.id, s.namespace, s.owner FROM record r JOIN scope s ON s.id = r.scope WHERE s.tenant = ?1
-           AND (?2 IS NULL OR s.namespace = ?2) AND (?3 IS NULL OR r.source = ?3)
-           AND (s.owner IN ('', ?4) OR ?5 AND ?4 IS NULL) ORDER BY r.key""",
-        (options.tenant, options.namespace, options.source, options.user, not options.ids),
+        """SELECT r.key, r.id, s.namespace, s.owner FROM record r JOIN scope s ON s.id = r.scope WHERE s.tenant = :tenant
+           AND (:namespace IS NULL OR s.namespace = :namespace) AND (:source IS NULL OR r.source = :source)
+           AND (s.owner IN ('', :user) OR :whole_source AND :user IS NULL) ORDER BY r.key""",
+        {
+            "tenant": options.tenant,
+            "namespace": options.namespace,
+            "source": options.source,
+            "user": options.user,
+            "whole_source": not options.ids,
+        },
     ).fetchall()
     return rows
 

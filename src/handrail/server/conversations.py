@@ -476,8 +476,9 @@ def _turns(
     """The turns of a session in their order, or the one of a message; those whose last event came after this one."""
     rows = db.execute(
         """SELECT message_id, text, position, number, state, attempts, answer, last_event FROM turn
-           WHERE session_id = ?1 AND (?2 IS NULL OR message_id = ?2) AND last_event > ?3 ORDER BY position""",
-        (session_id, message_id, after),
+           WHERE session_id = :session_id AND (:message_id IS NULL OR message_id = :message_id) AND last_event > :after
+           ORDER BY position""",
+        {"session_id": session_id, "message_id": message_id, "after": after},
     )
     for one in rows:
         yield StoredTurn(
@@ -503,9 +504,9 @@ def _owners(db: sqlite3.Connection, session_ids: Sequence[str]) -> dict[str, str
 
 def _standing(db: sqlite3.Connection, session_id: str) -> Standing | None:
     row = db.execute(
-        """SELECT owner, live, (SELECT message_id FROM turn WHERE session_id = ?1 AND state = 'running')
-           FROM conversation WHERE session_id = ?1""",
-        (session_id,),
+        """SELECT owner, live, (SELECT message_id FROM turn WHERE session_id = :session_id AND state = 'running')
+           FROM conversation WHERE session_id = :session_id""",
+        {"session_id": session_id},
     ).fetchone()
     return Standing(owner=row[0], live=bool(row[1]), running=row[2]) if row is not None else None
 

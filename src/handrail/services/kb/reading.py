@@ -117,9 +117,9 @@ def records_named(db: sqlite3.Connection, scopes: Sequence[int], terms: Sequence
 def all_records(db: sqlite3.Connection, namespace: str | None = None, source: str | None = None) -> Iterator[Record]:
     """Every record, in an order that depends on nothing but their ids."""
     rows = db.execute(
-        f"""SELECT {RECORD_COLUMNS} WHERE (?1 IS NULL OR s.namespace = ?1) AND (?2 IS NULL OR r.source = ?2)
-            ORDER BY s.tenant, s.namespace, s.owner, r.id""",
-        (namespace, source),
+        f"""SELECT {RECORD_COLUMNS} WHERE (:namespace IS NULL OR s.namespace = :namespace)
+            AND (:source IS NULL OR r.source = :source) ORDER BY s.tenant, s.namespace, s.owner, r.id""",
+        {"namespace": namespace, "source": source},
     )
     for row in rows:
         yield record_of(row)

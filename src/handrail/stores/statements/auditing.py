@@ -83,11 +83,11 @@ def answered_by(tx: Transaction, owner: str, since: int) -> list[tuple[LedgerRow
     call_id = """(SELECT call_id FROM alias WHERE alias.session_id = ledger.session_id
         AND alias.ledger_key = ledger.key LIMIT 1)"""
     rows = tx.db.execute(
-        f"""SELECT {columns}, {call_id} FROM ledger WHERE owner = ?1 AND finished_at >= ?2
+        f"""SELECT {columns}, {call_id} FROM ledger WHERE owner = :owner AND finished_at >= :since
             UNION ALL
             SELECT {columns}, {call_id} FROM ledger INDEXED BY ledger_open
-            WHERE owner = ?1 AND state IN ('running', 'unknown') AND state = 'unknown' AND envelope IS NOT NULL""",
-        (owner, since),
+            WHERE owner = :owner AND state IN ('running', 'unknown') AND state = 'unknown' AND envelope IS NOT NULL""",
+        {"owner": owner, "since": since},
     )
     return [(ledger_row(row[:-1]), row[-1]) for row in rows]
 

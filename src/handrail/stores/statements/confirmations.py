@@ -63,9 +63,9 @@ def add_hold_token(tx: Transaction, hold_id: str, token_hash: str, shown: str = 
         (hold_id, token_hash, shown),
     )
     tx.db.execute(
-        """DELETE FROM hold_token WHERE hold_id = ?1 AND rowid NOT IN
-               (SELECT rowid FROM hold_token WHERE hold_id = ?1 ORDER BY rowid DESC LIMIT ?2)""",
-        (hold_id, HOLD_TOKENS),
+        """DELETE FROM hold_token WHERE hold_id = :hold_id AND rowid NOT IN
+               (SELECT rowid FROM hold_token WHERE hold_id = :hold_id ORDER BY rowid DESC LIMIT :limit)""",
+        {"hold_id": hold_id, "limit": HOLD_TOKENS},
     )
     return held
 

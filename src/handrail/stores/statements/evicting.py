@@ -53,12 +53,18 @@ def evict(tx: Transaction, bodies_before: int, rows_before: int, most: int, left
 
 def _calls(tx: Transaction, batch: _Batch) -> _Looked:
     # `finished_at` is set for settled rows only, which keeps running and unknown ones out.
+    after, after_rowid = batch.after or (0, 0)
     rows = tx.db.execute(
         """SELECT ledger.rowid, key, finished_at, evicted, session_id, active, ifnull(length(CAST(envelope AS BLOB)), 0)
            FROM ledger JOIN session USING (session_id)
-           WHERE finished_at >= ?1 AND (finished_at > ?1 OR ledger.rowid > ?2) AND finished_at < ?3
-           ORDER BY finished_at, ledger.rowid LIMIT ?4""",
-        (*(batch.after or (0, 0)), max(batch.bodies_before, batch.rows_before), batch.most),
+           WHERE finished_at >= :after AND (finished_at > :after OR ledger.rowid > :after_rowid) AND finished_at < :before
+           ORDER BY finished_at, ledger.rowid LIMIT :limit""",
+        {
+            "after": after,
+            "after_rowid": after_rowid,
+            "before": max(batch.bodies_before, batch.rows_before),
+            "limit": batch.most,
+        },
     )
     seen, size = [], 0
     while size < MOST_BYTES and (row := rows.fetchone()) is not None:

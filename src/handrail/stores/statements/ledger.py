@@ -72,9 +72,9 @@ def ledger_rows(tx: Transaction, state: LedgerState | None, limit: int) -> list[
         if becomes_unknown(tx, row):
             make_unknown(tx, row)
     rows = tx.db.execute(
-        f"""SELECT {LEDGER_COLUMNS} FROM ledger WHERE ?1 IS NULL OR state = ?1
-            ORDER BY rowid DESC LIMIT ?2""",
-        (state, limit),
+        f"""SELECT {LEDGER_COLUMNS} FROM ledger WHERE :state IS NULL OR state = :state
+            ORDER BY rowid DESC LIMIT :limit""",
+        {"state": state, "limit": limit},
     ).fetchall()
     return [ledger_row(row) for row in rows]
 
@@ -99,8 +99,13 @@ def finish(tx: Transaction, finish: Finish) -> LedgerRow:
             operating.block(tx, finish.block)
     if finish.session_state is not None:
         tx.db.execute(
-            "UPDATE session SET state = ?1 WHERE session_id = ?2 AND (?3 IS NULL OR connection = ?3)",
-            (to_json(finish.session_state, '"state" of a session'), row.session_id, finish.connection),
+            """UPDATE session SET state = :state
+               WHERE session_id = :session_id AND (:connection IS NULL OR connection = :connection)""",
+            {
+                "state": to_json(finish.session_state, '"state" of a session'),
+                "session_id": row.session_id,
+                "connection": finish.connection,
+            },
         )
     return row
 

@@ -79,7 +79,7 @@ def begin_turn(
         if known is not None:
             return _begin_again(tx, session_id, known[0])
     turn = row[1] + 1
-    tx.db.execute("UPDATE session SET turn = ?1, current_turn = ?1 WHERE session_id = ?2", (turn, session_id))
+    tx.db.execute("UPDATE session SET turn = ?, current_turn = ? WHERE session_id = ?", (turn, turn, session_id))
     if input_id is not None:
         tx.db.execute("INSERT INTO turn_input VALUES (?, ?, ?)", (session_id, input_id, turn))
     tx.db.execute("DELETE FROM turn_left WHERE session_id = ? AND turn < ?", (session_id, turn - _TURNS_LEFT))
