@@ -5,8 +5,10 @@ import json
 import os
 import signal
 import sys
+from contextlib import asynccontextmanager
 
 import httpx2
+import pytest
 from tests.runtime.kit import Tools, reading
 
 FOREVER = """
@@ -25,6 +27,10 @@ IN_A_THREAD_OF_ITS_OWN = """
 async def execute(args, ctx):
     await asyncio.to_thread(threading.Event().wait)
 """
+BLOCKS = """
+async def execute(args, ctx):
+    time.sleep(3600)
+"""
 SETTINGS = """
 [agent]
 model = "offline"
@@ -34,9 +40,10 @@ shutdown_seconds = 1
 """
 
 
-async def test_sigterm_ends_a_process_whose_handlers_hang_and_names_the_calls(tmp_path):
+@asynccontextmanager
+async def serving(tmp_path, sources):
+    """A real server with these handlers, as a process, and a client of it."""
     tools = Tools(tmp_path)
-    sources = {"stall": FOREVER, "hang": SWALLOWS, "thread": IN_A_THREAD_OF_ITS_OWN}
     tools.write({name: (reading(timeoutMs=200), source) for name, source in sources.items()})
     (tmp_path / "handrail.toml").write_text(SETTINGS, "utf-8")
     served = await asyncio.create_subprocess_exec(
@@ -54,19 +61,49 @@ async def test_sigterm_ends_a_process_whose_handlers_hang_and_names_the_calls(tm
             async with httpx2.AsyncClient(timeout=60, base_url=told["url"], headers=headers) as http:
                 session = (await http.post("/api/sessions", json={})).json()
                 http.headers["x-session-token"] = session["token"]
-                for name in sources:
-                    body = {"args": {}, "sessionId": session["sessionId"]}
-                    answer = (await http.post(f"/api/tools/{name}/try", json=body)).json()
-                    assert answer["error"]["type"] == "TIMEOUT", answer
-            served.send_signal(signal.SIGTERM)
-            _, log = await served.communicate()
+                yield served, http, session["sessionId"]
     finally:
         if served.returncode is None:
             served.kill()
             await served.wait()
 
+
+async def test_sigterm_ends_a_process_whose_handlers_hang_and_names_the_calls(tmp_path):
+    sources = {"stall": FOREVER, "hang": SWALLOWS, "thread": IN_A_THREAD_OF_ITS_OWN}
+    async with serving(tmp_path, sources) as (served, http, session_id):
+        for name in sources:
+            answer = (await http.post(f"/api/tools/{name}/try", json={"args": {}, "sessionId": session_id})).json()
+            assert answer["error"]["type"] == "TIMEOUT", answer
+        served.send_signal(signal.SIGTERM)
+        _, log = await served.communicate()
+
     assert served.returncode == 0, log.decode()
     (left,) = [line for line in log.decode().splitlines() if "these calls still run" in line]
     assert "hang (call " in left
     assert "stall (call " in left
-    assert session["sessionId"] in left
+    assert session_id in left
+
+
+async def test_sigterm_ends_a_process_whose_event_loop_is_blocked_by_a_handler(tmp_path):
+    async with serving(tmp_path, {"block": BLOCKS}) as (served, http, session_id):
+        asked = asyncio.create_task(
+            http.post("/api/tools/block/try", json={"args": {}, "sessionId": session_id}, timeout=60)
+        )
+        while await answers(http):
+            await asyncio.sleep(0.05)
+        served.send_signal(signal.SIGTERM)
+        _, log = await served.communicate()
+        with pytest.raises(httpx2.HTTPError):
+            await asked
+
+    assert served.returncode == 1, log.decode()
+    (left,) = [line for line in log.decode().splitlines() if "the event loop is blocked" in line]
+    assert "block/handler.py:" in left
+
+
+async def answers(http):
+    try:
+        await http.get("/healthz", timeout=0.5)
+    except httpx2.TimeoutException:
+        return False
+    return True

@@ -128,7 +128,15 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
     following = asyncio.create_task(follow(keys_path(settings), ring))
     try:
         await _open(made.talks)
-        server = make_server(made.app, limits, made.talks.drain, ready, made.talks.hurried.set, made.connections)
+        server = make_server(
+            made.app,
+            limits,
+            made.talks.drain,
+            ready,
+            made.talks.hurried.set,
+            made.connections,
+            runtime.running_calls,
+        )
         await server.serve(sockets=[socket])
     except SystemExit:
         return 1  # the application could not start; why was logged

@@ -145,6 +145,11 @@ class RuntimeCore(Recording):
         finally:
             self._closing = False
 
+    def running_calls(self) -> list[str]:
+        """The calls whose handlers run now, stragglers included, as an operator finds them in the audit. Any thread may ask."""
+        started = (one for session in list(self.sessions.values()) for one in list(session.running))
+        return sorted(map(name_of, [*self.runner.outliving(), *started]))
+
     async def _close(self) -> None:
         await let_writes_end(self.writing.tasks, self.log)
         if self._housekeeper is not None:
@@ -159,9 +164,8 @@ class RuntimeCore(Recording):
                 await write()
             except StoreUnavailable as error:
                 self.log.warning("What was pending could not be written: %s", error)
-        left = [*self.runner.outliving(), *(one for session in self.sessions.values() for one in session.running)]
-        if left:
-            self.log.error("Stopped although these calls still run: %s", ", ".join(sorted(map(name_of, left))))
+        if left := self.running_calls():
+            self.log.error("Stopped although these calls still run: %s", ", ".join(left))
         self.runner.close()
         try:
             await self.audit_keeper.close()

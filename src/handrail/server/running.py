@@ -14,7 +14,9 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
+import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from types import FrameType
 from typing import Any, ClassVar
@@ -34,6 +36,8 @@ _KEEP_ALIVE_SECONDS = 30
 _BACKLOG = 2_048
 _LAST_SECONDS = 3.0
 """So long a process may take to end after its server has stopped."""
+_BLOCKED_SECONDS = 3.0
+"""An event loop that answers nothing for so long while the process is being stopped is taken for blocked."""
 _COLLECT = (700, 10, 100)
 """How many new objects, and collections of the younger kind, make a collection; Python's own are 700, 10, 10."""
 _MOST_FRAME_BYTES = 256 * 1024
@@ -119,8 +123,10 @@ class Server(uvicorn.Server):
         drain: Callable[[], Awaitable[None]],
         ready: Callable[[], None] | None,
         hurry: Callable[[], None] | None,
+        running_calls: Callable[[], list[str]] | None,
     ) -> None:
         super().__init__(config)
+        self._running_calls = running_calls
         self._drain = drain
         self._ready = ready
         self._hurry = hurry
@@ -159,10 +165,41 @@ class Server(uvicorn.Server):
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self.should_exit = True
         self._wishes += 1
-        if self._wishes == 2 and self._hurry is not None and self._loop is not None:
+        if self._wishes == 1 and self._loop is not None:
+            threading.Thread(target=self._leave_a_blocked_loop, args=(self._loop,), daemon=True).start()
+        elif self._wishes == 2 and self._hurry is not None and self._loop is not None:
             self._loop.call_soon_threadsafe(self._hurry)
         elif self._wishes > 2:
             os._exit(128 + number)  # as if killed: the next start finds what was not over
+
+    def _leave_a_blocked_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """A handler that blocks the event loop would keep an orderly stop from ever beginning. A stop that only takes long,
+        because a write is let finish, answers here and goes on."""
+        pause = threading.Event()
+        pause.wait(float(self.config.timeout_graceful_shutdown or 0))
+        while not loop.is_closed():
+            answered = threading.Event()
+            try:
+                loop.call_soon_threadsafe(answered.set)
+            except RuntimeError:  # closed in between
+                return
+            if not answered.wait(_BLOCKED_SECONDS):
+                others = ", ".join(self._running_calls()) if self._running_calls is not None else ""
+                _log.error(
+                    "The process ends although the event loop is blocked, %s; other calls that still run: %s",
+                    _place_of(threading.main_thread()),
+                    others or "none",
+                )
+                logging.shutdown()
+                os._exit(1)
+            pause.wait(_BLOCKED_SECONDS)
+
+
+def _place_of(thread: threading.Thread) -> str:
+    """Where a thread is now, innermost first: a handler that blocks is found by its file."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    stack = traceback.extract_stack(frame)[-3:]
+    return ", called from ".join(f"{one.filename}:{one.lineno} in {one.name}" for one in reversed(stack))
 
 
 def end_soon(code: int) -> None:
@@ -211,9 +248,11 @@ def make_server(
     ready: Callable[[], None] | None = None,
     hurry: Callable[[], None] | None = None,
     connections: Connections | None = None,
+    running_calls: Callable[[], list[str]] | None = None,
 ) -> Server:
     """A server over the application with the limits of the options; `ready` is called when it listens, `hurry` when it is
-    asked to stop for the second time. `connections` counts its connections, for whoever wants to see how many there are."""
+    asked to stop for the second time. `connections` counts its connections, for whoever wants to see how many there are;
+    `running_calls` names what a stop leaves behind when a handler blocks the event loop."""
     table = connections if connections is not None else Connections(options.max_connections)
     table.limit = _most_connections(options.max_connections)
     protocol = type("Watched", (WatchedProtocol,), {"slow_seconds": float(options.slow_seconds), "table": table})
@@ -235,7 +274,7 @@ def make_server(
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=options.shutdown_seconds,
     )
-    return Server(config, drain, ready, hurry)
+    return Server(config, drain, ready, hurry, running_calls)
 
 
 def calm_the_collector() -> None:
