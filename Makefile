@@ -6,6 +6,8 @@ LOCK_FLAGS ?=
 PYTEST_FLAGS ?=
 SERVE_FLAGS ?=
 PYTHONS ?=
+# Tests wait more than they compute (pages, kills, spoken seconds): two for each of two cores keep both busy.
+WORKERS ?= 4
 
 PY := .venv/bin/python
 CHECKED := $(wildcard src tests scripts benchmarks examples)
@@ -49,10 +51,10 @@ run: setup ## Serve the reference tools on this machine; SERVE_FLAGS="--port 0" 
 test: lint pytest ## Check everything: lint, types, import directions, sizes, tests
 
 pytest: setup models browser speech ## Run the tests alone (PYTEST_FLAGS=... is passed on)
-	@$(PY) -m pytest -n 2 --dist worksteal $(PYTEST_FLAGS)
+	@$(PY) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_FLAGS)
 
 test-long: lint models browser speech ## Run every test, the long ones too, with many more examples
-	@HANDRAIL_TEST_PROFILE=long $(PY) -m pytest -n 2 --dist worksteal -m "" $(PYTEST_FLAGS)
+	@HANDRAIL_TEST_PROFILE=long $(PY) -m pytest -n $(WORKERS) --dist worksteal -m "" $(PYTEST_FLAGS)
 
 test-pythons: setup models ## Run the tests without a browser on every Python found; PYTHONS="3.12 3.13" chooses
 	@$(PY) scripts/test_pythons.py --only "$(PYTHONS)" -- $(PYTEST_FLAGS)
