@@ -1,9 +1,9 @@
 #!/bin/sh
 # Makes the development environment (.venv) or, called as `setup.sh lock`, writes requirements.lock anew.
 #
-# The environment is remembered in .venv/.stamp by what it was made from: this folder, the lock, pyproject.toml and the
+# The environment is remembered in .venv/.stamp by what it was made from: this folder, the lock, the two pyproject.toml and the
 # interpreter that was asked for. A run that finds all of them unchanged does nothing; a changed pyproject.toml alone
-# installs only the project again. Folders may have spaces in their names, so everything is quoted and relative.
+# installs only the project's packages again. Folders may have spaces in their names, so everything is quoted and relative.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -88,7 +88,7 @@ install_everything() {
 }
 
 install_project() {
-    quietly .venv/bin/python -m pip install --no-deps --no-build-isolation --editable . ||
+    quietly .venv/bin/python -m pip install --no-deps --no-build-isolation --editable . --editable packages/handrail-reference ||
         fail "the project itself could not be installed; the reason is above."
 }
 
@@ -104,7 +104,7 @@ fi
 
 place=$(pwd -P)
 locked=$(checksum requirements.lock)
-project=$(checksum pyproject.toml)
+project="$(checksum pyproject.toml) $(checksum packages/handrail-reference/pyproject.toml)"
 if [ -f .venv/.stamp ] && [ -x .venv/bin/python ]; then
     made_in=$(sed -n 1p .venv/.stamp)
     made_from=$(sed -n 2p .venv/.stamp)

@@ -9,6 +9,7 @@ import os
 import os.path
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -18,12 +19,14 @@ from handrail.agents import AgentPolicy, Prompts, TextAgent
 from handrail.agents.guides import Guides
 from handrail.agents.voice.port import VoicePolicy
 from handrail.authoring.modules import look_in
+from handrail.authoring.services import ServiceFactory, find_factory, is_available
 from handrail.build.compiler import BuildPlan
 from handrail.contract.definition import Mode, ToolDefinition
 from handrail.contract.errors import ConfigError, HandrailError, UsageError
 from handrail.contract.live import LiveModel
 from handrail.contract.model import Model
 from handrail.contract.ports import AuditPort, Clock, MetricsPort
+from handrail.contract.service import ServiceConfig
 from handrail.contract.store import Store
 from handrail.observe.audit import AuditLog
 from handrail.observe.metrics import Metrics
@@ -34,6 +37,7 @@ from handrail.registry import Registry
 from handrail.runtime.capabilities import PerCall, built_in
 from handrail.runtime.core import RuntimeCore
 from handrail.runtime.policy import Policy
+from handrail.runtime.services import Services, needed_by
 from handrail.runtime.session import Session
 from handrail.services.local_time import LocalTime
 from handrail.settings import Settings
@@ -64,7 +68,8 @@ class Runtime(RuntimeCore):
 
     `store` is a URL (`memory:`, `sqlite:///handrail.db`) or a store; `audit` a directory or a log, None keeps the newest
     events in memory. `capabilities` are the services that handlers reach through their context, beside those that every
-    runtime has (`handrail.runtime.capabilities`); one of the same name takes its place. `secrets` are given to tools that ask
+    runtime has (`handrail.runtime.capabilities`); one of the same name takes its place. `services` are those that the runtime
+    itself opens and closes, as `[services.NAME]` does. `secrets` are given to tools that ask
     for that capability; `attributes` are the host's word about every session, for the tools' conditions; `owned` are closed
     with the runtime.
     """
@@ -75,6 +80,7 @@ class Runtime(RuntimeCore):
         *,
         store: str | Store = "sqlite:///handrail.db",
         capabilities: Mapping[str, Any] | None = None,
+        services: Services | None = None,
         policy: Policy | Mapping[str, Any] | None = None,
         audit: str | Path | AuditPort | None = None,
         metrics: MetricsPort | None = None,
@@ -109,6 +115,7 @@ class Runtime(RuntimeCore):
                 "local_time": PerCall(LocalTime),
                 **(capabilities or {}),
             },
+            services=services,
             policy=rules,
             crash=crash,
             capability_checks=capability_checks,
@@ -214,13 +221,15 @@ def open_runtime(
     """The runtime of a project, on its store and audit log. Commands that run no tool need no capabilities; `services`
     gives those that there are to a command that may run one tool's `reconcile`. A process that is `serving` has an audit
     chain of its own; commands share one."""
-    needed = {name for entry in registry.entries() for name in entry.get("capabilities", ())}
+    needed = needed_by(registry.entries())
     wanted = capability_checks if services is None else services
-    capabilities = open_capabilities(settings, needed) if wanted else {}
+    own = find_services(settings, needed) if wanted else Services(())
+    capabilities = open_capabilities(settings, needed - set(own.names)) if wanted else {}
     return Runtime(
         registry,
         store=store_url(settings),
         capabilities=capabilities,
+        services=own,
         policy=settings.policy,
         audit=open_audit(settings, serving=serving),
         capability_checks=capability_checks,
@@ -228,6 +237,21 @@ def open_runtime(
         attributes={"paid_images": True} if settings.images_paid else {},
         owned=[service for service in capabilities.values() if hasattr(service, "close")],
     )
+
+
+def find_services(settings: Settings, names: Iterable[str]) -> Services:
+    """The services among these names that the project configures or an installed package supplies, ready to be opened.
+
+    The other names are capabilities of the runtime's own, or missing, which the runtime says.
+    """
+    chosen = [name for name in sorted(set(names)) if is_available(name, settings.services)]
+    return Services([service_factory(settings, name) for name in chosen])
+
+
+def service_factory(settings: Settings, name: str, /, **changed: Any) -> ServiceFactory:
+    """The factory of one service; `changed` are settings that a command overrides."""
+    config = settings.services.get(name, ServiceConfig(name=name))
+    return find_factory(replace(config, settings={**config.settings, **changed}), settings.project)
 
 
 def open_audit(settings: Settings, *, serving: bool) -> AuditLog:

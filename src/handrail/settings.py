@@ -1,7 +1,8 @@
 """Settings: `handrail.toml`, overridden by `HANDRAIL_*`, checked key by key. Unknown keys and wrong types are named.
 
 `HANDRAIL_TOOLS_DIRECTORY=x` overrides `directory` in `[tools]`, and so on for every key;
-`HANDRAIL_POLICY_VOICE_TOTAL_CALLS=4` overrides `total_calls` in `[policy.voice]`.
+`HANDRAIL_POLICY_VOICE_TOTAL_CALLS=4` overrides `total_calls` in `[policy.voice]`; for services see
+`handrail.service_settings`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from handrail.contract.errors import ConfigError
+from handrail.contract.service import ServiceConfig
 from handrail.runtime.policy import ModePolicy, Policy
+from handrail.service_settings import service_configs
 
 FILE = "handrail.toml"
 SECRET = "HANDRAIL_SECRET_"
@@ -142,6 +145,8 @@ class Settings:
     prompts_directory: str = ""
     """A folder with prompts of the project's own; a file that is not there is Handrail's."""
     policy: Policy = field(default_factory=Policy)
+    services: Mapping[str, ServiceConfig] = field(default_factory=dict)
+    """`[services.NAME]`, by name: what tools reach as `ctx.NAME`."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """`HANDRAIL_SECRET_<NAME>`, by name in lower case. Only from the environment: a file of settings is committed."""
 
@@ -156,12 +161,14 @@ class Settings:
         )
 
 
+_TABLES = ("project", "policy", "services", "secrets")
+"""Fields of `Settings` that are no `<section>_<key>`."""
 _CHOICES = {
     "registry_validators": ("eager", "lazy"),
     "kb_embeddings": ("auto", "none", "minilm", "ollama"),
     "voice_recogniser": ("provider", "local"),
 }
-_KEYS = {field.name: field for field in fields(Settings) if field.name not in ("project", "policy", "secrets")}
+_KEYS = {field.name: field for field in fields(Settings) if field.name not in _TABLES}
 _DEFAULTS = {name: field.default for name, field in _KEYS.items()}
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{1,8})*")
 
@@ -178,10 +185,12 @@ def load_settings(project: Path, environment: Mapping[str, str]) -> Settings:
     """The settings of a project; `ConfigError` with one sentence if one cannot be used."""
     values: dict[str, Any] = {}
     policy: Any = {}
+    services: Any = {}
     path = project / FILE
     if path.is_file():
         document = dict(_read(path))
         policy = document.pop("policy", {})
+        services = document.pop("services", {})
         values.update(_flatten(document))
     if not isinstance(policy, Mapping):
         raise ConfigError(f"[policy] in {FILE} must be a table.")
@@ -192,7 +201,13 @@ def load_settings(project: Path, environment: Mapping[str, str]) -> Settings:
         if text is not None:
             values[name] = _from_text(name, text)
     checked = {name: _checked(name, value) for name, value in values.items()}
-    return Settings(project=project, policy=Policy.from_dict(policy), secrets=_secrets(environment), **checked)
+    return Settings(
+        project=project,
+        policy=Policy.from_dict(policy),
+        services=service_configs(services, environment),
+        secrets=_secrets(environment),
+        **checked,
+    )
 
 
 def _check_variables(environment: Mapping[str, str]) -> None:
@@ -258,7 +273,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _flatten(document: Mapping[str, Any]) -> dict[str, Any]:
-    sections = sorted({name.split("_")[0] for name in _KEYS} | {"policy"})
+    sections = sorted({name.split("_")[0] for name in _KEYS} | {"policy", "services"})
     flat: dict[str, Any] = {}
     for section, content in document.items():
         if section not in sections:

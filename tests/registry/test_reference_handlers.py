@@ -24,9 +24,9 @@ def build_with(shelf, *names):
 def package(monkeypatch, tmp_path):
     """The package's tools, in a place where a test may change them."""
     root = tmp_path / "installed" / "tools"
-    shutil.copytree(reference.reference_root(), root)
-    monkeypatch.setattr(reference, "reference_root", lambda: root)
-    monkeypatch.setattr(handlers, "reference_root", lambda: root)
+    shutil.copytree(reference.collection_root("handrail"), root)
+    monkeypatch.setattr(reference, "collection_root", lambda name: root)
+    monkeypatch.setattr(handlers, "collection_root", lambda name: root)
     return root
 
 
@@ -48,7 +48,7 @@ def test_the_artifact_loads_wherever_the_package_lies(shelf, package, monkeypatc
     package.rename(moved)
     with pytest.raises(ArtifactError, match=r'"rank-results/handler\.py"'):
         shelf.load()
-    monkeypatch.setattr(handlers, "reference_root", lambda: moved)
+    monkeypatch.setattr(handlers, "collection_root", lambda name: moved)
     assert shelf.load().documentation("rank_results")
 
 
@@ -75,7 +75,7 @@ def test_a_link_in_place_of_a_handler_is_not_followed(shelf, package):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"origin": "elsewhere"}, 'is from "elsewhere", which is unknown here'),
+        ({"origin": "elsewhere"}, 'is from "elsewhere", which is not installed here'),
         ({"origin": None}, 'is from "None"'),
         ({"folder": "../../etc"}, "leads out of its folder"),
         ({"origin": "project"}, "cannot be read"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from handrail.authoring.source import MAX_FILE_BYTES, REQUIRED_FILES, Origin, ToolSource
+from handrail.authoring.source import MAX_FILE_BYTES, PROJECT, REQUIRED_FILES, ToolSource
 from handrail.contract.errors import UsageError
 
 _IGNORED = ("__pycache__", ".DS_Store", "Thumbs.db")
@@ -32,7 +32,7 @@ def tool_folders(root: Path) -> list[str]:
     )
 
 
-def read_folder(root: Path, name: str, *, origin: Origin = "project") -> ToolSource:
+def read_folder(root: Path, name: str, *, origin: str = PROJECT) -> ToolSource:
     """One folder as a `ToolSource`. Nothing in it is run, and no link is followed."""
     folder = root / name
     if folder.is_symlink():

@@ -1,41 +1,80 @@
-"""The reference tools that come with Handrail: folders as an author would write them, which a project may take in.
+"""Tools that come with installed packages: folders as an author would write them, which a project may take in.
 
-`[tools] reference` names them. In the artifact they are marked as Handrail's own and found again in whatever place the
-package is installed, so no path of this machine is written down.
+`[tools] reference` names them. Each belongs to a collection: `handrail` for those of the core, otherwise the name of the entry
+point (`handrail.tools`) of the package that brings it. The artifact names the collection, which is found again in whatever
+place the package is installed, so no path of this machine is written down.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
 from handrail.authoring.directory import read_folder, tool_folders
 from handrail.authoring.source import ToolSource
 from handrail.contract.errors import ConfigError
+from handrail.plugins import TOOLS, entry_points_of, tools_folder
 
 ALL = "*"
+CORE = "handrail"
+"""The collection of the core itself."""
+REFERENCE = "reference"
+"""The collection of the package `handrail-reference`; `*` alone means the core's and these."""
 
 
-def reference_root() -> Path:
-    """Where the installed package keeps its tools."""
-    return Path(__file__).parent.parent / "tools"
+def collections() -> tuple[str, ...]:
+    """The collections of tools that are installed here."""
+    return (CORE, *(name for name in entry_points_of(TOOLS) if name != CORE))
+
+
+def collection_root(name: str) -> Path:
+    """The folder of an installed collection; `ConfigError` if there is none of that name, or it cannot be found."""
+    return Path(__file__).parent.parent / "tools" if name == CORE else tools_folder(name)
 
 
 def read_reference(names: Sequence[str]) -> list[ToolSource]:
-    """The reference tools with these ids, each once; `*` means all. An unknown one is a `ConfigError`."""
+    """The tools that these names mean, each once. An unknown name is a `ConfigError`.
+
+    A name is a tool's id, `collection:tool_id`, `collection:*`, or `*` for all of Handrail's own.
+    """
     if not names:
         return []
-    known = {folder.replace("-", "_"): folder for folder in tool_folders(reference_root())}
-    chosen = {name.replace("-", "_"): name for name in names if name != ALL}
-    for tool_id, name in chosen.items():
-        if tool_id not in known:
-            raise ConfigError(_unknown(name, tool_id, list(known)))
-    wanted = known if ALL in names else chosen
-    return [read_folder(reference_root(), known[tool_id], origin="handrail") for tool_id in sorted(wanted)]
+    known = {
+        name: {folder.replace("-", "_"): folder for folder in tool_folders(collection_root(name))}
+        for name in collections()
+    }
+    chosen: dict[tuple[str, str], None] = {}
+    for name in names:
+        collection, separator, tool = name.rpartition(":")
+        places = [collection] if separator else [one for one in (CORE, REFERENCE) if one in known or one == CORE]
+        if separator and collection not in known:
+            raise ConfigError(_no_collection(name, collection, list(known)))
+        if tool == ALL:
+            chosen.update(dict.fromkeys((place, tool_id) for place in places for tool_id in known[place]))
+        else:
+            chosen[_find(name, tool.replace("-", "_"), places if separator else list(known), known)] = None
+    return [
+        read_folder(collection_root(place), known[place][tool_id], origin=place)
+        for place, tool_id in sorted(chosen, key=lambda one: (one[1], one[0]))
+    ]
 
 
-def _unknown(name: str, tool_id: str, known: list[str]) -> str:
-    near = get_close_matches(tool_id, known, n=1)
-    hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(known)}."
-    return f'"reference" in [tools] names "{name}", which is no reference tool; {hint}'
+def _find(name: str, tool_id: str, places: Sequence[str], known: Mapping[str, Mapping[str, str]]) -> tuple[str, str]:
+    """The collection and the id of the one tool that a name means."""
+    found = [place for place in places if tool_id in known[place]]
+    if len(found) > 1:
+        either = " or ".join(f'"{place}:{tool_id}"' for place in found)
+        raise ConfigError(f'"reference" in [tools] names "{name}", which several packages have; write {either}.')
+    if found:
+        return found[0], tool_id
+    ids = [one for place in places for one in known[place]]
+    near = get_close_matches(tool_id, ids, n=1)
+    hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(ids)}."
+    raise ConfigError(f'"reference" in [tools] names "{name}", which is no reference tool; {hint}')
+
+
+def _no_collection(name: str, collection: str, known: list[str]) -> str:
+    near = get_close_matches(collection, known, n=1)
+    hint = f'did you mean "{near[0]}"?' if near else f"installed are {', '.join(known)}."
+    return f'"reference" in [tools] names "{name}", but no installed package has the tools "{collection}"; {hint}'

@@ -20,7 +20,8 @@ from handrail.schema.problems import find_schema_problems
 from handrail.schema.strict_json import parse_document
 
 Kind = Literal["directory", "function", "class"]
-Origin = Literal["project", "handrail"]
+PROJECT = "project"
+"""The origin of the project's own tools; any other is the collection of an installed package (`authoring.reference`)."""
 
 SCHEMA_FILE = "schema.json"
 GUIDE_FILE = "guide.md"
@@ -44,8 +45,8 @@ class ToolSource:
 
     kind: Kind
     folder: str
-    origin: Origin = "project"
-    """Whose it is: the project's, or a reference tool of Handrail's own that the project takes in."""
+    origin: str = PROJECT
+    """Whose it is: the project's, or a collection of tools that an installed package brings."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Every regular file that was read, by name; for a decorated tool its module's source."""
     links: tuple[str, ...] = ()
@@ -61,7 +62,7 @@ class ToolSource:
     def file(self, name: str) -> str:
         """The path of one of its files, as findings show it."""
         if self.kind == "directory":
-            return f"{self.folder}/{name}" if self.origin == "project" else f"{self.origin}/tools/{self.folder}/{name}"
+            return f"{self.folder}/{name}" if self.origin == PROJECT else f"{self.origin}/tools/{self.folder}/{name}"
         return self.folder.replace(".", "/") + ".py"
 
     @property

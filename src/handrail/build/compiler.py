@@ -17,7 +17,7 @@ import orjson
 from handrail.authoring.directory import read_folder, tool_folders
 from handrail.authoring.modules import BrokenModule, read_modules
 from handrail.authoring.reference import read_reference
-from handrail.authoring.source import ToolSource
+from handrail.authoring.source import PROJECT, ToolSource
 from handrail.build.findings import Catalogue, Finding, LostKeyword
 from handrail.build.guide import summary_of
 from handrail.build.rules import all_rules
@@ -224,7 +224,7 @@ def _entry(source: ToolSource, adapted: Mapping[str, Adapted]) -> dict[str, Any]
         handler |= {"module": source.module_tool.module, "name": source.module_tool.name}
     else:
         handler |= {"folder": source.folder, "path": f"{source.folder}/handler.py"}
-        if source.origin != "project":
+        if source.origin != PROJECT:
             handler["origin"] = source.origin
     schemas = {provider: made.schema for provider, made in adapted.items()}
     content = {"definition": fields, "guide": source.guide, "handler": handler, "providerSchemas": schemas}

@@ -167,7 +167,7 @@ def init_project(folder: Path) -> list[str]:
         "tools/.gitkeep": "",
         "tests/.gitkeep": "",
     }
-    return [name for name, text in written.items() if _write_new(folder / name, text)]
+    return [name for name, text in written.items() if write_new(folder / name, text)]
 
 
 def new_tool(project: Path, tools: Path, name: str, category: str) -> list[Path]:
@@ -185,7 +185,7 @@ def new_tool(project: Path, tools: Path, name: str, category: str) -> list[Path]
     folder = tools / tool_id.replace("_", "-")
     if folder.exists() or (tools / tool_id).exists():
         raise UsageError(f'There is a tool "{tool_id}" already, in "{folder}".')
-    _write_new(project / SCHEMA_COPY, editor_schema())
+    write_new(project / SCHEMA_COPY, editor_schema())
     up = Path(os.path.relpath(project, folder)).as_posix()
     schema = {"$schema": f"{up}/{SCHEMA_COPY}", **_schema(tool_id, category)}
     directory = json.dumps(Path(os.path.relpath(tools, project)).as_posix(), ensure_ascii=False)
@@ -197,7 +197,7 @@ def new_tool(project: Path, tools: Path, name: str, category: str) -> list[Path]
         folder / "handler.py": handler,
         project / "tests" / f"test_{tool_id}.py": test,
     }
-    return [path for path, text in content.items() if _write_new(path, text)]
+    return [path for path, text in content.items() if write_new(path, text)]
 
 
 def editor_schema() -> str:
@@ -281,7 +281,8 @@ def _guide(tool_id: str, category: str) -> str:
     )
 
 
-def _write_new(path: Path, text: str) -> bool:
+def write_new(path: Path, text: str) -> bool:
+    """Write a file unless there is one; whether it was written."""
     if path.exists():
         return False
     try:

@@ -1,4 +1,5 @@
 """The command line. Each command is a module with `configure(parser)` and `run(options)`; it is imported when it is used.
+Those of other packages are found by the entry points `handrail.commands`; their `HELP` is the line that this list shows.
 
 Exit codes: 0 done, 1 the work failed, 2 wrong usage.
 """
@@ -14,6 +15,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from types import ModuleType
 from typing import NoReturn
 
 COMMANDS = {
@@ -99,16 +101,36 @@ def _dispatch(words: list[str]) -> int:
         return 0
     name = words[0]
     if name not in COMMANDS:
-        sys.stderr.write(
-            f'handrail: there is no command "{name}"{nearest(name, list(COMMANDS))}\n`handrail --help` lists them.\n'
-        )
-        return 2
+        from handrail.plugins import COMMANDS as GROUP
+        from handrail.plugins import entry_points_of
+
+        known = {**COMMANDS, **entry_points_of(GROUP)}
+        if name not in known:
+            sys.stderr.write(
+                f'handrail: there is no command "{name}"{nearest(name, list(known))}\n`handrail --help` lists them.\n'
+            )
+            return 2
     return _run(name, words[1:])
 
 
+def _command(name: str) -> ModuleType:
+    if name in COMMANDS:
+        return import_module(f"handrail.cli.{name}_command")
+    from handrail.plugins import COMMANDS as GROUP
+    from handrail.plugins import load_module
+
+    return load_module(GROUP, name)
+
+
 def _run(name: str, words: list[str]) -> int:
-    with _interruptible():
-        command = import_module(f"handrail.cli.{name}_command")
+    from handrail.contract.errors import ConfigError
+
+    try:
+        with _interruptible():
+            command = _command(name)
+    except ConfigError as error:
+        sys.stderr.write(f"handrail {name}: {error}\n")
+        return 1
     parser = Parser(
         prog=f"handrail {name}",
         description=command.__doc__,
@@ -153,10 +175,30 @@ def _interruptible() -> Iterator[None]:
 
 
 def _help() -> str:
-    width = max(map(len, COMMANDS))
-    lines = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
+    known = {**COMMANDS, **_commands_of_packages()}
+    width = max(map(len, known))
+    lines = "\n".join(f"  {name:<{width}}  {text}" for name, text in known.items())
     return (
         "usage: handrail COMMAND [options]\n\n"
         "Handrail: a tool runtime for agents that speak and type.\n\n"
         f"commands:\n{lines}\n\n{_EXAMPLES}"
     )
+
+
+def _commands_of_packages() -> dict[str, str]:
+    """What other packages add. One that cannot be loaded is listed with the reason: help is what one asks for then."""
+    from handrail.contract.errors import ConfigError
+    from handrail.plugins import COMMANDS as GROUP
+    from handrail.plugins import entry_points_of, load_module
+
+    found: dict[str, str] = {}
+    try:
+        names = [name for name in entry_points_of(GROUP) if name not in COMMANDS]
+    except ConfigError as error:
+        return {"": str(error)}
+    for name in names:
+        try:
+            found[name] = str(getattr(load_module(GROUP, name), "HELP", "")).partition("\n")[0]
+        except ConfigError as error:
+            found[name] = str(error)
+    return found

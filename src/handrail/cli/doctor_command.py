@@ -24,9 +24,11 @@ from handrail.app import (
     open_calendar,
     open_kb,
     open_registry,
+    service_factory,
     store_url,
     time_zone_of,
 )
+from handrail.authoring.services import is_available
 from handrail.build.compiler import build
 from handrail.build.scaffold import SCHEMA_COPY, editor_schema
 from handrail.build.writer import is_current
@@ -34,6 +36,7 @@ from handrail.cli.output import authors_speak_aside, count, print_json, show
 from handrail.cli.project import current_settings, keywords_alone, with_reference_tools
 from handrail.contract.errors import HandrailError
 from handrail.registry.registry import environment_from
+from handrail.runtime.services import call_hook, needed_by, open_service, reason_of
 from handrail.settings import FILE, Settings
 from handrail.stores import open_store
 from handrail.stores.open_files import doubts_about, real_path
@@ -87,7 +90,29 @@ def _checks() -> Iterator[Check]:
     yield _store(settings)
     yield _folder(settings)
     yield _audit_key(settings)
-    yield from _project_checks(settings)
+    needed: set[str] = set()
+    yield from _project_checks(settings, needed)
+    yield from _services(settings, needed)
+
+
+def _services(settings: Settings, needed: set[str]) -> Iterator[Check]:
+    """Every service that is configured, or that a tool needs: opened, asked by its own `check`, and closed."""
+    for name in sorted({*settings.services, *(one for one in needed if is_available(one, settings.services))}):
+        try:
+            with authors_speak_aside():
+                message = asyncio.run(_try_service(settings, name))
+        except HandrailError as error:
+            yield Check(f"service {name}", False, str(error))
+        except Exception as error:  # noqa: BLE001 - a service's check is any code
+            yield Check(f"service {name}", False, f'the check of the service "{name}" failed: {reason_of(error)}')
+        else:
+            yield Check(f"service {name}", True, message)
+
+
+async def _try_service(settings: Settings, name: str) -> str:
+    async with open_service(service_factory(settings, name)) as service:
+        said = await call_hook(service, "check")
+        return said if isinstance(said, str) and said else "was opened and closed"
 
 
 def _zone(settings: Settings) -> Check:
@@ -221,7 +246,8 @@ def _names_directory(settings: Settings) -> bool:
     return "directory" in written or "HANDRAIL_TOOLS_DIRECTORY" in os.environ
 
 
-def _project_checks(settings: Settings) -> Iterator[Check]:
+def _project_checks(settings: Settings, needed: set[str]) -> Iterator[Check]:
+    """The tools, their artifact and their handlers; `needed` is filled with the capabilities that the tools name."""
     chosen = with_reference_tools(settings)
     bare = chosen is not settings
     if bare and _names_directory(settings):  # it was meant to be there
@@ -233,6 +259,7 @@ def _project_checks(settings: Settings) -> Iterator[Check]:
     except HandrailError as error:
         yield Check("tools", False, str(error))
         return
+    needed |= needed_by(result.entries)
     problems = len(result.errors)
     made = count(len(result.entries), "reference tool" if bare else "tool")
     bare_words = "; they are used where there are none of your own" if bare else ""

@@ -3,6 +3,7 @@
     HandrailError
     ├── UsageError            the caller asked for something that cannot be
     │   └── ConfigError       a setting is unknown or has the wrong type
+    ├── ServiceError          a service of the host could not be opened
     ├── JsonError             a text or object is not acceptable JSON
     ├── SchemaError           a JSON Schema cannot be used
     ├── DefinitionError       a tool's description is wrong; carries every problem
@@ -71,6 +72,10 @@ class UsageError(HandrailError):
 
 class ConfigError(UsageError):
     """A setting is unknown, has the wrong type, or contradicts another one."""
+
+
+class ServiceError(HandrailError):
+    """A service of the host could not be opened, so the process did not start."""
 
 
 class JsonError(HandrailError):

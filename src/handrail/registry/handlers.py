@@ -21,7 +21,8 @@ from typing import Any, Literal
 
 from handrail.authoring.decorator import ToolComponent, definition_of
 from handrail.authoring.modules import module_of, module_source
-from handrail.authoring.reference import reference_root
+from handrail.authoring.reference import collection_root, collections
+from handrail.authoring.source import PROJECT
 from handrail.contract.errors import ArtifactError, HandlerChanged, RegistryError
 
 Kind = Literal["directory", "function", "class"]
@@ -93,17 +94,20 @@ def verified_code(entry: Mapping[str, Any], root: str | None, *, production: boo
 
 def _root_of(handler: Mapping[str, Any], root: str | None, tool_id: str) -> str:
     """The folder that the tool's folder lies in: the project's tools, or those of the installed package."""
-    origin = handler.get("origin", "project")
-    if origin == "project":
+    origin = handler.get("origin", PROJECT)
+    if origin == PROJECT:
         if root is None:
             raise ArtifactError(
                 f'The artifact says that "{tool_id}" lies outside its own folder; give that folder as `tools_root`, or as '
                 "the directory under [tools] in handrail.toml, if it is the right one."
             )
         return root
-    if origin == "handrail":
-        return str(reference_root())
-    raise ArtifactError(f'The handler of "{tool_id}" is from "{origin}", which is unknown here; run `handrail build`.')
+    if origin not in collections():
+        raise ArtifactError(
+            f'The handler of "{tool_id}" is from "{origin}", which is not installed here; install its package, or run '
+            "`handrail build`."
+        )
+    return str(collection_root(origin))
 
 
 def _changed(tool_id: str, name: str, production: bool, reference: bool) -> str:

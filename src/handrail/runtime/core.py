@@ -37,6 +37,7 @@ from handrail.runtime.rates import Rates
 from handrail.runtime.recording import Recording
 from handrail.runtime.resuming import restore
 from handrail.runtime.runner import Runner
+from handrail.runtime.services import Services
 from handrail.runtime.session import Client, Session
 from handrail.runtime.shortcut import shortcut_for
 from handrail.runtime.state import StateController
@@ -59,6 +60,7 @@ class RuntimeCore(Recording):
         clock: Clock,
         redactors: RedactorFactory,
         capabilities: Mapping[str, Any] | None = None,
+        services: Services | None = None,
         policy: Policy | None = None,
         crash: Callable[[str], None] | None = None,
         capability_checks: bool = True,
@@ -71,7 +73,8 @@ class RuntimeCore(Recording):
         self.metrics = metrics
         self.clock = clock
         self.now = audit.clock
-        self.capabilities: Mapping[str, Any] = dict(capabilities or {})
+        self.capabilities: dict[str, Any] = dict(capabilities or {})
+        self.services = services or Services(())
         self.policy = policy or Policy()
         self.log = logging.getLogger("handrail.runtime")
         self.owner = f"owner-{secrets.token_hex(8)}"
@@ -109,7 +112,7 @@ class RuntimeCore(Recording):
     # Opening and closing
 
     async def open(self) -> None:
-        """Open the store and start the housekeeper. Done by the first session if nobody does it."""
+        """Open the services and the store, and start the housekeeper. Done by the first session if nobody does it."""
         if self._closing:
             raise StoreUnavailable("The runtime is stopping, and begins nothing new; nothing was changed.")
         if not self._opened:
@@ -119,6 +122,18 @@ class RuntimeCore(Recording):
     async def _open_once(self) -> None:
         if self._opened:
             return
+        # First: a service that cannot be opened stops the start before the store knows of it.
+        self.capabilities.update(await self.services.open())
+        try:
+            await self._open_store()
+        except BaseException:
+            await self.services.close()
+            raise
+        self.loop = asyncio.get_running_loop()
+        self._housekeeper = self.loop.create_task(self.housekeeper.work())
+        self._opened = True
+
+    async def _open_store(self) -> None:
         if not self.registry.locked:
             self.registry.lock()
         if any("availability" in entry or "when" in entry.get("confirmation", {}) for entry in self.registry.entries()):
@@ -131,18 +146,16 @@ class RuntimeCore(Recording):
         except BaseException:
             await self.store.close()
             raise
-        self.loop = asyncio.get_running_loop()
-        self._housekeeper = self.loop.create_task(self.housekeeper.work())
-        self._opened = True
 
     async def close(self) -> None:
-        """Let running writes finish, write what is pending, and close the store."""
+        """Let running writes finish, write what is pending, and close the store and the services."""
         if not self._opened:
             return
         self._opened, self._closing = False, True
         try:
             await self._close()
         finally:
+            await self.services.close()
             self._closing = False
 
     def running_calls(self) -> list[str]:
@@ -492,10 +505,12 @@ class RuntimeCore(Recording):
     def _check_capabilities(self) -> None:
         """A host that lacks what a tool needs fails at start, not at the first call."""
         for entry in self.registry.entries():
-            missing = [name for name in entry.get("capabilities", ()) if name not in self.capabilities]
+            given = (*self.capabilities, *self.services.names)
+            missing = [name for name in entry.get("capabilities", ()) if name not in given]
             if missing:
                 raise UsageError(
-                    f'The tool "{entry["toolId"]}" needs the capability "{missing[0]}", which this host does not have.'
+                    f'The tool "{entry["toolId"]}" needs the capability "{missing[0]}", which this host does not have; '
+                    f"[services.{missing[0]}] in handrail.toml supplies it, or `Runtime(capabilities=…)`."
                 )
 
     def _session_policy(self, policy: Policy | Mapping[str, Any] | None) -> Policy:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from handrail.app import Runtime
+from handrail.app import Runtime, find_services, service_factory
 from handrail.build.compiler import BuildPlan, build
 from handrail.build.guide import examples_in
 from handrail.build.writer import stamp_for, write
@@ -19,14 +20,18 @@ from handrail.contract.definition import Mode
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import BuildError, ErrorType
 from handrail.registry import Registry, Snapshot
+from handrail.runtime.services import needed_by
+from handrail.runtime.services import open_service as opened_service
+from handrail.settings import Settings, find_project, load_settings
 
 
 class ToolKit:
     """Tools under test."""
 
-    def __init__(self, registry: Registry, capabilities: Mapping[str, Any]) -> None:
+    def __init__(self, registry: Registry, capabilities: Mapping[str, Any], settings: Settings) -> None:
         self.registry = registry
         self._capabilities = capabilities
+        self._settings = settings
 
     @property
     def snapshot(self) -> Snapshot:
@@ -51,8 +56,11 @@ class ToolKit:
             return response
 
     def runtime(self, **options: Any) -> Runtime:
-        """A throw-away runtime over these tools: memory store, audit kept in memory."""
-        return Runtime(self.registry, **{"store": "memory:", "capabilities": self._capabilities, **options})
+        """A throw-away runtime over these tools: memory store, audit kept in memory. Services of the project that the tools
+        need are opened with it, unless a stand-in was given."""
+        given = options.get("capabilities", self._capabilities)
+        services = find_services(self._settings, needed_by(self.registry.entries()) - set(given))
+        return Runtime(self.registry, **{"store": "memory:", "capabilities": given, "services": services, **options})
 
     def examples(self, name: str) -> list[Any]:
         """The arguments that the tool's guide shows as examples."""
@@ -60,12 +68,27 @@ class ToolKit:
         return [orjson.loads(example.text) for example in examples_in(guide) if example.kind == "arguments"]
 
 
+def open_service(name: str, /, *, project: str | Path = ".", **settings: Any) -> AbstractAsyncContextManager[Any]:
+    """A service as the project configures it, open while the block runs; `settings` override those of `handrail.toml`."""
+    known = load_settings(find_project(Path(project).absolute()), os.environ)
+    return opened_service(service_factory(known, name, **settings))
+
+
 @contextmanager
 def open_tools(
-    directory: str | Path, *, modules: tuple[str, ...] = (), capabilities: Mapping[str, Any] | None = None
+    directory: str | Path,
+    *,
+    modules: tuple[str, ...] = (),
+    capabilities: Mapping[str, Any] | None = None,
+    project: str | Path | None = None,
 ) -> Iterator[ToolKit]:
-    """Build the tools in `directory` into a temporary artifact; `BuildError` with every problem if they do not build."""
+    """Build the tools in `directory` into a temporary artifact; `BuildError` with every problem if they do not build.
+
+    `capabilities` are stand-ins for services. The others are those that `handrail.toml` configures: in `project`, or in the
+    nearest folder above the tools that has one.
+    """
     tools = Path(directory).absolute()
+    settings = load_settings(find_project(tools.parent) if project is None else Path(project).absolute(), os.environ)
     with tempfile.TemporaryDirectory() as side:
         result = build(
             BuildPlan(tools=tools, artifact=Path(side) / "tool_registry.json", modules=modules, project=tools.parent)
@@ -74,4 +97,4 @@ def open_tools(
             raise BuildError("The tools do not build:\n" + "\n".join(str(finding) for finding in result.errors))
         registry = Registry.load(write(result, stamp_for(result, {})), tools_root=tools)
         registry.lock()
-        yield ToolKit(registry, capabilities or {})
+        yield ToolKit(registry, capabilities or {}, settings)

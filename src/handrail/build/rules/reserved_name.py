@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from handrail.authoring.reference import reference_root
+from handrail.authoring.reference import CORE, collection_root
 from handrail.authoring.source import SCHEMA_FILE, ToolSource
 from handrail.build.findings import Catalogue, Rule, Spot
 
@@ -23,9 +23,9 @@ def check(source: ToolSource, catalogue: Catalogue) -> Iterator[Spot]:
 
 def _is_handrails(source: ToolSource) -> bool:
     """Whether it is Handrail's own tool of that name, taken in by a project or built where it is written."""
-    if source.origin == "handrail":
+    if source.origin == CORE:
         return True
-    own = reference_root() / source.folder
+    own = collection_root(CORE) / source.folder
     return source.kind == "directory" and all(
         (own / name).is_file() and (own / name).read_bytes() == raw for name, raw in source.files.items()
     )

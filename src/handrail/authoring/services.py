@@ -1,0 +1,139 @@
+"""Services: the functions that supply what tools reach as `ctx.NAME`, named in `[services.NAME]` of `handrail.toml`.
+
+Here a factory is found and checked against its settings, without being called: the build does that much too. The runtime
+calls it (`handrail.runtime.services`).
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import contextlib
+import importlib
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from handrail.authoring.modules import look_in
+from handrail.contract.errors import ConfigError
+from handrail.contract.service import ServiceConfig
+from handrail.plugins import SERVICES, entry_points_of, import_named, load_plugin
+
+PROJECT = "project"
+"""A factory with a parameter of this name is given the project's folder (a `Path`), to find its files in."""
+
+_WRAPPERS = (
+    collections.abc.AsyncIterator,
+    collections.abc.AsyncGenerator,
+    collections.abc.AsyncIterable,
+    collections.abc.Iterator,
+    collections.abc.Generator,
+    collections.abc.Iterable,
+    collections.abc.Awaitable,
+    collections.abc.Coroutine,
+    contextlib.AbstractContextManager,
+    contextlib.AbstractAsyncContextManager,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceFactory:
+    """A factory that was found, with the arguments that it will be called with."""
+
+    name: str
+    function: Callable[..., Any]
+    arguments: Mapping[str, Any]
+
+    def make(self) -> Any:
+        """Call it. What comes back may have to be awaited or entered; see `handrail.runtime.services`."""
+        return self.function(**self.arguments)
+
+
+def find_factory(config: ServiceConfig, project: Path) -> ServiceFactory:
+    """The factory of a service, its settings checked against its parameters; `ConfigError` with one sentence otherwise."""
+    function = _function_of(config, project)
+    return ServiceFactory(name=config.name, function=function, arguments=_arguments(config, function, project))
+
+
+def is_available(name: str, configured: Mapping[str, ServiceConfig]) -> bool:
+    """Whether there is a factory for this capability: configured, or supplied by an installed package."""
+    return name in configured or name in entry_points_of(SERVICES)
+
+
+def service_types(services: Mapping[str, ServiceConfig], project: Path) -> dict[type, tuple[str, ...]]:
+    """The types that configured factories are annotated to return or yield, each with the names of its services.
+
+    `async def open_shop(…) -> AsyncIterator[Shop]` gives `{Shop: ("shop",)}`; so do `-> Shop`, `Iterator[Shop]`,
+    `Awaitable[Shop]` and the context managers' types, and a class that is its own factory. A type with two names is supplied
+    by two services: a parameter of that type alone does not say which one is meant. Factories without an annotation, or with
+    one that is no class, supply no type. The modules of the factories are imported; `ConfigError` if one cannot be.
+    """
+    found: dict[type, tuple[str, ...]] = {}
+    for name, config in sorted(services.items()):
+        supplied = _supplied_type(_function_of(config, project))
+        if supplied is not None:
+            found[supplied] = (*found.get(supplied, ()), name)
+    return found
+
+
+def _function_of(config: ServiceConfig, project: Path) -> Callable[..., Any]:
+    if config.factory:
+        look_in(project)
+        importlib.invalidate_caches()  # its module may have been written since the folder was last looked into
+        function = import_named(config.factory, f'The service "{config.name}"')
+        where = config.factory
+    else:
+        if config.name not in entry_points_of(SERVICES):
+            raise ConfigError(
+                f'[services.{config.name}] names no "factory", and no installed package supplies a service "{config.name}"; '
+                'write factory = "module:function".'
+            )
+        function = load_plugin(SERVICES, config.name)
+        where = entry_points_of(SERVICES)[config.name].value
+    if not callable(function):
+        raise ConfigError(f'The service "{config.name}": "{where}" cannot be called; name a function.')
+    return typing.cast(Callable[..., Any], function)
+
+
+def _arguments(config: ServiceConfig, function: Callable[..., Any], project: Path) -> dict[str, Any]:
+    given: dict[str, Any] = dict(config.settings)
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some callables of extension modules tell nothing
+        return given
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    named = {name: one for name, one in parameters.items() if one.kind in by_name}
+    takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    known = [name for name in named if name != PROJECT]
+    place = f"[services.{config.name}]"
+    for key in given:
+        if key == PROJECT:
+            raise ConfigError(f'{place} sets "{PROJECT}", which is always the folder of the project; leave it out.')
+        if key not in named and not takes_any:
+            near = get_close_matches(key, known, n=1)
+            hint = f' (did you mean "{near[0]}"?)' if near else ""
+            takes = f"its factory takes {', '.join(known)}" if known else "its factory takes no settings"
+            raise ConfigError(f'{place} has no key "{key}"{hint}; {takes}.')
+    if PROJECT in named:
+        given[PROJECT] = project
+    for name, one in named.items():
+        if one.default is inspect.Parameter.empty and name not in given:
+            raise ConfigError(f'{place} lacks the key "{name}", for which its factory has no default.')
+    return given
+
+
+def _supplied_type(function: Callable[..., Any]) -> type | None:
+    if inspect.isclass(function):
+        return function
+    try:
+        hint = typing.get_type_hints(function).get("return")
+    except Exception:  # noqa: BLE001 - a hint is any expression; one that cannot be evaluated names no type
+        return None
+    while typing.get_origin(hint) in _WRAPPERS:
+        arguments = typing.get_args(hint)
+        # Of a generator the first type is what it yields; of a coroutine the last is what it returns.
+        hint = arguments[-1] if typing.get_origin(hint) is collections.abc.Coroutine else arguments[0]
+    return hint if inspect.isclass(hint) and hint is not type(None) else None

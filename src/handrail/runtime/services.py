@@ -1,0 +1,168 @@
+"""The services of a running process: opened in one order before the first call, closed in the reverse order at the stop.
+
+One task opens and closes all of them, because libraries with task groups insist that a context is left by the task that
+entered it, and a server is often stopped by another task than the one that started it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any
+
+from handrail.authoring.services import ServiceFactory
+from handrail.contract.errors import HandrailError, ServiceError
+
+OPEN_SECONDS = 60.0
+"""A service that has not opened by then fails the start, instead of holding it for ever."""
+_LOG = logging.getLogger("handrail.services")
+
+
+@asynccontextmanager
+async def _async_manager() -> AsyncIterator[None]:
+    yield
+
+
+@contextmanager
+def _manager() -> Iterator[None]:
+    yield
+
+
+_AsyncManager = type(_async_manager())
+_Manager = type(_manager())
+
+
+class Services:
+    """Open services, by name. `open` and `close` may be called by different tasks; after `close` it can be opened again."""
+
+    def __init__(self, factories: Iterable[ServiceFactory], *, open_seconds: float = OPEN_SECONDS) -> None:
+        self._factories = tuple(factories)
+        self._open_seconds = open_seconds
+        self._task: asyncio.Task[None] | None = None
+        self._stop: asyncio.Event | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(factory.name for factory in self._factories)
+
+    async def open(self) -> dict[str, Any]:
+        """Open them all; `ServiceError` with one sentence that names the service which could not be, and none stays open."""
+        if not self._factories:
+            return {}
+        loop = asyncio.get_running_loop()
+        opened: asyncio.Future[dict[str, Any]] = loop.create_future()
+        self._stop = asyncio.Event()
+        self._task = loop.create_task(self._hold(opened, self._stop), name="handrail services")
+        try:
+            return await asyncio.shield(opened)
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
+        finally:
+            if not opened.done() or opened.cancelled() or opened.exception() is not None:
+                await asyncio.gather(self._task, return_exceptions=True)
+                self._task = None
+
+    async def close(self) -> None:
+        """Close them in reverse order. One that fails to close is reported in the log, and the others are closed."""
+        task, self._task = self._task, None
+        if task is not None and self._stop is not None:
+            self._stop.set()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _hold(self, opened: asyncio.Future[dict[str, Any]], stop: asyncio.Event) -> None:
+        services: dict[str, Any] = {}
+        stacks: list[tuple[str, AsyncExitStack]] = []
+        failure: ServiceError | None = None
+        try:
+            for factory in self._factories:
+                stack = AsyncExitStack()
+                limit = asyncio.timeout(self._open_seconds)
+                try:
+                    async with limit:
+                        services[factory.name] = await _open_into(stack, factory)
+                except (Exception, SystemExit) as error:  # noqa: BLE001 - a factory is any code
+                    failure = self._failure(factory.name, error, expired=limit.expired())
+                    return
+                stacks.append((factory.name, stack))
+            opened.set_result(services)
+            await stop.wait()
+        finally:
+            for name, stack in reversed(stacks):
+                await _close(name, stack)
+            if failure is not None:
+                opened.set_exception(failure)
+
+    def _failure(self, name: str, error: BaseException, *, expired: bool) -> ServiceError:
+        _LOG.debug('The service "%s" could not be opened.', name, exc_info=error)
+        if expired:
+            return ServiceError(f'The service "{name}" did not open within {self._open_seconds:g} seconds.')
+        made = ServiceError(f'The service "{name}" could not be opened: {reason_of(error)}.')
+        made.__cause__ = error
+        return made
+
+
+@asynccontextmanager
+async def open_service(factory: ServiceFactory) -> AsyncIterator[Any]:
+    """One service, for as long as the block runs."""
+    services = Services([factory])
+    try:
+        yield (await services.open())[factory.name]
+    finally:
+        await services.close()
+
+
+async def _open_into(stack: AsyncExitStack, factory: ServiceFactory) -> Any:
+    """Call a factory, whichever of the kinds of function it is; how to close what it supplies is left on the stack."""
+    function: Callable[..., Any] = factory.function
+    if inspect.isasyncgenfunction(function):
+        return await stack.enter_async_context(asynccontextmanager(function)(**factory.arguments))
+    if inspect.isgeneratorfunction(function):
+        return stack.enter_context(contextmanager(function)(**factory.arguments))
+    made = factory.make()
+    # Only what the decorators of contextlib made is entered: entering a database's own connection begins a transaction.
+    if isinstance(made, _AsyncManager):
+        return await stack.enter_async_context(made)
+    if isinstance(made, _Manager):
+        return stack.enter_context(made)
+    service = await made if inspect.isawaitable(made) else made
+    stack.push_async_callback(_close_object, service)
+    return service
+
+
+async def _close(name: str, stack: AsyncExitStack) -> None:
+    try:
+        await stack.aclose()
+    except Exception as error:  # noqa: BLE001 - the other services are to be closed all the same
+        _LOG.warning('The service "%s" failed to close: %s.', name, reason_of(error))
+        _LOG.debug('The service "%s" failed to close.', name, exc_info=error)
+
+
+def reason_of(error: BaseException) -> str:
+    """An exception as part of a sentence: its first line, and its type where it is not one of our own sentences."""
+    text = str(error).strip().partition("\n")[0].rstrip(".")
+    if isinstance(error, HandrailError) and text:
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+async def _close_object(service: Any) -> None:
+    """Close what a plain function made: by its `aclose` or its `close`, where it has one."""
+    await call_hook(service, "aclose" if hasattr(service, "aclose") else "close")
+
+
+async def call_hook(service: Any, hook: str, *args: Any, **keywords: Any) -> Any:
+    """Call an optional method of a service, plain or async; None if it does not have it."""
+    method = getattr(service, hook, None)
+    if not callable(method):
+        return None
+    result = method(*args, **keywords)
+    return await result if inspect.isawaitable(result) else result
+
+
+def needed_by(entries: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The capabilities that the tools of a registry name."""
+    return {name for entry in entries for name in entry.get("capabilities", ())}

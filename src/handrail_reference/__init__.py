@@ -1,0 +1,1 @@
+"""The reference tools of Handrail and what they need: a package like any other, found by entry points."""
