@@ -252,6 +252,35 @@ async def test_the_anthropic_sdk_takes_what_the_local_server_sends():
     assert message.stop_reason == "tool_use"
 
 
+async def test_the_openai_sdk_takes_a_whole_answer_of_the_local_responses_server():
+    from openai import AsyncOpenAI
+
+    async with (
+        OpenAIResponsesServer([Reply("Well.", [PAY, LOOK])]) as server,
+        AsyncOpenAI(api_key=server.api_key, base_url=server.base_url) as client,
+    ):
+        response = await client.responses.create(model="m", input="Pay.", store=False)
+
+    assert response.status == "completed"
+    assert [item.type for item in response.output] == ["message", "reasoning", "function_call", "function_call"]
+    assert response.output[2].arguments == '{"q":"rent"}'
+
+
+async def test_the_anthropic_sdk_takes_a_whole_answer_of_the_local_server():
+    from anthropic import AsyncAnthropic
+
+    async with (
+        AnthropicServer([Reply("Well.", [PAY, LOOK])]) as server,
+        AsyncAnthropic(api_key=server.api_key, base_url=server.base_url) as client,
+    ):
+        messages = [{"role": "user", "content": "Pay."}]
+        message = await client.messages.create(model="m", max_tokens=100, messages=messages)
+
+    assert [block.type for block in message.content] == ["thinking", "text", "tool_use", "tool_use"]
+    assert message.content[2].input == {"q": "rent"}
+    assert message.stop_reason == "tool_use"
+
+
 async def test_the_google_sdk_takes_what_the_local_server_sends():
     from google.genai import Client
     from google.genai.types import HttpOptions

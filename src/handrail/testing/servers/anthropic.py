@@ -11,6 +11,15 @@ from handrail.testing.servers.script import Frame, NumberedCall, Reply
 from handrail.testing.servers.server import ProviderServer, Received, json_or_text, pieces, refused_name
 
 _REASONS = {"length": "max_tokens", "refusal": "refusal"}
+_MESSAGE: dict[str, Any] = {
+    "id": "msg_local",
+    "type": "message",
+    "role": "assistant",
+    "model": "local",
+    "content": [],
+    "stop_reason": None,
+    "stop_sequence": None,
+}
 
 
 class AnthropicServer(ProviderServer):
@@ -63,6 +72,23 @@ class AnthropicServer(ProviderServer):
             return b"event: " + str(payload.get("type")).encode() + b"\n" + super().encode(payload, number)
         return super().encode(payload, number)
 
+    def streams(self, request: Received) -> bool:
+        return bool(request.body.get("stream"))
+
+    def whole(self, reply: Reply, calls: Sequence[NumberedCall]) -> Any:
+        thought = {"type": "thinking", "thinking": "A tool helps.", "signature": "c2lnbmVk"}
+        content: list[dict[str, Any]] = [thought] if calls else []
+        if reply.text:
+            content.append({"type": "text", "text": reply.text})
+        content += [{"type": "tool_use", "id": one.id, "name": one.name, "input": one.args} for one in calls]
+        given, made = reply.usage
+        return {
+            **_MESSAGE,
+            "content": content,
+            "stop_reason": _REASONS.get(reply.reason, "tool_use" if calls else "end_turn"),
+            "usage": {"input_tokens": given, "output_tokens": made},
+        }
+
     def frames(self, reply: Reply, calls: Sequence[NumberedCall]) -> Iterator[Frame]:
         yield from self._played(reply, calls, _REASONS.get(reply.reason, "tool_use" if calls else "end_turn"))
 
@@ -71,10 +97,8 @@ class AnthropicServer(ProviderServer):
 
     def _played(self, reply: Reply, calls: Sequence[NumberedCall], reason: str) -> Iterator[Frame]:
         given, made = reply.usage
-        message = {"id": "msg_local", "type": "message", "role": "assistant", "model": "local", "content": []}
         usage = {"input_tokens": given, "output_tokens": 1}
-        ended = {"stop_reason": None, "stop_sequence": None}
-        yield Frame({"type": "message_start", "message": {**message, **ended, "usage": usage}})
+        yield Frame({"type": "message_start", "message": {**_MESSAGE, "usage": usage}})
         index = 0
         if calls:
             thought = {"type": "thinking", "thinking": "", "signature": ""}

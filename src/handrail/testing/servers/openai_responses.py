@@ -26,8 +26,8 @@ class OpenAIResponsesServer(ProviderServer):
         body = request.body
         if request.path != "/v1/responses" or not isinstance(body, dict):
             return f"there is nothing at {request.path}"
-        if not body.get("stream") or body.get("store") is not False:
-            return "this server streams and stores nothing"
+        if body.get("store") is not False:
+            return "this server stores nothing"
         items = [] if isinstance(body["input"], str) else body["input"]
         made = [item["call_id"] for item in items if item.get("type") == "function_call"]
         answered = [item["call_id"] for item in items if item.get("type") == "function_call_output"]
@@ -48,6 +48,13 @@ class OpenAIResponsesServer(ProviderServer):
             payload = {**payload, "sequence_number": number}
             return b"event: " + name + b"\n" + super().encode(payload, number)
         return super().encode(payload, number)
+
+    def streams(self, request: Received) -> bool:
+        return bool(request.body.get("stream"))
+
+    def whole(self, reply: Reply, calls: Sequence[NumberedCall]) -> Any:
+        *_, last = self.frames(reply, calls)
+        return last.payload["response"]
 
     def frames(self, reply: Reply, calls: Sequence[NumberedCall]) -> Iterator[Frame]:
         yield from self._played(reply, calls, whole=True)
