@@ -19,7 +19,7 @@ from tests.server.model import PlayModel
 
 from handrail import Registry, Runtime
 from handrail.agents import Conversation, TextAgent
-from handrail.runtime.events import Event
+from handrail.events import SessionEvent
 from handrail.runtime.session import Session
 from handrail.server.assembly import assemble
 from handrail.server.conversations import Conversations
@@ -100,5 +100,5 @@ class JournalAgent:
         finally:
             self._journal.write("turn_over", **facts)
 
-    def late(self, session: Session, conversation: Conversation, event: Event) -> Any:
+    def late(self, session: Session, conversation: Conversation, event: SessionEvent) -> Any:
         return self._agent.late(session, conversation, event)

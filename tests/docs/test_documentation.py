@@ -3,49 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
-_FENCE = re.compile(r"^(?P<fence>`{3,})(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=fence)$", re.M | re.S)
-
-
-@dataclass
-class Block:
-    language: str
-    file: str
-    text: str
-
-
-def blocks(path: Path) -> list[Block]:
-    found = []
-    for match in _FENCE.finditer(path.read_text(encoding="utf-8")):
-        language, _, file = match["info"].strip().partition(" ")
-        found.append(Block(language, file.strip(), match["text"]))
-    return found
-
-
-def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    # pytest's plugins are those of this environment, not of an author's project; loading them takes seconds.
-    only = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    environment = {**os.environ, **only, "PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "error"}
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-
-
-def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A line of a console block; `handrail` is this checkout's."""
-    handrail = f'"{sys.executable}" -m handrail '
-    script = "set -e\n" + re.sub(r"(?<![\w./-])handrail (?=[a-z])", lambda _: handrail, line)
-    return run(["bash", "-c", script], folder)
+from tests.docs.pages import DOCS, ROOT, blocks, run, shell, write_files
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +50,7 @@ def restaurant(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("authoring") / "restaurant"
     done = shell("handrail init .", _made(folder))
     assert done.returncode == 0, done.stderr
-    for block in blocks(ROOT / "docs" / "authoring.md"):
-        if block.file:
-            path = folder / block.file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(block.text, encoding="utf-8")
+    write_files("authoring.md", folder)
     return folder
 
 

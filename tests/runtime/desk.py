@@ -17,7 +17,7 @@ from tests.runtime.kit import AtOnce
 from handrail import Registry, Runtime, Session, ToolResponse
 from handrail.build.compiler import BuildPlan, build
 from handrail.build.writer import stamp_for, write
-from handrail.runtime.events import Event
+from handrail.events import SessionEvent
 from handrail.stores import MemoryStore
 from handrail.testing import VirtualClock, settle
 
@@ -97,11 +97,11 @@ class Book:
 class Ear:
     """Listens to a session as the user's page does."""
 
-    def __init__(self, stream: AsyncIterator[Event]) -> None:
-        self.events: list[Event] = []
+    def __init__(self, stream: AsyncIterator[SessionEvent]) -> None:
+        self.events: list[SessionEvent] = []
         self._task = asyncio.ensure_future(self._listen(stream))
 
-    async def _listen(self, stream: AsyncIterator[Event]) -> None:
+    async def _listen(self, stream: AsyncIterator[SessionEvent]) -> None:
         async for event in stream:
             self.events.append(event)
 
@@ -151,7 +151,7 @@ class Desk:
         await session.begin_turn("hello")
         return session, self.listen(session.events())
 
-    def listen(self, stream: AsyncIterator[Event]) -> Ear:
+    def listen(self, stream: AsyncIterator[SessionEvent]) -> Ear:
         ear = Ear(stream)
         self._ears.append(ear)
         return ear

@@ -13,8 +13,8 @@ from handrail.app import Runtime
 from handrail.build.compiler import BuildPlan, build
 from handrail.build.writer import stamp_for, write
 from handrail.contract.envelope import ToolResponse
+from handrail.events import SessionEvent
 from handrail.registry import Registry
-from handrail.runtime.events import Event
 from handrail.runtime.session import Session
 from handrail.testing import VirtualClock
 
@@ -196,7 +196,7 @@ def audited(runtime: Runtime, *events: str) -> list[dict[str, Any]]:
     return [event for event in (found() if callable(found) else found) if not events or event["event"] in events]
 
 
-async def next_event(source: Any, type: str) -> Event:
+async def next_event(source: Any, type: str) -> SessionEvent:
     """The next event of this type."""
     events = source.events()
     try:

@@ -49,9 +49,9 @@ class Noting(Events):
         super().__init__()
         self.threads = []
 
-    def emit(self, type, data):
+    def emit(self, event):
         self.threads.append(threading.get_ident())
-        super().emit(type, data)
+        super().emit(event)
 
 
 async def test_what_comes_from_a_thread_is_told_in_the_loop_where_listeners_may_be_woken(make_tools):

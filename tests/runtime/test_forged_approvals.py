@@ -14,6 +14,8 @@ from tests.runtime.desk import Held, kind, open_desk, the_real_one_still_works
 
 from handrail import Call
 from handrail.contract.errors import ConfigError
+from handrail.events import ConfirmationRunning
+from handrail.runtime.held import confirmation_event
 from handrail.runtime.policy import Policy
 from handrail.testing import settle
 
@@ -306,8 +308,8 @@ async def test_the_event_for_the_person_played_back_as_arguments_approves_nothin
 
         assert kind(await held.session.call("transfer_money", event, call_id="e1")) == "VALIDATION"
         assert kind(await held.session.call("transfer_money", json.dumps(event), call_id="e2")) == "VALIDATION"
-        held.session.events_queue.emit("confirmation_approved", {"id": held.id})
-        held.session.events_queue.emit("confirmation", {**event, "approved": True})
+        held.session.events_queue.emit(ConfirmationRunning(id=held.id, tool_id="transfer_money", call_id="e1"))
+        held.session.events_queue.emit(confirmation_event(event))
         await bank.clock.advance(1)
 
         await the_real_one_still_works(bank, held)

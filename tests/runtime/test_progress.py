@@ -3,6 +3,8 @@
 import pytest
 from tests.runtime.kit import PAID, confirmed, reading, writing
 
+from handrail import Intent
+from handrail.events import ConfirmationWanted, IntentApplied, LateEnvelope, MessageSent, Progress
 from handrail.runtime.events import MOST_WAITING, Events
 
 CHATTY = """
@@ -39,18 +41,26 @@ async def test_one_call_tells_only_so_much_at_once_and_the_first_of_it(make_tool
         assert len(told) < 100
 
 
-@pytest.mark.parametrize("noise", ["progress", "message", "intent"])
+NOISE = {
+    "progress": lambda text: Progress(tool_id="chat", call_id=None, text=text),
+    "message": lambda text: MessageSent({"type": "image", "url": text}),
+    "intent": lambda text: IntentApplied(Intent("SET_PENDING_MESSAGE", {"message": text})),
+}
+
+
+@pytest.mark.parametrize("noise", NOISE)
 @pytest.mark.parametrize("listens", [True, False])
 def test_what_is_least_makes_room_for_requests_and_results(noise, listens):
     events = Events()
     ear = events.attach() if listens else None
-    events.emit("confirmation", {"id": 1})
+    asked = {"id": "c1", "tool": "pay", "args": {}, "preview": "Pay.", "expires_at": 1, "token": "secret"}
+    events.emit(ConfirmationWanted(**asked))
     for number in range(3 * MOST_WAITING):
-        events.emit(noise, {"number": number})
+        events.emit(NOISE[noise](str(number)))
         if number % 1000 == 0:
-            events.emit("envelope", {"number": number})
+            events.emit(LateEnvelope(call_id=str(number), tool_id="pay", envelope={"ok": True}))
     waiting = (ear or events.attach()).waiting
     kept = [event for event in waiting if event.type != noise]
     assert [event.type for event in kept] == ["confirmation", "envelope", "envelope", "envelope"]
     assert len(waiting) <= MOST_WAITING
-    assert waiting[-1].data == {"number": 3 * MOST_WAITING - 1}, "the newest stay"
+    assert waiting[-1] == NOISE[noise](str(3 * MOST_WAITING - 1)), "the newest stay"

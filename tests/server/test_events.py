@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.server.kit import Told, at_server, put_together, text_of
 
+from handrail.events import MessageSent
 from handrail.server import log as logs
 from handrail.server.log import SPAN, EventLog
 from handrail.server.options import Options
@@ -198,7 +199,7 @@ async def test_the_end_of_a_turn_has_the_number_that_is_stored_whatever_is_told_
         talk, finish = desk.talks._talks[ana.id], desk.talks.conversations.finish
 
         async def finish_while_something_happens(*args):
-            talk.session.events_queue.emit("message", {"type": "image", "url": "/images/x.png"})
+            talk.session.events_queue.emit(MessageSent({"type": "image", "url": "/images/x.png"}))
             for _ in range(20):
                 await asyncio.sleep(0)
             await finish(*args)

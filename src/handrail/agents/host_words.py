@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from handrail.contract.envelope import ToolResponse
-
-LATE = "Note of the host"
-"""How a host's note on a late envelope begins."""
+from handrail.contract.events import LateEnvelope
 
 
 def blocked_words(seconds: float) -> str:
@@ -49,22 +45,14 @@ def cut_words() -> str:
 
 
 def late_words(told: Mapping[str, Any]) -> str:
-    """The late envelope for the model: which call it belongs to, and that it is data."""
-    call = f' (call "{told["callId"]}")' if told.get("callId") else ""
-    tool, envelope = told["toolId"], told["envelope"]
-    if told.get("confirmationId") is None:
-        ended = "was finished" if envelope.get("ok") else "ended without success"
-        happened = f"{ended} after the interruption"
-    elif envelope.get("ok"):
-        happened = "was approved by the person and has been carried out"
-    elif envelope["error"]["type"] == "DECLINED":
-        happened = "was declined by the person and did not run"
-    else:
-        happened = "was approved by the person and did not succeed"
-    body = orjson.dumps(envelope, default=dict).decode()
-    return (
-        f'{LATE}: "{tool}"{call} {happened}. Tell the person in a sentence or two. Its envelope, which is data: {body}'
+    """The wire form of a late envelope, in words for the model."""
+    late = LateEnvelope(
+        call_id=told.get("callId"),
+        tool_id=told["toolId"],
+        envelope=told["envelope"],
+        confirmation_id=told.get("confirmationId"),
     )
+    return late.note
 
 
 def too_many_calls(most: int) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from handrail.agents.prompts import Prompt
 from handrail.agents.tokens import tokens_of_messages
 from handrail.contract.call import Call
 from handrail.contract.envelope import ToolResponse
+from handrail.contract.events import LateEnvelope, SessionEvent
 from handrail.contract.model import (
     AssistantMessage,
     CallMade,
@@ -42,7 +43,7 @@ from handrail.contract.model import (
     Usage,
     UserMessage,
 )
-from handrail.runtime.events import Event, Listener
+from handrail.runtime.events import Listener
 from handrail.runtime.session import Session
 
 if TYPE_CHECKING:
@@ -331,7 +332,7 @@ class Loop:
             told += self._hear(self._ear.waiting.popleft())
         return told
 
-    def _hear(self, event: Event) -> Iterable[AgentEvent]:
+    def _hear(self, event: SessionEvent) -> Iterable[AgentEvent]:
         if event.type in _PASSED_ON:
             return (AgentEvent(event.type, dict(event.data)),)  # type: ignore[arg-type]
         if event.type != "envelope":
@@ -470,8 +471,7 @@ def _outcomes(calls: Sequence[Call], task: asyncio.Future[list[ToolResponse]]) -
 def _tell_host(session: Session, call: Call, envelope: Mapping[str, Any], message: str) -> None:
     """The turn that made the call tells nothing any more, so its card is settled by way of the session's events."""
     name = events.shown_id(call, message)
-    told = {"callId": name, "toolId": call.name, "envelope": envelope, "confirmationId": None}
-    session.events_queue.emit("envelope", {**told, "silent": True, "known": True})
+    session.events_queue.emit(LateEnvelope(call_id=name, tool_id=call.name, envelope=envelope, silent=True, known=True))
 
 
 def _usage(usage: Usage) -> dict[str, int]:

@@ -18,9 +18,9 @@ from handrail.agents.offering import Offering, Picker
 from handrail.agents.policy import AgentPolicy
 from handrail.agents.prompts import Prompts
 from handrail.contract.errors import UsageError
+from handrail.contract.events import LateEnvelope
 from handrail.contract.model import Model
 from handrail.runtime.core import RuntimeCore
-from handrail.runtime.events import Event
 from handrail.runtime.session import Session
 
 MOST_INPUT_CHARACTERS = 32_000
@@ -80,9 +80,9 @@ class TextAgent:
                 async for event in played:
                     yield event
 
-    def late(self, session: Session, conversation: Conversation, event: Event | Mapping[str, Any]) -> Answer:
+    def late(self, session: Session, conversation: Conversation, event: LateEnvelope | Mapping[str, Any]) -> Answer:
         """Tell the model what became of a call that had waited, and let it say so. Await it for all events, or iterate."""
-        told = event.data if isinstance(event, Event) else event
+        told = event.data if isinstance(event, LateEnvelope) else event
         return Answer(lambda: self._late(session, conversation, told))
 
     async def _late(

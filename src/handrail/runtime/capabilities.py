@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from handrail.contract.errors import UsageError
+from handrail.contract.events import ClientMessage, MessageSent, SessionEvent
 from handrail.contract.fields import shown
 from handrail.contract.frozen import freeze
 from handrail.contract.intents import Intent, IntentType
@@ -71,16 +72,16 @@ def built_in(secrets: Mapping[str, str] | None = None) -> dict[str, PerCall]:
     }
 
 
-def tell(session: Session, type: str, data: Mapping[str, Any]) -> None:
+def tell(session: Session, event: SessionEvent) -> None:
     """Put an event on the session's events. A plain handler runs in a thread, from where listeners must not be woken."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         loop = session.core.loop
         if loop is not None:
-            loop.call_soon_threadsafe(session.events_queue.emit, type, data)
+            loop.call_soon_threadsafe(session.events_queue.emit, event)
     else:
-        session.events_queue.emit(type, data)
+        session.events_queue.emit(event)
 
 
 class Messaging:
@@ -98,7 +99,7 @@ class Messaging:
         self._sent += 1
         if self._sent > MOST_MESSAGES:
             raise UsageError(f"One call sends at most {MOST_MESSAGES} messages; put what belongs together into one.")
-        tell(self._session, "message", checked)
+        tell(self._session, MessageSent(checked))
         return Sent()
 
 
@@ -193,7 +194,7 @@ class Secrets:
         return self._kept.get(name.lower())
 
 
-def checked_message(message: object) -> Mapping[str, Any]:
+def checked_message(message: object) -> ClientMessage:
     """A frozen copy of a client message; `UsageError` if it has another shape than its type, or is too large."""
     if not isinstance(message, Mapping):
         raise UsageError(f"A message is an object; {shown(message)} is not.")
@@ -218,7 +219,7 @@ def checked_message(message: object) -> Mapping[str, Any]:
         raise UsageError(f'A message "{kind}" must be JSON: {error}.') from error
     if size > MOST_MESSAGE_BYTES:
         raise UsageError(f'A message "{kind}" of {size} bytes is too large; {MOST_MESSAGE_BYTES} are allowed.')
-    checked: Mapping[str, Any] = freeze({"type": kind, **{name: message.get(name) for name in fields}})
+    checked: ClientMessage = freeze({"type": kind, **{name: message.get(name) for name in fields}})
     return checked
 
 

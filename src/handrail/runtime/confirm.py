@@ -26,6 +26,7 @@ from handrail.runtime.held import (
     OPEN,
     call_id_of,
     closed_answer,
+    confirmation_event,
     declined_answer,
     key_of,
     pair_of,
@@ -404,7 +405,7 @@ class Confirmations:
 
     def _announce(self, session: Session, shown: Mapping[str, Any] | None) -> None:
         if shown is not None:
-            session.events_queue.emit("confirmation", shown)
+            session.events_queue.emit(confirmation_event(shown))
 
     def _announce_replaced(self, session: Session, newest: Hold) -> None:
         """Whoever still sees an older request of this tool is told that there is a newer one."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from handrail.contract.call import Call
 from handrail.contract.definition import Mode
+from handrail.contract.events import Progress
 from handrail.runtime.attempt import Attempt
 from handrail.runtime.capabilities import PerCall, tell
 from handrail.runtime.keys import loop_key
@@ -142,8 +143,7 @@ class Context:
         if left >= 1:
             said = str(text)[:_MOST_PROGRESS_CHARACTERS]
             call_id = self._attempt.call.call_id
-            named = {"toolId": self.tool.id} if call_id is None else {"toolId": self.tool.id, "callId": call_id}
-            tell(self._attempt.session, "progress", {**named, "text": said})
+            tell(self._attempt.session, Progress(tool_id=self.tool.id, call_id=call_id, text=said))
 
     @property
     def capabilities(self) -> Mapping[str, bool]:

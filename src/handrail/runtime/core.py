@@ -20,6 +20,7 @@ from typing import Any, Self
 from handrail.contract.definition import Mode
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ConfigError, UsageError
+from handrail.contract.events import IntentApplied, LateEnvelope
 from handrail.contract.intents import Intent
 from handrail.contract.ports import AuditPort, Clock, DurableAudit, MetricsPort
 from handrail.contract.store import AuditSubject, Block, Hold, HoldState, SessionRecord, Store, StoreUnavailable
@@ -444,14 +445,9 @@ class RuntimeCore(Recording):
     ) -> None:
         """A late envelope: the call's id was answered already, so the host tells the model in words of its own."""
         session.events_queue.emit(
-            "envelope",
-            {
-                "callId": call_id,
-                "toolId": tool,
-                "envelope": answer.to_dict(),
-                "confirmationId": hold_id,
-                "silent": silent,
-            },
+            LateEnvelope(
+                call_id=call_id, tool_id=tool, envelope=answer.to_dict(), confirmation_id=hold_id, silent=silent
+            )
         )
 
     def apply_intents(
@@ -472,7 +468,7 @@ class RuntimeCore(Recording):
             if intent.type == "BLOCK_USER" and session.user is not None:
                 self._block((session.tenant, session.user), int(intent.fields["until"] * 1000), stored)
             self.sessions.get(session.id, session).dirty = True
-            session.events_queue.emit("intent", intent.to_dict())
+            session.events_queue.emit(IntentApplied(intent))
 
     def _block(self, whom: tuple[str, str], until: int, stored: bool) -> None:
         until = max(until, self.blocks.get(whom, 0))

@@ -1,12 +1,12 @@
-"""What a session tells its host beside the answers to calls: confirmations wanted, late envelopes, intents, messages."""
+"""How the events of a session reach those who listen, and which are dropped if nobody keeps up."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import AsyncGenerator, Iterable
+
+from handrail.contract.events import SessionEvent
 
 MOST_WAITING = 1000
 MOST_PROGRESS = 50
@@ -15,23 +15,14 @@ _DROPPED_FIRST = ("progress", "message", "intent")
 """What has to make room if too much waits; never a request or a result while any of these is there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """`confirmation` (with its secret token), `confirmation_running` (approved, and its handler starts), `envelope` (a late
-    result), `intent`, `message`, `progress`, or `closed`."""
-
-    type: str
-    data: Mapping[str, Any]
-
-
-class Waiting(deque[Event]):
+class Waiting(deque[SessionEvent]):
     """Events that nobody has taken yet, the oldest first."""
 
     def __init__(self) -> None:
         super().__init__()
         self._progress = 0
 
-    def put(self, event: Event) -> None:
+    def put(self, event: SessionEvent) -> None:
         self.append(event)
         if event.type == "progress":
             self._progress += 1
@@ -41,7 +32,7 @@ class Waiting(deque[Event]):
             kinds = {waiting.type for waiting in self}
             self._drop(next((kind for kind in _DROPPED_FIRST if kind in kinds), self[0].type))
 
-    def popleft(self) -> Event:
+    def popleft(self) -> SessionEvent:
         event = super().popleft()
         self._progress -= event.type == "progress"
         return event
@@ -62,7 +53,7 @@ class Listener:
         self.wake = asyncio.Event()
         self.closed = False
 
-    def put(self, event: Event) -> None:
+    def put(self, event: SessionEvent) -> None:
         self.waiting.put(event)
         self.wake.set()
 
@@ -81,8 +72,7 @@ class Events:
         self._waiting: Waiting | None = None
         self.is_closed = False
 
-    def emit(self, type: str, data: Mapping[str, Any]) -> None:
-        event = Event(type, data)
+    def emit(self, event: SessionEvent) -> None:
         for listener in self._listeners:
             listener.put(event)
         if not self._listeners:
@@ -109,7 +99,7 @@ class Events:
             if not self._listeners:
                 self._keep(listener.waiting)
 
-    async def listen(self, listener: Listener | None = None) -> AsyncGenerator[Event, None]:
+    async def listen(self, listener: Listener | None = None) -> AsyncGenerator[SessionEvent, None]:
         """Every event from now on, and those that waited; ends when the session does."""
         ear = listener or self.attach()
         try:
@@ -123,7 +113,7 @@ class Events:
         finally:
             self.detach(ear)
 
-    def _keep(self, events: Iterable[Event]) -> None:
+    def _keep(self, events: Iterable[SessionEvent]) -> None:
         if self._waiting is None:
             self._waiting = Waiting()
         for event in events:

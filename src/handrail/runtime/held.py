@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -9,6 +10,7 @@ import orjson
 
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType
+from handrail.contract.events import ConfirmationWanted
 from handrail.contract.store import Hold, HoldState
 from handrail.runtime.keys import exact_digest, hash_key, id_of_key
 from handrail.runtime.pipeline import failure_from
@@ -39,6 +41,12 @@ def request_of(hold: Hold) -> dict[str, Any]:
 def shown_to_user(hold: Hold, token: str) -> dict[str, Any]:
     """What the user's channel is shown of it: the secret, where it may be answered, and the newer request that replaced it."""
     return {**request_of(hold), "token": token, "channel": hold.channel, "replacedBy": hold.replaced_by}
+
+
+def confirmation_event(shown: Mapping[str, Any]) -> ConfirmationWanted:
+    """What `shown_to_user` gives, as an event."""
+    named = {name: value for name, value in shown.items() if name != "replacedBy"}
+    return ConfirmationWanted(**named, replaced_by=shown["replacedBy"])
 
 
 def shown_digest(hold: Hold) -> str:

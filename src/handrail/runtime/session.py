@@ -12,9 +12,10 @@ from handrail.contract.call import Call, IdScope
 from handrail.contract.definition import Mode
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import UsageError
+from handrail.contract.events import LateEnvelope, SessionEvent
 from handrail.contract.store import AuditSubject, Hold
 from handrail.runtime.attempt import Attempt
-from handrail.runtime.events import Event, Events
+from handrail.runtime.events import Events
 from handrail.runtime.known_ids import KnownIds, trim
 from handrail.runtime.plan import Plans
 from handrail.runtime.policy import ModePolicy, Policy
@@ -212,14 +213,13 @@ class Session:
         """
         await self.core.interrupt(self, call_ids)
 
-    async def events(self) -> AsyncGenerator[Event, None]:
+    async def events(self) -> AsyncGenerator[SessionEvent, None]:
         """What happens beside the answers to calls. A late envelope that is taken from here counts as given to the model; a host
         that gives it later listens to `events_queue` itself and says so by `outcome_told`."""
         async with aclosing(self.events_queue.listen()) as events:
             async for event in events:
-                confirmation = event.data.get("confirmationId") if event.type == "envelope" else None
-                if confirmation is not None:
-                    await self.outcome_told(confirmation)
+                if isinstance(event, LateEnvelope) and event.confirmation_id is not None:
+                    await self.outcome_told(event.confirmation_id)
                 yield event
 
     async def outcome_told(self, confirmation_id: str, *, turn: int | None = None) -> None:
@@ -317,7 +317,7 @@ class Client:
         self._listener = events.attach()
         self.session_id = session_id
 
-    def events(self) -> AsyncIterator[Event]:
+    def events(self) -> AsyncIterator[SessionEvent]:
         return self._events.listen(self._listener)
 
     async def approve(self, confirmation_id: str, *, token: str) -> ToolResponse:

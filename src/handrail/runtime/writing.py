@@ -18,6 +18,7 @@ import orjson
 
 from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType, RegistryError, UsageError
+from handrail.contract.events import ConfirmationRunning
 from handrail.contract.store import (
     Alias,
     Claim,
@@ -284,8 +285,8 @@ class Writing:
                 if (
                     hold is not None
                 ):  # whoever shows the request sees that it runs, also where it was approved elsewhere
-                    told = {"id": hold.hold_id, "toolId": plan.tool_id, "callId": attempt.call.call_id}
-                    attempt.session.events_queue.emit("confirmation_running", told)
+                    running = ConfirmationRunning(id=hold.hold_id, tool_id=plan.tool_id, call_id=attempt.call.call_id)
+                    attempt.session.events_queue.emit(running)
                 response, raw = await self.core.pipeline.run(attempt, self.core.pipeline.context(attempt, key))
         except BaseException as error:  # noqa: BLE001  # a process exit or cancellation: recorded here, raised again for the caller
             passed_on = error

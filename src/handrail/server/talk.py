@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol
 
 from handrail.agents import Conversation
 from handrail.contract.errors import ErrorType
+from handrail.contract.events import SessionEvent
 from handrail.contract.model import ToolMessage
-from handrail.runtime.events import Event
 from handrail.runtime.session import Session
 from handrail.server.conversations import StoredTurn
 from handrail.server.log import EventLog
@@ -101,7 +101,7 @@ class Run:
 class Voice(Protocol):
     """The voice conversation that is on in a session, as far as its talk has to do with it."""
 
-    def take(self, event: Event) -> bool: ...
+    def take(self, event: SessionEvent) -> bool: ...
     async def say(self, message_id: str, text: str) -> Run | None: ...
     async def interrupt(self) -> bool: ...
     async def leave(self, why: str) -> None: ...

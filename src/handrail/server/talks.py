@@ -25,9 +25,9 @@ from handrail.agents import Conversation
 from handrail.app import Runtime
 from handrail.contract.definition import Mode
 from handrail.contract.errors import HandrailError, UsageError
+from handrail.contract.events import LateEnvelope
 from handrail.contract.model import Message
 from handrail.contract.store import StoreUnavailable
-from handrail.runtime.events import Event
 from handrail.runtime.pruning import end_detached
 from handrail.runtime.session import Session
 from handrail.server.conversations import (
@@ -511,14 +511,14 @@ class Talks:
         talk.turns.clear()
         talk.earlier.clear()
 
-    def _begin_late(self, talk: Talk, event: Event) -> None:
+    def _begin_late(self, talk: Talk, event: LateEnvelope) -> None:
         if self.draining and not event.data.get("known"):
             return  # it is told again by the process that has the session next
         task = asyncio.get_running_loop().create_task(self._tell_late(talk, event))
         talk.late.add(task)
         task.add_done_callback(talk.late.discard)
 
-    async def _tell_late(self, talk: Talk, event: Event) -> None:
+    async def _tell_late(self, talk: Talk, event: LateEnvelope) -> None:
         """The model is told what became of a call that it was already answered about, and may say something about it."""
         run = talk.late_run(event.data)
         async with talk.busy:
@@ -540,7 +540,7 @@ class Talks:
             talk.keep(run.turn, MOST_TURNS)
             await self._finish_late(talk, run)
 
-    async def _settle_card(self, talk: Talk, turn: StoredTurn, event: Event) -> None:
+    async def _settle_card(self, talk: Talk, turn: StoredTurn, event: LateEnvelope) -> None:
         """A call that outlived its cancelled turn has ended: its card there gets the outcome, and is stored anew."""
         try:
             told = self._agent.late(talk.session, talk.conversation, event)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
 from handrail.agents import Conversation
-from handrail.runtime.events import Event
+from handrail.contract.events import LateEnvelope
 from handrail.runtime.session import Session
 
 
@@ -32,4 +32,4 @@ class Agent(Protocol):
     def run(
         self, session: Session, conversation: Conversation, text: str, *, message_id: str | None = None
     ) -> Telling: ...
-    def late(self, session: Session, conversation: Conversation, event: Event) -> Telling: ...
+    def late(self, session: Session, conversation: Conversation, event: LateEnvelope) -> Telling: ...

@@ -21,8 +21,8 @@ from handrail.agents.voice.port import Abilities, Sound, VoicePolicy
 from handrail.agents.voice.spoken import Recogniser
 from handrail.agents.voice.talk import VoiceTalk
 from handrail.contract.live import LiveLimits, LiveModel
+from handrail.events import SessionEvent
 from handrail.registry import Registry
-from handrail.runtime.events import Event
 from handrail.testing.servers.live import Say, Turn, silence, speech
 from handrail.testing.servers.live.script import Step
 
@@ -266,7 +266,7 @@ class Scene:
     desk: Desk
     conversation: Conversation
     agent: VoiceAgent
-    untaken: list[Event]
+    untaken: list[SessionEvent]
     """What the session told and the conversation left to its host."""
 
     async def speak(self, milliseconds: int = 120) -> None:
@@ -327,7 +327,7 @@ async def on_model(
     store: str = "memory:",
 ) -> AsyncIterator[Scene]:
     desk, client, conversation = Desk(), client or Client(), Conversation(time_zone="Europe/Berlin")
-    untaken: list[Event] = []
+    untaken: list[SessionEvent] = []
     runtime = new_runtime(desk, store)
     async with runtime:
         session = await runtime.open_session(mode="text", user="ana")

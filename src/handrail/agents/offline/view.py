@@ -13,10 +13,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import orjson
 
-from handrail.agents.host_words import LATE
 from handrail.agents.offline.vocabulary import WRITING
 from handrail.contract.call import Call
 from handrail.contract.errors import SchemaError
+from handrail.contract.events import NOTE_START as LATE
 from handrail.contract.model import AssistantMessage, HostMessage, Message, ModelRequest, ToolMessage, UserMessage
 from handrail.picking import ToolIndex
 from handrail.picking.words import split_words, stem

@@ -21,6 +21,7 @@ from handrail.agents.voice.turns import VoiceTurn
 from handrail.contract.call import Call
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType
+from handrail.contract.events import LateEnvelope
 from handrail.contract.live import Answer, LiveError
 from handrail.contract.model import ToolMessage
 from handrail.runtime.attempt import REPLACED
@@ -236,9 +237,9 @@ class Calls:
                 return
         for answer in answers:
             # The conversation has the envelope in its place already, so that only the card is to be settled.
-            told = {"callId": answer.call.call_id, "toolId": answer.call.name, "envelope": answer.envelope}
-            facts = {"confirmationId": None, "silent": True, "known": True}
-            talk.session.events_queue.emit("envelope", {**told, **facts})
+            called, name = answer.call.call_id, answer.call.name
+            late = LateEnvelope(call_id=called, tool_id=name, envelope=answer.envelope, silent=True, known=True)
+            talk.session.events_queue.emit(late)
 
     # ------------------------------------------------------------------------------------------- slow ones
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from handrail.agents import events
 from handrail.agents.host_words import late_words
 from handrail.agents.voice.words import blocked_words
+from handrail.contract.events import SessionEvent
 from handrail.contract.live import LiveError
 from handrail.contract.model import ToolMessage
-from handrail.runtime.events import Event
 
 if TYPE_CHECKING:
     from handrail.agents.voice.talk import VoiceTalk
@@ -25,7 +25,7 @@ class Late:
         self.awaits_answer = False
         """The model was told something that it should say something about, and has not ended a turn since."""
 
-    def take(self, event: Event) -> bool:
+    def take(self, event: SessionEvent) -> bool:
         talk, data = self._talk, event.data
         match event.type:
             case "envelope":

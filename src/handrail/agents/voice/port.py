@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from handrail.contract.errors import HandrailError
-from handrail.runtime.events import Event
+from handrail.contract.events import SessionEvent
 from handrail.runtime.session import Session
 
 SpeechState: TypeAlias = Literal["started", "ended"]
@@ -206,7 +206,7 @@ class Talking(Protocol):
         """The user pressed stop."""
         ...
 
-    def take(self, event: Event) -> bool:
+    def take(self, event: SessionEvent) -> bool:
         """What the session tells; the listener is told of it in turn. True: the conversation delivers this envelope to the
         model, and nobody else may."""
         ...

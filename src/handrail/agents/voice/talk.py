@@ -28,8 +28,8 @@ from handrail.agents.voice.turns import Turns
 from handrail.agents.voice.watch import Watch
 from handrail.agents.voice.words import idle_words
 from handrail.contract.errors import UsageError
+from handrail.contract.events import SessionEvent
 from handrail.contract.live import LiveConnection, LiveError
-from handrail.runtime.events import Event
 from handrail.runtime.session import Session
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class VoiceTalk:
         if not resumed:
             self.asking.listener_changed()
 
-    def take(self, event: Event) -> bool:
+    def take(self, event: SessionEvent) -> bool:
         return not self.is_over and self.late.take(event)
 
     async def end(self, reason: str = "user_requested") -> None:

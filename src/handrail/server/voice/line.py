@@ -14,7 +14,7 @@ from typing import Any
 
 from handrail.agents.voice.port import Ending, Sound, Talking
 from handrail.contract.errors import HandrailError
-from handrail.runtime.events import Event
+from handrail.contract.events import SessionEvent
 from handrail.schema.trimmed import trimmed
 from handrail.server.keys import Key
 from handrail.server.log import MOST_BYTES, MOST_EVENTS, SPAN
@@ -263,7 +263,7 @@ class Line:
 
     # For the session's talk
 
-    def take(self, event: Event) -> bool:
+    def take(self, event: SessionEvent) -> bool:
         """What the session tells; True: the conversation deals with this envelope."""
         if self.voice is None:
             return False
