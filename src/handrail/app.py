@@ -10,6 +10,7 @@ import os.path
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -337,6 +338,10 @@ def open_model(settings: Settings) -> Model:
         from handrail.agents.offline import OfflineModel  # noqa: PLC0415  # only those who talk need it
 
         return OfflineModel()
+    if settings.agent_model == "demo":
+        # Found by name, because the core knows none of its neighbours.
+        demo: Model = import_module("handrail_reference.demo").open_demo()
+        return demo
     from handrail import clients  # noqa: PLC0415  # brings an SDK with it
 
     seconds = float(settings.agent_model_seconds)
@@ -350,7 +355,7 @@ def open_model(settings: Settings) -> Model:
 
 def model_provider(settings: Settings) -> str:
     """Whose schema format the model's tools have. The model is not opened: no key is needed to ask."""
-    if settings.agent_model == "offline":
+    if settings.agent_model in ("offline", "demo"):
         return open_model(settings).provider
     from handrail import clients  # noqa: PLC0415  # only those who talk need it
 
@@ -359,7 +364,7 @@ def model_provider(settings: Settings) -> str:
 
 def model_missing(settings: Settings) -> str | None:
     """What has to be installed or set before the model can be asked, in a sentence; None if nothing."""
-    if settings.agent_model == "offline":
+    if settings.agent_model in ("offline", "demo"):
         return None
     from handrail import clients  # noqa: PLC0415  # only those who talk need it
 

@@ -1,5 +1,6 @@
 """The port of a language model, for those who write one: what it is asked, and the events that it answers with."""
 
+from handrail.contract.call import Call, IdScope
 from handrail.contract.model import (
     AssistantMessage,
     CallMade,
@@ -18,9 +19,11 @@ from handrail.contract.model import (
 
 __all__ = [
     "AssistantMessage",
+    "Call",
     "CallMade",
     "Finished",
     "HostMessage",
+    "IdScope",
     "Message",
     "Model",
     "ModelError",

@@ -89,6 +89,16 @@ async def test_a_turn_goes_from_the_model_through_the_pipeline_to_an_answer():
         json.dumps([dict(event.data) for event in here.events])
 
 
+async def test_what_a_model_suggests_to_say_next_is_told_at_the_end():
+    model = PlayedModel([["No.", Finished("stop", suggestions=("Book a table",))], ["Yes."]])
+    async with desk(LOOK, model=model) as here:
+        await here.say("What is A?")
+        assert here.done["suggestions"] == ["Book a table"]
+
+        await here.say("And B?")
+        assert "suggestions" not in here.done
+
+
 async def test_the_model_gets_the_whole_envelope_and_not_only_its_data():
     model = PlayedModel([[Call("look_up", {"q": "a"}, "c1")], ["Done."]])
     async with desk(LOOK, model=model) as here:

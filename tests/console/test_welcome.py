@@ -28,3 +28,21 @@ def test_tools_of_the_project_are_offered_in_their_forms_and_not_as_words_that_a
         it.page.get_by_role("button", name="Run through the pipeline").wait_for()
         it.page.get_by_role("heading", name="book_visit").wait_for()
     assert script.said == []
+
+
+def test_what_a_model_suggests_is_said_by_a_press_and_goes_when_something_was_said(
+    browser: Any, scripted: ScriptedServer, script: Script
+) -> None:
+    script.answers["go"] = [
+        ("text", {"text": "No."}),
+        ("done", {"text": "No.", "suggestions": ["Draft a picture", "<b>Start</b> voice"]}),
+    ]
+    with opened(browser, scripted.address) as it:
+        it.page.fill("#message", "go")
+        it.page.press("#message", "Enter")
+        it.page.get_by_role("list", name="Suggestions").wait_for()
+        assert it.page.locator(".said .idea").all_inner_texts() == ["Draft a picture", "<b>Start</b> voice"]
+        it.page.locator(".said .idea").first.click()
+        it.page.get_by_role("article", name="You").nth(1).wait_for()
+        it.page.get_by_role("list", name="Suggestions").wait_for(state="hidden")
+    assert script.said == ["go", "Draft a picture"]

@@ -14,7 +14,7 @@
 | `message` | a message for the user's client, as a tool sent it |
 | `usage` | `inputTokens`, `outputTokens`, `round` |
 | `error` | `message`, `retryable`, `where`; `detail`, for whoever runs the host, where it says more than the message |
-| `done` | `text`, `citations`, `rounds`, `usage`, `reason`, `turn`, `messageId` |
+| `done` | `text`, `citations`, `rounds`, `usage`, `reason`, `turn`, `messageId`; `suggestions` where there are any |
 """
 
 from __future__ import annotations

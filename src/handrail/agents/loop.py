@@ -392,6 +392,8 @@ class Loop:
         self._conversation.again.answered()
         self._settled = True  # whoever closes the turn on hearing this does not cancel it
         shown = "".join(self._shown)
+        finished = self._asked.finished
+        suggested = {"suggestions": list(finished.suggestions)} if finished is not None and finished.suggestions else {}
         return AgentEvent(
             "done",
             {
@@ -402,6 +404,7 @@ class Loop:
                 "reason": reason,
                 "turn": self._turn,
                 "messageId": self._message_id,
+                **suggested,
             },
         )
 

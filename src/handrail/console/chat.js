@@ -20,6 +20,7 @@ const IDEAS = {
   calendar_create_event: "Book a meeting with ana@example.com tomorrow at three",
 };
 const MOST_IDEAS = 3;
+const MOST_SUGGESTIONS = 6;
 const LONGEST_ANSWER = 3; // so few words may be meant as the answer to a request that waits
 const NEAR = 120; // so close to the end, the view follows what is written
 
@@ -254,7 +255,8 @@ function answerView(item) {
   const status = h("p", { class: "status" });
   const cited = h("footer", { class: "cited" });
   const took = h("div", { class: "took" });
-  const node = h("article", { class: "said by-model", "aria-label": "Answer" }, parts, status, cited, took);
+  const next = h("div");
+  const node = h("article", { class: "said by-model", "aria-label": "Answer" }, parts, status, cited, took, next);
   const made = new Map();
 
   function update() {
@@ -275,9 +277,29 @@ function answerView(item) {
     cited.replaceChildren(
       ...(item.done && item.citations?.length ? [h("h3", { text: "Sources" }), sources(item.citations)] : []),
     );
+    next.replaceChildren(...(item.done && item.suggestions?.length ? [suggestionsView(item.suggestions)] : []));
   }
   update();
   return { node, update, card: (card) => made.get(card)?.update() };
+}
+
+/** What the model suggests to say next; pressing one says it. The style hides them once something was said. */
+function suggestionsView(suggestions) {
+  const list = h("ul", { class: "ideas", "aria-label": "Suggestions" });
+  for (const text of suggestions.slice(0, MOST_SUGGESTIONS))
+    list.append(
+      h(
+        "li",
+        null,
+        h(
+          "button",
+          { type: "button", class: "idea", on: { click: () => conversation.tell("suggested", String(text)) } },
+          h("span", { text: visible(String(text)) }),
+          icon("next"),
+        ),
+      ),
+    );
+  return list;
 }
 
 function statusOf(item) {
@@ -483,6 +505,7 @@ function composerView() {
   });
   conversation.addEventListener("running", draw);
   conversation.addEventListener("reset", draw);
+  conversation.addEventListener("suggested", ({ detail: text }) => send(text));
   voice.addEventListener("state", () => {
     const words = voice.state === "connecting" || voice.hears ? "Talk, or type here…" : "Type here…";
     field.placeholder = voice.isOn ? words : "Ask something…";

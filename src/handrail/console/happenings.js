@@ -85,6 +85,7 @@ export const HANDLERS = {
       answer.parts = [...answer.parts.filter((part) => part.kind !== "text"), this.words(data.text, answer)];
     }
     answer.citations = data.citations ?? answer.citations;
+    answer.suggestions = data.suggestions ?? [];
     answer.usage = data.usage;
     this.current().paid(data);
     if (data.budget) this.takeBudget(data.budget);

@@ -95,6 +95,8 @@ class Finished:
     reason: Literal["stop", "calls", "length", "refusal"]
     raw: Any = None
     """The provider's own form of the assistant's turn, for `AssistantMessage.raw`."""
+    suggestions: tuple[str, ...] = ()
+    """What the user may say next. A client may show each as a button that says it."""
 
 
 ModelEvent: TypeAlias = TextDelta | CallMade | Usage | Finished
@@ -115,7 +117,7 @@ class ModelError(HandrailError):
 
 
 class Model(Protocol):
-    """A model behind a provider, or the offline one."""
+    """A model behind a provider, on this machine, or the demo model."""
 
     @property
     def name(self) -> str: ...

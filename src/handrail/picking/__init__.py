@@ -1,7 +1,7 @@
 """Picking: which tools of a large catalogue one request needs.
 
-`pick_tools` is the way in; `ToolIndex` is for those who keep the index themselves and want the scores. `split_words`
-and `stem` are how it reads text, for those who rank something else.
+`pick_tools` is the way in; `ToolIndex` is for those who keep the index themselves and want the scores. `split_words`,
+`stem` and `telling_words` are how it reads text, for those who rank something else.
 """
 
 from __future__ import annotations
@@ -9,6 +9,6 @@ from __future__ import annotations
 from handrail.picking.index import RankedTool, Scorer, ToolIndex
 from handrail.picking.meanings import EmbedsTexts
 from handrail.picking.pick import pick_tools
-from handrail.picking.words import split_words, stem
+from handrail.picking.words import split_words, stem, telling_words
 
-__all__ = ["EmbedsTexts", "RankedTool", "Scorer", "ToolIndex", "pick_tools", "split_words", "stem"]
+__all__ = ["EmbedsTexts", "RankedTool", "Scorer", "ToolIndex", "pick_tools", "split_words", "stem", "telling_words"]

@@ -1,0 +1,169 @@
+"""The journey to a meeting: what is missing is asked for, the calendar is looked at, and the call waits for approval.
+
+A draft lives in the question that the model asked last ("So far: …"), with the day written out: so "tomorrow" means the same day
+in the next turn, whenever that is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time, timedelta
+from typing import Any
+
+from handrail_reference.demo.phrases import SAYS
+from handrail_reference.demo.view import Outcome, Step, View
+from handrail_reference.demo.when import When, read_when, spoken_day
+
+CREATE, LOOK = "calendar_create_event", "calendar_get_availability"
+_ANYWAY = "You are busy at that time. Shall I book it anyway?"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What is known of a meeting. `people` are addresses, and names whose address is still missing."""
+
+    title: str = "Meeting"
+    people: tuple[str, ...] = ()
+    day: date | None = None
+    clock: time | None = None
+    minutes: int = 60
+
+    def recap(self) -> str:
+        who = f" with {', '.join(self.people)}" if self.people else ""
+        day = f" on {spoken_day(self.day)}" if self.day else ""
+        clock = f" at {self.clock:%H:%M}" if self.clock else ""
+        return f'So far: "{self.title}"{who}{day}{clock}, {self.minutes} minutes.'
+
+
+def is_booking(text: str, when: When) -> bool:
+    """Whether a sentence orders a meeting. One that only begins like one ("lunch thurs 12:30") has to say when."""
+    order = SAYS["order"].search(when.rest)
+    return order is not None and not SAYS["question"].match(text) and (bool(when) or not order["short"])
+
+
+def new_booking(view: View, text: str, when: When) -> Step:
+    """A meeting is ordered."""
+    if when.several or SAYS["several_meetings"].search(SAYS["title"].sub("", when.rest)):
+        return Step(f"I book one meeting at a time. Who, which day and what time is the first? {Draft().recap()}")
+    kind = SAYS["kind"].search(when.rest)
+    draft = Draft(kind[0].capitalize() if kind and kind[0].lower() not in ("event", "slot") else "Meeting")
+    return _next(view, _changed(draft, text, when), when)
+
+
+def continued_booking(view: View, text: str) -> Step | None:
+    """An answer about a draft, or a correction of a meeting that waits or was declined; None if it is about something else."""
+    recap, before = SAYS["recap"].search(view.last_answer), view.turns[-2].outcomes[-1:] if view.turns[1:] else []
+    if recap is not None:
+        draft = _from_recap(recap)
+    elif before and before[0].name == CREATE and not before[0].ok:
+        draft = _from_args(before[0].args, view)
+    else:
+        return None
+    if recap and _ANYWAY in view.last_answer and SAYS["yes"].match(text):
+        return _next(view, draft, When(), look=False)
+    when = read_when(_answered(view.last_answer, SAYS["email"].sub(" ", text)), view.now, expects_time=not draft.clock)
+    changed = _changed(draft, text, when, replaces=recap is None)
+    if when.several:
+        return Step(f"I understood more than one day or time. Which one do you mean? {draft.recap()}")
+    if (changed == draft and not when.questions) or (len(when.rest.split()) > 6 and not SAYS["fixing"].match(text)):
+        return None
+    return _next(view, changed, when)
+
+
+def _answered(question: str, text: str) -> str:
+    """A choice between two days, or a part of the day, completed by the words that were asked about."""
+    options, choice = SAYS["options"].search(question), SAYS["choice"].match(text)
+    if options and choice:
+        return options["first" if choice["which"].lower() in ("first", "former", "earlier", "1") else "second"]
+    asked = re.search(r'mean "(.+?)" in the morning', question)
+    return f"{asked[1]} {text}" if asked and SAYS["part_of_day"].search(text) else text
+
+
+def booked(view: View) -> Step:
+    """What was booked in this conversation."""
+    lines = []
+    for outcome in view.outcomes(CREATE):
+        state = "is booked" if outcome.ok else "waits for your approval" if outcome.held else "was not booked"
+        lines.append(f"{_from_args(outcome.args, view).recap().removeprefix('So far: ')[:-1]}: {state}.")
+    return Step("\n".join(lines) or "Nothing was booked in this conversation.")
+
+
+def created(outcome: Outcome, view: View) -> str:
+    """The sentence for an event that is in the calendar."""
+    start, end = (datetime.fromisoformat(outcome.data[name]).astimezone(view.now.tzinfo) for name in ("start", "end"))
+    title = f'"{outcome.args["title"]}"' if outcome.args else "The event"
+    who, link = ", ".join(outcome.data["attendees"]), outcome.data.get("meeting_link")
+    done = f"Done. {title} is in the calendar: {spoken_day(start.date())}, {start:%H:%M}–{end:%H:%M}, with {who}."
+    return f"{done} Meeting link: {link}" if link and not view.voice else done
+
+
+def _changed(draft: Draft, text: str, when: When, *, replaces: bool = False) -> Draft:
+    """A draft with what a sentence says. Where people are known, new ones are added, or they replace those."""
+    addresses, found = SAYS["email"].findall(text), SAYS["with"].search(SAYS["email"].sub("@", when.rest))
+    parts = re.split(r",|&|\band\b|\bplus\b", found["names"]) if found else []
+    people = [*addresses, *(name.title() for part in parts if (name := part.strip(" .'\"()<>")) and "@" not in part)]
+    if people and (not replaces or SAYS["adding"].search(text)):
+        names = [one for one in draft.people if "@" not in one][len(addresses) :]  # each address answers for one name
+        people = [*(one for one in draft.people if "@" in one), *people, *names]
+    title = SAYS["title"].search(when.rest)
+    return replace(
+        draft,
+        title=title["title"].strip(" ,").capitalize() if title else draft.title,
+        people=tuple(dict.fromkeys(people)) or draft.people,
+        day=when.day or draft.day,
+        clock=when.clock or draft.clock,
+        minutes=when.minutes or draft.minutes,
+    )
+
+
+def _from_recap(said: re.Match[str]) -> Draft:
+    day = datetime.strptime(said["day"], "%d %B %Y").date() if said["day"] else None  # noqa: DTZ007  # only its date
+    clock = time.fromisoformat(said["clock"]) if said["clock"] else None
+    return Draft(
+        said["title"],
+        tuple((said["people"] or "").split(", ")) if said["people"] else (),
+        day,
+        clock,
+        int(said["minutes"]),
+    )
+
+
+def _from_args(args: Mapping[str, Any], view: View) -> Draft:
+    start, end = (datetime.fromisoformat(args[name]).astimezone(view.now.tzinfo) for name in ("start_time", "end_time"))
+    minutes = int((end - start).total_seconds()) // 60
+    return Draft(args["title"], tuple(args["attendees"]), start.date(), start.time(), minutes)
+
+
+def _next(view: View, draft: Draft, when: When, *, look: bool = True) -> Step:
+    """Ask for what is missing, look at the calendar, or make the call."""
+    question = when.questions[0] if when.questions else _missing(draft, view.now)
+    if question or draft.day is None or draft.clock is None:
+        return Step(f"{question} {draft.recap()}")
+    start = datetime.combine(draft.day, draft.clock, view.now.tzinfo)
+    begin, end = start.isoformat(), (start + timedelta(minutes=draft.minutes)).isoformat()
+    if LOOK in view.tools and look:
+        seen = view.turn.outcome(LOOK)
+        if seen is None:
+            return Step("", [(LOOK, {"start_date": begin, "end_date": end})])
+        if seen.data.get("existing_events"):
+            return Step(f"{_ANYWAY} {draft.recap()}")
+    who = " and ".join(one.split("@")[0].replace(".", " ").title() for one in draft.people)
+    title = f"{draft.title} with {who}"[:200] if SAYS["kind"].fullmatch(draft.title) else draft.title
+    args = {"title": title, "start_time": begin, "end_time": end, "attendees": list(draft.people)}
+    return Step("", [(CREATE, args)])
+
+
+def _missing(draft: Draft, now: datetime) -> str:
+    if draft.day is None or draft.clock is None:
+        return "On which day?" if draft.clock else "At what time?" if draft.day else "On which day, and at what time?"
+    start = datetime.combine(draft.day, draft.clock, now.tzinfo)
+    if start <= now:
+        return "That time is over. Which day and time do you mean?"
+    if datetime.fromtimestamp(start.timestamp(), now.tzinfo).time() != draft.clock:
+        return "Clocks are put forward then, and that time does not exist. At what other time?"
+    nameless = [one for one in draft.people if "@" not in one]
+    if nameless:
+        return f"What is the e-mail address of {nameless[0]}?"
+    return "" if draft.people else "With whom? I need at least one e-mail address; it may be your own."

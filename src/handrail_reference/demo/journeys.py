@@ -1,0 +1,215 @@
+"""Which journey a sentence begins or continues, and the next step on it. Everything is worked out anew from the messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, time, timedelta
+from typing import Any
+
+from handrail_reference.demo import booking, handbook
+from handrail_reference.demo.phrases import SAYS, WARNING, declined, failure, other_language, small_talk, suggestions
+from handrail_reference.demo.view import Outcome, Step, View
+from handrail_reference.demo.when import When, read_when, spoken_day
+
+_OFFER_TEXT = "I can do that in text only. Shall I end voice, so that you can type it?"
+_PASTE, _SHOW = "Please paste the text that I should look through.", "What should the picture show?"
+_FREE_DAY = "For which day shall I look into the calendar?"
+_ORDINALS = ("first", "second", "third", "fourth")
+
+
+def next_step(view: View) -> Step:
+    """What to do now."""
+    text = SAYS["polite"].sub("", view.turn.text.strip()) or view.turn.text.strip()
+    outcome = view.news or next(iter(view.turn.outcomes[-1:]), None)
+    if outcome is not None and not outcome.ok:
+        return Step(failure(outcome, view.voice))
+    if view.news is not None:
+        return Step(
+            booking.created(view.news, view) if view.news.name == booking.CREATE else f"Done: {view.news.name}."
+        )
+    journeys = (_abuse, _reply, _voice, _small_talk, _calendar, _picture, _contacts, _handbook)
+    step = next((step for journey in journeys if (step := journey(view, text)) is not None), None) or declined(view)
+    return step if view.may_call or not step.calls else Step("I could not finish that in one turn.")
+
+
+def _call(view: View, tool: str, args: dict[str, Any], say: Callable[[Outcome], Step]) -> Step:
+    """A call, and what to say when it is done; or that this conversation does not have the tool."""
+    done = view.turn.outcome(tool)
+    if done is not None:
+        return say(done)
+    if tool in view.tools:
+        return Step("", [(tool, args)])
+    return Step(_OFFER_TEXT) if view.voice else declined(view, f"`{tool}` is not offered in this conversation.")
+
+
+def _abuse(view: View, text: str) -> Step | None:
+    threat = SAYS["threat"].search(text)
+    if threat is None and SAYS["insult"].search(text) is None:
+        return None
+    warned = False
+    for turn in view.turns[:-1]:  # a block that is over, and an apology, make a warning forgotten
+        warned = WARNING in turn.answer or (
+            warned and not turn.outcome("ignore_user") and not SAYS["sorry"].search(turn.text)
+        )
+    if not threat and not warned:
+        return Step(WARNING)
+    farewell = f"I will not go on like this. This conversation is paused for {'today' if threat else 'a minute'}."
+    args = {"duration_seconds": 86_400 if threat else 60, "farewell_message": farewell}
+    return _call(view, "ignore_user", args, lambda _: Step(farewell))
+
+
+def _reply(view: View, text: str) -> Step | None:
+    """An answer to what the model asked last, or a word about what waits."""
+    last, yes, no = view.last_answer, SAYS["yes"].match(text), SAYS["no"].match(text)
+    if yes and _OFFER_TEXT in last:
+        return _call(view, "end_voice_session", {"reason": "handover"}, lambda _: Step("All right, please type it."))
+    if no and (last.endswith("?") or SAYS["recap"].search(last)):
+        return Step("All right, I leave it.")
+    if _PASTE in last or _SHOW in last:
+        return _contacts(view, text, text) if _PASTE in last else _picture(view, text, text)
+    if _FREE_DAY in last and (when := read_when(text, view.now)):
+        return _free(view, when, text)
+    if (step := booking.continued_booking(view, text)) is not None:
+        return step
+    if not (yes or no):
+        return None
+    if any(outcome.held for turn in view.turns for outcome in turn.outcomes):
+        return Step(
+            ""
+            if view.voice
+            else "I cannot decide that for you: please use the confirmation that your application shows."
+        )
+    return Step("I have asked nothing that this answers. What can I do for you?", (), suggestions(view))
+
+
+def _voice(view: View, text: str) -> Step | None:
+    if view.voice:
+        leaves = SAYS["leave"].match(text) or small_talk(text) == "Goodbye."
+        return (
+            _call(view, "end_voice_session", {"reason": "user_requested"}, lambda _: Step("Goodbye."))
+            if leaves
+            else None
+        )
+    wish = SAYS["voice"].search(text)
+    if wish is None or SAYS["question"].match(text) or SAYS["not"].search(text[: wish.start()]):
+        return None
+    before, after = SAYS["joins"].sub("", text[: wish.start()]), SAYS["joined"].sub("", text[wish.end() :])
+    args = {"pending_request": f"{before} {after}".strip(" ,.;")[:500]}
+    say = "I have asked your application to start voice. You can go on by speaking there."
+    return _call(view, "start_voice_session", args, lambda _: Step(say))
+
+
+def _small_talk(view: View, text: str) -> Step | None:
+    if SAYS["block"].match(text):
+        return Step(
+            "I cannot block other people for you. I pause only a conversation that I am in, and only for abuse."
+        )
+    if SAYS["abilities"].search(text) and len(text) < 80:
+        return declined(view, "I am the demo model of Handrail.")
+    answer = other_language(text) or small_talk(view.turn.text)
+    return Step(answer, (), suggestions(view)) if answer else None
+
+
+def _calendar(view: View, text: str) -> Step | None:
+    when = read_when(text, view.now)
+    if SAYS["booked"].search(text):
+        return booking.booked(view)
+    if booking.is_booking(text, when):
+        return (
+            booking.new_booking(view, text, when)
+            if booking.CREATE in view.tools
+            else _call(view, booking.CREATE, {}, lambda _: Step())
+        )
+    if SAYS["free"].search(text):
+        return _free(view, when, text)
+    return (
+        Step("I can create events, but I have no tool that changes or deletes one.")
+        if SAYS["undo"].match(text)
+        else None
+    )
+
+
+def _free(view: View, when: When, text: str) -> Step:
+    if when.questions or when.day is None:
+        return Step(" ".join([*when.questions[:1], _FREE_DAY]))
+    start = datetime.combine(when.day, when.clock or time(8), view.now.tzinfo)
+    end = start + timedelta(hours=1 if when.clock else 10)
+
+    def say(seen: Outcome) -> Step:
+        taken = "; ".join(
+            f"{one['start'][11:16]}–{one['end'][11:16]} {one.get('title') or ''}".strip()
+            for one in seen.data["existing_events"]
+        )
+        about = f"On {spoken_day(start.date())} between {start:%H:%M} and {end:%H:%M}"
+        return Step(f"{about}, this is taken: {taken}. The rest is free." if taken else f"{about}, you are free.")
+
+    args = {"start_date": start.isoformat(), "end_date": end.isoformat(), "include_details": "free" not in text}
+    return _call(view, booking.LOOK, args, say)
+
+
+def _contacts(view: View, text: str, pasted: str = "") -> Step | None:
+    wish = SAYS["contacts"].match(text)
+    if wish is None and not pasted:
+        return None
+    if wish is not None and not pasted and not (pasted := wish["text"].strip()):
+        return Step(_PASTE)
+
+    def say(done: Outcome) -> Step:
+        names = {person["contact"]: f"{person['name']}: " for person in done.data["people"]}
+        found = [one[name] for name in ("email", "phone", "url") for one in done.data[f"{name}s"]]
+        lines = [f"- {names.get(one, '')}{one}" for one in dict.fromkeys(found)]
+        return Step(
+            "\n".join(["I found:", *lines])
+            if lines
+            else "I found no e-mail address, link or phone number with a country code in that."
+        )
+
+    return _call(view, "extract_contacts", {"text": pasted[:20_000]}, say)
+
+
+def _picture(view: View, text: str, idea: str = "") -> Step | None:
+    choice, wish = SAYS["choice"].match(text), SAYS["picture"].match(text)
+    drafts: list[str] = next((one.data["prompts"] for one in view.outcomes("image_draft_prompt") if one.ok), [])
+    if choice is not None and not idea:
+        number = ["", *_ORDINALS].index(choice["which"]) if choice["which"] in _ORDINALS else int(choice["which"])
+        if not 0 < number <= len(drafts):
+            return Step(f"I have offered {len(drafts) or 'no'} pictures to choose from.", (), suggestions(view))
+        return _draw(view, drafts[number - 1])
+    if wish is None and not idea:
+        return None
+    idea = idea or (wish["text"].strip(" .?!") if wish else "")
+
+    def say(done: Outcome) -> Step:
+        lines = [f"{number}. {prompt}" for number, prompt in enumerate(done.data["prompts"], 1)]
+        picks = [f"Use the {word} one" for word in _ORDINALS[: len(lines)]]
+        return Step("\n".join(["Here are prompts for it:", "", *lines, "", "Which one shall I draw?"]), (), picks)
+
+    return _call(view, "image_draft_prompt", {"idea": idea[:500]}, say) if idea else Step(_SHOW)
+
+
+def _draw(view: View, prompt: str) -> Step:
+    def say(made: Outcome) -> Step:
+        image = made.data["images"][0]
+        what = (
+            "a draft card: the words set as a poster, not a painted picture"
+            if "draft" in image["engine"]
+            else "the picture"
+        )
+        return _call(view, "send_image", {"image_id": image["id"]}, lambda _: Step(f"Here is {what}."))
+
+    return _call(view, "image_generate", {"prompt": prompt}, say)
+
+
+def _handbook(view: View, text: str) -> Step | None:
+    asks = SAYS["question"].match(text) or text.endswith("?") or len(text.split()) <= 3
+    if not asks or handbook.SEARCH not in view.tools:
+        return None
+    if SAYS["follow_up"].match(text):
+        return declined(view, "I read each question by itself. Please ask the whole question.")
+
+    def say(found: Outcome) -> Step:
+        answer = handbook.quoted_answer(view, found, text)
+        return Step(answer) if answer else declined(view, "The handbook has no passage that answers this.")
+
+    fields = {} if view.voice else {"return_fields": ["snippet", "full_text", "url"]}
+    return _call(view, handbook.SEARCH, {"query": text[:500], **fields}, say)

@@ -1,0 +1,175 @@
+"""Days and times in a sentence: phrases are found by pattern, dateutil computes what they mean.
+
+A wrong day is the worst fault of a booking. So whatever looks like a day or a time has to be understood: what is ambiguous,
+over, contradictory or left unread becomes a question.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+
+from handrail_reference.demo.phrases import LANGUAGE, SAYS
+
+_NUMBERS = {word: number for number, word in enumerate(LANGUAGE["numbers"], 1)}
+_NUMBERS |= {"a": 1, "an": 1, "half": 30, "quarter": 15, "twenty": 20}
+_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+
+@dataclass(slots=True)
+class When:
+    """What a sentence says about when. `questions` have to be answered before any of it may be used."""
+
+    day: date | None = None
+    clock: time | None = None
+    minutes: int | None = None
+    questions: list[str] = field(default_factory=list)
+    several: bool = False
+    """It names more than one day, or more than one time."""
+    rest: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.day or self.clock or self.minutes or self.questions or self.several)
+
+
+def read_when(text: str, now: datetime, *, expects_time: bool = False) -> When:
+    """Read a sentence that is said at `now`. With `expects_time`, a bare number is a time."""
+    when = When()
+    rest = re.sub(r"(\d{4}-\d\d-\d\d)T(?=\d\d:)", r"\1 ", " ".join(text.split()))
+    rest = SAYS["minutes_in_words"].sub(lambda said: f"{_number(said[1])}:{'30' if said[2] else '15'}", rest)
+    rest = SAYS["span"].sub(r"\1 to ", rest)
+    if expects_time and len(rest.split()) == 1 and (rest.isdigit() or rest.lower() in _NUMBERS):
+        rest = f"at {rest}"
+    part = SAYS["part_of_day"].search(rest)
+    if ahead := SAYS["ahead"].search(rest):
+        moment = now + timedelta(minutes=_minutes(ahead))
+        when.day, when.clock, rest = moment.date(), moment.time().replace(second=0, microsecond=0), _cut(rest, [ahead])
+    days = list(SAYS["day"].finditer(rest))
+    rest = _cut(rest, days)
+    if length := SAYS["length"].search(rest):
+        when.minutes, rest = _minutes(length) + (30 if length["more"] else 0), _cut(rest, [length])
+    clocks = [match for match in SAYS["clock"].finditer(rest) if _is_clock(match)]
+    when.rest = SAYS["part_of_day"].sub(" ", _cut(rest, clocks))
+    is_span = len(clocks) == 2 and (clocks[1]["at"] or "").strip().lower() in ("to", "until", "till")
+    when.several = len(days) + bool(ahead) > 1 or len(clocks) + bool(ahead) > 1 + is_span
+    if when.several:
+        return when
+    if days:
+        _read_day(when, days[0], now.date())
+    if clocks:
+        when.clock = _read_clock(when, clocks[0], part, clocks[-1]["half"])
+    if is_span and when.clock and (end := _read_clock(when, clocks[1], part, None)):
+        when.minutes = 60 * (end.hour - when.clock.hour) + end.minute - when.clock.minute
+    if when.minutes is not None and not 0 < when.minutes <= 720:
+        when.questions.append("How long does it take?")
+        when.minutes = None
+    if unread := SAYS["unread_time"].search(SAYS["title"].sub("", when.rest)):
+        when.questions.insert(0, f'I did not understand "{unread[0].strip()}". Which day and time do you mean?')
+        when.day = when.clock = None  # another day may be meant than the one that was read
+    return when
+
+
+def spoken_day(day: date) -> str:
+    return f"{day:%A} {day.day} {day:%B %Y}"
+
+
+def _cut(text: str, matches: list[re.Match[str]]) -> str:
+    for match in reversed(matches):
+        text = f"{text[: match.start()]} {text[match.end() :]}"
+    return text
+
+
+def _number(word: str) -> int:
+    return _NUMBERS.get(word.lower()) or int(word)
+
+
+def _minutes(match: re.Match[str]) -> int:
+    in_minutes = match["count"].lower() == "half" or match["unit"].lower() == "min"
+    return _number(match["count"]) * (1 if in_minutes else 60)
+
+
+def _read_day(when: When, match: re.Match[str], today: date) -> None:
+    try:
+        days = _days(match.groupdict(), today)
+    except (ValueError, OverflowError):
+        days = []
+    said, named = match[0].strip(), match["named"]
+    if len(days) > 1:
+        when.questions.append(f'With "{said}", do you mean {spoken_day(days[0])} or {spoken_day(days[1])}?')
+    elif not days:
+        when.questions.append(f'"{said}" is no day that I understand. Which day do you mean?')
+    elif named and _WEEKDAYS[days[0].weekday()] != named[:3].lower():
+        when.questions.append(f'"{said}" would be {spoken_day(days[0])}. Which day do you mean?')
+    elif days[0] < today:
+        when.questions.append(f"{spoken_day(days[0])} is over. Which day do you mean?")
+    else:
+        when.day = days[0]
+
+
+def _days(said: dict[str, str], today: date) -> list[date]:
+    """The days that a phrase may mean: one if it is clear, none if it is no day."""
+    from dateutil.parser import parse  # type: ignore[import-untyped]  # noqa: PLC0415  # only for days
+    from dateutil.relativedelta import relativedelta  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    if said["iso"]:
+        return [date.fromisoformat(said["iso"])]
+    if written := said["written"]:
+        numbers = re.findall(r"\d+", written)
+        if re.match(r"\d+[/.]", written) and max(map(int, numbers[:2])) <= 12:
+            return []  # day or month first: nobody knows
+        day = parse(
+            re.sub(r"\bof\b", "", written), default=datetime.combine(today.replace(day=1), time()), dayfirst=True
+        )
+        # Without a year, what is long over is meant for next year; what is over for some weeks is asked about.
+        next_year = len(re.findall(r"\d+|[a-z]{3,}", written, re.I)) < 3 and day.date() < today - timedelta(days=180)
+        return [day.date() + relativedelta(years=1 if next_year else 0)]
+    if said["nth"]:
+        number = int(said["nth"][:-2])
+        months = (today + relativedelta(months=ahead, day=1) for ahead in range(12))
+        days = (month + timedelta(days=number - 1) for month in months)
+        return [day for day in days if day >= today and day.day == number][:1]
+    if said["word"]:
+        ahead = {"yesterday": -1, "today": 0, "tonight": 0, "tomorrow": 1}.get(said["word"].lower(), 2)
+        return [today + timedelta(days=ahead)]
+    if said["count"]:
+        return [today + relativedelta(**{f"{said['unit'].lower()}s": _number(said["count"])})]
+    ahead = _WEEKDAYS.index(said["weekday"][:3].lower()) - today.weekday()
+    this_week, first = today + timedelta(days=ahead), today + timedelta(days=ahead % 7)
+    which, week = (said["which"] or "").lower(), (said["week"] or "").lower()
+    if week or which == "last":
+        return [this_week + timedelta(weeks={"next": 1, "last": -1}.get(week or which, 0))]
+    if which == "next" or first == today:
+        return sorted({day for day in (first, this_week + timedelta(weeks=1)) if day > today or which != "next"})
+    return [first]
+
+
+def _is_clock(match: re.Match[str]) -> bool:
+    """A bare number is a time only where something says so."""
+    at, before, after = match["at"], match.string[: match.start()], match.string[match.end() :]
+    if at and at.strip().lower() == "to" and not re.search(r"(?:\d|[ap]m|noon)\s*$", before, re.I):
+        return False  # "talk to three people"
+    said = at or match["fixed"] or match["side"] or match["half"] or match["oclock"] or ":" in (match["digits"] or "")
+    return bool(said or re.match(r"\s*to\s+\d", after, re.I))
+
+
+def _read_clock(when: When, match: re.Match[str], part: re.Match[str] | None, end_half: str | None) -> time | None:
+    """The time, or a question. Between one and six people mean the afternoon, from eight to eleven the morning."""
+    hours, _, minutes = (match["digits"] or "12").replace(".", ":").partition(":")
+    hour, minute = _number(match["hour"] or hours), int(minutes or 0)
+    if match["side"]:
+        shift = _number(match["shift"])
+        hour, minute = (hour, shift) if match["side"].lower() == "past" else (hour - 1 or 12, 60 - shift)
+    half = (match["half"] or end_half or "").lower()
+    if not half and part:
+        half = "a" if part[1].lower() == "morning" or "breakfast" in part.string.lower() else "p"
+    said, is_24 = match[0].strip(), hours[0] == "0" or hour > 12
+    if minute > 59 or hour > (12 if match["half"] else 23) or (match["fixed"] or "").lower() == "midnight":
+        when.questions.append(f'"{said}" is no time that I understand. At what time do you mean?')
+    elif not half and hour == 7 and not is_24:
+        when.questions.append(f'Do you mean "{said}" in the morning or in the evening?')
+    elif half and not is_24:
+        return time(hour % 12 + 12 * (half == "p"), minute)
+    else:
+        return time(hour + 12 * (1 <= hour <= 6 and not is_24), minute)
+    return None
