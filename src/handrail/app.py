@@ -10,7 +10,6 @@ import os.path
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -33,6 +32,7 @@ from handrail.observe.audit import AuditLog
 from handrail.observe.metrics import Metrics
 from handrail.observe.redaction import compile_redactor
 from handrail.picking import pick_tools
+from handrail.plugins import MODELS, load_plugin
 from handrail.providers import as_meant
 from handrail.registry import Registry
 from handrail.runtime.capabilities import PerCall, built_in
@@ -339,8 +339,7 @@ def open_model(settings: Settings) -> Model:
 
         return OfflineModel()
     if settings.agent_model == "demo":
-        # Found by name, because the core knows none of its neighbours.
-        demo: Model = import_module("handrail_reference.demo").open_demo()
+        demo: Model = load_plugin(MODELS, "demo")("")
         return demo
     from handrail import clients  # noqa: PLC0415  # brings an SDK with it
 

@@ -42,6 +42,6 @@ class DemoModel:
         """Nothing is open."""
 
 
-def open_demo() -> DemoModel:
-    """The factory that the entry point `demo` names."""
+def open_demo(name: str = "") -> DemoModel:
+    """What `model = "demo"` opens."""
     return DemoModel()
