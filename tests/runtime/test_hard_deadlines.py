@@ -112,7 +112,8 @@ async def test_handlers_that_hang_are_counted_and_logged_and_their_tool_alone_is
         world.go()
         await until(lambda: numbers() == {"running": 0, "total": 1})
         assert 'handrail_tool_stragglers{tool="hang"} 0' in runtime.metrics.to_prometheus()
-        assert (await sessions[3].call("hang", {}, call_id="c1")).ok, "it takes calls again"
+        answer = await sessions[3].call("hang", {}, call_id="c1")
+        assert kind(answer) != "UNAVAILABLE", "it takes calls again"  # whether in 50 ms, a busy machine decides
 
 
 async def test_threads_that_hang_do_not_keep_other_plain_tools_from_running(make_tools):
