@@ -25,6 +25,22 @@ async def preview(args, ctx):
     return facts
 """
 )
+# Booked when the test says so; the facts tell of what is booked already.
+BOOKED = """
+import asyncio
+
+async def execute(args, ctx):
+    mark(args)
+    while not (MARKS.parent / "go").exists():
+        await asyncio.sleep(0.005)
+    with (MARKS.parent / "booked").open("a") as file:
+        file.write(args["q"] + " ")
+    return {"ok": True, "data": {"booked": args["q"]}}
+
+async def preview(args, ctx):
+    booked = MARKS.parent / "booked"
+    return "Clashes: " + (booked.read_text() if booked.exists() else "none")
+"""
 TOOLS = {"pay": (confirmed(preview="Pay {q}"), FACTS), "plain": (confirmed(preview="Pay {q}"), PAID)}
 
 
@@ -422,3 +438,23 @@ async def test_previews_that_hang_in_threads_leave_room_for_others():
     finally:
         released.set()
         runner.close()
+
+
+async def test_a_yes_waits_for_an_approved_call_of_the_tool_that_still_runs_and_then_sees_its_effect(make_tools):
+    async with make_tools({"book": (confirmed(preview="Book {q}"), BOOKED)}) as world:
+        session = await world.session()
+        old = await held(session, "ten", "c1", tool="book")
+        new = await held(session, "eleven", "c2", tool="book")
+        first = asyncio.create_task(approve(session, new))
+        await until(lambda: world.starts == 1)
+        second = asyncio.create_task(approve(session, old))
+        await asyncio.sleep(0.05)
+        assert not second.done()
+        world.go()
+        assert (await first).ok
+        refused = await second
+        assert kind(refused) == "CONFIRMATION_REQUIRED"
+        assert "has changed since it was shown" in refused.error.message
+        assert world.starts == 1
+        shown = (await next_event(session, "confirmation")).data
+        assert "Clashes: eleven" in shown["preview"]

@@ -13,6 +13,7 @@ from dataclasses import replace
 from hashlib import sha256
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import orjson
 
@@ -54,10 +55,12 @@ NOT_LOOKED_UP = "Not checked: the current facts, such as clashes or prices, coul
 class Confirmations:
     """Held calls of one runtime."""
 
-    __slots__ = ("core",)
+    __slots__ = ("_approvals", "core")
 
     def __init__(self, core: RuntimeCore) -> None:
         self.core = core
+        self._approvals: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        """Session and tool → whose approved call runs; only for tools whose `preview` looks facts up."""
 
     def wanted(self, attempt: Attempt) -> bool:
         """Step 13's question, asked early: does a person have to approve this call?"""
@@ -217,6 +220,18 @@ class Confirmations:
                 await self._supersede(session, hold)
             return self.refused(session, hold, refusal)
         assert attempt is not None
+        if not self._has_facts(attempt.plan):
+            return await self._approved(session, attempt, hold, shown, approver)
+        # A call of this tool that was approved before may still run, and change the very facts that this one depends on.
+        lock = self._approvals.setdefault((session.id, hold.tool), asyncio.Lock())
+        async with lock:
+            return await self._approved(session, attempt, hold, shown, approver)
+
+    async def _approved(
+        self, session: Session, attempt: Attempt, hold: Hold, shown: str, approver: str | None
+    ) -> ToolResponse:
+        """The facts are still what the person saw: the grant is given, and the call is carried out."""
+        hold_id = hold.hold_id
         if hold.state is HoldState.PENDING:
             changed = await self._ask_anew_if_changed(session, attempt, hold, shown)
             if changed is not None:
