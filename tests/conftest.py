@@ -30,6 +30,11 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HANDRAIL_TEST_PROFILE", "ci"))
 
+# Which model answers must not depend on the machine: on its keys, or on an Ollama that happens to run there.
+for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"):
+    os.environ.pop(name, None)
+os.environ["OLLAMA_HOST"] = "127.0.0.1:9"
+
 
 def _in_a_fresh_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     @functools.wraps(test)

@@ -332,44 +332,6 @@ _OPENERS: Mapping[str, Callable[[Settings], Any]] = {
 }
 
 
-def open_model(settings: Settings) -> Model:
-    """The model that the settings name; `ConfigError` if there is none of that name, or something is missing for it."""
-    if settings.agent_model == "offline":
-        from handrail.agents.offline import OfflineModel  # noqa: PLC0415  # only those who talk need it
-
-        return OfflineModel()
-    if settings.agent_model == "demo":
-        demo: Model = load_plugin(MODELS, "demo")("")
-        return demo
-    from handrail import clients  # noqa: PLC0415  # brings an SDK with it
-
-    seconds = float(settings.agent_model_seconds)
-    limits = clients.ClientLimits(
-        connect_seconds=min(10.0, seconds), idle_seconds=seconds, total_seconds=max(300.0, seconds)
-    )
-    return clients.open_model(
-        settings.agent_model, environment=os.environ, base_url=settings.agent_base_url, limits=limits
-    )
-
-
-def model_provider(settings: Settings) -> str:
-    """Whose schema format the model's tools have. The model is not opened: no key is needed to ask."""
-    if settings.agent_model in ("offline", "demo"):
-        return open_model(settings).provider
-    from handrail import clients  # noqa: PLC0415  # only those who talk need it
-
-    return clients.provider_of(settings.agent_model)
-
-
-def model_missing(settings: Settings) -> str | None:
-    """What has to be installed or set before the model can be asked, in a sentence; None if nothing."""
-    if settings.agent_model in ("offline", "demo"):
-        return None
-    from handrail import clients  # noqa: PLC0415  # only those who talk need it
-
-    return clients.whats_missing(settings.agent_model, environment=os.environ, base_url=settings.agent_base_url)
-
-
 def open_prompts(settings: Settings) -> Prompts:
     """Handrail's prompts, with the project's own in their place."""
     directory = settings.project / settings.prompts_directory if settings.prompts_directory else None
@@ -379,10 +341,14 @@ def open_prompts(settings: Settings) -> Prompts:
 def open_agent(
     settings: Settings, runtime: RuntimeCore, model: Model | None = None, *, listen: bool = True
 ) -> TextAgent:
-    """The text agent of a project; `listen` as in `TextAgent`."""
+    """The text agent of a project; `listen` as in `TextAgent`. Without a `model`, the one that the settings choose."""
+    if model is None:
+        from handrail.text_model import open_model  # noqa: PLC0415  # only those who talk need it
+
+        model = open_model(settings)
     return TextAgent(
         runtime,
-        model or open_model(settings),
+        model,
         prompts=open_prompts(settings),
         policy=agent_policy(settings),
         picker=pick_tools,

@@ -103,8 +103,8 @@ class Settings:
     server_max_conversations_per_key: int = 50_000
     server_max_conversations_per_user: int = 1_000
     """Beyond it a user's own oldest one makes room."""
-    agent_model: str = "offline"
-    """Which model answers: `offline` needs no network and no key; otherwise provider and model, as `anthropic:…`."""
+    agent_model: str = ""
+    """Which model answers, as `anthropic:…`, `ollama:…` or `demo`; empty: an Ollama of this machine, else the demo model."""
     agent_base_url: str = ""
     """Where the model's provider is reached; empty means where its SDK says."""
     agent_model_seconds: int = 60

@@ -504,10 +504,10 @@ def test_doctor_names_a_time_zone_that_is_none(built, handrail, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("section", "model", "check"), [("AGENT", "ollama:x", "model"), ("VOICE", "openai-realtime:x", "voice")]
+    ("section", "model", "check"), [("AGENT", "openai:x", "model"), ("VOICE", "openai-realtime:x", "voice")]
 )
 def test_doctor_looks_whether_somebody_listens_on_this_machine(built, handrail, monkeypatch, section, model, check):
-    pytest.importorskip("openai" if check == "voice" else "httpx2")
+    pytest.importorskip("openai")
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     monkeypatch.setenv(f"HANDRAIL_{section}_MODEL", model)
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from handrail.app import model_provider
-from handrail.app import open_model as open_from_settings
 from handrail.cli import main
 from handrail.clients import CLIENTS, open_model, whats_missing
 from handrail.contract.errors import ConfigError
 from handrail.contract.providers import PROVIDERS
 from handrail.settings import Settings, load_settings
+from handrail.text_model import model_provider
+from handrail.text_model import open_model as open_from_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,7 +73,7 @@ async def test_call_ids_count_for_the_session_only_where_the_vendor_itself_answe
         ("anthropic:x", {"OPENAI_API_KEY": "k"}, "", "set ANTHROPIC_API_KEY"),
         ("gemini:x", {"GEMINI_API_KEY": "  "}, "", "set GEMINI_API_KEY"),
         ("opnai:gpt-x", {}, "", 'Did you mean "openai:gpt-x"'),
-        ("gpt-x", {}, "", 'write "offline", or one of "openai:…"'),
+        ("gpt-x", {}, "", 'write "demo", or one of "openai:…"'),
         ("openai-realtime:foo", {}, "", 'name it under "model" in [voice], not in [agent]'),
         ("gemini-live:foo", {}, "", "in [voice]"),
         ("openai:", {}, "", "names no model"),
@@ -151,9 +151,9 @@ def test_the_host_of_ollama_may_be_named_as_ollama_names_it():
     assert whats_missing("ollama:x", environment={"OLLAMA_HOST": "192.168.0.7:11434"}) is None
 
 
-def test_the_settings_name_offline_by_default_and_a_wrong_name_is_refused(tmp_path):
+def test_the_demo_model_answers_by_default_and_a_wrong_name_is_refused(tmp_path):
     assert open_from_settings(Settings(project=tmp_path)).name
-    with pytest.raises(ConfigError, match='write "offline"'):
+    with pytest.raises(ConfigError, match='write "demo"'):
         open_from_settings(Settings(project=tmp_path, agent_model="nobody"))
 
 
@@ -197,7 +197,7 @@ def test_the_doctor_says_what_is_missing_for_the_model(project, monkeypatch, cap
     monkeypatch.setenv(client.address, "http://127.0.0.1:9")
     ok, said = diagnosis(capsys)
     assert not ok
-    assert "nobody listens at http://127.0.0.1:9" in said
+    assert re.search("nobody (listens|answers) at http://127.0.0.1:9", said)
 
     monkeypatch.setenv(client.address, "http://example.com")
     ok, said = diagnosis(capsys)

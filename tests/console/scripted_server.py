@@ -42,6 +42,10 @@ class Script:
         self.sessions: list[dict[str, Any]] = []
         self.messages: list[dict[str, Any]] = []
         self.planned: dict[str, dict[str, Any]] = {}
+        self.model: dict[str, Any] | None = None
+        """Which model answers; None as from a server that does not say."""
+        self.models_chosen: list[str] = []
+        self.model_problem = ""
         self.facts: dict[str, Any] = {}
         """More that is told about the session."""
         self.confirmations: dict[str, dict[str, Any]] = {}
@@ -181,6 +185,9 @@ class Handler(BaseHTTPRequestHandler):
                 script.looks.append(id)
                 gone = {"error": {"message": "It was answered."}}
                 self.answer(*((script.confirmations[id], 200) if id in script.confirmations else (gone, 410)))
+            case ["GET", "api", "model"] if script.model is not None:
+                hidden = () if script.is_operator else ("offers",)
+                self.answer({name: value for name, value in script.model.items() if name not in hidden})
             case ["GET", "api", "tools"]:
                 self.answer({"tools": script.tools})
             case ["GET", "api", "tools", id]:
@@ -201,6 +208,16 @@ class Handler(BaseHTTPRequestHandler):
                     {**tool, "switchedOff": self.body["off"]} if tool["id"] == id else tool for tool in script.tools
                 ]
                 self.answer({"id": id, "switchedOff": self.body["off"]})
+            case ["POST", "api", "model"]:
+                script.models_chosen.append(self.body["model"])
+                if script.model_problem:
+                    self.answer({"error": {"type": "CONFLICT", "message": script.model_problem}}, 409)
+                    return
+                name, reason = self.body["model"], "an operator chose it in the console"
+                way_back = {"model": "demo", "reason": "no language model is connected", "vendor": ""}
+                facts = {"model": name, "demo": False, "reason": reason, "sentence": f"Answered by {name}: {reason}."}
+                script.model = {**facts, "offers": [way_back]}
+                self.answer(script.model)
             case ["GET", "api", "audit"]:
                 wanted = self.query.get("session")
                 self.answer({"events": [one for one in script.audit if wanted in (None, one.get("sessionId"))]})

@@ -33,7 +33,7 @@ async def execute(args, ctx):
 """
 SETTINGS = """
 [agent]
-model = "offline"
+model = "demo"
 
 [server]
 shutdown_seconds = 1

@@ -99,6 +99,8 @@ class Loop:
         turn: int,
     ) -> None:
         self._agent = agent
+        self._model = agent.model
+        """The model of this turn: if an operator chooses another meanwhile, it answers from the next turn on."""
         self._session = session
         self._conversation = conversation
         self._most = rounds
@@ -175,10 +177,10 @@ class Loop:
     async def _prompt(self) -> Prompt:
         agent, session, conversation = self._agent, self._session, self._conversation
         query = " ".join(m.text for m in conversation.current_turn()[:1] if isinstance(m, UserMessage))
-        choice = await agent.offering.choose(session, agent.model.provider, query, conversation.offered)
+        choice = await agent.offering.choose(session, self._model.provider, query, conversation.offered)
         zone, name = self._zone()
         now = datetime.fromtimestamp(agent.runtime.clock.time(), zone)
-        prompt = agent.offering.prompt(session, agent.model.provider, choice, now, name)
+        prompt = agent.offering.prompt(session, self._model.provider, choice, now, name)
         if sum(isinstance(message, UserMessage) for message in conversation.messages) <= 1:
             self._count_start(prompt)
         self._facts = {"mode": session.mode, "now": now.isoformat(timespec="seconds"), "time_zone": name}
@@ -238,11 +240,11 @@ class Loop:
         tell = getattr(self._agent.runtime.metrics, "session_context", None)
         if tell is not None:
             tokens = prompt.prompt_tokens + prompt.declaration_tokens + history
-            tell(self._session.id, tokens, self._agent.model.context_window)
+            tell(self._session.id, tokens, self._model.context_window)
 
     async def _stream(self, request: ModelRequest, asked: Round) -> AsyncGenerator[AgentEvent, None]:
         """One request; what it gave is in `asked`. An error of any kind ends it, and what was called is not run then."""
-        model = self._agent.model
+        model = self._model
         try:
             async with aclosing(model.stream(request)) as stream:
                 async for event in stream:
@@ -279,7 +281,7 @@ class Loop:
 
     def _scoped(self, call: Call) -> Call:
         """The call under the name and the scope of ids of its provider."""
-        model = self._agent.model
+        model = self._model
         # A transport that knows better of one id, such as one that a server uses again, may narrow its scope.
         scope = call.id_scope if call.id_scope != "session" else model.id_scope
         return call._replace(call_id=call.call_id or None, provider=call.provider or model.provider, id_scope=scope)
@@ -369,7 +371,7 @@ class Loop:
         log = _LOG.error if asked.error.misconfigured else _LOG.warning
         log(
             "The model %s did not answer in session %s: %s",
-            self._agent.model.name,
+            self._model.name,
             self._session.id,
             asked.error.detail,
         )

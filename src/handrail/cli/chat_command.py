@@ -15,11 +15,14 @@ from handrail.app import Runtime, open_agent, open_runtime
 from handrail.cli.chat_lines import Lines
 from handrail.cli.chat_screen import JsonScreen, PlainScreen, Screen
 from handrail.cli.chat_talk import Talk
+from handrail.cli.model_lines import add_model_flag, offer_lines
 from handrail.cli.output import authors_speak_aside, warn
 from handrail.cli.project import current_settings, fresh_registry, kept_or_scratch, with_reference_tools
+from handrail.clients.model_choice import ModelChoice
 from handrail.contract.errors import UsageError
 from handrail.services.local_time import attributes_for
 from handrail.settings import Settings
+from handrail.text_model import choose_working_model, open_model
 
 EXAMPLES = """examples:
   handrail chat
@@ -30,6 +33,7 @@ EXAMPLES = """examples:
 def configure(parser: ArgumentParser) -> None:
     parser.add_argument("message", nargs="?", help="one message; its answer ends the command")
     parser.add_argument("--user", help="the user who speaks")
+    add_model_flag(parser)
     parser.add_argument("--yes", action="store_true", help="approve what needs an approval, without asking")
     parser.add_argument("--registry", metavar="FILE", help="another artifact than the project's, as it is")
     parser.add_argument("--json", action="store_true", help="print each event as a line of JSON")
@@ -47,15 +51,21 @@ def run(options: Namespace) -> int:
         registry = fresh_registry(settings, options.registry)
         for sentence in registry.refused.values():
             warn(f"handrail chat: {sentence}")
+        choice = choose_working_model(settings, options.model)
+        for line in (choice.sentence, *offer_lines(choice)):
+            warn(f"handrail chat: {line}")
         screen: Screen = JsonScreen(sys.stdout) if options.json else PlainScreen(sys.stdout)
         lines = Lines(None if options.message is None else [options.message])
         with authors_speak_aside():
-            return asyncio.run(_talk(settings, open_runtime(settings, registry), screen, lines, options))
+            runtime = open_runtime(settings, registry)
+            return asyncio.run(_talk(settings, choice, runtime, screen, lines, options))
 
 
-async def _talk(settings: Settings, runtime: Runtime, screen: Screen, lines: Lines, options: Namespace) -> int:
+async def _talk(
+    settings: Settings, choice: ModelChoice, runtime: Runtime, screen: Screen, lines: Lines, options: Namespace
+) -> int:
     async with runtime:
-        agent = open_agent(settings, runtime)
+        agent = open_agent(settings, runtime, open_model(settings, choice))
         session = await runtime.open_session(user=options.user, attributes=attributes_for(agent.policy.time_zone))
         talk = Talk(runtime, agent, session, screen, lines, approve_all=options.yes)
         try:

@@ -20,7 +20,6 @@ from handrail.app import (
     audit_key,
     build_plan,
     live_missing,
-    model_missing,
     open_calendar,
     open_kb,
     open_registry,
@@ -84,7 +83,7 @@ def _checks() -> Iterator[Check]:
     found = (settings.project / FILE).is_file()
     yield Check("settings", True, f"{FILE} is right" if found else f"no {FILE} here or above; defaults apply")
     yield _zone(settings)
-    yield _model(settings)
+    yield from _models(settings)
     yield _voice(settings)
     yield from _files(settings)
     yield _store(settings)
@@ -122,14 +121,24 @@ def _zone(settings: Settings) -> Check:
         return Check("time zone", False, str(error))
 
 
-def _model(settings: Settings) -> Check:
-    name = settings.agent_model
-    missing = model_missing(settings)
-    if missing is not None or name == "offline":
-        return Check("model", missing is None, missing or '"offline" needs nothing and can be asked')
-    from handrail.clients import address_of  # only where a model is reached over the network
+def _models(settings: Settings) -> Iterator[Check]:
+    """Which model answers and why; then what is offered. A provider on another machine is not asked."""
+    from handrail.cli.model_lines import offer_lines  # what only this check needs
+    from handrail.clients import CLIENTS, address_of
+    from handrail.text_model import choose_working_model
 
-    return _reached("model", name, address_of(name, environment=os.environ, base_url=settings.agent_base_url), "agent")
+    try:
+        choice = choose_working_model(settings)
+    except HandrailError as error:
+        yield Check("model", False, str(error))
+        return
+    checked = Check("model", True, choice.sentence.removesuffix("."))
+    if choice.model.partition(":")[0] in CLIENTS and not choice.model.startswith("ollama:"):
+        address = address_of(choice.model, environment=os.environ, base_url=choice.base_url)
+        checked = _reached("model", choice.model, address, "agent")
+    yield checked
+    for line in offer_lines(choice):
+        yield Check("model offer", True, line.removesuffix("."))
 
 
 def _voice(settings: Settings) -> Check:

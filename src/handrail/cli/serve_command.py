@@ -15,12 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from handrail.agents.voice.written import WrittenModel
 from handrail.app import import_for_kb, open_agent, open_runtime, open_voice
+from handrail.cli.model_lines import add_model_flag, offer_lines
 from handrail.cli.output import authors_speak_aside, count, warn
 from handrail.cli.project import current_settings, fresh_registry, keywords_alone, with_reference_tools
+from handrail.clients.model_choice import ModelChoice
 from handrail.contract.errors import UsageError
+from handrail.contract.model import Model
 from handrail.registry import Registry
 from handrail.settings import Settings
+from handrail.text_model import choose_working_model, open_model
 
 if TYPE_CHECKING:
     from handrail.server.talks import Talks
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   handrail serve
   handrail serve --port 9000 --json
+  handrail serve --model ollama:qwen3
   handrail serve --new-key laptop
   handrail serve --log-level info
   handrail serve --host 0.0.0.0 --key - < /run/secrets/handrail-key"""
@@ -46,6 +52,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="keep the console's key in this file (mode 0600), so that each start prints the same address; for development",
     )
+    add_model_flag(parser)
     parser.add_argument("--registry", metavar="FILE", help="another artifact than the project's; it is not rebuilt")
     parser.add_argument(
         "--log-level", choices=LEVELS, help="how much Handrail says on standard error (default: warning)"
@@ -71,15 +78,17 @@ def run(options: Namespace) -> int:
         warn(f"handrail serve: {words}")
     elif searches:
         import_for_kb(settings)
+    choice = choose_working_model(settings, options.model)
     with authors_speak_aside():
-        return asyncio.run(_serve(settings, registry, options))
+        return asyncio.run(_serve(settings, registry, options, choice))
 
 
-async def _serve(settings: Settings, registry: Registry, options: Namespace) -> int:
+async def _serve(settings: Settings, registry: Registry, options: Namespace, choice: ModelChoice) -> int:
     # A quarter of a second, which nobody shall wait who asks for help or whose tools do not build.
     from handrail.server.assembly import assemble, keys_path, open_conversations, open_keys
     from handrail.server.keyfile import follow
     from handrail.server.keys import given_key
+    from handrail.server.model_selection import ModelSelection
     from handrail.server.options import Options
     from handrail.server.running import bound, calm_the_collector, end_soon, make_server
     from handrail.server.voice.options import VoiceOptions
@@ -95,8 +104,19 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
         key_file = Path(options.key_file) if options.key_file is not None and given is None else None
         ring, make_key = open_keys(settings, limits, given, options.new_key, key_file)
         runtime = open_runtime(settings, registry, serving=True)
-        agent = open_agent(settings, runtime, listen=False)
+        agent = open_agent(settings, runtime, open_model(settings, choice), listen=False)
         voice = open_voice(settings, runtime, agent.model)
+
+        def use(model: Model) -> None:
+            agent.model = model
+            if isinstance(voice.model, WrittenModel):
+                voice.model.use(model)
+
+        def opener(name: str) -> tuple[ModelChoice, Model]:
+            chosen = replace(choose_working_model(settings, name), reason="an operator chose it in the console")
+            return chosen, open_model(settings, chosen)
+
+        models = ModelSelection(choice, agent.model, opener=opener, use=use)
         made = assemble(
             runtime,
             agent,
@@ -104,7 +124,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
             options=limits,
             conversations=open_conversations(settings),
             audit=settings.project / settings.audit_directory,
-            model_name=agent.model.name,
+            models=models,
             voice=voice,
             voice_options=VoiceOptions.from_settings(settings),
             keys_file=keys_path(settings),
@@ -122,7 +142,8 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
 
     def ready() -> None:
         # Only now: a start that comes to nothing must not leave a key that nobody was shown.
-        _tell(address, make_key(), registry, options.json, kept_in=None if options.new_key else options.key_file)
+        kept_in = None if options.new_key else options.key_file
+        _tell(address, make_key(), registry, choice, as_json=options.json, kept_in=kept_in)
         settling.append(asyncio.get_running_loop().create_task(settle()))
 
     following = asyncio.create_task(follow(keys_path(settings), ring))
@@ -147,7 +168,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
             task.cancel()
         await asyncio.gather(*settling, return_exceptions=True)
         await voice.model.close()
-        await agent.model.close()
+        await models.close()
     end_soon(0)
     return 0
 
@@ -162,7 +183,15 @@ async def _open(talks: Talks) -> None:
         raise
 
 
-def _tell(address: str, secret: str | None, registry: Registry, as_json: bool, kept_in: str | None) -> None:
+def _tell(
+    address: str,
+    secret: str | None,
+    registry: Registry,
+    choice: ModelChoice,
+    *,
+    as_json: bool,
+    kept_in: str | None,
+) -> None:
     """Say where the server is, when it is there. The key goes into the address's fragment, which no server ever sees."""
     console = f"{address}/#key={secret}" if secret else f"{address}/"
     out = sys.__stdout__ or sys.stderr
@@ -171,7 +200,8 @@ def _tell(address: str, secret: str | None, registry: Registry, as_json: bool, k
 
         facts = {"url": address, "console": console, "key": secret, "pid": os.getpid()}
         more = {"registryVersion": registry.version, "tools": len(registry), "refused": sorted(registry.refused)}
-        out.write(orjson.dumps({**facts, **more}).decode() + "\n")
+        model = {"model": choice.model, "modelReason": choice.reason, "offers": [one.model for one in choice.offers]}
+        out.write(orjson.dumps({**facts, **more, **model}).decode() + "\n")
     else:
         out.write(f"Handrail serves {count(len(registry), 'tool')}, version {registry.version}.\nConsole: {console}\n")
         if secret and kept_in is not None:
@@ -180,6 +210,8 @@ def _tell(address: str, secret: str | None, registry: Registry, as_json: bool, k
             out.write("This key is shown once; only its hash is kept.\n")
         else:
             out.write("The console asks for your key; `handrail keys add NAME --operator` makes a new one.\n")
+        for line in (choice.sentence, *offer_lines(choice)):
+            out.write(f"{line}\n")
         out.write("Ctrl-C stops it.\n")
     out.flush()
 

@@ -103,7 +103,7 @@ def open_model(
 ) -> Model:
     """The model that `spec` names as "provider:model"; `ConfigError` in one sentence if it cannot be used."""
     client, name = _parse(spec)
-    address, key = _address(client, base_url, environment), key_in(environment, client.keys)
+    address, key = address_in(client, environment, base_url), key_in(environment, client.keys)
     missing = _missing(spec, client, address, key)
     if missing is not None:
         raise ConfigError(missing)
@@ -130,7 +130,7 @@ def _is_vendors_own(client: Client, address: str) -> bool:
 def address_of(spec: str, *, environment: Mapping[str, str], base_url: str = "") -> str:
     """Where the model is asked, if that was said; empty where its SDK decides."""
     client, _ = _parse(spec)
-    return _address(client, base_url, environment) or client.local
+    return address_in(client, environment, base_url) or client.local
 
 
 def provider_of(spec: str) -> str:
@@ -142,7 +142,7 @@ def whats_missing(spec: str, *, environment: Mapping[str, str], base_url: str = 
     """What has to be installed or set before this model can be asked, in a sentence; None if nothing."""
     try:
         client, _ = _parse(spec)
-        return _missing(spec, client, _address(client, base_url, environment), key_in(environment, client.keys))
+        return _missing(spec, client, address_in(client, environment, base_url), key_in(environment, client.keys))
     except ConfigError as error:
         return str(error)
 
@@ -157,7 +157,7 @@ def _parse(spec: str) -> tuple[Client, str]:
     if provider not in CLIENTS:
         near = get_close_matches(provider, CLIENTS, n=1)
         hint = f' Did you mean "{near[0]}:{name or "…"}"?' if near else ""
-        raise ConfigError(f'"model" in [agent] is "{spec}"; write "offline", or one of {known}.{hint}')
+        raise ConfigError(f'"model" in [agent] is "{spec}"; write "demo", or one of {known}.{hint}')
     if not name or not name.isascii() or not name.isprintable() or " " in name or ".." in name:
         raise ConfigError(f'"model" in [agent] is "{spec}", which names no model; write "{provider}:" and its name.')
     return CLIENTS[provider], name
@@ -231,7 +231,8 @@ def key_in(environment: Mapping[str, str], names: Collection[str]) -> str:
     return next((environment[name].strip() for name in names if environment.get(name, "").strip()), "")
 
 
-def _address(client: Client, base_url: str, environment: Mapping[str, str]) -> str:
+def address_in(client: Client, environment: Mapping[str, str], base_url: str = "") -> str:
+    """Where the settings or the environment say that the provider is; empty if neither does."""
     address = base_url.strip() or environment.get(client.address, "").strip()
     if address and client.address == "OLLAMA_HOST" and "://" not in address:
         address = f"http://{address}"

@@ -7,6 +7,7 @@ import { conversation } from "./conversation.js";
 import { visible } from "./hidden-characters.js";
 import { inspectorView } from "./inspector.js";
 import { markdown } from "./markdown.js";
+import { answeredBy } from "./model.js";
 import { phaseOf, runningFor, runWords } from "./running.js";
 import { voiceBar, voiceButton, voiceElsewhere } from "./voice-bar.js";
 import { latencyView } from "./voice-latency.js";
@@ -29,12 +30,13 @@ export function chatView() {
   const scroller = h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": "Messages" }, log);
   const waiting = h("div", { class: "waiting" });
   const composer = composerView();
+  const model = answeredBy();
   const node = h(
     "div",
     { class: "chat" },
     h("h1", { class: "unseen", text: "Chat" }),
     h("h2", { class: "unseen", text: "Conversation" }),
-    h("div", { class: "talk" }, scroller, h("div", { class: "foot" }, waiting, voiceElsewhere(), voiceBar(), composer.node)),
+    h("div", { class: "talk" }, scroller, h("div", { class: "foot" }, waiting, voiceElsewhere(), voiceBar(), composer.node, model.node)),
     h("aside", { class: "beside", "aria-label": "The turn" }, inspectorView()),
   );
   const views = new Map();
@@ -62,6 +64,7 @@ export function chatView() {
 
   /** What is not in the page has no height: where to stand is known only when it is there again. */
   function show() {
+    model.load();
     if (left === null) return;
     scroller.scrollTop = Math.min(left, scroller.scrollHeight);
     left = null;

@@ -21,7 +21,17 @@ from handrail.server.keys import KeyRing
 from handrail.server.parts import Endpoint, Parts
 from handrail.server.problems import Problem, refusal
 from handrail.server.rates import Buckets
-from handrail.server.routes import calendar, catalogue, completions, confirmations, files, operator, sessions, voice
+from handrail.server.routes import (
+    calendar,
+    catalogue,
+    completions,
+    confirmations,
+    files,
+    model,
+    operator,
+    sessions,
+    voice,
+)
 
 ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/", files.home),
@@ -46,6 +56,8 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/api/tools/{tool}", catalogue.show_tool),
     ("POST", "/api/tools/{tool}/try", catalogue.try_tool),
     ("POST", "/api/tools/{tool}/switch", operator.switch),
+    ("GET", "/api/model", model.show),
+    ("POST", "/api/model", model.select),
     ("GET", "/api/audit", operator.audit),
     ("GET", "/api/audit/stream", operator.audit_stream),
     ("GET", "/api/audit/why/{call}", operator.audit_why),

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.applications import Starlette
 
 from handrail.app import Runtime, store_url
+from handrail.clients.model_choice import ModelChoice
 from handrail.contract.errors import UsageError
 from handrail.server.application import create
 from handrail.server.connections import Connections
@@ -17,6 +18,7 @@ from handrail.server.conversations import Conversations
 from handrail.server.forgetting import forget_user
 from handrail.server.keyfile import add_key, load_keys, read_secret, write_secret
 from handrail.server.keys import Key, KeyRing, check_name
+from handrail.server.model_selection import ModelSelection
 from handrail.server.options import Options
 from handrail.server.parts import Parts
 from handrail.server.rates import Buckets
@@ -53,7 +55,8 @@ def assemble(
     options: Options,
     conversations: Conversations,
     audit: Path | None = None,
-    model_name: str = "offline",
+    model_name: str = "model",
+    models: ModelSelection | None = None,
     voice: VoiceAgent | None = None,
     voice_options: VoiceOptions | None = None,
     keys_file: Path | None = None,
@@ -70,7 +73,7 @@ def assemble(
         talks=talks,
         options=options,
         keys=keys,
-        model_name=model_name,
+        models=models or ModelSelection(ModelChoice(model_name, "the program chose it")),
         audit=audit,
         console=console_files(),
         forget=forget,

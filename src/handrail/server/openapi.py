@@ -74,6 +74,11 @@ _ROW = _object(
 )  # fmt: skip
 _SCHEMAS: dict[str, Schema] = {
     "Problem": _PROBLEM,
+    "Model": _object(
+        {"model": _TEXT, "reason": _TEXT, "demo": _YES, "sentence": _TEXT, "ways": _list(_TEXT),
+         "offers": _list(_object({"model": _TEXT, "reason": _TEXT, "vendor": _TEXT}, ("model", "reason", "vendor")))},
+        ("model", "reason", "demo", "sentence"),
+    ),
     "Envelope": _object(
         {"ok": _YES, "data": _ANY, "error": {"type": "object"}, "intents": _list({"type": "object"}),
          "meta": {"type": "object"}},
@@ -378,6 +383,15 @@ def _operator_paths() -> dict[str, Any]:
                 problems=(*_BODY, 404, 409, 503),
                 body=settled,
             )
+        },
+        "/api/model": {
+            "get": _operation("Which model answers, and why", {200: ("The model", _json(_ref("Model")))}),
+            "post": _operation(
+                "Let another model answer from the next turn on",
+                {200: ("The model that answers now", _json(_ref("Model")))},
+                problems=(*_BODY, 409),
+                body=_object({"model": {"type": "string", "minLength": 1, "maxLength": 200}}, ("model",), closed=True),
+            ),
         },
         "/api/policy": {"get": _operation("The policy in force", {200: ("Policy", _json({"type": "object"}))})},
         "/api/users/{user}": {

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from handrail.app import Runtime
 from handrail.server.connections import Connections
 from handrail.server.keys import Key, KeyRing
+from handrail.server.model_selection import ModelSelection
 from handrail.server.options import Options
 from handrail.server.problems import Problem
 from handrail.server.readiness import Readiness
@@ -36,7 +37,8 @@ class Parts:
     talks: Talks
     options: Options
     keys: KeyRing
-    model_name: str
+    models: ModelSelection
+    """Which model answers."""
     audit: Path | None
     """The folder of the audit log; None if it is kept in memory."""
     console: Mapping[str, tuple[bytes, str, str]] = field(default_factory=dict)

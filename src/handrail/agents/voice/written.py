@@ -70,6 +70,10 @@ class WrittenModel:
     def provider(self) -> str:
         return self._model.provider
 
+    def use(self, model: Model) -> None:
+        """From the next connection on this model answers; those that are open keep theirs."""
+        self._model = model
+
     async def connect(self, config: LiveConfig) -> WrittenConnection:
         return WrittenConnection(self._model, config, self._clock, self._policy)
 

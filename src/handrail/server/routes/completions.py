@@ -34,7 +34,7 @@ _REASONS = {"length": "length", "refusal": "content_filter"}
 
 
 async def models(request: Request) -> Response:
-    name = parts_of(request).model_name
+    name = parts_of(request).models.name
     listed = [
         {"id": one, "object": "model", "created": 0, "owned_by": "handrail"} for one in dict.fromkeys((MODEL, name))
     ]
@@ -244,7 +244,7 @@ async def _deltas(parts: Parts, run: Run, reader: Reader) -> AsyncIterator[str |
 
 def _head(parts: Parts, run: Run, kind: str) -> dict[str, Any]:
     name = f"chatcmpl-{run.turn.message_id.removeprefix('req_')}"
-    return {"id": name, "object": kind, "created": int(time.time()), "model": parts.model_name}
+    return {"id": name, "object": kind, "created": int(time.time()), "model": parts.models.name}
 
 
 def _facts(talk: Talk, run: Run) -> dict[str, Any]:

@@ -133,8 +133,9 @@ async def metrics(request: Request) -> Response:
     assert isinstance(found, Metrics)
     if "application/json" in request.headers.get("accept", ""):
         rest = {"voice": voice.metrics()} if voice is not None else {}
-        return answer({**found.to_json(), "connections": parts.connections.to_json(), **rest})
-    text = found.to_prometheus() + parts.connections.to_prometheus()
+        figures = {"model": {"name": parts.models.name, **parts.models.to_json()}}
+        return answer({**found.to_json(), "connections": parts.connections.to_json(), **figures, **rest})
+    text = found.to_prometheus() + parts.connections.to_prometheus() + parts.models.to_prometheus()
     text += voice.to_prometheus() if voice is not None else ""
     return Response(text, media_type=CONTENT_TYPE)
 

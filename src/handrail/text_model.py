@@ -1,0 +1,107 @@
+"""The text model of a project: finds out which models there are, chooses one (`clients.model_choice`), and opens it.
+
+A model is named by a scheme and, after a colon, what the scheme needs: `demo`, `ollama:qwen3`, `openai:gpt-5-mini`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+from handrail import clients
+from handrail.clients.model_choice import DEMO, ModelChoice, Offer, choose
+from handrail.clients.ollama_probe import find_ollama, ollama_problem
+from handrail.contract.errors import ConfigError
+from handrail.contract.model import Model
+from handrail.settings import Settings
+
+_OFFERED = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-4-5", "gemini": "gemini-2.5-flash"}
+"""The model that is offered where only a key is known; any other can be named by `--model` or in [agent]."""
+
+
+def choose_model(settings: Settings, flag: str | None = None) -> ModelChoice:
+    """The model that answers, and why; `flag` is the name that a command was given. Where none is configured, this machine's
+    Ollama is asked, which blocks for up to two seconds. `ConfigError` if there is no model at all."""
+    configured = (flag if flag is not None else settings.agent_model).strip()
+    return choose(
+        configured,
+        base_url=base_url_for(settings, configured) if configured else "",
+        named_by="the configuration" if flag is None else "--model",
+        ollama=None if configured else find_ollama(os.environ),
+        offers=tuple(_offers()),
+        has_demo=_demo_factory() is not None,
+    )
+
+
+def choose_working_model(settings: Settings, flag: str | None = None) -> ModelChoice:
+    """As `choose_model`, for a start: `ConfigError` also if the model that was named cannot answer. No other takes its place."""
+    choice = choose_model(settings, flag)
+    problem = model_problem(choice)
+    if problem is not None:
+        raise ConfigError(problem)
+    return choice
+
+
+def _offers() -> Iterator[Offer]:
+    """The models whose keys are in the environment."""
+    for scheme, name in _OFFERED.items():
+        client = clients.CLIENTS[scheme]
+        found = next((one for one in client.keys if os.environ.get(one, "").strip()), None)
+        if found is not None:
+            address = clients.address_of(f"{scheme}:{name}", environment=os.environ)
+            yield Offer(f"{scheme}:{name}", f"{found} is set", urlsplit(address).hostname or client.vendor)
+
+
+def base_url_for(settings: Settings, model: str) -> str:
+    """`base_url` in [agent] belongs to the model that is named beside it: another provider's key must not be sent there."""
+    same = model.partition(":")[0] == settings.agent_model.partition(":")[0]
+    return settings.agent_base_url if same else ""
+
+
+def model_problem(choice: ModelChoice) -> str | None:
+    """What has to be installed, set or started before the model can answer, in a sentence; None if nothing."""
+    model = choice.model
+    if model == "offline":
+        return 'The model "offline" is called "demo" now; write that, or leave "model" in [agent] out.'
+    if model == DEMO:
+        return None if _demo_factory() is not None else _NO_DEMO
+    missing = clients.whats_missing(model, environment=os.environ, base_url=choice.base_url)
+    if missing is None and model.startswith("ollama:"):
+        address = clients.address_of(model, environment=os.environ, base_url=choice.base_url)
+        return ollama_problem(address, model.removeprefix("ollama:"))
+    return missing
+
+
+def open_model(settings: Settings, choice: ModelChoice | None = None) -> Model:
+    """The model that was chosen, or that the settings choose; `ConfigError` if it cannot be used."""
+    chosen = choice or choose_model(settings)
+    if chosen.is_demo:
+        make = _demo_factory()
+        if make is None:
+            raise ConfigError(_NO_DEMO)
+        return make()
+    seconds = float(settings.agent_model_seconds)
+    limits = clients.ClientLimits(
+        connect_seconds=min(10.0, seconds), idle_seconds=seconds, total_seconds=max(300.0, seconds)
+    )
+    return clients.open_model(chosen.model, environment=os.environ, base_url=chosen.base_url, limits=limits)
+
+
+def model_provider(settings: Settings) -> str:
+    """Whose schema format the model's tools have. A configured model is not opened: no key is needed to ask."""
+    configured = settings.agent_model.strip()
+    if configured and configured != DEMO:
+        return clients.provider_of(configured)
+    choice = choose_model(settings)
+    return open_model(settings, choice).provider if choice.is_demo else clients.provider_of(choice.model)
+
+
+_NO_DEMO = 'The demo model needs the extra "reference"; run `pip install "handrail[reference]"`.'
+
+
+def _demo_factory() -> Callable[[], Model] | None:
+    """What makes the demo model; None where it is not installed."""
+    from handrail.agents.offline import OfflineModel  # noqa: PLC0415  # only those who talk need it
+
+    return OfflineModel
