@@ -1,6 +1,7 @@
 """The text model of a project: finds out which models there are, chooses one (`clients.model_choice`), and opens it.
 
-A model is named by a scheme and, after a colon, what the scheme needs: `demo`, `ollama:qwen3`, `openai:gpt-5-mini`.
+A model is named by a scheme and, after a colon, what the scheme needs: `demo`, `ollama:qwen3`, `openai:gpt-5-mini`. Schemes that
+Handrail does not know itself belong to other packages, which declare them under `handrail.models`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from handrail.clients.model_choice import DEMO, ModelChoice, Offer, choose
 from handrail.clients.ollama_probe import find_ollama, ollama_problem
 from handrail.contract.errors import ConfigError
 from handrail.contract.model import Model
+from handrail.plugins import MODELS, entry_points_of, load_plugin
 from handrail.settings import Settings
 
 _OFFERED = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-4-5", "gemini": "gemini-2.5-flash"}
@@ -66,6 +68,8 @@ def model_problem(choice: ModelChoice) -> str | None:
         return 'The model "offline" is called "demo" now; write that, or leave "model" in [agent] out.'
     if model == DEMO:
         return None if _demo_factory() is not None else _NO_DEMO
+    if _is_plugin(model):
+        return None
     missing = clients.whats_missing(model, environment=os.environ, base_url=choice.base_url)
     if missing is None and model.startswith("ollama:"):
         address = clients.address_of(model, environment=os.environ, base_url=choice.base_url)
@@ -80,7 +84,10 @@ def open_model(settings: Settings, choice: ModelChoice | None = None) -> Model:
         make = _demo_factory()
         if make is None:
             raise ConfigError(_NO_DEMO)
-        return make()
+        return make("")
+    if _is_plugin(chosen.model):
+        scheme, _, name = chosen.model.partition(":")
+        return _plugin(scheme)(name)
     seconds = float(settings.agent_model_seconds)
     limits = clients.ClientLimits(
         connect_seconds=min(10.0, seconds), idle_seconds=seconds, total_seconds=max(300.0, seconds)
@@ -90,18 +97,30 @@ def open_model(settings: Settings, choice: ModelChoice | None = None) -> Model:
 
 def model_provider(settings: Settings) -> str:
     """Whose schema format the model's tools have. A configured model is not opened: no key is needed to ask."""
-    configured = settings.agent_model.strip()
-    if configured and configured != DEMO:
-        return clients.provider_of(configured)
     choice = choose_model(settings)
-    return open_model(settings, choice).provider if choice.is_demo else clients.provider_of(choice.model)
+    if choice.is_demo or _is_plugin(choice.model):
+        return open_model(settings, choice).provider
+    return clients.provider_of(choice.model)
 
 
 _NO_DEMO = 'The demo model needs the extra "reference"; run `pip install "handrail[reference]"`.'
 
 
-def _demo_factory() -> Callable[[], Model] | None:
+def _demo_factory() -> Callable[[str], Model] | None:
     """What makes the demo model; None where it is not installed."""
+    if DEMO in entry_points_of(MODELS):
+        return _plugin(DEMO)
     from handrail.agents.offline import OfflineModel  # noqa: PLC0415  # only those who talk need it
 
-    return OfflineModel
+    return lambda _: OfflineModel()
+
+
+def _plugin(scheme: str) -> Callable[[str], Model]:
+    """The factory of another package's models: it is given what stands after the colon."""
+    factory: Callable[[str], Model] = load_plugin(MODELS, scheme)
+    return factory
+
+
+def _is_plugin(model: str) -> bool:
+    scheme = model.partition(":")[0]
+    return scheme not in clients.CLIENTS and scheme in entry_points_of(MODELS)
