@@ -32,7 +32,6 @@ from handrail.observe.audit import AuditLog
 from handrail.observe.metrics import Metrics
 from handrail.observe.redaction import compile_redactor
 from handrail.picking import pick_tools
-from handrail.plugins import MODELS, load_plugin
 from handrail.providers import as_meant
 from handrail.registry import Registry
 from handrail.runtime.capabilities import PerCall, built_in
