@@ -145,3 +145,22 @@ def hold_locked(path: str, orders: Connection) -> None:
     orders.recv()
     db.execute("ROLLBACK")
     db.close()
+
+
+def checkpoint(path: str, mode: str, orders: Connection) -> None:
+    """Move the log to the main file, as `sqlite3` on the command line or a backup program does."""
+    db = sqlite3.connect(path, timeout=10, isolation_level=None)
+    db.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+    orders.send("done")
+    db.close()
+
+
+def checkpoint_often(path: str, orders: Connection) -> None:
+    """Write and checkpoint in every way while others write."""
+    db = sqlite3.connect(path, timeout=10, isolation_level=None)
+    for number in range(60):
+        for mode in ("PASSIVE", "FULL", "RESTART", "TRUNCATE"):
+            db.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+        db.execute("INSERT OR REPLACE INTO switch (tool, reason) VALUES (?, 'x')", (f"tool{number}",))
+    db.close()
+    orders.send("done")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.stores.processes import Racer, come_and_go, obey
+from tests.stores.processes import Racer, checkpoint, checkpoint_often, come_and_go, obey
 from tests.stores.values import claim, done, session
 
 from handrail.contract.errors import UsageError
@@ -188,6 +188,122 @@ async def test_a_second_opening_in_one_process_leaves_the_log_to_the_first(path:
     assert (await first.claim(claim())).verdict is ClaimVerdict.CLAIMED
     await second.close()
     await first.close()
+
+
+# Changed in place
+
+
+def emptied(file: Path) -> None:
+    os.truncate(file, 0)
+
+
+def cut_short(file: Path) -> None:
+    os.truncate(file, file.stat().st_size - 1_000)
+
+
+def overwritten(file: Path) -> None:
+    with file.open("r+b") as content:
+        content.write(os.urandom(64))
+
+
+@pytest.mark.parametrize("happens", [emptied, cut_short, overwritten])
+def test_a_log_that_is_changed_in_place_is_noticed_before_the_next_claim(
+    path: Path, happens: Callable[[Path], None]
+) -> None:
+    asyncio.run(_begin(path))
+    victim = Racer.start(obey, str(path), "victim")
+    assert victim.told() == "open"
+    assert victim.ask("before") == "claimed"
+    happens(beside(path, "-wal"))
+    for order in ("after", "later"):
+        assert '"store.db-wal" was truncated or overwritten while in use' in victim.ask(order)
+    victim.kill()
+
+    async def met() -> ClaimVerdict:
+        store = SqliteStore(path)
+        await store.open()
+        verdict = (await store.claim(claim("after", args_digest="after"))).verdict
+        await store.close()
+        return verdict
+
+    assert asyncio.run(met()) is ClaimVerdict.CLAIMED, "the refused claim left nothing"
+
+
+async def test_a_commit_into_a_log_that_was_emptied_just_before_is_not_acknowledged(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await with_session(path)
+    await store.claim(claim("k0", args_digest="d0"))
+    commit = sqlite.in_one_statement
+
+    def too_late(*given: Any) -> Any:
+        emptied(beside(path, "-wal"))
+        return commit(*given)
+
+    monkeypatch.setattr(sqlite, "in_one_statement", too_late)
+    with pytest.raises(StoreUnavailable, match="truncated or overwritten"):
+        await store.claim(claim())
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    before = path.read_bytes()
+    await store.close()
+    assert path.read_bytes() == before, "what is left of the log is not copied over the main file"
+
+
+async def test_a_store_that_is_overwritten_in_place_is_noticed(path: Path) -> None:
+    store = await with_session(path)
+    await store.close()
+    backup = path.with_suffix(".backup")
+    shutil.copy(path, backup)
+    store = SqliteStore(path)
+    await store.open()
+    for number in range(100):
+        await store.claim(claim(f"k{number}", args_digest=f"d{number}"))
+    _checkpoint(path, "PASSIVE")
+    await store.claim(claim("before", args_digest="before"))
+    shutil.copyfile(backup, path)
+    with pytest.raises(StoreUnavailable, match=r'"store\.db" was truncated or overwritten'):
+        await store.claim(claim("after", args_digest="after"))
+    await store.close()
+
+
+def _checkpoint(path: Path, mode: str) -> None:
+    """In a process of its own: a connection of this one that is closed would drop the store's locks."""
+    racer = Racer.start(checkpoint, str(path), mode)
+    assert racer.told() == "done"
+    racer.end()
+
+
+@pytest.mark.parametrize("mode", ["PASSIVE", "FULL", "RESTART", "TRUNCATE"])
+async def test_checkpoints_of_other_processes_are_no_reason_for_alarm(path: Path, mode: str) -> None:
+    store = await with_session(path)
+    other = Racer.start(obey, str(path), "other")
+    assert await asyncio.to_thread(other.told) == "open"
+    for number in range(3):
+        wish = claim(f"k{number}", args_digest=f"d{number}")
+        assert (await store.claim(wish)).verdict is ClaimVerdict.CLAIMED
+        await asyncio.to_thread(_checkpoint, path, mode)
+        assert await asyncio.to_thread(other.ask, f"o{number}") == "claimed"
+        os.utime(path)
+        os.utime(beside(path, "-wal"))
+    assert (await store.claim(claim("last", args_digest="last"))).verdict is ClaimVerdict.CLAIMED
+    await asyncio.to_thread(other.pipe.send, "end")
+    other.end()
+    await store.close()
+
+
+async def test_checkpoints_under_load_are_no_reason_for_alarm(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("handrail.stores.sqlite.LOG_PAGES", 20)
+    store = await with_session(path)
+    racers = [Racer.start(checkpoint_often, str(path)) for _ in range(2)]
+    number = 0
+    while not all(racer.pipe.poll() for racer in racers):
+        number += 1
+        wish = claim(f"k{number}", args_digest=f"d{number}")
+        assert (await store.claim(wish)).verdict is ClaimVerdict.CLAIMED
+    for racer in racers:
+        assert racer.told() == "done"
+        racer.end()
+    await store.close()
 
 
 # Links

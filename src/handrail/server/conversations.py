@@ -142,6 +142,7 @@ class Conversations:
         """The name under which this process has sessions; set before anything is written."""
         self._worker: Worker | None = None
         self._db: sqlite3.Connection | None = None
+        self._files: OpenFiles | None = None
         self._counts: dict[str, tuple[int, float]] = {}
 
     @property
@@ -152,7 +153,7 @@ class Conversations:
         if self._worker is None:
             db = self._db = await asyncio.to_thread(self._open_file)
             title = f'The file "{self._path.name}"' if self._path is not None else "The conversations"
-            files = OpenFiles(self._path, title, db) if self._path is not None else None
+            files = self._files = OpenFiles(self._path, title, db) if self._path is not None else None
             self._worker = Worker(
                 "handrail-conversations", lambda batch: _carry_out(db, batch, files), title=title, limit=_LIMIT_SECONDS
             )
@@ -163,7 +164,7 @@ class Conversations:
             worker.hand_over(asyncio.get_running_loop())
             ended = await asyncio.to_thread(worker.stop)
             assert self._db is not None
-            if ended:
+            if ended and not (self._files is not None and self._files.is_damaged):
                 self._db.close()
 
     async def create(self, conversation: StoredConversation, quota: Quota | None = None) -> list[str]:
@@ -423,7 +424,7 @@ def _carry_out(db: sqlite3.Connection, batch: Sequence[Job], files: OpenFiles | 
     """One commit for everything that waits; a request that fails undoes nothing but itself."""
     try:
         if files is not None:
-            files.check(db)
+            files.check_content(db)
         db.execute("BEGIN IMMEDIATE")
         for job in batch:
             db.execute("SAVEPOINT request")
@@ -435,7 +436,7 @@ def _carry_out(db: sqlite3.Connection, batch: Sequence[Job], files: OpenFiles | 
             db.execute("RELEASE request")
         db.execute("COMMIT")
         if files is not None:
-            files.check(db)  # what was committed to a file that is gone is not kept
+            files.check_content(db)  # what was committed to a file that is gone is not kept
     except (sqlite3.Error, StoreUnavailable) as error:
         for job in batch:
             job.error = _failure(error)

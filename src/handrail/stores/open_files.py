@@ -2,7 +2,8 @@
 
 SQLite keeps writing to a file that was deleted or replaced, and everything it writes there is lost with the process. Its log
 (`-wal`) is opened once and stays the same file until the last process has closed the database, so any other file in its place
-was put there by somebody else. The same holds for the main file and for the index of the log (`-shm`).
+was put there by somebody else. The same holds for the main file and for the index of the log (`-shm`). Whether their content is
+still SQLite's own is a question for `log_integrity`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from pathlib import Path
 
 from handrail.contract.errors import UsageError
 from handrail.contract.store import StoreUnavailable
+from handrail.stores.failures import is_busy
+from handrail.stores.log_integrity import LogIntegrity
 
 _log = logging.getLogger("handrail.stores")
 SETTLED_NS = 3_000_000_000
@@ -139,11 +142,12 @@ class OpenFiles:
         self._known = [(place, _identity(place)) for place in (main, f"{main}-wal", f"{main}-shm")]
         if any(found is None for _, found in self._known):
             raise StoreUnavailable(f"{title} or its log was deleted while it was opened; start again.")
+        main_file, log, index = (found or (0, 0) for _, found in self._known)
+        self._integrity = LogIntegrity(main_file, log, index)
+        self.is_damaged = False
+        """Whether a file was changed by somebody else. Its connections must not be closed, because SQLite would then copy what
+        it takes for the log over the main file."""
         _ALL.add(self)
-
-    @property
-    def is_lost(self) -> bool:
-        return self._refusal is not None
 
     def check(self, db: sqlite3.Connection) -> None:
         """`StoreUnavailable` if one of the files is not where it was; once a log is lost, until the process starts again.
@@ -172,6 +176,43 @@ class OpenFiles:
             self._lose(missing, db)
         raise StoreUnavailable(self._refusal or "")
 
+    def check_content(self, db: sqlite3.Connection) -> None:
+        """`check`, and `StoreUnavailable` if the log or the main file was changed in place by another program; for a connection
+        that may write and is in no transaction."""
+        self.check(db)
+        if self._integrity.damage() is None:
+            return
+        damage = self._confirm_damage(db)
+        if damage is not None:
+            self._give_up(self._known[0 if damage == "main" else 1][0])
+            raise StoreUnavailable(self._refusal or "")
+
+    def _confirm_damage(self, db: sqlite3.Connection) -> str | None:
+        """Look again while no other process can commit."""
+        try:
+            db.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            if is_busy(error):
+                raise
+            # Reading a damaged file may fail in many ways.
+        try:
+            return self._integrity.confirmed_damage()
+        finally:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+
+    def _give_up(self, place: str) -> None:
+        with self._guard:
+            if self._refusal is not None:
+                return
+            self._refusal = (
+                f'{self._title} is not written or read any more: "{Path(place).name}" was truncated or overwritten while in '
+                "use; restore the store from a backup, or restart to continue with what is left."
+            )
+            self.is_damaged = True
+            self._keep_connections()
+        _log.error('%s Calls that are not in "%s" yet are lost.', self._refusal, self._name)
+
     def _lose(self, place: str, db: sqlite3.Connection) -> None:
         with self._guard:
             if self._refusal is not None:
@@ -192,7 +233,7 @@ class OpenFiles:
     def _may_be_saved(self) -> bool:
         """Whether the content of the lost log may be moved to the main file: nobody may have written to another log."""
         (_, known_main), (log, known_log), (index, known_index) = self._known
-        if _identity(self._known[0][0]) != known_main:
+        if _identity(self._known[0][0]) != known_main or self._integrity.damage() is not None:
             return False
         if _identity(log) == known_log:
             return False  # it is the index that is gone; the log is where it was, and whole
@@ -204,6 +245,9 @@ class OpenFiles:
         """In a forked child: SQLite forbids to use or close there what the parent opened, so it must not even be collected."""
         self.is_inherited = True
         _INHERITED.add(self._known[0][1])
+        self._keep_connections()
+
+    def _keep_connections(self) -> None:
         for db in self._connections:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
 

@@ -67,7 +67,7 @@ class SqliteStore(StatementStore):
                 self._writer = Worker(
                     "handrail-store-writer",
                     lambda batch: self._commit(writer, batch),
-                    between=lambda: not self._is_lost and room.make(writer),
+                    between=lambda: self._is_whole(writer) and room.make(writer),
                     title=self._title,
                     limit=self._limit,
                 )
@@ -133,7 +133,7 @@ class SqliteStore(StatementStore):
     # On the threads
     def _commit(self, db: sqlite3.Connection, batch: Sequence[Job]) -> None:
         try:
-            self._check_files(db)
+            self._check_content(db)
             batch = self._with_a_lock(batch)
             outcomes = in_one_statement(self._transaction(db), [job.request for job in batch])
             if outcomes is None:
@@ -142,7 +142,7 @@ class SqliteStore(StatementStore):
                 for job, outcome in zip(batch, outcomes, strict=True):
                     job.outcome = outcome
             # Again: what was committed to a log that is gone is lost with this process, and must not be relied on.
-            self._check_files(db)
+            self._check_content(db)
         except (sqlite3.Error, StoreUnavailable) as error:
             for job in batch:
                 # An exception of its own for each: they are raised in different tasks.
@@ -238,9 +238,16 @@ class SqliteStore(StatementStore):
         if self._files is not None:
             self._files.check(db)
 
-    @property
-    def _is_lost(self) -> bool:
-        return self._files is not None and self._files.is_lost
+    def _check_content(self, db: sqlite3.Connection) -> None:
+        if self._files is not None:
+            self._files.check_content(db)
+
+    def _is_whole(self, db: sqlite3.Connection) -> bool:
+        try:
+            self._check_content(db)
+        except (sqlite3.Error, StoreUnavailable):
+            return False
+        return True
 
     def _open_file(self) -> tuple[sqlite3.Connection, sqlite3.Connection]:
         if sqlite3.sqlite_version_info < _OLDEST:
@@ -314,8 +321,9 @@ class SqliteStore(StatementStore):
     def _close_file(self, writer: Worker, reader: Worker) -> None:
         ended = [worker.stop() for worker in (writer, reader)]
         self._timeouts += writer.timeouts + reader.timeouts
-        if not all(ended) or (self._files is not None and self._files.is_inherited):
-            # What a thread or the parent process still uses is left to the end of the process.
+        files = self._files
+        if not all(ended) or (files is not None and (files.is_inherited or files.is_damaged)):
+            # What a thread or the parent process still uses is left to the end of the process. So are damaged files.
             self._owners.release_all()
             return
         with contextlib.suppress(sqlite3.Error):
