@@ -52,8 +52,12 @@ def test_the_dialog_shows_that_an_approved_call_runs_what_it_tells_and_that_it_w
         assert dialog.get_by_role("button").all_inner_texts() == ["Hide"], "there is nothing left to decide"
         assert dialog.get_by_text("Time left to decide").is_hidden()
         booking.order("tell Looking for a table")
+        booking.order("tell No\u202eble one")
+        dialog.get_by_role("status").get_by_text(r"No\u{202e}ble one").wait_for()
+        assert it.page.locator(".card[data-state=running] .state-word").inner_text() == r"No\u{202e}ble one"
         booking.order("tell Calling the waiter")
         dialog.get_by_role("status").get_by_text("Calling the waiter").wait_for()
+        assert dialog.get_by_role("listitem").all_inner_texts() == ["Looking for a table", r"No\u{202e}ble one"]
         dialog.get_by_role("listitem").get_by_text("Looking for a table").wait_for()
         assert it.page.locator(".card[data-state=running] .state-word").inner_text() == "Calling the waiter"
         it.page.evaluate(LATER)

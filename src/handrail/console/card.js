@@ -28,7 +28,7 @@ export function cardView(card) {
     const state = STATES[card.state] ?? STATES.running;
     node.dataset.state = card.state;
     sign.replaceChildren(icon(state.sign));
-    word.textContent = card.state === "running" && card.progress ? card.progress : state.word;
+    word.textContent = card.state === "running" && card.progress ? visible(card.progress) : state.word;
     time.textContent = card.state === "running" ? "" : duration(card.meta?.duration);
     draw();
   }

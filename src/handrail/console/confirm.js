@@ -10,6 +10,7 @@ import { showingView } from "./showing.js";
 import { questionView } from "./voice-question.js";
 import { voice } from "./voice.js";
 import { countdown } from "./words.js";
+import { visible } from "./hidden-characters.js";
 
 const TOLD_AT = [60, 30, 10];
 const SPOKEN_WITHIN = 500; // milliseconds in which a verdict by voice is told here, on a line of its own
@@ -170,7 +171,7 @@ function dialogFor(request, { isFresh, onAside, onClosed }) {
     delete dialog.dataset.busy;
     if (dialog.dataset.phase) asksAgain();
     showing.wait();
-    problem.textContent = text;
+    problem.textContent = visible(text);
     problem.hidden = false;
   }
 

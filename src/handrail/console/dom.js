@@ -136,7 +136,8 @@ export function announce(text) {
 }
 
 /** A notice that goes away by itself; it is announced too. */
-export function toast(text, kind = "info") {
+export function toast(said, kind = "info") {
+  const text = visible(String(said ?? ""));
   const signs = { info: "mark", done: "done", failed: "alert" }; // a cross is what takes it away
   const place = document.getElementById("toasts");
   // The same words are on the page already: they are not said twice, they stay longer.

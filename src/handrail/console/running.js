@@ -3,6 +3,7 @@
 
 import { h, toolName } from "./dom.js";
 import { conversation } from "./conversation.js";
+import { visible } from "./hidden-characters.js";
 import { countdown, duration } from "./words.js";
 
 const TICK = 500;
@@ -27,7 +28,7 @@ export const runningFor = (request) => performance.now() - request.run.since;
 /** The newest of what the call told of itself; else what is known of it. */
 export function runWords(request) {
   const told = request.run.progress.at(-1);
-  if (phaseOf(request) !== "lost") return told ?? (request.run.hasStarted ? "It runs." : "Your approval is on its way.");
+  if (phaseOf(request) !== "lost") return told != null ? visible(told) : request.run.hasStarted ? "It runs." : "Your approval is on its way.";
   if (!request.run.hasStarted)
     return "Your approval may not have arrived. It is sent again when the server is back, and the call runs once at most.";
   return "The call had started. How it ended is told when the server is back; it is not run a second time.";
@@ -63,7 +64,7 @@ export function runView(request, { onChange }) {
 
   function tellEarlier(lines) {
     told.hidden = !lines.length;
-    told.replaceChildren(...lines.map((text) => h("li", { text })));
+    told.replaceChildren(...lines.map((text) => h("li", { text: visible(text) })));
   }
 
   const onRuns = ({ detail }) => detail === request && draw();
@@ -79,10 +80,10 @@ export function runView(request, { onChange }) {
 
   function endWords({ state, message }, [before, after]) {
     if (state === "approved" || !message) return [before, toolName(request.tool), after];
-    if (state !== "unknown") return [message];
+    if (state !== "unknown") return [visible(message)];
     const isSaid = message.includes("not known");
     const whatToDo = ' Have somebody look before it is tried again; an operator settles it under "Operate".';
-    return [...(isSaid ? [] : [before, toolName(request.tool), `${after} `]), message, whatToDo];
+    return [...(isSaid ? [] : [before, toolName(request.tool), `${after} `]), visible(message), whatToDo];
   }
 
   return {

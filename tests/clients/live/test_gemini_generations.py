@@ -26,6 +26,7 @@ generations = pytest.mark.parametrize("provider", ["gemini-live", RECENT_GEMINI]
         ("gemini-2.0-flash-live-001", True),
         ("gemini-3.1-flash-live-preview", False),
         ("models/gemini-3.8-live", False),
+        ("publishers/google/models/gemini-3.1-flash-live-preview", False),
         ("gemini-live-3-pro", False),
         ("gemini-10-live", False),
         ("gemini-flash-live-latest", False),

@@ -43,5 +43,6 @@ _OTHER = FAMILIES[0]
 
 def family_of(model: str) -> Family:
     """The family of a model, by its name; the first whose pattern fits."""
-    name = model.removeprefix("models/").lower()
+    # "models/…", and what Vertex calls "publishers/google/models/…" or puts below a project.
+    name = model.rpartition("/")[2].lower()
     return next((family for family in FAMILIES if family.pattern.match(name)), _OTHER)
