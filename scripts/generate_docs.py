@@ -31,7 +31,11 @@ def editor_schema() -> str:
 
 DECORATED = [
     ("decorator", "error", "`@tool` stands on a class or a function and has what it needs. Reported while importing."),
-    ("function-hints", "error", "Every parameter of a decorated function has a hint that JSON can carry."),
+    (
+        "function-hints",
+        "error",
+        "Every parameter of a decorated tool has a hint that JSON can carry, or is a service; so has its result.",
+    ),
     ("module-import", "error", "Every module in `[tools] modules` can be imported."),
     ("empty-module", "error", "Every module in `[tools] modules` has a tool."),
     ("class-run", "error", "A class that is a tool has an `async def run`."),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from handrail.app import Runtime
     from handrail.authoring.decorator import ToolComponent, tool
+    from handrail.authoring.injection import service
     from handrail.contract.call import Call
     from handrail.contract.definition import ToolDefinition
     from handrail.contract.envelope import ToolResponse
@@ -46,6 +47,7 @@ _HOMES = {
     "ToolResponse": "handrail.contract.envelope",
     "hydrate": "handrail.runtime.hydrate",
     "pick_tools": "handrail.picking",
+    "service": "handrail.authoring.injection",
     "tool": "handrail.authoring.decorator",
 }
 
@@ -69,6 +71,7 @@ __all__ = [
     "ToolResponse",
     "hydrate",
     "pick_tools",
+    "service",
     "tool",
 ]
 

@@ -10,6 +10,7 @@ import os.path
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -19,7 +20,7 @@ from handrail.agents import AgentPolicy, Prompts, TextAgent
 from handrail.agents.guides import Guides
 from handrail.agents.voice.port import VoicePolicy
 from handrail.authoring.modules import look_in
-from handrail.authoring.services import ServiceFactory, find_factory, is_available
+from handrail.authoring.services import ServiceFactory, find_factory, is_available, service_types
 from handrail.build.compiler import BuildPlan
 from handrail.contract.definition import Mode, ToolDefinition
 from handrail.contract.errors import ConfigError, HandrailError, UsageError
@@ -192,6 +193,7 @@ def build_plan(settings: Settings, directory: str | None = None, output: str | N
         project=settings.project,
         tools_optional=directory is None and settings.tools_directory == "tools",
         voice_turn_ms=settings.policy.voice.turn_ms or 1500,
+        service_types=partial(service_types, settings.services, settings.project),
     )
 
 

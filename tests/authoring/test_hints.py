@@ -3,15 +3,16 @@
 import dataclasses
 import enum
 import typing
-from collections.abc import Sequence
-from datetime import date
+from datetime import date, timedelta
+from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Optional, Required, TypedDict, Union
 
 import pytest
 
 from handrail import tool
 from handrail.authoring.decorator import definition_of
-from handrail.authoring.signature import parameters_of, schema_of
+from handrail.authoring.hints import HintReader
+from handrail.authoring.signature import parameters_of
 from handrail.build.compiler import BuildPlan, build
 from handrail.contract.errors import DefinitionError
 
@@ -28,17 +29,26 @@ class Loose(TypedDict, total=False):
     zip: Annotated[str, "Five digits."]
 
 
-class Tree(TypedDict):
-    children: "list[Tree]"
+class Shades(enum.Enum):
+    RED = (255, 0, 0)
 
 
-class Colour(enum.Enum):
-    RED = "red"
+class Rights(enum.Flag):
+    READ = 1
 
 
 @dataclasses.dataclass
-class Point:
-    x: int
+class Hidden:
+    seed: dataclasses.InitVar[int]
+
+
+@dataclasses.dataclass
+class Raw:
+    content: bytes
+
+
+def schema_of(hint, name):
+    return HintReader().read(hint, name).schema
 
 
 @pytest.mark.parametrize(
@@ -95,22 +105,20 @@ def test_a_hint_becomes_its_schema(hint, schema):
     "hint",
     [
         bytes,
-        date,
         complex,
-        tuple[int, int],
-        set[str],
-        Sequence[str],
+        set,
+        set[list[int]],
+        tuple[int, bytes],
         dict[int, str],
-        Colour,
-        Point,
+        Shades,
+        Rights,
         object,
-        Tree,
+        timedelta,
         Literal[b"x"],
-        Literal[Colour.RED],
         list[bytes],
         typing.Callable[[], int],
         typing.TypeVar("T"),
-        Annotated[date, "x"],
+        Annotated[bytes, "x"],
     ],
     ids=str,
 )
@@ -126,6 +134,28 @@ def test_a_hint_that_json_cannot_carry_is_refused_by_name(hint):
     (problem,) = caught.value.problems
     assert (problem.rule, problem.pointer) == ("function-hints", "/x")
     assert '"x' in problem.message
+
+
+@pytest.mark.parametrize(
+    ("hint", "message"),
+    [
+        (Hidden, '"x" is hinted as Hidden, which has the InitVar "seed".'),
+        (Raw, '"x.content" is hinted as bytes, which JSON cannot carry.'),
+        (Path, '"x" is hinted as Path, which is no supported hint, and no configured service returns it.'),
+    ],
+)
+def test_a_class_that_may_still_be_a_service_is_refused_when_its_definition_is_asked_for(hint, message):
+    def look(x, plain: int):
+        """Look."""
+
+    look.__annotations__["x"] = hint
+
+    with pytest.raises(DefinitionError) as caught:
+        tool(look).get_definition()
+
+    (problem,) = caught.value.problems
+    assert (problem.rule, problem.pointer, problem.message) == ("function-hints", "/x", message)
+    assert f'Annotated[{hint.__name__}, service("NAME")]' in problem.fix
 
 
 def test_every_argument_that_cannot_be_is_named():

@@ -426,9 +426,9 @@ def test_decorated_tools_are_found_again_in_their_module(shelf):
     snapshot = shelf.load().snapshot()
 
     shout, quiet = snapshot.tool("shout").handler, snapshot.tool("quiet").handler
-    assert (shout.kind, shout.is_async, shout.takes_context) == ("function", False, True)
-    assert shout.execute(text="hey") == {"said": "HEYEND"}
-    assert (quiet.kind, quiet.is_async, quiet.execute) == ("class", True, None)
+    assert (shout.kind, shout.is_async) == ("function", False)
+    assert shout.execute({"text": "hey"}, None) == {"said": "HEYEND"}
+    assert (quiet.kind, quiet.is_async) == ("class", True)
     assert asyncio.run(quiet.component({}).run()) == {"said": ""}
     assert sorted(snapshot.tools) == ["lookup_order", "quiet", "shout"]
 
@@ -459,8 +459,8 @@ def test_a_reloaded_module_runs_new_code_beside_the_old(shelf):
     shelf.build("decorated_and_reloaded")
     new = registry.reload()
 
-    assert new.tool("shout").handler.execute(text="x") == {"said": "XNEW"}
-    assert old.tool("shout").handler.execute(text="x") == {"said": "XEND"}
+    assert new.tool("shout").handler.execute({"text": "x"}, None) == {"said": "XNEW"}
+    assert old.tool("shout").handler.execute({"text": "x"}, None) == {"said": "XEND"}
 
 
 def test_a_package_that_fails_on_the_way_to_a_module_is_told(shelf, monkeypatch):
@@ -469,7 +469,7 @@ def test_a_package_that_fails_on_the_way_to_a_module_is_told(shelf, monkeypatch)
     (package / "__init__.py").write_text("")
     (package / "tools_inside.py").write_text(DECORATED)
     shelf.build("package_that_breaks.tools_inside")
-    assert shelf.load().snapshot().tool("shout").handler.execute(text="x") == {"said": "XEND"}
+    assert shelf.load().snapshot().tool("shout").handler.execute({"text": "x"}, None) == {"said": "XEND"}
     (package / "__init__.py").write_text(
         "import sys\nif hasattr(sys, 'break_packages'): raise RuntimeError('broken')\n"
     )
@@ -516,7 +516,7 @@ def test_a_changed_helper_of_a_decorated_tool_is_refused_and_not_run(shelf, way)
     (shelf.root / helper).write_text("def hello(name):\n    return 'hello ' + name\n")
     (shelf.root / f"{module.replace('.', '/')}.py").write_text(source)
     shelf.build(module)
-    assert shelf.load().snapshot().tool("greet").handler.execute(name="Ana") == {"said": "hello Ana"}
+    assert shelf.load().snapshot().tool("greet").handler.execute({"name": "Ana"}, None) == {"said": "hello Ana"}
     marker = shelf.root / "was_run"
     (shelf.root / helper).write_text(f"open({str(marker)!r}, 'w').close()\ndef hello(name):\n    return 'evil'\n")
     for name in [name for name in sys.modules if name.partition(".")[0].endswith(f"_{n}")]:
@@ -536,12 +536,12 @@ def test_a_helper_that_was_built_anew_runs_anew_after_a_reload(shelf):
     shelf.build("greeter_to_reload")
     registry = shelf.load()
     old = registry.snapshot().tool("greet").handler
-    assert old.execute(name="Ana") == {"said": "hello Ana"}
+    assert old.execute({"name": "Ana"}, None) == {"said": "hello Ana"}
     helper.write_text("def hello(name):\n    return 'goodbye ' + name\n")
     shelf.build("greeter_to_reload")
     new = registry.reload().tool("greet").handler
-    assert new.execute(name="Ana") == {"said": "goodbye Ana"}
-    assert old.execute(name="Ana") == {"said": "hello Ana"}
+    assert new.execute({"name": "Ana"}, None) == {"said": "goodbye Ana"}
+    assert old.execute({"name": "Ana"}, None) == {"said": "hello Ana"}
 
 
 def test_what_is_installed_is_not_a_part_of_a_tool(shelf):

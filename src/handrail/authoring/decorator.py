@@ -12,14 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar, cast, overload
 
-from handrail.authoring.signature import docstring_parts, parameters_of
-from handrail.contract.definition import NO_SCHEMA, Mode, NoSchemaMode, ToolDefinition, find_problems
-from handrail.contract.errors import DefinitionError, JsonError, Problem
-from handrail.schema.canonical import plain_copy
-from handrail.schema.strict_json import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_DEPTH
-
-DEFINITION = "__handrail_definition__"
-GUIDE = "__handrail_guide__"
+from handrail.authoring.docstrings import docstring_parts
+from handrail.authoring.registration import REGISTRATION, Registration, refused, registration_of
+from handrail.contract.definition import Mode, NoSchemaMode, ToolDefinition
 
 _T = TypeVar("_T", bound=Callable[..., Any])
 
@@ -35,6 +30,8 @@ class ToolComponent:
     def __init__(self, args: Mapping[str, Any] | None = None) -> None:
         self.args: Mapping[str, Any] = {} if args is None else args
 
+    __init__.__handrail_component__ = True  # type: ignore[attr-defined]  # it says nothing about a tool's arguments
+
     async def run(self, params: Any = None) -> Any:
         """Do the work. Subclasses override this; the base does nothing."""
         return None
@@ -46,14 +43,14 @@ class ToolComponent:
 
 
 def definition_of(target: object) -> ToolDefinition | None:
-    """The definition that `@tool` attached to this very class or function; what it inherits is another tool's."""
-    found = getattr(target, "__dict__", {}).get(DEFINITION)
-    return found if isinstance(found, ToolDefinition) else None
+    """The definition that `@tool` made of this very class or function; what it inherits is another tool's."""
+    found = registration_of(target)
+    return None if found is None else found.definition
 
 
 def guide_of(target: object) -> str | None:
-    found = getattr(target, "__dict__", {}).get(GUIDE)
-    return found if isinstance(found, str) else None
+    found = registration_of(target)
+    return None if found is None else found.guide
 
 
 @overload
@@ -62,6 +59,7 @@ def tool(target: _T, /) -> _T: ...
 def tool(
     *,
     tool_id: str | None = ...,
+    name: str | None = ...,
     version: str = ...,
     description: str | None = ...,
     category: str = ...,
@@ -81,6 +79,7 @@ def tool(
     /,
     *,
     tool_id: str | None = None,
+    name: str | None = None,
     version: str = "1.0.0",
     description: str | None = None,
     category: str = "utility",
@@ -97,24 +96,20 @@ def tool(
 ) -> Any:
     """Make a class or a function a tool.
 
-    Keyword arguments are the fields of `schema.json` in snake_case. On a function, `parameters` is derived from type
-    hints and docstring unless given; `description` is the docstring's first sentence, the guide is `guide` or the whole
-    docstring.
+    Keyword arguments are the fields of `schema.json` in snake_case; `name` is another word for `tool_id`. Unless they are
+    given, `parameters` is derived from type hints and docstring, `output_schema` from the return annotation;
+    `description` is the docstring's first sentence, the guide is `guide` or the whole docstring.
     """
 
     def decorate(target: Any) -> Any:
         if not inspect.isclass(target) and not inspect.isroutine(target):
-            raise _refused(f"{target!r}", "", "@tool stands on a class or a function.", "Move it there.")
-        name = f"Tool {tool_id or target.__name__!r}"
+            raise refused(f"{target!r}", "", "@tool stands on a class or a function.", "Move it there.")
+        if tool_id is not None and name is not None and tool_id != name:
+            raise refused(f"Tool {tool_id!r}", "/toolId", f"It is also called {name!r}.", "Give `tool_id` or `name`.")
+        given_id = tool_id or name
         short, _, docstring = docstring_parts(target)
-        schema = parameters
-        if schema is None and not inspect.isclass(target) and not allow_no_schema:
-            schema = parameters_of(target)
-        if schema is None and not allow_no_schema:
-            fix = "Give `parameters=`, or say `allow_no_schema=True`."
-            raise _refused(name, "/parameters", "It has no parameter schema.", fix)
-        wire: dict[str, Any] = {
-            "toolId": tool_id or _snake(target.__name__),
+        fields: dict[str, Any] = {
+            "toolId": given_id or _snake(target.__name__),
             "version": version,
             "description": description or short,
             "category": category,
@@ -123,34 +118,31 @@ def tool(
             "requiresConfirmation": requires_confirmation,
             "allowedModes": list(allowed_modes),
             "latencyBudgetMs": latency_budget_ms,
-            "parameters": schema if schema is not None else NO_SCHEMA,
+            "parameters": parameters,
             **_policy_fields(policy),
         }
-        if schema is None:
-            wire["noSchemaMode"] = no_schema_mode
-        plain = _plain(name, wire)
-        problems = find_problems(plain)
-        if problems:
-            raise DefinitionError(name, problems)
-        return _attach(target, ToolDefinition.from_checked(plain), _plain(name, guide or docstring or None))
+        if parameters is None and allow_no_schema:
+            fields["noSchemaMode"] = no_schema_mode
+        subject = f"Tool {given_id or target.__name__!r}"
+        return _attach(target, Registration(target, subject, fields, guide or docstring or None))
 
     return decorate if target is None else decorate(target)
 
 
-def _attach(target: Any, definition: ToolDefinition, guide: str | None) -> Any:
+def _attach(target: Any, registration: Registration) -> Any:
     if not inspect.isclass(target):
-        setattr(target, DEFINITION, definition)
-        setattr(target, GUIDE, guide)
-        target.get_definition = lambda: definition
+        setattr(target, REGISTRATION, registration)
+        target.get_definition = lambda: registration.definition
         return target
     bases = (target,) if issubclass(target, ToolComponent) else (target, ToolComponent)
     members = {
-        DEFINITION: definition,
-        GUIDE: guide,
+        REGISTRATION: registration,
         "__module__": target.__module__,
         "__qualname__": target.__qualname__,
         "__doc__": target.__doc__,
     }
+    if "__firstlineno__" in target.__dict__:  # Python 3.13 finds the source of a class by it
+        members["__firstlineno__"] = target.__dict__["__firstlineno__"]
     return cast(Any, type(target))(target.__name__, bases, members)
 
 
@@ -171,7 +163,16 @@ _OPTIONAL = frozenset(
 )
 _NAMED = frozenset(
     {
-        *("tool_id", "version", "description", "category", "side_effects", "idempotent", "requires_confirmation"),
+        *(
+            "tool_id",
+            "name",
+            "version",
+            "description",
+            "category",
+            "side_effects",
+            "idempotent",
+            "requires_confirmation",
+        ),
         *("allowed_modes", "latency_budget_ms", "parameters", "guide", "allow_no_schema", "no_schema_mode"),
     }
 )
@@ -184,7 +185,7 @@ def _policy_fields(policy: Mapping[str, Any]) -> dict[str, Any]:
         if name not in _OPTIONAL:
             near = get_close_matches(_snake(name), _OPTIONAL | _NAMED, n=1)
             fix = f"Did you mean `{near[0]}`?" if near else f"Known are {', '.join(sorted(_OPTIONAL | _NAMED))}."
-            raise _refused("This tool", f"/{name}", f"`@tool` has no keyword `{name}`.", fix)
+            raise refused("This tool", f"/{name}", f"`@tool` has no keyword `{name}`.", fix)
         if value is None:
             continue
         if name in _NESTED:
@@ -195,18 +196,6 @@ def _policy_fields(policy: Mapping[str, Any]) -> dict[str, Any]:
         else:
             wire[_camel(name)] = list(value) if isinstance(value, tuple) else value
     return wire
-
-
-def _plain(name: str, value: Any) -> Any:
-    """A copy that is JSON through and through, as the content of a file would be."""
-    try:
-        return plain_copy(value, max_bytes=MAX_DOCUMENT_BYTES, max_depth=MAX_DOCUMENT_DEPTH)
-    except JsonError as error:
-        raise _refused(name, error.pointer, error.message, "Give it a value that JSON can carry.") from None
-
-
-def _refused(subject: str, pointer: str, message: str, fix: str) -> DefinitionError:
-    return DefinitionError(subject, [Problem(rule="decorator", pointer=pointer, message=message, fix=fix)])
 
 
 def _camel(name: str) -> str:

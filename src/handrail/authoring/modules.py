@@ -14,13 +14,16 @@ import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from handrail.authoring.decorator import ToolComponent, definition_of, guide_of
+from handrail.authoring.decorator import ToolComponent
+from handrail.authoring.injection import ServiceTypes, no_services
+from handrail.authoring.registration import Registration, registration_of
 from handrail.authoring.source import ModuleTool, ToolSource, parse_python
 from handrail.contract.errors import DefinitionError
 
@@ -45,13 +48,18 @@ def look_in(root: Path, *, first: bool = True) -> None:
         sys.path.insert(0 if first else len(sys.path), str(root))
 
 
-def read_modules(names: tuple[str, ...], root: Path) -> Iterator[ToolSource | BrokenModule]:
-    """The decorated tools of each module. `root`, the project's folder, is where modules are looked for first."""
+def read_modules(
+    names: tuple[str, ...], root: Path, service_types: ServiceTypes = no_services
+) -> Iterator[ToolSource | BrokenModule]:
+    """The decorated tools of each module. `root`, the project's folder, is where modules are looked for first.
+
+    `service_types` says which services the hints of their parameters may ask for.
+    """
     if names:
         look_in(root)
         importlib.invalidate_caches()  # a module may have been written since its folder was last looked into
     for name in dict.fromkeys(names):
-        yield from _read_module(name)
+        yield from _read_module(name, service_types)
 
 
 def module_source(name: str) -> bytes:
@@ -209,58 +217,65 @@ def _is_made_from(module: ModuleType, source: bytes) -> bool:
     return all(code in codes for code in mine if code is not None and code.co_filename == file)
 
 
-def _read_module(name: str) -> Iterator[ToolSource | BrokenModule]:
+def _read_module(name: str, service_types: ServiceTypes) -> Iterator[ToolSource | BrokenModule]:
     file = name.replace(".", "/") + ".py"
     try:
         sources = module_sources(name)
         module = module_of(name, sources)
     except DefinitionError as error:
-        line = _line_in(error, name)
-        for problem in error.problems:
-            yield BrokenModule(name, file, line, f"{error.subject}: {problem.message}", problem.rule, problem.fix)
+        yield from _broken_definition(error, name, file, _line_in(error, name))
         return
     except (Exception, SystemExit) as error:  # noqa: BLE001 - an author's module may raise anything
         reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
         yield BrokenModule(name, file, _line_in(error, name), f'Module "{name}" cannot be imported: {reason}.')
         return
-    seen: set[int] = set()
-    if not any(_is_tool(value, name) for value in vars(module).values()):
-        yield BrokenModule(
-            name,
-            file,
-            None,
-            f'Module "{name}" has no tool.',
-            "empty-module",
-            "Put `@tool` on one, or take it off the list.",
-        )
-    for attribute, value in sorted(vars(module).items()):
-        definition = definition_of(value)
-        if definition is None or not _is_tool(value, name) or id(value) in seen:
+    tools = dict(_tools_of(module))
+    known_types = cache(service_types)  # not longer than for one module: the next may make the services' modules anew
+    if not tools:
+        fix = "Put `@tool` on a function or a class in it, or take it out of [tools] modules in handrail.toml."
+        yield BrokenModule(name, file, 1, f'Module "{name}" has no tool.', "empty-module", fix)
+    for attribute, registration in tools.items():
+        value = getattr(module, attribute)
+        line = _first_line(value)
+        try:
+            resolved = registration.resolve(known_types)
+        except DefinitionError as error:
+            yield from _broken_definition(error, name, file, line)
             continue
-        seen.add(id(value))
         if inspect.isclass(value) and not _can_run(value):
-            message = f'Tool "{definition.tool_id}": the class has no `async def run`, so there is nothing to call.'
-            fix = "Write `async def run(self, params=None)`."
-            yield BrokenModule(name, file, _first_line(value), message, "class-run", fix)
+            tool_id = resolved.definition.tool_id
+            message = f'Tool "{tool_id}": the class has no `async def run`, so there is nothing to call.'
+            yield BrokenModule(name, file, line, message, "class-run", "Write `async def run(self, params=None)`.")
             continue
         yield ToolSource(
             kind="class" if inspect.isclass(value) else "function",
             folder=name,
             files=sources,
-            given=definition,
-            given_guide=guide_of(value),
-            module_tool=ModuleTool(name, attribute, _first_line(value)),
+            given=resolved.definition,
+            given_guide=registration.guide,
+            module_tool=ModuleTool(name, attribute, line, resolved.services),
         )
+
+
+def _broken_definition(error: DefinitionError, name: str, file: str, line: int | None) -> Iterator[BrokenModule]:
+    for problem in error.problems:
+        yield BrokenModule(name, file, line, f"{error.subject}: {problem.message}", problem.rule, problem.fix)
+
+
+def _tools_of(module: ModuleType) -> Iterator[tuple[str, Registration]]:
+    """The tools of a module by the names that they have in it, each once; not those that it imports."""
+    seen: set[int] = set()
+    for attribute, value in sorted(vars(module).items()):
+        registration = registration_of(value)
+        own = getattr(value, "__module__", None) == module.__name__
+        if registration is not None and own and id(value) not in seen:
+            seen.add(id(value))
+            yield attribute, registration
 
 
 def _can_run(component: type) -> bool:
     run = getattr(component, "run", None)
     return run is not ToolComponent.run and inspect.iscoroutinefunction(run)
-
-
-def _is_tool(value: object, module: str) -> bool:
-    """Whether it is a tool of this module, and not one that it imports."""
-    return definition_of(value) is not None and getattr(value, "__module__", None) == module
 
 
 def _first_line(value: object) -> int:

@@ -37,6 +37,8 @@ class ModuleTool:
     module: str
     name: str
     line: int
+    services: Mapping[str, str] = field(default_factory=dict)
+    """Its parameters that are services of the host → their names."""
 
 
 @dataclass(kw_only=True)

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from handrail.authoring.directory import read_folder, tool_folders
+from handrail.authoring.injection import ServiceTypes, no_services
 from handrail.authoring.modules import BrokenModule, read_modules
 from handrail.authoring.reference import read_reference
 from handrail.authoring.source import PROJECT, ToolSource
@@ -43,6 +44,8 @@ class BuildPlan:
     tools_optional: bool = False
     """Whether the tools directory may be missing: nobody named it, and the tools may all be decorated."""
     voice_turn_ms: int = 1500
+    service_types: ServiceTypes = no_services
+    """What the factories of the configured services are annotated to return."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +142,7 @@ def _collect(plan: BuildPlan) -> tuple[list[ToolSource], list[Finding]]:
     if plan.tools.is_dir() or not ((plan.modules or plan.reference) and plan.tools_optional):
         sources += [read_folder(plan.tools, name) for name in tool_folders(plan.tools)]
     sources += read_reference(plan.reference)
-    for found in read_modules(plan.modules, plan.project):
+    for found in read_modules(plan.modules, plan.project, plan.service_types):
         if isinstance(found, BrokenModule):
             place = f"line {found.line}" if found.line else ""
             findings.append(
@@ -222,6 +225,8 @@ def _entry(source: ToolSource, adapted: Mapping[str, Adapted]) -> dict[str, Any]
     handler: dict[str, Any] = {"kind": source.kind, "files": files}
     if source.module_tool is not None:
         handler |= {"module": source.module_tool.module, "name": source.module_tool.name}
+        if source.module_tool.services:
+            handler["services"] = dict(source.module_tool.services)
     else:
         handler |= {"folder": source.folder, "path": f"{source.folder}/handler.py"}
         if source.origin != PROJECT:

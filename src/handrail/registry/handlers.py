@@ -11,7 +11,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -19,9 +19,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from handrail.authoring.decorator import ToolComponent, definition_of
+from handrail.authoring.binding import bind_class, bind_function, converter_of
+from handrail.authoring.decorator import ToolComponent
+from handrail.authoring.json_values import to_json
 from handrail.authoring.modules import module_of, module_source
 from handrail.authoring.reference import collection_root, collections
+from handrail.authoring.registration import registration_of
 from handrail.authoring.source import PROJECT
 from handrail.contract.errors import ArtifactError, HandlerChanged, RegistryError
 
@@ -30,15 +33,19 @@ Kind = Literal["directory", "function", "class"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
-    """What the pipeline runs. `component` is the class of a class tool; for it, `execute` is None."""
+    """What the pipeline runs: `execute(args, ctx)`, whatever the tool was written as."""
 
     kind: Kind
-    execute: Callable[..., Any] | None
+    execute: Callable[[dict[str, Any], Any], Any]
     is_async: bool
-    component: type[ToolComponent] | None = None
+    component: Callable[[Mapping[str, Any]], ToolComponent] | None = None
+    """Makes the component of a class tool that needs its arguments only."""
     preview: Callable[..., Any] | None = None
     reconcile: Callable[..., Any] | None = None
-    takes_context: bool = True
+    check: Callable[[Any], Any] | None = None
+    """Raises `ConversionError` for arguments that fit the schema and cannot be what the tool asks for; None if all can."""
+    encode: Callable[[Any], Any] | None = None
+    """Makes JSON data of what it returns; None if that is JSON, or nobody has said what it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +58,7 @@ class HandlerCode:
     place: str
     module: str = ""
     name: str = ""
+    services: Mapping[str, str] = field(default_factory=dict)
     digest: str = ""
 
     def load(self) -> Handler:
@@ -88,6 +96,7 @@ def verified_code(entry: Mapping[str, Any], root: str | None, *, production: boo
         place=folder,
         module=handler.get("module", ""),
         name=handler.get("name", ""),
+        services=handler.get("services", {}),
         digest=entry["hash"],
     )
 
@@ -211,23 +220,24 @@ def _directory_handler(code: HandlerCode) -> Handler:
 def _module_handler(code: HandlerCode) -> Handler:
     module = module_of(code.module, code.sources)
     target = getattr(module, code.name, None)
-    if definition_of(target) is None:
+    registration = registration_of(target)
+    if registration is None:
         raise RegistryError(f'"{code.module}" has no tool "{code.name}" any more; run `handrail build`.')
+    signature = registration.signature(services=code.services)
+    made: dict[str, Any] = {
+        "preview": getattr(target, "preview", None),
+        "reconcile": getattr(target, "reconcile", None),
+        "check": signature.decode if signature.may_refuse else None,
+        "encode": to_json if registration.result().converts else None,
+    }
     if inspect.isclass(target) and issubclass(target, ToolComponent):
-        return Handler(
-            kind="class",
-            execute=None,
-            is_async=True,
-            component=target,
-            preview=getattr(target, "preview", None),
-            reconcile=getattr(target, "reconcile", None),
-        )
-    function: Callable[..., Any] = target  # type: ignore[assignment]  # `definition_of` found it marked by `@tool`
+        convert, make = converter_of(signature.decode), target
+        component = None if signature.services else lambda args: make(convert(args))
+        return Handler(kind="class", execute=bind_class(target, signature), is_async=True, component=component, **made)
+    function: Callable[..., Any] = target  # type: ignore[assignment]  # `registration_of` found it marked by `@tool`
     return Handler(
         kind="function",
-        execute=function,
+        execute=bind_function(function, signature),
         is_async=inspect.iscoroutinefunction(function),
-        takes_context="ctx" in inspect.signature(function).parameters,
-        preview=getattr(function, "preview", None),
-        reconcile=getattr(function, "reconcile", None),
+        **made,
     )

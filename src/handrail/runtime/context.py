@@ -73,6 +73,8 @@ class Context:
     """
 
     __slots__ = ("_attempt", "_ports", "_progress", "_services", "idempotency_key")
+    __handrail_context__ = True
+    """By this a decorated tool's parameter is known as the context."""
 
     def __init__(self, attempt: Attempt, services: Mapping[str, Any], idempotency_key: str) -> None:
         self._progress: tuple[float, float] | None = None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
 
-from handrail.authoring.decorator import DEFINITION, ToolComponent
+from handrail.authoring.decorator import ToolComponent
 from handrail.contract.call import Call
 from handrail.contract.errors import JsonError, UsageError
 from handrail.registry.snapshot import LoadedTool, Snapshot
@@ -186,7 +186,7 @@ def _attempt(call: Call, snapshot: Snapshot, repair: bool) -> HydrationResult:
 
 
 def instantiate(tool: LoadedTool, args: Mapping[str, Any]) -> ToolComponent:
-    """The component of a class tool, or one that stands for a directory or function tool."""
+    """The component of a class tool, or one that stands for a tool that only the pipeline can make."""
     component = tool.handler.component
     if component is not None:
         return component(args)
@@ -207,11 +207,12 @@ def _failed(origin: Mapping[str, Any], *faults: HydrationFault) -> HydrationResu
 
 
 def _stand_in(tool: LoadedTool) -> type[ToolComponent]:
-    return type(tool.tool_id, (_Governed,), {DEFINITION: tool.definition})
+    definition = tool.definition
+    return type(tool.tool_id, (_Governed,), {"get_definition": staticmethod(lambda: definition)})
 
 
 class _Governed(ToolComponent):
-    """A directory or function tool with its arguments. It carries them; the pipeline runs the handler."""
+    """A tool with its arguments that is no class, or needs services. It carries them; the pipeline runs the handler."""
 
     async def run(self, params: Any = None) -> Any:
         raise UsageError("Handlers are run by the pipeline and by nothing else; use `session.call(…)`.")

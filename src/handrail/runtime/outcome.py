@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
+from handrail.authoring.json_values import to_json
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType, ToolError
 from handrail.registry.snapshot import LoadedTool
-
-if TYPE_CHECKING:
-    pass
 
 MAX_RESULT_BYTES = 1024 * 1024
 _LEAST = 4
@@ -29,6 +27,9 @@ class BadResult(Exception):
 
 def checked_result(returned: Any, tool: LoadedTool) -> tuple[ToolResponse, bytes]:
     """The envelope for what a handler returned, and its data as JSON; `BadResult` if it cannot be used."""
+    encode = tool.handler.encode
+    if encode is not None:
+        returned = _encoded(returned, encode)
     if type(returned) is dict and len(returned) == 2 and returned.get("ok") is True and "data" in returned:
         response = ToolResponse(True, returned["data"])  # what nearly every handler returns
     else:
@@ -37,7 +38,14 @@ def checked_result(returned: Any, tool: LoadedTool) -> tuple[ToolResponse, bytes
         if not response.ok:
             return response, b""
     data = response.data
-    raw = _as_json(data)
+    try:
+        raw = _as_json(data)
+    except BadResult:
+        if tool.handler.kind == "directory" or encode is not None:
+            raise
+        # Its annotation does not say what is in the data; only now is it worth looking at every value.
+        response = ToolResponse(True, data := _encoded(data, to_json), None, response.intents, response.meta)
+        raw = _as_json(data)
     limit = tool.definition.max_output_bytes
     if limit is not None and len(raw) > limit:
         data = _cut(orjson.loads(raw), limit)
@@ -48,6 +56,13 @@ def checked_result(returned: Any, tool: LoadedTool) -> tuple[ToolResponse, bytes
         first = checker.violations(data)[0]
         raise BadResult(f"its data does not fit outputSchema: {first.pointer} {first.message}")
     return response, raw
+
+
+def _encoded(returned: Any, encode: Callable[[Any], Any]) -> Any:
+    try:
+        return encode(returned)
+    except Exception as error:  # an author's class may raise anything
+        raise BadResult(f"its data cannot be made JSON: {error}") from error
 
 
 def _check_rest(response: ToolResponse) -> None:

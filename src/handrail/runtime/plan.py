@@ -15,15 +15,17 @@ from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, ToolResponse
 from handrail.contract.errors import RegistryError
 from handrail.contract.providers import PORTABLE_NAME
 from handrail.contract.store import Effects
+from handrail.registry.handlers import Handler
 from handrail.registry.snapshot import LoadedTool, Snapshot
 from handrail.runtime.attempt import Attempt, Gate, Refusal
 from handrail.runtime.context import ToolFacts
+from handrail.runtime.convertible import ConvertibleSchema
 from handrail.runtime.gates import availability, budget, clamp, loop, mode, rate, session
 from handrail.runtime.outcome import MAX_RESULT_BYTES
 from handrail.runtime.policy import Policy
 from handrail.schema.condition import Condition, compile_condition
 from handrail.schema.subschemas import walk
-from handrail.schema.validator import hide_values
+from handrail.schema.validator import CompiledSchema, hide_values
 
 if TYPE_CHECKING:
     from handrail.runtime.session import Session
@@ -103,7 +105,9 @@ class ToolPlan:
         self.facts = ToolFacts(definition.tool_id, definition.version, definition.category, definition.idempotent)
         self.redact = redactors(definition.parameters, policy.redact)
         # What it says about arguments goes to the audit and the log too.
-        self.validator = hide_values(tool.validator, policy.redact)
+        self.validator = _with_conversion(
+            hide_values(tool.validator, policy.redact), tool, discreet=self.redact is not None
+        )
         # Looked at by every call, so they stand one step away instead of two.
         self.meaning = partial(meaning, definition) if meaning is not None and _differs(definition) else None
         self.version = definition.version
@@ -129,7 +133,7 @@ class ToolPlan:
         self.checks_output = definition.output_schema is not None
         self.most_bytes = min(definition.max_output_bytes or MAX_RESULT_BYTES, MAX_RESULT_BYTES)
         self.start = tool.handler.execute if _is_direct(tool) else None
-        """The handler itself where it is an `async def execute(args, ctx)`; None where the runner has more to do."""
+        """The handler itself where calling it gives a coroutine; None where the runner has more to do."""
         self.is_plain = not self.clamps and _is_plain(definition.parameters)
         """Plain arguments that fit the schema stay plain when defaults are filled in."""
         self.may_ask = self.always_confirm or self.confirm_when is not None or definition.writes
@@ -155,11 +159,22 @@ def _is_plain(schema: Mapping[str, Any]) -> bool:
 
 
 def _is_direct(tool: LoadedTool) -> bool:
+    handler = _handler(tool)
+    return handler is not None and handler.is_async
+
+
+def _with_conversion(schema: CompiledSchema, tool: LoadedTool, *, discreet: bool) -> CompiledSchema:
+    handler = _handler(tool)
+    if handler is None or handler.check is None:
+        return schema
+    return ConvertibleSchema(schema, handler.check, discreet=discreet)
+
+
+def _handler(tool: LoadedTool) -> Handler | None:
     try:
-        handler = tool.handler
+        return tool.handler
     except RegistryError:  # one that cannot be loaded answers its calls with INTERNAL
-        return False
-    return handler.kind == "directory" and handler.is_async
+        return None
 
 
 class Plans(dict[str, ToolPlan]):

@@ -89,7 +89,7 @@ class Runner:
                 handler = attempt.plan.tool.handler
                 if not handler.is_async:
                     return False, self._in_thread(attempt, handler, context)
-                coroutine = _coroutine(handler, attempt.args, context)
+                coroutine = handler.execute(attempt.args, context)
             waiting = coroutine.send(None)
         except StopIteration as done:
             return True, done.value
@@ -144,16 +144,9 @@ class Runner:
                 future._log_destroy_pending = False  # type: ignore[attr-defined]  # whoever closes us has named it
 
     async def _in_thread(self, attempt: Attempt, handler: Handler, context: Context) -> Any:
-        assert handler.execute is not None
         execute, args = handler.execute, attempt.args
-        if handler.kind == "directory":
-            job: Callable[[], Any] = lambda: execute(args, context)  # noqa: E731
-        elif handler.takes_context:
-            job = lambda: execute(**args, ctx=context)  # noqa: E731
-        else:
-            job = lambda: execute(**args)  # noqa: E731
         started, seconds = perf_counter(), attempt.plan.timeout
-        work = self.pool.submit(job)
+        work = self.pool.submit(lambda: execute(args, context))
         future = asyncio.wrap_future(work)
         try:
             # The thread goes on whatever happens to us; shielding keeps its late result from being thrown away unseen.
@@ -234,21 +227,6 @@ class Runner:
 
 async def _raised(error: BaseException) -> Any:
     raise error
-
-
-def _coroutine(handler: Handler, args: dict[str, Any], context: Context) -> Coroutine[Any, Any, Any]:
-    if handler.component is not None:
-        component = handler.component(args)
-        component.ctx = context
-        return component.run(args)
-    assert handler.execute is not None
-    if handler.kind == "directory":
-        made: Coroutine[Any, Any, Any] = handler.execute(args, context)
-    elif handler.takes_context:
-        made = handler.execute(**args, ctx=context)
-    else:
-        made = handler.execute(**args)
-    return made
 
 
 async def _awaited(work: Awaitable[Any]) -> Any:

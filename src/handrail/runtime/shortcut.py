@@ -49,6 +49,8 @@ def shortcut_for(plan: ToolPlan, core: RuntimeCore) -> Shortcut | None:
     conditional = plan.definition.availability_condition is not None or plan.definition.no_schema_mode == "refuse"
     if unusual or hidden or conditional or plan.start is None or not plan.is_plain:
         return None
+    if plan.tool.handler.encode is not None:  # what it returns is made JSON first
+        return None
     simple = getattr(plan.validator, "simple", None)
     check: tuple[Fits, Defaults] | None = simple() if simple is not None else None
     if check is None or not _KNOWN.issuperset((*EARLY, *LATE)):

@@ -7,12 +7,14 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from handrail.app import Runtime, find_services, service_factory
+from handrail.authoring.services import service_types
 from handrail.build.compiler import BuildPlan, build
 from handrail.build.guide import examples_in
 from handrail.build.writer import stamp_for, write
@@ -90,9 +92,14 @@ def open_tools(
     tools = Path(directory).absolute()
     settings = load_settings(find_project(tools.parent) if project is None else Path(project).absolute(), os.environ)
     with tempfile.TemporaryDirectory() as side:
-        result = build(
-            BuildPlan(tools=tools, artifact=Path(side) / "tool_registry.json", modules=modules, project=tools.parent)
+        plan = BuildPlan(
+            tools=tools,
+            artifact=Path(side) / "tool_registry.json",
+            modules=modules,
+            project=tools.parent,
+            service_types=partial(service_types, settings.services, settings.project),
         )
+        result = build(plan)
         if result.errors:
             raise BuildError("The tools do not build:\n" + "\n".join(str(finding) for finding in result.errors))
         registry = Registry.load(write(result, stamp_for(result, {})), tools_root=tools)

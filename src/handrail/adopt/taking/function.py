@@ -9,7 +9,9 @@ from typing import Any
 
 from handrail.adopt.taking.adopted import Foreign, adopt
 from handrail.adopt.taking.schema import refused
-from handrail.authoring.signature import CONTEXT, docstring_parts, parameters_of
+from handrail.authoring.binding import bind_function
+from handrail.authoring.docstrings import docstring_parts
+from handrail.authoring.signature import Signature, function_signature
 
 
 def from_function(function: Callable[..., Any], /, **policy: Any) -> Callable[..., Any]:
@@ -19,27 +21,28 @@ def from_function(function: Callable[..., Any], /, **policy: Any) -> Callable[..
         raise refused(f"Tool {name!r}", "It is not a function.", "Give a function or a bound method.", pointer="")
     short, _, text = docstring_parts(function)
     policy = {"description": short or None, **policy}
-    wants = _wants_context(function)
     given = policy.get("parameters") is not None or policy.get("allow_no_schema")
-
-    def run(arguments: dict[str, Any], ctx: Any) -> Any:
-        return function(**arguments, ctx=ctx) if wants else function(**arguments)
+    signature = _signature(function, name, typed=not given)
+    if signature.services:
+        policy["capabilities"] = list(dict.fromkeys((*policy.get("capabilities", ()), *signature.services.values())))
 
     foreign = Foreign(
         name=name,
         description=text or policy["description"] or "",
-        schema=None if given else parameters_of(_named(function, name)),
-        run=run,
+        schema=signature.schema,
+        run=bind_function(function, signature),
         is_async=inspect.iscoroutinefunction(function),
     )
     return adopt(foreign, policy)
 
 
-def _wants_context(function: Callable[..., Any]) -> bool:
+def _signature(function: Callable[..., Any], name: str, *, typed: bool) -> Signature:
+    if typed:
+        return function_signature(_named(function, name))
     try:
-        return CONTEXT in inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return False
+        return function_signature(function, typed=False)
+    except (TypeError, ValueError):  # some functions that are not written in Python tell nobody what they take
+        return Signature()
 
 
 def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
