@@ -23,7 +23,7 @@ from handrail.authoring.modules import look_in
 from handrail.authoring.services import ServiceFactory, find_factory, is_available, service_types
 from handrail.build.compiler import BuildPlan
 from handrail.contract.definition import Mode, ToolDefinition
-from handrail.contract.errors import ConfigError, HandrailError, UsageError
+from handrail.contract.errors import ConfigError, HandrailError, UsageError, missing_extra
 from handrail.contract.live import LiveModel
 from handrail.contract.model import Model
 from handrail.contract.ports import AuditPort, Clock, MetricsPort
@@ -383,7 +383,7 @@ def open_live_model(settings: Settings, model: Model, clock: Clock | None = None
 def live_missing(settings: Settings) -> str | None:
     """What has to be installed or set before there is voice, in a sentence; None if nothing."""
     if settings.voice_recogniser == "local" and find_spec("pocketsphinx") is None:
-        return 'The local recogniser needs the extra "speech"; run `pip install "handrail[speech]"`.'
+        return str(missing_extra("The local recogniser", "speech"))
     if settings.voice_model == "":
         return None
     from handrail.clients import live  # noqa: PLC0415  # only those who speak need it

@@ -14,9 +14,10 @@ from tests.runtime.kit import PAID, Tools, writing
 
 from handrail.app import open_agent, open_registry, open_runtime
 from handrail.clients import CLIENTS
-from handrail.server.assembly import assemble, open_conversations
+from handrail.server.assembly import assemble
 from handrail.server.keys import Key, KeyRing, hash_of
 from handrail.server.options import Options
+from handrail.server.state_files import open_conversations
 from handrail.settings import load_settings
 from handrail.testing.servers import Reply
 

@@ -31,6 +31,7 @@ from handrail.authoring.services import is_available
 from handrail.build.compiler import build
 from handrail.build.scaffold import SCHEMA_COPY, editor_schema
 from handrail.build.writer import is_current
+from handrail.cli.extras import installed_extras
 from handrail.cli.output import authors_speak_aside, count, print_json, show
 from handrail.cli.project import current_settings, keywords_alone, with_reference_tools
 from handrail.contract.errors import HandrailError
@@ -74,6 +75,7 @@ def _checks() -> Iterator[Check]:
         except PackageNotFoundError:
             yield Check(name, False, f"not installed; install it with `pip install {name}`")
     yield Check("sqlite", sqlite3.sqlite_version_info >= (3, 35), f"{sqlite3.sqlite_version} (3.35 or newer is needed)")
+    yield _extras()
     yield _environment()
     try:
         settings = current_settings()
@@ -112,6 +114,15 @@ async def _try_service(settings: Settings, name: str) -> str:
     async with open_service(service_factory(settings, name)) as service:
         said = await call_hook(service, "check")
         return said if isinstance(said, str) and said else "was opened and closed"
+
+
+def _extras() -> Check:
+    """A statement, and no failure: whoever needs one that is not there is told so by what needs it."""
+    extras = installed_extras()
+    here = ", ".join(name for name, there in extras.items() if there) or "none"
+    missing = ", ".join(name for name, there in extras.items() if not there)
+    rest = f'; not installed: {missing} (`pip install "handrail[NAME]"`)' if missing else ""
+    return Check("extras", True, here + rest)
 
 
 def _zone(settings: Settings) -> Check:
@@ -202,7 +213,7 @@ async def _open_and_close(url: str) -> None:
 
 def _files(settings: Settings) -> Iterator[Check]:
     """The databases beside the store. They are only read: a broken one is told in the words of whoever would use it."""
-    from handrail.server.assembly import open_conversations  # the whole server; the first checks are told before it
+    from handrail.server.state_files import open_conversations
 
     searched = keywords_alone(settings) or f"embeddings: {settings.kb_embeddings}"
     yield _file("knowledge", settings.kb_path, settings, lambda own: open_kb(own).database, searched)

@@ -12,6 +12,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from handrail.cli.model_lines import add_model_flag, offer_lines
 from handrail.cli.output import authors_speak_aside, count, warn
 from handrail.cli.project import current_settings, fresh_registry, keywords_alone, with_reference_tools
 from handrail.clients.model_choice import ModelChoice
-from handrail.contract.errors import UsageError
+from handrail.contract.errors import UsageError, missing_extra
 from handrail.contract.model import Model
 from handrail.registry import Registry
 from handrail.settings import Settings
@@ -61,6 +62,8 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    if not all(map(find_spec, ("starlette", "uvicorn", "websockets"))):
+        raise missing_extra("`handrail serve`", "server")
     if options.port is not None and not 0 <= options.port <= 65_535:
         raise UsageError(f"--port must be from 0 to 65535; {options.port} is not.")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -85,12 +88,13 @@ def run(options: Namespace) -> int:
 
 async def _serve(settings: Settings, registry: Registry, options: Namespace, choice: ModelChoice) -> int:
     # A quarter of a second, which nobody shall wait who asks for help or whose tools do not build.
-    from handrail.server.assembly import assemble, keys_path, open_conversations, open_keys
+    from handrail.server.assembly import assemble, open_keys
     from handrail.server.keyfile import follow
     from handrail.server.keys import given_key
     from handrail.server.model_selection import ModelSelection
     from handrail.server.options import Options
     from handrail.server.running import bound, calm_the_collector, end_soon, make_server
+    from handrail.server.state_files import keys_path, open_conversations
     from handrail.server.voice.options import VoiceOptions
 
     limits = Options.from_settings(settings)

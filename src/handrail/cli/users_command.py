@@ -52,9 +52,8 @@ def run(options: Namespace) -> int:
 
 
 async def _forget(settings: Settings, options: Namespace) -> dict[str, Any]:
-    # The server takes a quarter of a second, which nobody shall wait who asks for help or does not agree.
-    from handrail.server.assembly import keys_path, open_conversations
     from handrail.server.forgetting import forget_user
+    from handrail.server.state_files import keys_path, open_conversations
 
     registry = open_registry(settings, options.registry)
     # Opened whether or not a tool needs them now: what an earlier catalogue kept is to go as well.

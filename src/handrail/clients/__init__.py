@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from handrail.clients.streaming import ClientLimits, StreamingModel
-from handrail.contract.errors import ConfigError
+from handrail.contract.errors import ConfigError, missing_extra
 from handrail.contract.model import Model
 
 __all__ = ["CLIENTS", "Client", "ClientLimits", "address_of", "open_model", "provider_of", "whats_missing"]
@@ -165,7 +165,7 @@ def _parse(spec: str) -> tuple[Client, str]:
 
 def _missing(spec: str, client: Client, address: str, key: str) -> str | None:
     if not is_installed(client.package):
-        return f'The model "{spec}" needs the extra "{client.extra}"; run `pip install "handrail[{client.extra}]"`.'
+        return str(missing_extra(f'The model "{spec}"', client.extra))
     unfit = _unfit(client)
     if unfit is not None:
         return f'The model "{spec}" needs {unfit}; run `pip install "handrail[{client.extra}]"`.'

@@ -78,6 +78,11 @@ class ServiceError(HandrailError):
     """A service of the host could not be opened, so the process did not start."""
 
 
+def missing_extra(feature: str, extra: str) -> ConfigError:
+    """The error for something whose packages are not installed: it names the extra and the command that installs it."""
+    return ConfigError(f'{feature} needs the extra "{extra}"; run `pip install "handrail[{extra}]"`.')
+
+
 class JsonError(HandrailError):
     """A text or object is not acceptable JSON.
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from handrail.contract.errors import SchemaError
+from handrail.contract.errors import SchemaError, missing_extra
 
 
 class Condition:
@@ -30,14 +30,22 @@ class Condition:
 
 
 def load_engine() -> None:
-    """Import the engine ahead of the first condition."""
-    import cel  # noqa: F401, PLC0415
+    """Import the engine ahead of the first condition; `ConfigError` if its extra is not installed."""
+    _engine("A tool with a condition")
+
+
+def _engine(feature: str) -> Any:
+    try:
+        import cel  # noqa: PLC0415  # 0.7 s to import, so only where a condition is used
+    except ImportError as error:
+        raise missing_extra(feature, "conditions") from error
+    return cel
 
 
 def compile_condition(text: str, names: Sequence[str]) -> Condition:
-    """The compiled condition; `SchemaError` if it is no CEL or uses a name that it is not given."""
-    import cel  # noqa: PLC0415  # 0.7 s to import, so only where a condition is used
-
+    """The compiled condition; `SchemaError` if it is no CEL or uses a name that it is not given, `ConfigError` if the engine
+    is not installed."""
+    cel = _engine(f'The condition "{text}"')
     try:
         program = cel.compile(text)
     except ValueError as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 
-from handrail.app import Runtime, store_url
+from handrail.app import Runtime
 from handrail.clients.model_choice import ModelChoice
 from handrail.contract.errors import UsageError
 from handrail.server.application import create
@@ -23,6 +23,7 @@ from handrail.server.options import Options
 from handrail.server.parts import Parts
 from handrail.server.rates import Buckets
 from handrail.server.routes.files import console_files
+from handrail.server.state_files import keys_path
 from handrail.server.talks import Talks
 from handrail.server.telling import Agent
 from handrail.server.voice.exchange import Agent as VoiceAgent
@@ -80,16 +81,6 @@ def assemble(
         voice=exchange,
     )
     return Assembled(create(parts, keys, buckets=rates), talks, options, exchange, parts.connections)
-
-
-def open_conversations(settings: Settings) -> Conversations:
-    """Beside the store; in memory if the store is."""
-    kept = store_url(settings).startswith("memory:")
-    return Conversations(None if kept else settings.project / settings.server_conversations)
-
-
-def keys_path(settings: Settings) -> Path:
-    return settings.project / settings.server_keys_file
 
 
 def is_loopback(host: str) -> bool:

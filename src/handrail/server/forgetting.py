@@ -12,13 +12,15 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from handrail.app import Runtime
 from handrail.contract.errors import HandrailError, UsageError
 from handrail.server.conversations import Conversations
 from handrail.server.keyfile import LOOK_SECONDS, revoke_keys_of
-from handrail.server.talks import Talks
+
+if TYPE_CHECKING:  # the web framework comes with it, which `handrail users` does without
+    from handrail.server.talks import Talks
 
 _KEYS_SECONDS = 2 * LOOK_SECONDS
 """So long after a key was revoked no server takes it any more, and its user opens no new session there."""

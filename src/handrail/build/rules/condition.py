@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from handrail.authoring.source import SCHEMA_FILE, ToolSource
 from handrail.build.findings import Catalogue, Rule, Spot
-from handrail.contract.errors import SchemaError
+from handrail.contract.errors import ConfigError, SchemaError
 from handrail.schema.condition import compile_condition
 
 
@@ -25,6 +25,8 @@ def check(source: ToolSource, catalogue: Catalogue) -> Iterator[Spot]:
             compile_condition(text, names)
         except SchemaError as error:
             yield Spot(SCHEMA_FILE, place, error.message, f"Write a CEL expression over {', '.join(names)}.")
+        except ConfigError as error:  # the engine is an extra
+            yield Spot(SCHEMA_FILE, place, str(error), "Or write the tool without this condition.")
 
 
 RULE = Rule(name="condition", promise="Every CEL condition compiles and uses only names that it is given.", check=check)

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from handrail.clients import is_installed, is_loopback, key_in, url_in
-from handrail.contract.errors import ConfigError
+from handrail.contract.errors import ConfigError, missing_extra
 from handrail.contract.live import LiveLimits, LiveModel
 
 __all__ = ["LIVE_CLIENTS", "LiveClient", "open_live_model", "whats_missing_live"]
@@ -80,9 +80,7 @@ def whats_missing_live(spec: str, *, environment: Mapping[str, str], base_url: s
     except ConfigError as error:
         return str(error)
     if not all(map(is_installed, client.packages)):
-        return (
-            f'The live model "{spec}" needs the extra "{client.extra}"; run `pip install "handrail[{client.extra}]"`.'
-        )
+        return str(missing_extra(f'The live model "{spec}"', client.extra))
     if not key_in(environment, client.keys):
         return f'The live model "{spec}" needs a key; set {client.keys[0]} in the environment.'
     return _wrong_address(client, base_url.strip())

@@ -8,7 +8,8 @@ from tests.agents.voice.spoken import synthetic
 from tests.agents.voice.spoken.synthetic import RATE, recogniser, said
 
 from handrail.agents.voice.spoken import Verdict
-from handrail.agents.voice.spoken.sphinx import SphinxError, SphinxRecogniser, resampled, verdict_of
+from handrail.agents.voice.spoken.sphinx import SphinxRecogniser, resampled, verdict_of
+from handrail.contract.errors import ConfigError
 from handrail.testing.servers.live import silence, speech
 
 PLAIN = ("yes", "yeah", "yep", "yes please", "yes yes")
@@ -107,5 +108,5 @@ def test_words_of_both_sides_or_of_neither_are_a_miss(text: str, verdict: Verdic
 
 def test_without_pocketsphinx_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pocketsphinx", None)
-    with pytest.raises(SphinxError, match=r"handrail\[speech\]"):
+    with pytest.raises(ConfigError, match=r"handrail\[speech\]"):
         SphinxRecogniser()

@@ -15,9 +15,9 @@ from typing import Any
 
 from handrail.agents.voice.spoken.grammar import Verdict
 from handrail.agents.voice.spoken.recogniser import Heard
-from handrail.contract.errors import HandrailError
+from handrail.contract.errors import missing_extra
 
-__all__ = ["SphinxError", "SphinxRecogniser"]
+__all__ = ["SphinxRecogniser"]
 
 RATE = 16_000
 _SHORTEST, _LONGEST = 0.1, 6.0
@@ -43,10 +43,6 @@ public <answer> = <yes> | <no> | <other>;
 <other> = <word>+;
 <word> = {" | ".join(_OTHERS)};
 """
-
-
-class SphinxError(HandrailError):
-    """The local recogniser cannot be had."""
 
 
 class SphinxRecogniser:
@@ -107,10 +103,7 @@ def _new_decoder() -> Any:
     try:
         sphinx = import_module("pocketsphinx")  # an extra: only who wants the recogniser needs it
     except ImportError as error:
-        message = (
-            "The local recogniser needs PocketSphinx; install handrail[speech], or set voice.recogniser to provider."
-        )
-        raise SphinxError(message) from error
+        raise missing_extra("The local recogniser", "speech") from error
     # The beams are narrower than the decoder's own: the grammar is small, and a person is waiting.
     decoder = sphinx.Decoder(
         samprate=RATE, lm=None, loglevel="FATAL", beam=1e-30, wbeam=1e-20, pbeam=1e-30, maxhmmpf=3000

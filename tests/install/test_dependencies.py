@@ -1,0 +1,80 @@
+"""What the packages import is what they declare."""
+
+import ast
+import re
+import sys
+import tomllib
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+WITHOUT_AN_EXTRA = {"trustme": "only the public fakes of live providers use it, and say so"}
+SHARED = {
+    "anyio": "openai",
+    "h11": "uvicorn",
+}
+"""Packages that come with another one whose interface shows them."""
+
+
+def names(requirements):
+    return {re.match(r"[A-Za-z0-9._-]+", one)[0].lower().replace("_", "-") for one in requirements}
+
+
+def third_party_imports(folder):
+    """(module, place, whether it is imported as soon as its file is) of every import from another package."""
+    for path in sorted(folder.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        late = {
+            id(inner)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.If)
+            for inner in ast.walk(node)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                modules = [node.module]
+            else:
+                continue
+            for module in modules:
+                top = module.partition(".")[0]
+                if top not in sys.stdlib_module_names and not top.startswith("handrail"):
+                    yield top, f"{path.relative_to(ROOT)}:{node.lineno}", id(node) not in late
+
+
+@cache
+def distributions():
+    return {
+        module: {name.lower().replace("_", "-") for name in found} for module, found in packages_distributions().items()
+    }
+
+
+def test_every_import_is_declared():
+    extras = PROJECT["optional-dependencies"]
+    declared = names(PROJECT["dependencies"]).union(
+        *(names(extras[one]) for one in extras if one not in ("all", "dev"))
+    )
+    known = distributions()
+    undeclared = [
+        place
+        for module, place, _ in third_party_imports(ROOT / "src" / "handrail")
+        if not (known.get(module, set()) | {SHARED.get(module, "")}) & declared and module not in WITHOUT_AN_EXTRA
+    ]
+    assert not undeclared
+
+
+def test_every_dependency_of_the_core_is_imported():
+    imported = set().union(
+        *(distributions().get(module, {module}) for module, _, _ in third_party_imports(ROOT / "src" / "handrail"))
+    )
+    data = {"tzdata"}  # found by zoneinfo
+    assert names(PROJECT["dependencies"]) - data <= imported
+
+
+def test_all_has_every_extra():
+    extras = PROJECT["optional-dependencies"]
+    [everything] = extras["all"]
+    assert set(re.search(r"\[(.*)\]", everything)[1].split(",")) == set(extras) - {"all", "dev"}
