@@ -17,10 +17,12 @@ from handrail.server.keyfile import add_key
 
 
 class Served:
-    """`console` is the address that the server printed at its first start, with the key in the fragment."""
+    """`console` is the address that the server printed at its first start, with the key in the fragment. `flags` are added
+    to the command."""
 
-    def __init__(self, folder: Path, **environment: str) -> None:
+    def __init__(self, folder: Path, *flags: str, **environment: str) -> None:
         self.folder = folder
+        self._flags = flags
         self._environment = environment
         facts = self._start(0)
         self.url: str = facts["url"]
@@ -33,7 +35,7 @@ class Served:
         environment |= self._environment
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "handrail", "serve", "--port", str(port), "--json"],
+                [sys.executable, "-m", "handrail", "serve", "--port", str(port), "--json", *self._flags],
                 cwd=self.folder,
                 env=environment,
                 stdout=subprocess.PIPE,

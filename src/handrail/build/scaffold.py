@@ -51,6 +51,7 @@ tool_registry.*.jsonl
 audit/
 images/
 server-keys.json
+console-key
 __pycache__/
 .venv/
 """
