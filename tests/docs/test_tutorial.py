@@ -67,7 +67,7 @@ def approve_in_the_console(folder: Path) -> None:
         else:
             _approve_by_the_api(served)
         order = _try(served, "order_status", {"number": 1})
-        assert order["data"]["order"] == {"number": 1, **LEMON}
+        assert order["data"] == {"number": 1, **LEMON}
         assert _try(served, "order_status", {"number": 2})["error"]["type"] == "NOT_FOUND"
     finally:
         served.close()

@@ -124,7 +124,7 @@ def test_an_order_is_refunded_once_after_the_customer_approved_it(project: Path)
         async with served(project, script) as (page, model):
             await page.say("My kettle A-1001 came with a broken lid, I want my money back.")
             (looked_up,) = model.envelopes(model.requests[1].body)
-            assert looked_up["data"]["order"]["item"] == "Tea kettle"
+            assert looked_up["data"]["item"] == "Tea kettle"
             (held,) = model.envelopes(model.requests[2].body)
             assert held["error"]["type"] == "CONFIRMATION_REQUIRED"
             assert refunds(project) == []
