@@ -10,13 +10,16 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
+from contextlib import suppress
 from datetime import date
 from threading import Timer
 from types import SimpleNamespace
 
 import pytest
 
+from handrail.cli import terminal_input
 from handrail.cli.chat_lines import Lines
 from handrail.cli.chat_screen import PlainScreen
 from handrail.cli.chat_talk import Talk
@@ -213,6 +216,21 @@ class Terminal:
     def type(self, text):
         os.write(self.fd, text.encode())
 
+    def paste(self, text):
+        """As a terminal does: as fast as the program takes it, reading what is shown meanwhile."""
+        rest = text.encode()
+        deadline = time.monotonic() + 60
+        os.set_blocking(self.fd, False)
+        while rest:
+            assert time.monotonic() < deadline, f"{len(rest)} bytes were not taken"
+            can_read, can_write, _ = select.select([self.fd], [self.fd], [], 1)
+            if can_read:
+                self.seen += os.read(self.fd, 65536).decode("utf-8", "replace")
+            if can_write:
+                with suppress(BlockingIOError):
+                    rest = rest[os.write(self.fd, rest[:4096]) :]
+        os.set_blocking(self.fd, True)
+
     def end(self):
         """The exit code, once it has ended by itself."""
         while True:
@@ -253,6 +271,38 @@ def test_what_was_pasted_before_the_question_does_not_answer_it(built, pasted):
         here.type("\n")
         here.until("You declined that")
         here.until("you> ")
+
+
+def test_a_paste_longer_than_the_buffer_of_the_terminal_answers_nothing(built):
+    with Terminal(built) as here:
+        here.until("you> ")
+        here.paste(f"{CANCEL}\n" + "y\n" * 50_000)
+        here.until("Run it? [y/N] ")
+        here.type("\n")
+        here.until("You declined that")
+
+
+def test_a_yes_with_more_behind_it_is_asked_again(built):
+    with Terminal(built) as here:
+        here.until("you> ")
+        here.type(f"{CANCEL}\n")
+        here.until("Run it? [y/N] ")
+        here.type("y\ny\n")
+        here.until("so it does not count")
+        here.until("Run it? [y/N] ")
+        here.type("n\n")
+        here.until("You declined that")
+
+
+async def test_input_that_does_not_end_is_no_answer(monkeypatch):
+    monkeypatch.setattr(terminal_input, "PATIENCE_SECONDS", 0.2)
+    source, end = pty.openpty()
+    try:
+        assert not await terminal_input.drop_until_quiet(end, lambda: 1)
+        assert termios.tcgetattr(end)[3] & termios.ICANON, "the terminal is as it was"
+    finally:
+        os.close(source)
+        os.close(end)
 
 
 PRICED = """

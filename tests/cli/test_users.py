@@ -2,8 +2,13 @@
 
 import asyncio
 import json
+import os
+import pty
+import select
 import sqlite3
-from contextlib import closing
+import sys
+import time
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -77,3 +82,30 @@ def test_keys_that_speak_for_the_user_are_revoked(handrail, built):
     assert json.loads(said.out)["deleted"]["keys"] == 2
     kept = json.loads((built / "server-keys.json").read_text())["keys"]
     assert [one["name"] for one in kept] == ["bobs"]
+
+
+@pytest.mark.parametrize(("pasted", "answer", "code"), [(b"y\n" * 50_000, b"\n", 2), (b"", b"y\n", 0)])
+def test_only_what_is_typed_after_the_question_deletes(built, pasted, answer, code):
+    pid, terminal = pty.fork()
+    if pid == 0:  # pragma: no cover  # another process
+        os.execv(sys.executable, [sys.executable, "-m", "handrail", "users", "forget", "ana"])
+    os.set_blocking(terminal, False)
+    seen, waiting, is_answered = b"", pasted, False
+    deadline = time.monotonic() + 60
+    while True:
+        assert time.monotonic() < deadline, seen[-500:]
+        can_read, can_write, _ = select.select([terminal], [terminal] if waiting else [], [], 1)
+        if can_write:
+            with suppress(BlockingIOError):
+                waiting = waiting[os.write(terminal, waiting[:4096]) :]
+        if can_read:
+            try:
+                seen += os.read(terminal, 65_536)
+            except OSError:
+                break
+        if b"[y/N] " in seen and not is_answered:
+            assert not waiting, "it asks when the paste is over"
+            waiting, is_answered = answer, True
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == code, seen[-500:]

@@ -12,9 +12,10 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from handrail.app import Runtime, open_runtime
-from handrail.cli.chat_lines import MOST_TIMES, READ_SECONDS, drop_typed
+from handrail.cli.chat_lines import MOST_TIMES
 from handrail.cli.output import authors_speak_aside, print_json, warn
 from handrail.cli.project import current_settings, kept_or_scratch, tools_at_hand
+from handrail.cli.terminal_input import ask_person
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, UsageError
 from handrail.runtime.session import Session
@@ -77,7 +78,7 @@ async def _ask(runtime: Runtime, session: Session, yes: bool) -> ToolResponse | 
             continue
         times += 1
         confirmation, token = event.data["id"], event.data["token"]
-        if not (yes or await _says_yes(event.data["preview"])):
+        if not (yes or await ask_person(event.data["preview"], "Run it?")):
             return await runtime.decline(confirmation, token=token)
         answer = await runtime.approve(confirmation, token=token, approver=session.user or "terminal")
         is_asked_anew = answer.error is not None and answer.error.type is ErrorType.CONFIRMATION_REQUIRED
@@ -85,14 +86,3 @@ async def _ask(runtime: Runtime, session: Session, yes: bool) -> ToolResponse | 
             return answer
         warn(answer.error.message)
     return None
-
-
-async def _says_yes(preview: str) -> bool:
-    """Only what is typed after the question answers it."""
-    warn(preview)
-    sys.stderr.flush()
-    await asyncio.sleep(READ_SECONDS)
-    drop_typed(sys.stdin.fileno())
-    sys.stderr.write("Run it? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,7 +1,7 @@
 """The lines that a person types, or a program pipes in, without holding the event loop.
 
-An answer to a question must have been given after it was shown. So what was typed, pasted or read before can be dropped: in the
-terminal's own buffer, in a line that is not complete, and among the lines that wait here.
+An answer to a question must have been given after it was shown (`terminal_input`). So what was typed, pasted or read before can
+be dropped: in the terminal's own buffer, in a line that is not complete, and among the lines that wait here.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import sys
 from collections.abc import Iterable
 from threading import Lock, Thread
 
+from handrail.cli import terminal_input
+
 MOST_LINE_BYTES = 256 * 1024
-READ_SECONDS = 0.5
-"""Nobody has read a question sooner than this; what comes earlier was on its way before."""
 MOST_TIMES = 5
 """So often a request whose facts go on changing is approved by `--yes`."""
 
@@ -30,6 +30,8 @@ class Lines:
         self._reading = Lock()
         """Held while something is read or dropped."""
         self._pending = b""
+        self._arrived = 0
+        """Bytes that were read since the last look."""
         self._dropped = 0
         """How often what was there was dropped: a line that was read before the last time does not count."""
         self.terminal = given is None and sys.stdin.isatty()
@@ -48,11 +50,29 @@ class Lines:
             if line is None or dropped == self._dropped:
                 return line
 
-    def drop_typed(self) -> bool:
-        """Drop what was typed on the terminal until now; whether there was anything that was seen."""
+    async def drop_until_quiet(self) -> tuple[bool, bool]:
+        """Drop what was typed on the terminal, until nothing has come for a moment: whether that happened, and whether something
+        was dropped that was seen."""
+        waited = self._drop()
+        source = sys.stdin.fileno()
+        is_quiet = await terminal_input.drop_until_quiet(source, self._take)
+        return is_quiet, self._drop() or waited
+
+    async def more_follows(self) -> bool:
+        """Whether more is typed right after the last line, faster than a person types."""
+        self._take()
+        return not self._queue.empty() or await terminal_input.follows_at_once(sys.stdin.fileno(), self._take)
+
+    def _take(self) -> int:
+        """How many bytes have come since the last look. Those that nobody has read yet are dropped."""
+        with self._reading:
+            arrived, self._arrived = self._arrived + terminal_input.drain(sys.stdin.fileno()), 0
+        return arrived
+
+    def _drop(self) -> bool:
+        """Drop what was read until now; whether there was anything."""
         with self._reading:
             had_some = bool(self._pending)
-            drop_typed(sys.stdin.fileno())
             self._pending = b""
             self._dropped += 1
         ended = False
@@ -74,6 +94,7 @@ class Lines:
                     raw = os.read(source, 65_536)
                 except OSError:
                     raw = b""
+                self._arrived += len(raw)
                 *whole, self._pending = (self._pending + raw).split(b"\n")
                 if len(self._pending) > MOST_LINE_BYTES or (not raw and self._pending):
                     whole, self._pending = [*whole, self._pending], b""
@@ -88,12 +109,3 @@ class Lines:
             loop.call_soon_threadsafe(self._queue.put_nowait, (self._dropped, line))
         except RuntimeError:
             return  # the conversation is over
-
-
-def drop_typed(source: int) -> None:
-    """Empty the buffer of a terminal."""
-    try:
-        import termios
-    except ImportError:  # no terminal of this kind
-        return
-    termios.tcflush(source, termios.TCIFLUSH)

@@ -12,8 +12,9 @@ from typing import Any
 
 from handrail.agents import AgentEvent, Conversation, TextAgent
 from handrail.app import Runtime
-from handrail.cli.chat_lines import MOST_TIMES, READ_SECONDS, Lines
+from handrail.cli.chat_lines import MOST_TIMES, Lines
 from handrail.cli.chat_screen import JsonScreen, Screen
+from handrail.cli.terminal_input import DROPPED, MORE_CAME, NOT_ASKED, is_yes
 from handrail.contract.errors import ErrorType, UsageError
 from handrail.runtime.held import REPLACED_MARK
 from handrail.runtime.session import Session
@@ -190,13 +191,20 @@ class Talk:
             if shown["replacedBy"] is not None:
                 self._screen.note(REPLACED_MARK)
             self._screen.note(str(shown["preview"]))
-            await asyncio.sleep(READ_SECONDS)
-            if self._lines.drop_typed():
-                self._screen.note("(What was typed before this question is dropped.)")
+            is_quiet, has_dropped = await self._lines.drop_until_quiet()
+            if has_dropped:
+                self._screen.note(DROPPED)
+            if not is_quiet:
+                self._screen.note(NOT_ASKED)
+                await self._decided(shown, approved=False)
+                return True
             answer = await self._next("Run it? [y/N] ")
             if answer is None:
                 return False
-            if not await self._decided(shown, approved=answer.strip().lower() in ("y", "yes")):
+            if is_yes(answer) and await self._lines.more_follows():
+                self._screen.note(MORE_CAME)
+                continue
+            if not await self._decided(shown, approved=is_yes(answer)):
                 return True
 
     def _name_what_is_open(self) -> None:

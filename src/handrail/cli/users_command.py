@@ -14,6 +14,7 @@ from typing import Any
 from handrail.app import open_calendar, open_kb, open_registry, open_runtime
 from handrail.cli.output import count, print_json
 from handrail.cli.project import current_settings
+from handrail.cli.terminal_input import confirm
 from handrail.contract.errors import UsageError
 from handrail.settings import Settings
 
@@ -93,6 +94,4 @@ def _images(settings: Settings) -> Any:
 def _agreed(user: str) -> bool:
     if not sys.stdin.isatty():
         return False
-    sys.stderr.write(f'Delete everything that is kept of "{user}"? [y/N] ')
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return confirm(f'Delete everything that is kept of "{user}"?')
