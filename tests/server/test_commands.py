@@ -74,6 +74,24 @@ def test_a_first_start_shows_a_key_once_and_the_server_can_be_talked_to(project)
         assert process.wait(30) == 0
 
 
+@pytest.mark.parametrize("words", [(), ("--key-file", "console-key")], ids=["shown once", "kept"])
+def test_two_servers_that_start_at_once_on_a_fresh_project_both_show_a_key_that_works(project, words):
+    command = [sys.executable, "-m", "handrail", "serve", "--port", "0", "--json", *words]
+    servers = [subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in "ab"]
+    try:
+        told = [json.loads(server.stdout.readline()) for server in servers]
+        shown = [one for one in told if one["key"] is not None]
+        assert shown, "a server that starts later finds the key of the first, and shows none"
+        for one in shown:
+            found = httpx.get(f"{one['url']}/api/tools", headers={"Authorization": f"Bearer {one['key']}"}, timeout=30)
+            assert found.status_code == 200
+    finally:
+        for server in servers:
+            server.kill()
+            server.stdout.close()
+            server.wait(30)
+
+
 def test_with_a_key_file_every_start_has_the_same_key_and_its_conversations(project):
     asked = {}
     with serving(project, "--key-file", "console-key") as (told, process):

@@ -83,6 +83,18 @@ def test_the_first_start_on_the_loopback_makes_a_key_and_the_second_does_not(tmp
     assert again.find(secret) is not None
 
 
+@pytest.mark.parametrize("kept_in", [None, "console-key"])
+def test_two_first_starts_at_once_both_show_a_key_that_works(tmp_path, kept_in):
+    settings = Settings(project=tmp_path)
+    secret_file = tmp_path / kept_in if kept_in else None
+    starts = [open_keys(settings, Options(), None, None, secret_file) for _ in range(2)]  # both find no key
+    secrets = [make() for _, make in starts]
+    later = KeyRing(load_keys(tmp_path / "server-keys.json"))
+    assert all(later.find(secret) is not None for secret in secrets)
+    assert all(ring.find(secret) is not None for (ring, _), secret in zip(starts, secrets, strict=True))
+    assert len(set(secrets)) == (1 if kept_in else 2)
+
+
 def test_a_server_that_others_can_reach_starts_with_no_key_of_its_own_making(tmp_path):
     settings = Settings(project=tmp_path)
     public = Options(host="0.0.0.0")

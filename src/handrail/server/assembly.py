@@ -16,7 +16,7 @@ from handrail.server.application import create
 from handrail.server.connections import Connections
 from handrail.server.conversations import Conversations
 from handrail.server.forgetting import forget_user
-from handrail.server.keyfile import add_key, load_keys, read_secret, write_secret
+from handrail.server.keyfile import add_key, key_for_start, load_keys, read_secret
 from handrail.server.keys import Key, KeyRing, check_name
 from handrail.server.model_selection import ModelSelection
 from handrail.server.options import Options
@@ -108,10 +108,14 @@ def open_keys(
     def make() -> str | None:
         if name is None:
             return known
-        key, secret = add_key(path, name=name, role="operator", user=LOCAL_USER)
+        if new is not None:
+            key, secret = add_key(path, name=name, role="operator", user=LOCAL_USER)
+        else:
+            # Another server that starts at this moment may have made one since we looked.
+            key, secret = key_for_start(
+                path, name=name, role="operator", user=LOCAL_USER, secret_file=secret_file
+            )
         ring.put(key)
-        if secret_file is not None and new is None:
-            write_secret(secret_file, secret)
         return secret
 
     if name is None and not len(ring):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -59,17 +60,42 @@ def add_key(path: Path, *, name: str, role: Role, user: str | None = None, repla
     A key of the same name is replaced, or `UsageError` without `replace`.
     """
     check_name(name)
-    secret = new_secret()
-    today = datetime.now(UTC).date().isoformat()  # for people who look at the list
-    key = Key(name=name, hash=hash_of(secret), role=role, user=user, created=today)
     with _alone(path):
         known = load_keys(path)
         kept = [one for one in known if one.name != name]
         if not replace and len(kept) < len(known):
             raise UsageError(f'There is a key "{name}"; choose another name, or replace it with --replace.')
-        if len(kept) >= _MOST_KEYS:
-            raise UsageError(f"There are {_MOST_KEYS} keys, which is as many as there may be; revoke some.")
-        _write(path, [*kept, key])
+        return _add(path, kept, name=name, role=role, user=user)
+
+
+def key_for_start(
+    path: Path, *, name: str, role: Role, user: str | None, secret_file: Path | None = None
+) -> tuple[Key, str]:
+    """The key that a starting server shows: the one in the `secret_file` if it is accepted, else a new one that is kept there.
+
+    Read and made under one lock, because several servers may start at once. A new key never takes the place of another: where
+    its name is taken, it is `NAME-2` and so on."""
+    with _alone(path):
+        known = load_keys(path)
+        secret = read_secret(secret_file) if secret_file is not None else None
+        found = next((one for one in known if secret is not None and one.hash == hash_of(secret)), None)
+        if found is not None and secret is not None:
+            return found, secret
+        taken = {one.name for one in known}
+        free = next(one for one in chain([name], (f"{name}-{number}" for number in count(2))) if one not in taken)
+        key, secret = _add(path, known, name=free, role=role, user=user)
+        if secret_file is not None:
+            write_secret(secret_file, secret)
+        return key, secret
+
+
+def _add(path: Path, known: list[Key], *, name: str, role: Role, user: str | None) -> tuple[Key, str]:
+    if len(known) >= _MOST_KEYS:
+        raise UsageError(f"There are {_MOST_KEYS} keys, which is as many as there may be; revoke some.")
+    secret = new_secret()
+    today = datetime.now(UTC).date().isoformat()  # for people who look at the list
+    key = Key(name=name, hash=hash_of(secret), role=role, user=user, created=today)
+    _write(path, [*known, key])
     return key, secret
 
 
