@@ -32,6 +32,19 @@ async def test_one_user_s_sessions_push_out_nobody_else_s(tmp_path):
         assert await kept(desk, *opened[:-2]) == [False] * 18
 
 
+async def test_another_key_that_names_the_user_pushes_out_nothing_of_hers(tmp_path):
+    async with at_desk(tmp_path, options=limited(max_conversations_per_user=2)) as desk:
+        hers = await desk.open()
+        await hers.say("keep this")
+        user = (await desk.runtime.store.load_session(hers.id)).user
+        others = [await desk.open(OPERATOR, user=user) for _ in range(4)]
+        for talker in others[-2:]:
+            await talker.say("hello")
+        await desk.open(OPERATOR, user=user)
+        assert await kept(desk, hers) == [True]
+        assert await kept(desk, *others) == [False, False, False, True]
+
+
 async def test_a_user_s_oldest_conversation_makes_room_and_its_session_ends(tmp_path):
     async with at_desk(tmp_path, options=limited(max_conversations_per_user=2)) as desk:
         talkers = []

@@ -112,9 +112,7 @@ def open_keys(
             key, secret = add_key(path, name=name, role="operator", user=LOCAL_USER)
         else:
             # Another server that starts at this moment may have made one since we looked.
-            key, secret = key_for_start(
-                path, name=name, role="operator", user=LOCAL_USER, secret_file=secret_file
-            )
+            key, secret = key_for_start(path, name=name, role="operator", user=LOCAL_USER, secret_file=secret_file)
         ring.put(key)
         return secret
 

@@ -338,10 +338,11 @@ class Conversations:
     # On the worker's thread
 
     def _make_room(self, db: sqlite3.Connection, new: StoredConversation, quota: Quota) -> list[str]:
-        """Nobody's conversation is pushed out by another's: a user's own make room, and those in which nothing was said."""
+        """Nobody's conversation is pushed out by another's: those that this user opened with this key make room, and those in
+        which nothing was said. A key that speaks for any user could otherwise push out what its user opened with another."""
         gone: list[str] = []
         stale = self._clock() - _EMPTY_SECONDS
-        mine, values = "tenant = ? AND user = ?", cast("tuple[Any, ...]", (new.tenant, new.user))
+        mine, values = "tenant = ? AND user = ? AND key = ?", cast("tuple[Any, ...]", (new.tenant, new.user, new.key))
         if new.user is None:  # strangers to each other: only what is empty makes room
             mine, values = f"key = ? AND user IS NULL AND {_EMPTY}", (new.key,)
         over = _count(db, mine, values) + 1 - quota.per_user
