@@ -14,6 +14,8 @@ CHECKED := $(wildcard src tests scripts benchmarks examples)
 # mypy stops at a folder without Python files.
 TYPED := src scripts $(if $(wildcard benchmarks/*.py),benchmarks)
 TYPED_TOOLS := build/typed_tools
+# Each example is a folder that is started in; its modules find each other there. Their names differ between the examples.
+TYPED_EXAMPLES := $(wildcard examples/*/*.py)
 LINT_IMPORTS := from importlinter.cli import lint_imports_command as lint; lint(prog_name="lint-imports")
 
 .DEFAULT_GOAL := help
@@ -73,7 +75,8 @@ types: setup
 		folder=$$(dirname "$$handler"); \
 		ln -s "../../$$folder" "$(TYPED_TOOLS)/$$(basename "$$folder" | tr - _)"; \
 	done
-	@$(PY) -m mypy --no-error-summary $(TYPED) $(if $(wildcard src/handrail/tools/*/handler.py),$(TYPED_TOOLS))
+	@MYPYPATH=src$(subst $() ,,$(patsubst %/,:%,$(sort $(dir $(TYPED_EXAMPLES))))) \
+		$(PY) -m mypy --no-error-summary $(TYPED) $(TYPED_EXAMPLES) $(if $(wildcard src/handrail/tools/*/handler.py),$(TYPED_TOOLS))
 
 imports: setup
 	@mkdir -p build

@@ -66,7 +66,10 @@ class Shop:
     async def _orders(self, condition: str, value: str) -> list[Order]:
         query = f"SELECT id, customer, item, cents, status FROM orders WHERE {condition} ORDER BY id"  # noqa: S608  # ours
         rows = await self._run(lambda connection: connection.execute(query, (value,)).fetchall())
-        return [Order(*row[:3], f"{row[3] / 100:.2f} EUR", row[4]) for row in rows]
+        return [
+            Order(order_id, customer, item, f"{cents / 100:.2f} EUR", status)
+            for order_id, customer, item, cents, status in rows
+        ]
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Borrow a connection, and keep the event loop free while SQLite works."""

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,10 +32,10 @@ def blocks(path: Path) -> list[Block]:
     return found
 
 
-def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], folder: Path, more: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     # pytest's plugins are those of this environment, not of an author's project; loading them takes seconds.
     only = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    environment = {**os.environ, **only, "PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "error"}
+    environment = {**os.environ, **only, "PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "error", **(more or {})}
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections.abc
 import dataclasses
 import re
@@ -16,6 +17,7 @@ from tests.runtime.kit import Tools, confirmed
 from handrail import Intent, Runtime, events
 from handrail.events import ConfirmationWanted, LateEnvelope, SessionEvent
 from handrail.runtime.capabilities import MESSAGES
+from handrail.testing.servers import OpenAIChatServer, Reply, call
 
 PAGE = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
 EVENTS: dict[str, Any] = {event.__name__: event for event in get_args(SessionEvent)}
@@ -91,6 +93,23 @@ def test_every_message_that_a_tool_may_send_is_on_the_page_and_typed():
         hints = get_type_hints(getattr(events, typed))
         assert hints.pop("type").__args__ == (name,)
         assert set(hints) == set(MESSAGES[name])
+
+
+def test_the_loop_of_the_page_on_programs_pays_and_tells_the_model(tmp_path):
+    async def scene() -> None:
+        pay = call("pay_invoice", invoice="I-7", amount=120)
+        async with OpenAIChatServer([Reply(calls=[pay]), Reply("I asked."), Reply("It is paid.")]) as server:
+            environment = {**server.environment, "OPENAI_BASE_URL": server.base_url}
+            done = await asyncio.to_thread(run, [sys.executable, "-c", program], tmp_path, environment)
+            assert done.stdout.splitlines() == ["I asked.", "Approved: Pay invoice I-7: 120 euro.", "It is paid."], (
+                done.stderr
+            )
+            assert server.problems == []
+
+    write_files("events.md", tmp_path)
+    assert shell("handrail build", tmp_path).returncode == 0
+    (program,) = [block.text for block in blocks(ROOT / "docs" / "in-your-program.md") if block.language == "python"]
+    asyncio.run(scene())
 
 
 def test_the_example_of_the_page_prints_what_the_page_shows(tmp_path):

@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from playwright.async_api import async_playwright
 
 from handrail.testing import open_tools
 from handrail.testing.servers import OpenAIChatServer, Reply, call
@@ -161,6 +162,32 @@ def test_a_declined_refund_and_a_stranger_change_nothing(project: Path) -> None:
             assert (await page.first("done", number=1))["text"] == "Then it stays."
             assert "DECLINED" in model.requests[-1].body["messages"][-1]["content"]
         assert refunds(project) == []
+
+    asyncio.run(scene())
+
+
+def test_the_page_in_a_browser_shows_the_request_and_the_answers(project: Path) -> None:
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("There is no Chromium on this machine; `make browser` brings it.")
+
+    async def scene() -> None:
+        script = [Reply("One moment.", [REFUND]), WAITS, Reply("You get <b>49.90</b> EUR back.")]
+        async with served(project, script) as (page, _), async_playwright() as driver:
+            chromium = await driver.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
+            tab = await chromium.new_page()
+            await tab.goto(str(page.client.base_url))
+            await tab.get_by_label("Message").fill("Refund A-1001, the lid is broken.")
+            await tab.get_by_role("button", name="Send").click()
+            await tab.get_by_text("Tea kettle, 49.90 EUR").wait_for()
+            await tab.get_by_text(WAITS.text).wait_for()
+            await tab.reload()
+            await tab.get_by_text("Refund A-1001, the lid is broken.").wait_for()
+            await tab.get_by_role("button", name="Approve").click()
+            await tab.get_by_text("You get <b>49.90</b> EUR back.").wait_for()
+            await tab.get_by_text("carried out").wait_for()
+            await chromium.close()
+        assert len(refunds(project)) == 1
 
     asyncio.run(scene())
 
