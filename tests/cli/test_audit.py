@@ -189,7 +189,7 @@ async def run():
     answer = await session.call("cancel_order", {"id": "A-1001", "status": "shipped"}, call_id="c1")
     if answer.error is not None and answer.error.type is ErrorType.CONFIRMATION_REQUIRED:
         async for event in session.events():
-            answer = await runtime.approve(event.data["id"], token=event.data["token"])
+            answer = await runtime.approve(event.data["id"], token=event.data["token"], approver="ben", via="desk 3")
             break
     assert answer.ok, answer
     os.kill(os.getpid(), signal.SIGKILL)
@@ -217,6 +217,9 @@ def test_a_write_that_was_answered_just_before_a_kill_has_its_line_once_whoever_
         assert any(one.get("recovered") for one in said)
         for one in said:
             assert (one["toolId"], one["callId"], one["ok"], one["args"]) == ("cancel_order", "c1", True, ARGS)
+        left = next(one for one in said if one.get("recovered"))
+        assert (left["approver"][:5], left["approvedVia"]) == ("user_", "desk 3")
+        assert 'approved by "ben" (desk 3)' in handrail("audit", "why", left["ledgerKey"]).out
     assert handrail("audit", "verify").code == 0
 
 
@@ -239,7 +242,7 @@ def test_a_call_is_found_by_its_id_its_ledger_key_and_its_confirmation(built, ha
     for name in (ran["callId"], ran["ledgerKey"], approved["confirmationId"]):
         said = handrail("audit", "why", name)
         assert said.code == 0
-        assert "was held for a person's confirmation, then was approved by a person, then ran" in said.out
+        assert "was held for a person's confirmation, then was approved by a person (--yes), then ran" in said.out
 
 
 def test_the_tail_shows_checkpoints_only_when_it_is_asked_to(built, handrail):

@@ -17,6 +17,7 @@ from handrail.app import open_calendar
 from handrail.services.calendar.port import Draft
 from handrail.settings import load_settings
 
+ORDER = '{"id": "A-1001", "status": "shipped"}'
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 
 
@@ -82,6 +83,19 @@ def test_keys_that_speak_for_the_user_are_revoked(handrail, built):
     assert json.loads(said.out)["deleted"]["keys"] == 2
     kept = json.loads((built / "server-keys.json").read_text())["keys"]
     assert [one["name"] for one in kept] == ["bobs"]
+
+
+@pytest.mark.parametrize("artifact", [None, "{"], ids=["missing", "broken"])
+def test_a_user_is_forgotten_whether_or_not_the_tools_can_be_loaded(built, handrail, artifact):
+    assert handrail("call", "cancel_order", "--args", ORDER, "--yes", "--user", "ana").code == 0
+    file = built / "tool_registry.json"
+    if artifact is None:
+        file.unlink()
+    else:
+        file.write_text(artifact)
+    said = handrail("users", "forget", "ana", "--yes", "--json")
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["deleted"]["calls"] == 1
 
 
 @pytest.mark.parametrize(("pasted", "answer", "code"), [(b"y\n" * 50_000, b"\n", 2), (b"", b"y\n", 0)])

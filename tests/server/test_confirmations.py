@@ -1,6 +1,6 @@
 """Confirmations over HTTP: held, shown, approved or declined by the person, and what the model says when it hears of it."""
 
-from tests.server.kit import at_desk, at_server, text_of
+from tests.server.kit import OPERATOR, USER, at_desk, at_server, text_of
 
 from handrail.contract.store import Block
 
@@ -29,6 +29,21 @@ async def test_a_held_call_is_announced_with_its_secret_and_approved(tmp_path):
         texts = [one["text"] for one in (await ana.show())["messages"]]
         assert len(texts) == 3
         assert texts[2].startswith("Told: ")
+
+
+async def test_an_approval_is_audited_with_the_person_and_the_key(tmp_path):
+    async with at_desk(tmp_path, store=f"sqlite:////{tmp_path}/store.db", audited=True) as desk:
+        for key, more, told in ((USER, {}, '"ana" (key '), (OPERATOR, {"user": "leo"}, " (key ")):
+            talker = await desk.open(key, **more)
+            await talker.say('call pay {"q": "10"}')
+            request = (await talker.show())["confirmations"][0]
+            assert (await talker.decide(request)).json()["ok"]
+            (line,) = (await desk.get(f"/api/audit?session={talker.id}&call={request['id']}")).json()["events"][-2:-1]
+            assert line["event"] == "confirmation_approved"
+            assert line["approvedVia"].startswith("key ")
+            why = (await desk.get(f"/api/audit/why/{request['id']}")).json()["sentence"]
+            assert "then was approved by " in why
+            assert told in why
 
 
 async def test_a_declined_call_does_not_run_and_the_model_hears_of_it(tmp_path):
@@ -172,5 +187,4 @@ async def test_a_newer_request_marks_the_older_one_in_the_list_and_the_audit_nam
         assert (await ana.decide(new)).json()["ok"] is True
         lines = (await desk.get("/api/audit")).json()["events"]
         [line] = [line for line in lines if line["event"] == "confirmation_approved"]
-        [began] = [line for line in lines if line["event"] == "session_start"]
-        assert (line["approver"], line["confirmationId"]) == (began["user"], new["id"])
+        assert (line["approver"], line["confirmationId"]) == ("ana", new["id"])

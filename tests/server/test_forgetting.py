@@ -229,8 +229,26 @@ async def filled(desk, folder):
     ]  # fmt: skip
     await kb.database.write(lambda db: put_records(db, records, Tally()))
     await kb.close()
+    await named_by_the_model(desk.runtime)
     await me.say("call ban " + json.dumps({"q": "noted " + SAID}))
     return me
+
+
+async def named_by_the_model(runtime):
+    """What a model names as it likes: calls, tools that do not exist; and a yes of this user in somebody else's session."""
+    session = await runtime.open_session(user=NAME)
+    await session.begin_turn("m1")
+    for number, tool in enumerate(("look", "note", "pay", SAID, f"{WORD}nis")):
+        await session.call(tool, {"q": SAID}, call_id=f"{number} {SAID}", provider=SAID)
+    for number, tool in enumerate(("look", "look", "note")):
+        await session.call(tool, {"q": f"{number} {SAID}"}, call_id=f"{number} {WORD}", provider=f"{WORD} inc.")
+    anonymous = await runtime.open_session()
+    await anonymous.begin_turn("m1")
+    await anonymous.call("pay", {"q": "x"}, call_id="c1")
+    async for event in anonymous.events():
+        if event.type == "confirmation":
+            break
+    assert (await runtime.approve(event.data["id"], token=event.data["token"], approver=NAME)).ok
 
 
 TOOLS_HERE = {

@@ -21,7 +21,7 @@ from handrail.contract.errors import UsageError
 from handrail.contract.store import AuditCheckpoint, Store
 from handrail.observe.explain import lines_in, tell
 from handrail.observe.reading import OF_THE_CHAIN, Event, Follower, tail_events
-from handrail.observe.sealing import open_event, pseudonym_of
+from handrail.observe.sealing import APPROVER, open_event, pseudonym_of, with_names
 from handrail.observe.verify import read_events, verify_directory
 from handrail.settings import Settings
 from handrail.stores import open_store
@@ -165,16 +165,20 @@ class _Words:
 
     def of(self, events: Iterable[Mapping[str, Any]]) -> Iterator[Event]:
         for batch in _batched(events, _BATCH):
-            keys = self._keys({whose for event in batch if (whose := pseudonym_of(event)) is not None})
-            yield from (open_event(event, keys) for event in batch)
+            sealed = {whose for event in batch if (whose := pseudonym_of(event)) is not None}
+            approvers = {str(event[APPROVER]) for event in batch if event.get(APPROVER)}
+            keys, users = self._known(sealed, approvers)
+            yield from (with_names(open_event(event, keys), users) for event in batch)
 
-    def _keys(self, pseudonyms: set[str]) -> Mapping[str, bytes]:
-        if self._store is None or not pseudonyms:
-            return {}
+    def _known(self, sealed: set[str], approvers: set[str]) -> tuple[Mapping[str, bytes], Mapping[str, str]]:
+        store = self._store
+        if store is None or not (sealed or approvers):
+            return {}, {}
         if not self._is_open:
-            self._runner.run(self._store.open())
+            self._runner.run(store.open())
             self._is_open = True
-        return self._runner.run(self._store.audit_secrets(sorted(pseudonyms)))
+        keys = self._runner.run(store.audit_secrets(sorted(sealed)))
+        return keys, self._runner.run(store.audit_users(sorted(approvers)))
 
 
 def _batched(events: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Mapping[str, Any]]]:

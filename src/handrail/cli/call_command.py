@@ -80,7 +80,7 @@ async def _ask(runtime: Runtime, session: Session, yes: bool) -> ToolResponse | 
         confirmation, token = event.data["id"], event.data["token"]
         if not (yes or await ask_person(event.data["preview"], "Run it?")):
             return await runtime.decline(confirmation, token=token)
-        answer = await runtime.approve(confirmation, token=token, approver=session.user or "terminal")
+        answer = await runtime.approve(confirmation, token=token, via="--yes" if yes else "terminal")
         is_asked_anew = answer.error is not None and answer.error.type is ErrorType.CONFIRMATION_REQUIRED
         if answer.error is None or not is_asked_anew or (yes and times == MOST_TIMES):
             return answer

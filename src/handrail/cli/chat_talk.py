@@ -238,8 +238,8 @@ class Talk:
     async def _decided(self, asked: Mapping[str, Any], *, approved: bool) -> bool:
         """Carry out the answer; whether the person has to be asked anew, because the request is not what was shown any more."""
         if approved:
-            approver = self._session.user or "terminal"
-            answer = await self._runtime.approve(asked["id"], token=asked["token"], approver=approver)
+            via = "--yes" if self._approve_all else "terminal"
+            answer = await self._runtime.approve(asked["id"], token=asked["token"], via=via)
         else:
             answer = await self._runtime.decline(asked["id"], token=asked["token"])
         if answer.error is not None and answer.error.type is ErrorType.CONFIRMATION_REQUIRED:

@@ -15,7 +15,8 @@ from handrail.app import open_calendar, open_kb, open_registry, open_runtime
 from handrail.cli.output import count, print_json
 from handrail.cli.project import current_settings
 from handrail.cli.terminal_input import confirm
-from handrail.contract.errors import UsageError
+from handrail.contract.errors import RegistryError, UsageError
+from handrail.registry import Registry
 from handrail.settings import Settings
 
 EXAMPLES = """examples:
@@ -56,7 +57,7 @@ async def _forget(settings: Settings, options: Namespace) -> dict[str, Any]:
     from handrail.server.forgetting import forget_user
     from handrail.server.state_files import keys_path, open_conversations
 
-    registry = open_registry(settings, options.registry)
+    registry = _registry(settings, options.registry)
     # Opened whether or not a tool needs them now: what an earlier catalogue kept is to go as well.
     kb = open_kb(settings, embeddings="none") if (settings.project / settings.kb_path).is_file() else None
     calendar = open_calendar(settings) if (settings.project / settings.calendar_path).is_file() else None
@@ -89,6 +90,16 @@ def _images(settings: Settings) -> Any:
     from handrail.services.images.folder import ImageFolder  # a drawing library, only where there are images
 
     return ImageFolder(folder)
+
+
+def _registry(settings: Settings, artifact: str | None) -> Registry:
+    """The project's tools; none where they cannot be loaded, because what is kept of a user must go all the same."""
+    try:
+        return open_registry(settings, artifact)
+    except RegistryError:
+        if artifact is not None:
+            raise
+        return Registry.empty(settings.artifact_path)
 
 
 def _agreed(user: str) -> bool:

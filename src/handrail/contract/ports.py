@@ -74,8 +74,10 @@ class DurableAudit(Protocol):
         """The hash of `data`, keyed as those of the lines are."""
         ...
 
-    def emit_for(self, subject: AuditSubject, event: str, fields: Mapping[str, Any]) -> None:
-        """`AuditPort.emit` of an event in which a user's words are sealed."""
+    def emit_for(
+        self, subject: AuditSubject, event: str, fields: Mapping[str, Any], *, private: Collection[str] = ()
+    ) -> None:
+        """`AuditPort.emit` of an event in which a user's words are sealed, the fields in `private` too."""
         ...
 
     def audited(self, keys: Collection[str], since: float) -> set[str]:

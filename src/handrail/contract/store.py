@@ -260,6 +260,17 @@ class Hold:
     """The request of the same tool from a later turn than `asked_turn`."""
     told_turn: int | None = None
     """The turn in which the model was first given the outcome."""
+    approver: str | None = None
+    """The id of the person who approved it."""
+    approved_via: str | None = None
+    """By which key or channel they did."""
+
+
+class Approval(NamedTuple):
+    """Who approved a held call, and by which key or channel."""
+
+    approver: str | None = None
+    via: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -447,8 +458,11 @@ class Store(Protocol):
         """The model was given the outcome of a held call in this turn; the first turn stays."""
         ...
 
-    async def move_hold(self, hold_id: str, to: HoldState, *, frm: Sequence[HoldState]) -> Hold | None:
-        """Change its state if it is in one of `frm` (an expired one becomes EXPIRED instead); the row as it then is."""
+    async def move_hold(
+        self, hold_id: str, to: HoldState, *, frm: Sequence[HoldState], approval: Approval | None = None
+    ) -> Hold | None:
+        """Change its state if it is in one of `frm` (an expired one becomes EXPIRED instead); the row as it then is. `approval`
+        is kept with a request that becomes approved."""
         ...
 
     # Audit: what lets a reader see that lines are gone, and lets a start write those that a crash left out.
@@ -520,6 +534,10 @@ class Store(Protocol):
 
     async def audit_subject(self, tenant: str, user: str, new: AuditSubject | None = None) -> AuditSubject | None:
         """What the audit log calls this user; `new` from now on, if it has no name for them yet."""
+        ...
+
+    async def audit_users(self, pseudonyms: Sequence[str]) -> Mapping[str, str]:
+        """Which users the pseudonyms stand for; nothing of those who were forgotten."""
         ...
 
     async def audit_secrets(self, pseudonyms: Sequence[str]) -> Mapping[str, bytes]:

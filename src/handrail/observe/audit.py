@@ -26,7 +26,7 @@ from handrail.observe.chain import GAP, encode, plain, seal
 from handrail.observe.chain_writer import ChainWriter, Entry
 from handrail.observe.reading import keys_of_executions
 from handrail.observe.redaction import compile_redactor
-from handrail.observe.sealing import PUBLIC, SEALED, seal_text
+from handrail.observe.sealing import SEALED, is_public, seal_text
 from handrail.observe.shared_chain import SharedChainWriter, can_share
 
 _log = logging.getLogger("handrail.audit")
@@ -140,12 +140,15 @@ class AuditLog:
         # The slice is a copy of the right size: the encoder's own buffer would cost a page fault for every line kept.
         self._pending.append((event, self.clock(), self._body(fields)[1:]))
 
-    def emit_for(self, subject: AuditSubject, event: str, fields: Mapping[str, object]) -> None:
-        """As `emit`; what is not known to be harmless is sealed, or left out if the subject has no secret."""
-        public = {name: value for name, value in fields.items() if name in PUBLIC}
+    def emit_for(
+        self, subject: AuditSubject, event: str, fields: Mapping[str, object], *, private: Collection[str] = ()
+    ) -> None:
+        """As `emit`; what is not known to be harmless, and what is named as `private`, is sealed, or left out if the subject has
+        no secret."""
+        public = {name: value for name, value in fields.items() if is_public(name, value) and name not in private}
         if len(public) < len(fields) and subject.secret:
-            private = {name: value for name, value in fields.items() if name not in PUBLIC}
-            public[SEALED] = seal_text(subject, self._body(private)).decode()
+            words = {name: value for name, value in fields.items() if name not in public}
+            public[SEALED] = seal_text(subject, self._body(words)).decode()
         self.emit(event, public)
 
     def _drop(self) -> None:

@@ -11,7 +11,7 @@ import orjson
 
 from handrail.contract.ports import CallRecord
 from handrail.observe.chain_writer import Entry
-from handrail.observe.sealing import seal_text
+from handrail.observe.sealing import looks_like_id, seal_text
 
 _MOST_KNOWN = 1_000
 _dumps, _join = orjson.dumps, b"".join
@@ -26,20 +26,21 @@ def as_entry(noted: Entry | CallRecord | tuple[Any, ...]) -> Entry:
     if len(noted) == 3:
         return noted
     args = b',"args":%b' % noted[12]
-    if len(noted) == 15:
-        subject = noted[14]
-        args = b',"sealed":"%b"' % seal_text(subject, b'{"args":%b}' % noted[12]) if subject.secret else b""
-        noted = noted[:14]
-    session_id, _, duration, _, _, when, stamp, turn, connection, mode, provider, call_id, _, defaulted = noted
-    of = (session_id, turn, connection, mode, provider)
+    session_id, _, duration, _, _, when, stamp, turn, connection, mode, provider, call_id, words, defaulted = noted[:14]
     shown = _dumps(call_id)
+    named = b',"callId":%b,"idempotencyKey":"provider:%b' % (shown, shown[1:])
+    if len(noted) == 15:
+        subject, private = noted[14], b'{"args":%b' % words
+        if not looks_like_id(call_id):
+            named, private = b"", private + named
+        if not looks_like_id(provider):
+            provider, private = None, private + b',"provider":%b' % _dumps(provider)
+        args = b',"sealed":"%b"' % seal_text(subject, private + b"}") if subject.secret else b""
+    of = (session_id, turn, connection, mode, provider)
     body = (
         _beginnings.get(of) or _beginning(of),
         stamp,
-        b',"callId":',
-        shown,
-        b',"idempotencyKey":"provider:',
-        shown[1:],
+        named,
         b',"duration":',
         _dumps(duration),
         b',"ok":true,"errorType":null',

@@ -137,7 +137,15 @@ def _confirmation(kind: str, event: Mapping[str, Any]) -> str:
     state = str(event.get("state") or kind.removeprefix("confirmation").lstrip("_") or "refused")
     if state == "refused" and event.get("errorType") == "NOT_FOUND":
         return "was not approved by somebody who tried without the right token"
-    return _CONFIRMATIONS.get(state, f"was {state}") + _because(event)
+    told = _CONFIRMATIONS.get(state, f"was {state}")
+    if state in ("approved", "consumed"):
+        told = "was approved by " + _approver(event)
+    return told + _because(event)
+
+
+def _approver(event: Mapping[str, Any]) -> str:
+    name, via = event.get("approver"), event.get("approvedVia")
+    return (shown(name) if name else "a person") + (f" ({via})" if via else "")
 
 
 def _refused(event: Mapping[str, Any]) -> str:
@@ -156,6 +164,8 @@ def _ran(event: Mapping[str, Any]) -> str:
     took = f" for {duration:g} ms" if isinstance(duration, (int, float)) else ""
     # The process died before it wrote the line; what the ledger had kept was written later.
     recovered = ", as the ledger tells" if event.get("recovered") else ""
+    if event.get("approver") or event.get("approvedVia"):
+        recovered += f", approved by {_approver(event)}"
     if event.get("ok"):
         return f"ran{took} and succeeded{recovered}"
     return f"ran{took} and failed ({event.get('errorType') or 'no error type'}){recovered}{_because(event)}"

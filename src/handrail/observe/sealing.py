@@ -10,6 +10,7 @@ The cipher is SHAKE-256 of key and nonce, as a stream; the chain of hashes guard
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
@@ -24,13 +25,26 @@ ERASED = "erased"
 PUBLIC = frozenset(
     {
         *("sessionId", "turnId", "connection", "registryVersion", "mode", "user", "tenant", "provider"),
-        *("callId", "idempotencyKey", "ledgerKey", "confirmationId", "duplicateOf"),
+        *("callId", "idempotencyKey", "ledgerKey", "confirmationId", "duplicateOf", "approver", "approvedVia"),
         *("toolId", "toolVersion", "category", "duration", "ok", "errorType", "gate", "rule", "limit"),
         *("defaulted", "clamped", "repaired", "recovered", "finishedAt", "state", "previousVersion"),
         *("calls", "retrieval", "refusals"),
     }
 )
 """Fields that Handrail itself fills, never with what somebody said. Every other field of a named user's line is sealed."""
+_MODEL_MADE = frozenset({"callId", "idempotencyKey", "duplicateOf", "provider"})
+"""Of these, those that come from a model or its provider, who may put words into them."""
+_ID = re.compile(r"(?:provider:)?[\w:.-]{1,64}", re.ASCII)
+
+
+def looks_like_id(value: object) -> bool:
+    """Whether a model's or a provider's name for something holds no words that have to be sealed."""
+    return value is None or (isinstance(value, str) and _ID.fullmatch(value) is not None)
+
+
+def is_public(name: str, value: object) -> bool:
+    """Whether a field of a named user's line may stand in it as it is."""
+    return name in PUBLIC and (name not in _MODEL_MADE or looks_like_id(value))
 
 
 def seal_text(subject: AuditSubject, body: bytes) -> bytes:
@@ -58,6 +72,15 @@ def open_event(event: Mapping[str, Any], keys: Mapping[str, bytes]) -> dict[str,
     except ValueError:
         words = None
     return {**rest, **words} if isinstance(words, dict) else {**rest, ERASED: True}
+
+
+APPROVER = "approver"
+
+
+def with_names(event: dict[str, Any], users: Mapping[str, str]) -> dict[str, Any]:
+    """The event with the name of the approver, of whom the line has a pseudonym, as far as it is known."""
+    named = users.get(str(event.get(APPROVER)))
+    return {**event, APPROVER: named} if named is not None else event
 
 
 def _mixed(key: bytes, nonce: bytes, data: bytes) -> bytes:

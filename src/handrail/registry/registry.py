@@ -15,7 +15,7 @@ from typing import Any, Literal
 from handrail.authoring.modules import look_in
 from handrail.contract.definition import Mode
 from handrail.contract.errors import ArtifactError, HandlerChanged, NotLocked, RegistryError
-from handrail.registry.artifact import Artifact, read_artifact
+from handrail.registry.artifact import Artifact, ProviderFile, read_artifact
 from handrail.registry.handlers import verified_code
 from handrail.registry.snapshot import LoadedTool, Snapshot
 from handrail.schema.validator import JSONSCHEMA_RS, SchemaCompiler
@@ -66,6 +66,23 @@ class Registry:
         made = cls(where, generation, environment=setting, validators=validators, compiler=compiler)
         made._tools_root = tools
         made.refused = refused or {}
+        return made
+
+    @classmethod
+    def empty(cls, path: Path) -> Registry:
+        """A registry without tools, for what is done with a project's data whether or not its tools can be loaded."""
+        artifact = Artifact(
+            path=path,
+            tools_root=path.parent,
+            version="none",
+            git_commit=None,
+            build_timestamp="",
+            entries=(),
+            provider_file=ProviderFile(file="", sha256="", providers=()),
+        )
+        setting = environment_from(os.environ.get("HANDRAIL_ENV"))  # noqa: TID251  # its documented default
+        made = cls(path, Snapshot(artifact, {}), environment=setting, validators="lazy", compiler=JSONSCHEMA_RS)
+        made.lock()
         return made
 
     def lock(self) -> None:

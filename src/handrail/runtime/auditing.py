@@ -145,6 +145,11 @@ class AuditKeeper:
             "finishedAt": row.finished_at,
             "recovered": True,
         }
+        hold = await core.store.hold_by_id(row.hold_id) if row.hold_id is not None else None
+        if hold is not None and session is not None:
+            # The line of the approval may be lost as well.
+            line["approver"] = await core.pseudonym_of(session, hold.approver)
+            line["approvedVia"] = hold.approved_via
         if session is None:
             core.audit.emit("execution", line)
         else:

@@ -20,7 +20,7 @@ import orjson
 from handrail.contract.call import Call
 from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType, RegistryError, SchemaError
-from handrail.contract.store import Hold, HoldState, LedgerState, StoreUnavailable
+from handrail.contract.store import Approval, Hold, HoldState, LedgerState, StoreUnavailable
 from handrail.runtime.attempt import Attempt, Refusal, Write
 from handrail.runtime.gates import budget
 from handrail.runtime.held import (
@@ -196,8 +196,11 @@ class Confirmations:
             key = hold.ledger_key if hold.state is HoldState.CONSUMED else None
             await self.core.earlier.remember_id(attempt, key, hold.hold_id)
 
-    async def approve(self, hold_id: str, token: str, approver: str | None = None) -> ToolResponse:
+    async def approve(
+        self, hold_id: str, token: str, approver: str | None = None, via: str | None = None
+    ) -> ToolResponse:
         """A person said yes. The outcome of the held call, whoever runs it; or why it does not run."""
+        approval = Approval(approver, via)
         hold, shown = await self._authentic(hold_id, token)
         if hold is None:
             self.core.audit.emit(
@@ -221,14 +224,14 @@ class Confirmations:
             return self.refused(session, hold, refusal)
         assert attempt is not None
         if not self._has_facts(attempt.plan):
-            return await self._approved(session, attempt, hold, shown, approver)
+            return await self._approved(session, attempt, hold, shown, approval)
         # A call of this tool that was approved before may still run, and change the very facts that this one depends on.
         lock = self._approvals.setdefault((session.id, hold.tool), asyncio.Lock())
         async with lock:
-            return await self._approved(session, attempt, hold, shown, approver)
+            return await self._approved(session, attempt, hold, shown, approval)
 
     async def _approved(
-        self, session: Session, attempt: Attempt, hold: Hold, shown: str, approver: str | None
+        self, session: Session, attempt: Attempt, hold: Hold, shown: str, approval: Approval
     ) -> ToolResponse:
         """The facts are still what the person saw: the grant is given, and the call is carried out."""
         hold_id = hold.hold_id
@@ -236,14 +239,16 @@ class Confirmations:
             changed = await self._ask_anew_if_changed(session, attempt, hold, shown)
             if changed is not None:
                 return changed
+        approval = approval._replace(approver=approval.approver or hold.user)
+        named = await self.core.pseudonym_of(session, approval.approver)
         self.core.crash("before_approve")
-        moved = await self.core.store.move_hold(hold_id, HoldState.APPROVED, frm=OPEN)
+        moved = await self.core.store.move_hold(hold_id, HoldState.APPROVED, frm=OPEN, approval=approval)
         self.core.crash("after_approve")
         if moved is None or moved.state is not HoldState.APPROVED:
             if moved is not None and moved.state is HoldState.CONSUMED:
                 return await self.carried_out(moved)
             return closed_answer(moved or hold)
-        self.core.audit_hold("confirmation_approved", session, hold, approver=approver or hold.user)
+        self.core.audit_hold("confirmation_approved", session, hold, approver=named, approved_via=approval.via)
         if not self.core.has_connection(session):
             taken = await self._left_to_owner(session, moved)
             if taken is not None:

@@ -329,12 +329,15 @@ class RuntimeCore(Recording):
         await asyncio.gather(*(self.confirmations.announce_again(session, hold) for hold in holds))
         return client
 
-    async def approve(self, confirmation_id: str, *, token: str, approver: str | None = None) -> ToolResponse:
+    async def approve(
+        self, confirmation_id: str, *, token: str, approver: str | None = None, via: str | None = None
+    ) -> ToolResponse:
         """A person approves a held call, as it was shown with this token; the envelope that it ended in. If it is no longer what
-        was shown, nothing runs: `CONFIRMATION_REQUIRED`, and the session's events have it anew. `approver` names the person in
-        the audit; without one, the session's user."""
+        was shown, nothing runs: `CONFIRMATION_REQUIRED`, and the session's events have it anew. `approver` is the id of the
+        person, whom the audit names by a pseudonym; without one, the session's user. `via` says how they did it, such as by
+        which key or channel, and stands there as it is."""
         await self.open()
-        return await self.confirmations.approve(confirmation_id, token, approver)
+        return await self.confirmations.approve(confirmation_id, token, approver, via)
 
     async def show(self, confirmation_id: str, *, token: str) -> Mapping[str, Any] | None:
         """An open request as the event `confirmation` has it, its facts looked up now, with a fresh token. `token` is an earlier
@@ -566,6 +569,13 @@ class RuntimeCore(Recording):
         known = await self.store.audit_subject(session.tenant, user, _new_subject()) if user is not None else None
         self._introduce(session, known)
         return session
+
+    async def pseudonym_of(self, session: Session, user: str | None) -> str | None:
+        """Under which name a person stands in the audit log who did something in a session, their own or another's."""
+        if user is None or user == session.user:
+            return session.pseudonym
+        known = await self.store.audit_subject(session.tenant, user, _new_subject())
+        return known.pseudonym if known is not None else None
 
     async def _authentic(self, session_id: str, token: str) -> SessionRecord:
         known = isinstance(session_id, str) and session_id.isascii()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from time import perf_counter
 from typing import Any, TypeGuard
 
@@ -67,13 +67,13 @@ class Recording:
             fields["duplicateOf"] = duplicate_of
         self.note(event, session, fields)
 
-    def note(self, event: str, session: Session, fields: Mapping[str, Any]) -> None:
-        """An event of a session; the words of a user who may be forgotten are sealed."""
+    def note(self, event: str, session: Session, fields: Mapping[str, Any], *, private: Collection[str] = ()) -> None:
+        """An event of a session; the words of a user who may be forgotten are sealed, and so are the fields in `private`."""
         subject = session.subject
         if subject is None or self.durable_audit is None:
             self.audit.emit(event, fields)
         else:
-            self.durable_audit.emit_for(subject, event, fields)
+            self.durable_audit.emit_for(subject, event, fields, private=private)
 
     def record_of(self, attempt: Attempt, duration: float, size: int) -> CallRecord | None:
         """The line of a call that ended well, to be put together when it is written; None where it holds more than most."""
@@ -118,7 +118,8 @@ class Recording:
     def audit_unknown(self, session: Session, call: Call, refusal: Refusal, duration: float) -> None:
         name = call.name[:128] if isinstance(call.name, str) else None
         fields = {"callId": call.call_id, "toolId": name, "provider": call.provider, "duration": round(duration, 3)}
-        self.note("refusal", session, {**self.who(session), **fields, **_refusal_fields(refusal)})
+        # The name is the model's own, and may be anything that was said.
+        self.note("refusal", session, {**self.who(session), **fields, **_refusal_fields(refusal)}, private=("toolId",))
 
     def audit_hold(
         self,
@@ -128,7 +129,9 @@ class Recording:
         refusal: Refusal | None = None,
         *,
         approver: str | None = None,
+        approved_via: str | None = None,
     ) -> None:
+        """`approver` is the pseudonym of the person who approved, so that the line survives their being forgotten."""
         fields: dict[str, Any] = {
             "confirmationId": hold.hold_id,
             "toolId": hold.tool,
@@ -137,8 +140,9 @@ class Recording:
             "ledgerKey": hold.ledger_key,
         }
         if approver is not None:
-            # The session's own user stands in the audit under a pseudonym, so that the line survives their being forgotten.
-            fields["approver"] = session.pseudonym or approver if approver == session.user else approver
+            fields["approver"] = approver
+        if approved_via is not None:
+            fields["approvedVia"] = approved_via
         told = _refusal_fields(refusal) if refusal else {"ok": True}
         self.note(event, session, {**self.who(session), **fields, **told})
 

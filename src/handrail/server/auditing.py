@@ -14,7 +14,7 @@ from handrail.contract.store import StoreUnavailable
 from handrail.observe.audit import AuditLog
 from handrail.observe.explain import CallLines, Explanation, lines_in, lines_of, tell
 from handrail.observe.reading import OF_THE_CHAIN, Follower, matches, read_events, tail_events
-from handrail.observe.sealing import open_event, pseudonym_of
+from handrail.observe.sealing import APPROVER, open_event, pseudonym_of, with_names
 from handrail.server.options import Options
 from handrail.server.wire import HEARTBEAT, notice
 
@@ -53,11 +53,13 @@ async def why(runtime: Runtime, folder: Path | None, call: str) -> Explanation:
 async def _opened(runtime: Runtime, events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The events with what was sealed in them, of users who were not forgotten."""
     wanted = {whose for event in events if (whose := pseudonym_of(event)) is not None}
+    approvers = {str(event[APPROVER]) for event in events if event.get(APPROVER)}
     try:
         keys = await runtime.store.audit_secrets(sorted(wanted))
+        users = await runtime.store.audit_users(sorted(approvers))
     except StoreUnavailable:
-        keys = {}
-    return [open_event(event, keys) for event in events]
+        keys, users = {}, {}
+    return [with_names(open_event(event, keys), users) for event in events]
 
 
 async def follow(runtime: Runtime, folder: Path | None, options: Options) -> AsyncIterator[bytes]:

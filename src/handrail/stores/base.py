@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from handrail.contract.store import (
     AbandonedAudit,
     Alias,
+    Approval,
     AuditCheckpoint,
     AuditPosition,
     AuditSubject,
@@ -166,8 +167,10 @@ class StatementStore(ABC):
     async def outcome_told(self, hold_id: str, turn: int) -> None:
         await self._write(partial(confirmations.outcome_told, hold_id=hold_id, turn=turn))
 
-    async def move_hold(self, hold_id: str, to: HoldState, *, frm: Sequence[HoldState]) -> Hold | None:
-        return await self._write(partial(confirmations.move_hold, hold_id=hold_id, to=to, frm=frm))
+    async def move_hold(
+        self, hold_id: str, to: HoldState, *, frm: Sequence[HoldState], approval: Approval | None = None
+    ) -> Hold | None:
+        return await self._write(partial(confirmations.move_hold, hold_id=hold_id, to=to, frm=frm, approval=approval))
 
     # Audit
     async def audit_checkpoints(self) -> list[AuditCheckpoint]:
@@ -246,6 +249,9 @@ class StatementStore(ABC):
         if known is not None or new is None:
             return known
         return await self._write(partial(forgetting.name_subject, tenant=tenant, user=user, new=new))
+
+    async def audit_users(self, pseudonyms: Sequence[str]) -> Mapping[str, str]:
+        return await self._read(partial(forgetting.audit_users, pseudonyms=pseudonyms)) if pseudonyms else {}
 
     async def audit_secrets(self, pseudonyms: Sequence[str]) -> Mapping[str, bytes]:
         return await self._read(partial(forgetting.audit_secrets, pseudonyms=pseudonyms)) if pseudonyms else {}

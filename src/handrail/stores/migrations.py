@@ -175,6 +175,14 @@ MIGRATIONS = (
             "ALTER TABLE shown_token RENAME TO hold_token",
         ),
     ),
+    Migration(
+        11,
+        "who approved a request",
+        (
+            "ALTER TABLE hold ADD COLUMN approver TEXT",
+            "ALTER TABLE hold ADD COLUMN approved_via TEXT",
+        ),
+    ),
 )
 
 

@@ -476,8 +476,7 @@ class Asking:
     async def _approve(self, id: str, token: str) -> None:
         """The envelope comes as every late one does, by way of the session. A refusal leaves the request on the screen."""
         try:
-            approver = self._talk.session.user or "voice"
-            answer = await self._talk.runtime.approve(id, token=token, approver=approver)
+            answer = await self._talk.runtime.approve(id, token=token, via="voice")
         except HandrailError as error:
             _LOG.error("A spoken yes could not be carried out: %s", error)
             unheard = isinstance(error, StoreUnavailable)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from handrail.contract.errors import UsageError
-from handrail.contract.store import HOLD_TOKENS, Hold, HoldState, StoreUnavailable
+from handrail.contract.store import HOLD_TOKENS, Approval, Hold, HoldState, StoreUnavailable
 from handrail.stores.statements import sessions
 from handrail.stores.statements.forgetting import forgotten_sessions
 from handrail.stores.statements.transaction import HOLD_COLUMNS, HOLD_FIELDS, Transaction, hold_of, hold_values
@@ -81,13 +81,21 @@ def outcome_told(tx: Transaction, hold_id: str, turn: int) -> None:
     tx.db.execute("UPDATE hold SET told_turn = ? WHERE hold_id = ? AND told_turn IS NULL", (turn, hold_id))
 
 
-def move_hold(tx: Transaction, hold_id: str, to: HoldState, frm: Sequence[HoldState]) -> Hold | None:
+def move_hold(
+    tx: Transaction, hold_id: str, to: HoldState, frm: Sequence[HoldState], approval: Approval | None = None
+) -> Hold | None:
     held = hold_by_id(tx, hold_id)
     if held is None:
         return None
     if held.state in frm and held.state is not HoldState.EXPIRED:
+        if to is not held.state and to in _OPEN:
+            by = approval or Approval()
+            held = replace(held, approver=by.approver, approved_via=by.via)
         held = replace(held, state=to)
-    tx.db.execute("UPDATE hold SET state = ? WHERE hold_id = ? AND state <> ?", (held.state, hold_id, held.state))
+    tx.db.execute(
+        "UPDATE hold SET state = ?, approver = ?, approved_via = ? WHERE hold_id = ? AND state <> ?",
+        (held.state, held.approver, held.approved_via, hold_id, held.state),
+    )
     return held
 
 

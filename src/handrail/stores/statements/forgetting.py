@@ -35,8 +35,12 @@ def forget_user(tx: Transaction, tenant: str, user: str, keep_block: bool = True
     tx.db.execute(f"UPDATE ledger SET evicted = 1 WHERE {_CALLS} AND state = 'running'", (*who, *who))
     left = tx.db.execute(f"SELECT count(*) FROM ledger WHERE {_CALLS} AND NOT {_SETTLED}", (*who, *who)).fetchone()[0]
     tx.db.execute(f"DELETE FROM hold_token WHERE hold_id IN (SELECT hold_id FROM hold WHERE {_MINE})", who)
+    # Ids come from models, who may put words into them. The sessions have ended, so nobody needs them any more.
+    tx.db.execute(f"DELETE FROM alias WHERE {_MINE}", who)
+    tx.db.execute("UPDATE hold SET approver = NULL WHERE tenant = ? AND approver = ?", who)
     requests = tx.db.execute(
-        f"""UPDATE hold SET args = '{{}}', raw_args = '{{}}', preview = '', user = NULL,
+        f"""UPDATE hold SET args = '{{}}', raw_args = '{{}}', preview = '', user = NULL, alias = NULL, call_id = NULL,
+            approver = NULL,
             state = CASE WHEN state IN ('pending', 'approved') THEN 'superseded' ELSE state END WHERE {_MINE}""",
         who,
     ).rowcount
@@ -84,6 +88,14 @@ def name_subject(tx: Transaction, tenant: str, user: str, new: AuditSubject) -> 
 def audit_secrets(tx: Transaction, pseudonyms: Sequence[str]) -> dict[str, bytes]:
     rows = tx.db.execute(
         "SELECT pseudonym, secret FROM audit_subject WHERE pseudonym IN (SELECT value FROM json_each(?))",
+        (orjson.dumps(list(pseudonyms)).decode(),),
+    )
+    return dict(rows.fetchall())
+
+
+def audit_users(tx: Transaction, pseudonyms: Sequence[str]) -> dict[str, str]:
+    rows = tx.db.execute(
+        "SELECT pseudonym, user FROM audit_subject WHERE pseudonym IN (SELECT value FROM json_each(?))",
         (orjson.dumps(list(pseudonyms)).decode(),),
     )
     return dict(rows.fetchall())
