@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import closing
+from shutil import rmtree
 from sqlite3 import connect
 
 import pytest
@@ -162,6 +163,51 @@ def test_a_line_that_a_dying_command_left_torn_is_taken_off_and_said(keyed, hand
         stream.write(b'{"event":"execution","ts":"2026')
     assert handrail("call", "cancel_order", *ORDER).code == 0
     assert [one["torn"] for one in lines(keyed, "audit_gap")] == [31]
+    assert handrail("audit", "verify").code == 0
+
+
+def test_a_key_that_is_introduced_during_the_day_begins_another_chain(built, handrail, monkeypatch):
+    for key in ("", KEY, "", KEY):
+        monkeypatch.setenv("HANDRAIL_AUDIT_KEY", key)
+        assert handrail("call", "cancel_order", *ORDER).code == 0
+    keyed = next(file for file in audit_files(built / "audit") if "keyed" in file.name)
+    said = handrail("audit", "verify")
+    assert said.code == 1, "the third call was made without the key"
+    assert "The lines after number" in said.err
+    assert keyed.name not in said.err
+
+
+def test_what_was_written_before_a_key_was_introduced_is_covered_by_it(built, handrail, monkeypatch):
+    for key in ("", KEY, KEY):
+        monkeypatch.setenv("HANDRAIL_AUDIT_KEY", key)
+        assert handrail("call", "cancel_order", *ORDER).code == 0
+    said = handrail("audit", "verify")
+    assert said.code == 0, said.err
+    plain = next(file for file in audit_files(built / "audit") if "keyed" not in file.name)
+    plain.write_bytes(plain.read_bytes().replace(b"A-1001", b"A-1002"))
+    restamp(plain)
+    said = handrail("audit", "verify")
+    assert said.code == 1
+    assert plain.name in said.err
+
+
+def test_a_log_that_was_deleted_whole_is_missed_by_the_ledger(keyed, handrail):
+    for _ in range(2):
+        assert handrail("call", "cancel_order", *ORDER, "--user", "ana").code == 0
+    gone = [one["ledgerKey"] for one in lines(keyed)]
+    assert handrail("users", "forget", "ana", "--yes").code == 0
+    assert handrail("audit", "verify").code == 0, "forgotten calls have their lines"
+    rmtree(keyed / "audit")
+    with closing(connect(keyed / "handrail.db")) as db, db:
+        db.execute("DELETE FROM audit_chain")
+    assert handrail("call", "cancel_order", *ORDER).code == 0
+    said = handrail("audit", "verify")
+    assert said.code == 1
+    assert [key for key in gone if f'The call {key} to "cancel_order"' in said.err] == gone
+    assert said.err.count("has no line") == 2
+    with closing(connect(keyed / "handrail.db")) as db, db:
+        for key in gone:  # as retention does
+            db.execute("DELETE FROM ledger WHERE key = ?", (key,))
     assert handrail("audit", "verify").code == 0
 
 

@@ -64,6 +64,9 @@ def restamp(file, key=None):
     place = file.parent / "checkpoints.jsonl"
     for line in place.read_bytes().splitlines():
         record = json.loads(line)
+        if record["file"] != file.name:
+            records += line + b"\n"
+            continue
         record["head"] = heads[record["count"]].decode()
         del record["mac"]
         stem = json.dumps(record, separators=(",", ":")).encode()[:-1]

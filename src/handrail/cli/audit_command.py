@@ -18,7 +18,7 @@ from handrail.app import audit_key, store_path, store_url
 from handrail.cli.output import print_json, printable
 from handrail.cli.project import current_settings
 from handrail.contract.errors import UsageError
-from handrail.contract.store import AuditCheckpoint, Store
+from handrail.contract.store import AuditCheckpoint, SettledCall, Store
 from handrail.observe.explain import lines_in, tell
 from handrail.observe.reading import OF_THE_CHAIN, Event, Follower, tail_events
 from handrail.observe.sealing import APPROVER, open_event, pseudonym_of, with_names
@@ -116,8 +116,9 @@ def _show(path: Path, options: Namespace) -> int:
 def _verify(path: Path, options: Namespace) -> int:
     settings = current_settings()
     key = _key(options.key_file, settings)
-    stored = None if options.dir else asyncio.run(_stored_checkpoints(settings))
-    problems = verify_directory(path, key, stored)
+    known = None if options.dir else asyncio.run(_known_to_store(settings))
+    stored, calls = known or (None, [])
+    problems = verify_directory(path, key, stored, calls)
     if options.json:
         print_json([{"file": problem.file, "line": problem.line, "message": problem.message} for problem in problems])
         return 1 if problems else 0
@@ -129,14 +130,15 @@ def _verify(path: Path, options: Namespace) -> int:
     return 1 if problems else 0
 
 
-async def _stored_checkpoints(settings: Settings) -> list[AuditCheckpoint] | None:
-    """What the project's store knows of its chains; None if there is no store."""
+async def _known_to_store(settings: Settings) -> tuple[list[AuditCheckpoint], list[SettledCall]] | None:
+    """What the project's store knows of its chains, and the calls that must have a line; None if there is no store."""
     store = _store(settings)
     if store is None:
         return None
     await store.open()
     try:
-        return await store.audit_checkpoints()
+        calls = await store.calls_to_audit()  # before the files are read, so that their lines are there
+        return await store.audit_checkpoints(), calls
     finally:
         await store.close()
 

@@ -316,6 +316,14 @@ class AuditCheckpoint(NamedTuple):
         return "\n".join(map(str, (self.number, *self.position, self.at))).encode()
 
 
+class SettledCall(NamedTuple):
+    """A writing call that ran to an end, and so must have its line in the audit log."""
+
+    key: str
+    tool: str
+    finished_at: int
+
+
 class AuditSubject(NamedTuple):
     """How a user's words stand in the audit log: under a pseudonym, sealed by a secret. Without a secret they are left out."""
 
@@ -534,6 +542,11 @@ class Store(Protocol):
 
     async def audit_subject(self, tenant: str, user: str, new: AuditSubject | None = None) -> AuditSubject | None:
         """What the audit log calls this user; `new` from now on, if it has no name for them yet."""
+        ...
+
+    async def calls_to_audit(self) -> list[SettledCall]:
+        """The calls of the ledger that must have their lines by now, in the order in which they ended. Left out are those that a
+        process has settled since its last checkpoint, whether it lives or its lines are yet to be recovered."""
         ...
 
     async def audit_users(self, pseudonyms: Sequence[str]) -> Mapping[str, str]:

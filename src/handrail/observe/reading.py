@@ -19,6 +19,7 @@ OF_THE_CHAIN = (START, CHECKPOINT)
 """Events that say nothing but how the chain of hashes goes on."""
 _TAIL_BLOCK = 64 * 1024
 _EXECUTIONS = (b'{"event":"execution"', b'{"event":"late_result"')
+_OUTCOMES = (*_EXECUTIONS, b'{"event":"settled"')
 _LEDGER_KEY = re.compile(rb'"ledgerKey":"([0-9a-f]{64})"')
 
 
@@ -81,6 +82,18 @@ def keys_of_executions(directory: Path, keys: Collection[str], since: float) -> 
             for line in stream:
                 named = _LEDGER_KEY.search(line) if line.startswith(_EXECUTIONS) else None
                 if named is not None and named[1].decode() in keys:
+                    found.add(named[1].decode())
+    return found
+
+
+def keys_of_outcomes(directory: Path) -> set[str]:
+    """The ledger keys of all calls whose outcome has a line: they ran, or somebody settled them."""
+    found: set[str] = set()
+    for file in audit_files(directory):
+        with file.open("rb") as stream:
+            for line in stream:
+                named = _LEDGER_KEY.search(line) if line.startswith(_OUTCOMES) else None
+                if named is not None:
                     found.add(named[1].decode())
     return found
 

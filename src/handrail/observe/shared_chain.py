@@ -121,7 +121,7 @@ class SharedChainWriter(ChainWriter):
         """Open today's newest file, and continue behind its last line, whoever wrote it."""
         self._checkpoints = self._checkpoints or Appender(self._directory / CHECKPOINTS, shared=True)
         chain = self._today()
-        parts = sorted(self._directory.glob(f"audit-{chain}-*.jsonl"))
+        parts = sorted(self._directory.glob(f"audit-{chain}-[0-9]*.jsonl"))
         if parts and self._file is not None and self._file.path == parts[-1] and self._file.is_ours():
             return
         self._leave_file()
@@ -130,7 +130,9 @@ class SharedChainWriter(ChainWriter):
             self._next_file()
 
     def _today(self) -> str:
-        return f"commands-{stamp(int(self._clock())).decode()[:10]}"
+        # A chain is keyed or not as a whole, so a key that is introduced during the day begins another one.
+        keyed = "" if self._key is None else "-keyed"
+        return f"commands-{stamp(int(self._clock())).decode()[:10]}{keyed}"
 
     def _leave_file(self) -> None:
         if self._file is not None:

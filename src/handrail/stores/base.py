@@ -28,6 +28,7 @@ from handrail.contract.store import (
     Operating,
     SessionOpened,
     SessionRecord,
+    SettledCall,
     TurnStart,
 )
 from handrail.stores.statements import (
@@ -214,6 +215,9 @@ class StatementStore(ABC):
 
     async def answered_by(self, owner: str, since: int) -> list[tuple[LedgerRow, str | None]]:
         return await self._read(partial(auditing.answered_by, owner=owner, since=since))
+
+    async def calls_to_audit(self) -> list[SettledCall]:
+        return await self._read(auditing.calls_to_audit)
 
     # Operating
     async def operating(self) -> Operating:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from handrail.contract.store import AbandonedAudit, AuditCheckpoint, AuditPosition, LedgerRow
+from handrail.contract.store import AbandonedAudit, AuditCheckpoint, AuditPosition, LedgerRow, SettledCall
 from handrail.stores.statements.transaction import LEDGER_FIELDS, Transaction, ledger_row
 
 _COLUMNS = "number, chain, file, seq, head, at, mac"
@@ -90,6 +90,16 @@ def answered_by(tx: Transaction, owner: str, since: int) -> list[tuple[LedgerRow
         {"owner": owner, "since": since},
     )
     return [(ledger_row(row[:-1]), row[-1]) for row in rows]
+
+
+def calls_to_audit(tx: Transaction) -> list[SettledCall]:
+    rows = tx.db.execute(
+        """SELECT key, tool, finished_at FROM ledger WHERE state IN ('succeeded', 'failed') AND finished_at IS NOT NULL
+           AND NOT EXISTS (SELECT 1 FROM audit_owner
+                           WHERE audit_owner.owner = ledger.owner AND ledger.finished_at >= audit_owner.audited_until)
+           ORDER BY finished_at"""
+    )
+    return [SettledCall(*row) for row in rows]
 
 
 def _checkpoint(row: Sequence[Any]) -> AuditCheckpoint:
