@@ -74,7 +74,7 @@ class Page:
 
     async def first(self, kind: str, *, number: int = 0) -> dict[str, Any]:
         """The event of this kind that came first, or as the nth."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while len(found := [data for name, data in self.heard if name == kind]) <= number:
                 self._news.clear()
                 await self._news.wait()
@@ -98,11 +98,11 @@ async def served(project: Path, script: Sequence[Reply]) -> AsyncIterator[tuple[
         try:
             printed = ""
             while not (found := re.search(r"running on (http://\S+)", printed)):
-                line = await asyncio.wait_for(process.stderr.readline(), 30)
+                line = await asyncio.wait_for(process.stderr.readline(), 120)
                 assert line, printed
                 printed += line.decode()
             drain = asyncio.create_task(process.stderr.read())
-            async with httpx2.AsyncClient(base_url=found[1], timeout=30) as client:
+            async with httpx2.AsyncClient(base_url=found[1], timeout=120) as client:
                 assert "Shop assistant" in (await client.get("/")).text
                 page = Page(client)
                 listening = asyncio.create_task(page.listen())
@@ -110,7 +110,7 @@ async def served(project: Path, script: Sequence[Reply]) -> AsyncIterator[tuple[
                 listening.cancel()
                 await asyncio.gather(listening, return_exceptions=True)
             process.terminate()
-            assert "Traceback" not in (await asyncio.wait_for(drain, 20)).decode()
+            assert "Traceback" not in (await asyncio.wait_for(drain, 60)).decode()
             await process.wait()
             assert model.problems == []
         finally:

@@ -37,7 +37,7 @@ class Program:
 
     async def until(self, text: str) -> None:
         assert self._process.stdout is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while text not in self.printed:
                 piece = await self._process.stdout.read(4096)
                 assert piece, f"it ended before it printed {text!r}:\n{self.printed}"
@@ -58,7 +58,7 @@ class Program:
 
 async def _fetch(address: str, body: bytes | None = None) -> str:
     """Of the page on this machine."""
-    return await asyncio.to_thread(lambda: urlopen(address, body, timeout=10).read().decode())  # noqa: S310
+    return await asyncio.to_thread(lambda: urlopen(address, body, timeout=60).read().decode())  # noqa: S310
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ async def started(project: Path, script: Sequence[Reply]) -> AsyncIterator[tuple
             await program.until("Approvals: http")
             yield program, server
             process.stdin.close()
-            assert await asyncio.wait_for(process.wait(), 20) == 0
+            assert await asyncio.wait_for(process.wait(), 60) == 0
             assert server.problems == []
         finally:
             if process.returncode is None:
