@@ -10,7 +10,7 @@ PYTHONS ?=
 WORKERS ?= 4
 
 PY := .venv/bin/python
-CHECKED := $(wildcard src tests scripts benchmarks examples)
+CHECKED := $(wildcard src tests scripts packages benchmarks examples)
 # mypy stops at a folder without Python files.
 TYPED := src scripts $(if $(wildcard benchmarks/*.py),benchmarks)
 TYPED_TOOLS := build/typed_tools
@@ -70,7 +70,7 @@ lint: setup ## Check format, style, types, import directions and sizes
 # take for one module. So each folder is checked through a link with an importable name.
 types: setup
 	@rm -rf $(TYPED_TOOLS) && mkdir -p $(TYPED_TOOLS)
-	@for handler in src/handrail/tools/*/handler.py examples/*/tools/*/handler.py; do \
+	@for handler in src/handrail/tools/*/handler.py src/handrail_reference/tools/*/handler.py examples/*/tools/*/handler.py; do \
 		[ -f "$$handler" ] || continue; \
 		folder=$$(dirname "$$handler"); \
 		ln -s "../../$$folder" "$(TYPED_TOOLS)/$$(basename "$$folder" | tr - _)"; \

@@ -16,12 +16,12 @@ from typing import Any
 
 from benchmarks.knowledge_speed import embedder_here
 from benchmarks.report import Result
-from handrail.services.embeddings import Embedder
-from handrail.services.kb.files import Source
-from handrail.services.kb.importing import embed_missing, import_sources
-from handrail.services.kb.port import Filter
-from handrail.services.kb.reading import records_by_key
-from handrail.services.kb.service import KnowledgeBase
+from handrail_reference.services.embeddings import Embedder
+from handrail_reference.services.kb.files import Source
+from handrail_reference.services.kb.importing import embed_missing, import_sources
+from handrail_reference.services.kb.port import Filter
+from handrail_reference.services.kb.reading import records_by_key
+from handrail_reference.services.kb.service import KnowledgeBase
 
 _DATA = Path(__file__).parents[1] / "tests" / "data" / "banking_kb_dev.json"
 
@@ -89,7 +89,7 @@ def _ids(kb: KnowledgeBase, query: str) -> list[str]:
 
 def _closest(kb: KnowledgeBase, embedder: Embedder, query: str) -> list[str]:
     """By meaning alone."""
-    from handrail.services.kb.vectors import VectorIndex  # noqa: PLC0415  # needs numpy, which is an extra
+    from handrail_reference.services.kb.vectors import VectorIndex  # noqa: PLC0415  # needs numpy, which is an extra
 
     index = VectorIndex(embedder.name, embedder.dimensions)
 

@@ -25,16 +25,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import handrail
+import handrail_reference
 from benchmarks.holds import Holds, watched_loop
 from benchmarks.report import Result
 from handrail.cli.output import progress_for
-from handrail.services.embeddings import Embedder, import_packages, open_embedder
-from handrail.services.kb.files import find_sources
-from handrail.services.kb.importing import Outcome, import_sources
-from handrail.services.kb.service import KnowledgeBase
-from handrail.services.kb.writing import put_vectors, space_id
 from handrail.testing import open_tools
+from handrail_reference.services.embeddings import Embedder, import_packages, open_embedder
+from handrail_reference.services.kb.files import find_sources
+from handrail_reference.services.kb.importing import Outcome, import_sources
+from handrail_reference.services.kb.service import KnowledgeBase
+from handrail_reference.services.kb.writing import put_vectors, space_id
 
 _RECORDS = int(os.environ.get("HANDRAIL_BENCH_RECORDS", "100_000"))
 _BESIDE = max(1_000, _RECORDS // 10)
@@ -59,7 +59,7 @@ def embedder_here() -> Embedder | None:
 
 
 def _models() -> Path:
-    named = Path(os.environ.get("HANDRAIL_MODELS_DIRECTORY") or "build/models")
+    named = Path(os.environ.get("HANDRAIL_SERVICES_KB_MODELS_DIRECTORY") or "build/models")
     return named if named.is_dir() else Path("build/models")
 
 
@@ -141,7 +141,7 @@ def _vectors(side: Path) -> list[Result]:
     """Vectors for all pieces that have none, at random: how long they take to compare does not depend on what they say."""
     import numpy as np  # noqa: PLC0415  # an extra
 
-    from handrail.services.kb.vectors import packed  # noqa: PLC0415  # needs it
+    from handrail_reference.services.kb.vectors import packed  # noqa: PLC0415  # needs it
 
     embedder, path = embedder_here(), side / "large.db"
     assert embedder is not None
@@ -198,7 +198,7 @@ async def _searched(side: Path, name: str, make: Make, limit: float, before: _Me
     results = []
     async with _at_hand(side, make(side / "large.db")) as desk:
         async with watched_loop() as holds:
-            await desk.kb.open()
+            await desk.kb.warm_up()
         results.append(_hold(f"{name}, opening", holds))
         results += await _cases(desk, name, queries, language, limit)
         now = _memory()
@@ -253,7 +253,7 @@ async def _beside_imports(side: Path, desk: _Desk, name: str, queries: list[str]
 
 
 async def _by_the_command(kb: KnowledgeBase, lines: Path) -> None:
-    environment = {**os.environ, "HANDRAIL_KB_PATH": str(kb.database.path)}
+    environment = {**os.environ, "HANDRAIL_SERVICES_KB_PATH": str(kb.database.path)}
     words = ("-m", "handrail", "kb", "import", lines.name, "--no-embeddings")
     command = await asyncio.create_subprocess_exec(
         sys.executable, *words, cwd=lines.parent, env=environment, stdout=asyncio.subprocess.DEVNULL
@@ -333,7 +333,9 @@ def _until(running: asyncio.Future[None], queries: list[str]) -> Iterator[str]:
 @asynccontextmanager
 async def _at_hand(side: Path, kb: KnowledgeBase) -> AsyncIterator[_Desk]:
     tools = side / "tools"
-    shutil.copytree(Path(handrail.__file__).parent / "tools" / "kb-search", tools / "kb-search", dirs_exist_ok=True)
+    shutil.copytree(
+        Path(handrail_reference.__file__).parent / "tools" / "kb-search", tools / "kb-search", dirs_exist_ok=True
+    )
     with open_tools(tools, capabilities={"kb": kb}) as kit:
         async with kit.runtime(policy={"text": {"retrieval_calls": 0}, "identical_calls": 100_000}) as runtime:
             yield _Desk(kb, [await runtime.open_session() for _ in range(8)])

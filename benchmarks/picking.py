@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from benchmarks.catalogue import parameters
 from benchmarks.report import Result
 from handrail.picking import EmbedsTexts, Scorer, ToolIndex, pick_tools
-from handrail.services.embeddings import open_embedder
+from handrail_reference.services.embeddings import open_embedder
 
 _DATA = Path(__file__).parents[1] / "tests" / "data" / "metatool_dev.json"
 _MODELS = Path(__file__).parents[1] / "build" / "models"

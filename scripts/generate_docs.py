@@ -8,11 +8,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from importlib import import_module
 from pathlib import Path
 
 from handrail.build.rules import all_rules
-from handrail.cli import COMMANDS, Parser
+from handrail.cli import COMMANDS, Parser, command_module
 from handrail.contract.fields import FIELDS, object_schema
 
 ROOT = Path(__file__).parent.parent
@@ -55,8 +54,10 @@ def rules() -> str:
 
 def command_line() -> str:
     parts = [f"# Command line\n\n{NOTE}\nExit codes: 0 done, 1 the work failed, 2 wrong usage.\n"]
-    for name, summary in COMMANDS.items():
-        module = import_module(f"handrail.cli.{name}_command")
+    # Those of other packages that may be installed here are none of Handrail's documentation.
+    reference = {name: command_module(name).HELP for name in ("calendar", "kb", "models")}
+    for name, summary in {**COMMANDS, **reference}.items():
+        module = command_module(name)
         parser = Parser(
             prog=f"handrail {name}",
             description=module.__doc__,

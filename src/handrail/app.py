@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import os
 import os.path
@@ -38,9 +37,8 @@ from handrail.registry import Registry
 from handrail.runtime.capabilities import PerCall, built_in
 from handrail.runtime.core import RuntimeCore
 from handrail.runtime.policy import Policy
-from handrail.runtime.services import Services, needed_by
+from handrail.runtime.services import Services, call_hook, needed_by
 from handrail.runtime.session import Session
-from handrail.services.local_time import LocalTime
 from handrail.settings import Settings
 from handrail.stores import open_store
 
@@ -71,8 +69,7 @@ class Runtime(RuntimeCore):
     events in memory. `capabilities` are the services that handlers reach through their context, beside those that every
     runtime has (`handrail.runtime.capabilities`); one of the same name takes its place. `services` are those that the runtime
     itself opens and closes, as `[services.NAME]` does. `secrets` are given to tools that ask
-    for that capability; `attributes` are the host's word about every session, for the tools' conditions; `owned` are closed
-    with the runtime.
+    for that capability; `attributes` are the host's word about every session, for the tools' conditions.
     """
 
     def __init__(
@@ -90,10 +87,8 @@ class Runtime(RuntimeCore):
         capability_checks: bool = True,
         secrets: Mapping[str, str] | None = None,
         attributes: Mapping[str, Any] | None = None,
-        owned: Iterable[Any] = (),
     ) -> None:
         self._attributes = dict(attributes or {})
-        self._owned = list(owned)
         rules = policy if isinstance(policy, Policy) else Policy.from_dict(policy or {})
         log: AuditPort
         if audit is None or isinstance(audit, (str, Path)):
@@ -113,7 +108,6 @@ class Runtime(RuntimeCore):
             capabilities={
                 **built_in(secrets),
                 "guides": PerCall(Guides),
-                "local_time": PerCall(LocalTime),
                 **(capabilities or {}),
             },
             services=services,
@@ -135,28 +129,35 @@ class Runtime(RuntimeCore):
         policy: Policy | Mapping[str, Any] | None = None,
     ) -> Session:
         """A new session, pinned to the registry as it is now. What the host says of every session wins over `attributes`."""
-        known = {**(attributes or {}), **self._attributes}
+        await self.open()
+        told = (getattr(service, "session_attributes", {}) for service in self.services.opened.values())
+        known = {
+            **(attributes or {}),
+            **{name: value for facts in told for name, value in facts.items()},
+            **self._attributes,
+        }
         return await super().open_session(mode=mode, user=user, tenant=tenant, attributes=known, policy=policy)
 
-    async def open_services(self) -> None:
-        """Load what services hold in memory, such as a model, so that no first call waits for it. A service that cannot be
-        opened says so here, and to each call."""
-        for service in self._owned:
-            if hasattr(service, "open"):
-                try:
-                    await service.open()
-                except HandrailError as error:
-                    _LOG.warning("%s", error)
+    async def preload_services(self) -> list[str]:
+        """Let services import what takes long, before anybody waits for the event loop; what they have to say to the operator."""
+        said: list[str] = []
+        for service in self.services.opened.values():
+            try:
+                sentence = await call_hook(service, "preload")
+            except HandrailError as error:
+                sentence = str(error)
+            if isinstance(sentence, str):
+                said.append(sentence)
+        return said
 
-    async def close(self) -> None:
-        """Let running writes finish, write what is pending, and close the store and the services that were opened for this."""
-        try:
-            await super().close()
-        finally:
-            while self._owned:
-                closed = self._owned.pop().close()
-                if inspect.isawaitable(closed):
-                    await closed
+    async def warm_up_services(self) -> None:
+        """Let services load what they hold in memory, such as a model, so that no first call waits for it. One that cannot says
+        so here, and to each call."""
+        for service in self.services.opened.values():
+            try:
+                await call_hook(service, "warm_up")
+            except HandrailError as error:
+                _LOG.warning("%s", error)
 
 
 def _declared_size(registry: Registry, tool_id: str) -> int | None:
@@ -226,18 +227,14 @@ def open_runtime(
     needed = needed_by(registry.entries())
     wanted = capability_checks if services is None else services
     own = find_services(settings, needed) if wanted else Services(())
-    capabilities = open_capabilities(settings, needed - set(own.names)) if wanted else {}
     return Runtime(
         registry,
         store=store_url(settings),
-        capabilities=capabilities,
         services=own,
         policy=settings.policy,
         audit=open_audit(settings, serving=serving),
         capability_checks=capability_checks,
         secrets=settings.secrets,
-        attributes={"paid_images": True} if settings.images_paid else {},
-        owned=[service for service in capabilities.values() if hasattr(service, "close")],
     )
 
 
@@ -268,69 +265,6 @@ def open_audit(settings: Settings, *, serving: bool) -> AuditLog:
 
 def audit_key(settings: Settings) -> bytes | None:
     return settings.audit_key.strip().encode() or None
-
-
-def open_capabilities(settings: Settings, needed: Iterable[str]) -> dict[str, Any]:
-    """The embedded services among those that tools need. The others are the runtime's own, or missing, which it says."""
-    return {name: _OPENERS[name](settings) for name in sorted(needed) if name in _OPENERS}
-
-
-def _open_images(settings: Settings) -> Any:
-    from handrail.services.images import open_images  # noqa: PLC0415  # a drawing library that few projects need
-
-    font = str(settings.project / settings.images_font) if settings.images_font else ""
-    return open_images(settings.project / settings.images_directory, font=font)
-
-
-def open_calendar(settings: Settings) -> Any:
-    """The project's calendar; its file is opened at the first request."""
-    from handrail.services.calendar.embedded import EmbeddedCalendar  # noqa: PLC0415  # parsers that few projects need
-    from handrail.services.meetings import JitsiMeetings  # noqa: PLC0415
-
-    return EmbeddedCalendar(
-        settings.project / settings.calendar_path,
-        names=settings.calendar_names,
-        time_zone=settings.calendar_time_zone,
-        meetings=JitsiMeetings(settings.calendar_meeting_url),
-    )
-
-
-def open_kb(settings: Settings, *, embeddings: str | None = None) -> Any:
-    """The project's knowledge base; its file is opened at the first request, and a model loaded only then."""
-    from handrail.services.embeddings import open_embedder  # noqa: PLC0415  # what few commands need
-    from handrail.services.embeddings.catalog import models_folder  # noqa: PLC0415
-    from handrail.services.kb.access import access_by  # noqa: PLC0415
-    from handrail.services.kb.service import KnowledgeBase  # noqa: PLC0415
-
-    models = models_folder(settings.models_directory, settings.project, os.environ)
-    kind = embeddings or settings.kb_embeddings
-    return KnowledgeBase(
-        settings.project / settings.kb_path,
-        embedder=None
-        if kind == "none"
-        else lambda: open_embedder(
-            kind, models=models, ollama_url=settings.kb_ollama_url, ollama_model=settings.kb_ollama_model
-        ),
-        access=access_by(settings.kb_namespaces, settings.kb_user_namespaces),
-        with_starter=settings.kb_starter,
-    )
-
-
-def import_for_kb(settings: Settings) -> None:
-    """Import what the knowledge base will need, for a server: before its event loop runs, which would be held by that."""
-    from handrail.services.embeddings import import_packages  # noqa: PLC0415  # what few commands need
-    from handrail.services.embeddings.catalog import models_folder  # noqa: PLC0415
-
-    models = models_folder(settings.models_directory, settings.project, os.environ)
-    import_packages(settings.kb_embeddings, models=models)
-
-
-# Each imports its service only when it is opened: most projects need few of them.
-_OPENERS: Mapping[str, Callable[[Settings], Any]] = {
-    "calendar": open_calendar,
-    "images": _open_images,
-    "kb": open_kb,
-}
 
 
 def open_prompts(settings: Settings) -> Prompts:

@@ -6,14 +6,13 @@ Which keys a service has is its factory's business: they are checked against its
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
 from handrail.contract.errors import ConfigError
-from handrail.contract.service import ServiceConfig
+from handrail.contract.service import EnvironmentText, ServiceConfig
 from handrail.plugins import SERVICES, entry_points_of
 
 _FILE = "handrail.toml"
@@ -35,7 +34,7 @@ def service_configs(document: Any, environment: Mapping[str, str]) -> Mapping[st
     for variable, text in sorted(environment.items()):
         if variable.startswith(_PREFIX):
             name, key = _place_of(variable, tables)
-            tables.setdefault(name, {})[key] = text if key == "factory" else _value(text)
+            tables.setdefault(name, {})[key] = text if key == "factory" else EnvironmentText(text)
     return MappingProxyType({name: _config(name, table) for name, table in sorted(tables.items())})
 
 
@@ -72,11 +71,3 @@ def _place_of(variable: str, tables: Mapping[str, Any]) -> tuple[str, str]:
     near = get_close_matches(rest.partition("_")[0], names, n=1)
     hint = f' (did you mean "{_PREFIX}{near[0].upper()}_…"?)' if near else ""
     raise ConfigError(f'The environment has "{variable}", which sets no service that is configured or installed{hint}.')
-
-
-def _value(text: str) -> Any:
-    """As TOML would read it: `8`, `true`, `["a"]`; anything else is text."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, KeyError, RecursionError):
-        return text

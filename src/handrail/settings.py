@@ -42,35 +42,6 @@ class Settings:
     audit_key: str = field(default="", repr=False)
     """Makes the hashes of the audit log HMACs: whoever does not have it cannot write lines that `handrail audit verify` takes for
     ours. Better in the environment (`HANDRAIL_AUDIT_KEY`) than in a file that is committed."""
-    calendar_path: str = "calendar.db"
-    calendar_names: tuple[str, ...] = ("primary",)
-    """Every tenant's calendars; `primary` is always among them."""
-    calendar_time_zone: str = "UTC"
-    """The zone of whole days, of times without a zone, and of the times that people are shown."""
-    calendar_meeting_url: str = "https://meet.jit.si"
-    """The Jitsi server on which meeting rooms are."""
-    images_directory: str = "images"
-    """Where drawn images are kept."""
-    images_font: str = ""
-    """A TrueType or OpenType file for draft cards; empty means the small one that comes with the drawing library."""
-    images_paid: bool = False
-    """Whether images cost money: then a person approves each (`session.paid_images` in conditions)."""
-    kb_path: str = "kb.db"
-    """The file of the knowledge base."""
-    kb_embeddings: str = "auto"
-    """What finds by meaning: MiniLM where it is installed (`auto`), nothing, MiniLM or nothing else, or Ollama."""
-    kb_ollama_url: str = "http://127.0.0.1:11434"
-    """Where the Ollama server is, for embeddings from there."""
-    kb_ollama_model: str = "all-minilm"
-    """The model that it embeds with; it is pulled there by the operator."""
-    kb_namespaces: tuple[str, ...] = ("studio", "public")
-    """What everybody may read."""
-    kb_user_namespaces: tuple[str, ...] = ("studio", "public", "personal")
-    """What a user who is signed in may read; personal records are only ever their owner's."""
-    kb_starter: bool = True
-    """Whether a new knowledge base begins with Handrail's own pages."""
-    models_directory: str = ""
-    """Where installed models live; empty means `handrail/models` in the user's cache folder."""
     server_host: str = "127.0.0.1"
     server_port: int = 8484
     server_keys_file: str = "server-keys.json"
@@ -163,9 +134,14 @@ class Settings:
 
 _TABLES = ("project", "policy", "services", "secrets")
 """Fields of `Settings` that are no `<section>_<key>`."""
+_SERVICE = "write [services.{0}] instead, and HANDRAIL_SERVICES_{1}_<KEY> in the environment"
+_MOVED = {
+    **{name: _SERVICE.format(name, name.upper()) for name in ("kb", "calendar", "images")},
+    "models": '"directory" is now "models_directory" in [services.kb], and HANDRAIL_SERVICES_KB_MODELS_DIRECTORY',
+}
+"""Sections of earlier versions, and where what they said belongs now."""
 _CHOICES = {
     "registry_validators": ("eager", "lazy"),
-    "kb_embeddings": ("auto", "none", "minilm", "ollama"),
     "voice_recogniser": ("provider", "local"),
 }
 _KEYS = {field.name: field for field in fields(Settings) if field.name not in _TABLES}
@@ -194,6 +170,8 @@ def load_settings(project: Path, environment: Mapping[str, str]) -> Settings:
         values.update(_flatten(document))
     if not isinstance(policy, Mapping):
         raise ConfigError(f"[policy] in {FILE} must be a table.")
+    if "forget_events" in policy or "HANDRAIL_POLICY_FORGET_EVENTS" in environment:
+        raise ConfigError('"forget_events" in [policy] has moved: write it in [services.calendar].')
     policy = _policy_from(environment, policy)
     _check_variables(environment)
     for name in _KEYS:
@@ -218,6 +196,13 @@ def _check_variables(environment: Mapping[str, str]) -> None:
         known += [f"HANDRAIL_POLICY_{item.name}{part}".upper() for part in parts]
     sections = tuple(sorted({name[: name.index("_", len("HANDRAIL_")) + 1] for name in known}))
     for name in environment:
+        moved = (
+            _MOVED.get(name.removeprefix("HANDRAIL_").partition("_")[0].lower())
+            if name.startswith("HANDRAIL_")
+            else None
+        )
+        if moved is not None:
+            raise ConfigError(f'The environment has "{name}", which has moved: {moved}.')
         if name.startswith(sections) and name not in known:
             of_section = [one for one in known if one.startswith(name[: name.index("_", len("HANDRAIL_")) + 1])]
             near = _near(name, of_section) or f"; known are {', '.join(of_section)}"
@@ -276,6 +261,8 @@ def _flatten(document: Mapping[str, Any]) -> dict[str, Any]:
     sections = sorted({name.split("_")[0] for name in _KEYS} | {"policy", "services"})
     flat: dict[str, Any] = {}
     for section, content in document.items():
+        if section in _MOVED:
+            raise ConfigError(f"[{section}] in {FILE} has moved: {_MOVED[section]}.")
         if section not in sections:
             raise ConfigError(
                 f"{FILE} has no section [{section}]{_near(section, sections)}; known are {', '.join(sections)}."

@@ -34,7 +34,8 @@ def test_named_reference_tools_are_built_with_the_projects_own(workshop):
 
 
 def test_a_star_takes_all_of_them(workshop):
-    everything = [folder.replace("-", "_") for folder in tool_folders(reference.collection_root("handrail"))]
+    roots = [reference.collection_root(name) for name in ("handrail", "reference")]
+    everything = [folder.replace("-", "_") for root in roots for folder in tool_folders(root)]
     assert len(everything) >= 4
     assert ids(workshop.build(reference=("*",))) == sorted(everything)
     assert ids(workshop.build(reference=("rank_results", "*"))) == sorted(everything)
@@ -48,14 +49,14 @@ def test_the_entry_says_whose_it_is_and_names_no_path_of_this_machine(workshop):
     own = workshop.new("lookup_order")
     result = workshop.build(reference=("rank_results",))
     handlers = {entry["toolId"]: entry["handler"] for entry in result.entries}
-    assert handlers["rank_results"]["origin"] == "handrail"
+    assert handlers["rank_results"]["origin"] == "reference"
     assert (handlers["rank_results"]["kind"], handlers["rank_results"]["path"]) == (
         "directory",
         "rank-results/handler.py",
     )
     assert "origin" not in handlers["lookup_order"]
     document = result.document(STAMP).decode()
-    assert str(reference.collection_root("handrail")) not in document
+    assert str(reference.collection_root("reference")) not in document
     assert str(own.parent) not in document
 
 
@@ -117,9 +118,9 @@ def test_a_project_of_reference_tools_alone_needs_no_folder(workshop):
 def test_a_finding_in_a_reference_tool_names_the_package(workshop, monkeypatch, tmp_path):
     broken = tmp_path / "package"
     (broken / "rank-results").mkdir(parents=True)
-    monkeypatch.setattr(reference, "collection_root", lambda name: broken)
+    monkeypatch.setattr(reference, "tools_folder", lambda name: broken)
     files = {finding.file for finding in workshop.findings(reference=("rank_results",))}
-    assert "handrail/tools/rank-results/schema.json" in files
+    assert "reference/tools/rank-results/schema.json" in files
 
 
 def test_an_artifact_is_written_the_same_twice(workshop):

@@ -151,7 +151,7 @@ def test_what_cannot_be_done_is_said_in_one_sentence(handrail, project, words, s
 
 def test_calendars_are_named_in_the_settings(handrail, project, file):
     (project / "handrail.toml").write_text(
-        '[calendar]\nnames = ["team"]\ntime_zone = "Asia/Kathmandu"\npath = "data.db"\n'
+        '[services.calendar]\nnames = ["team"]\ntime_zone = "Asia/Kathmandu"\npath = "data.db"\n'
     )
     assert handrail("calendar", "import", file, "--calendar", "team").code == 0
     assert handrail("calendar", "list").out == "primary  0 events\nteam     2 events\n"
@@ -163,16 +163,16 @@ def test_calendars_are_named_in_the_settings(handrail, project, file):
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ('time_zone = "Mars"', '"time_zone" in [calendar] must be an IANA name'),
-        ('names = ["A B"]', '"names" in [calendar]'),
-        ('meeting_url = "x"', '"meeting_url" in [calendar]'),
+        ('time_zone = "Mars"', '"time_zone" in [services.calendar] must be an IANA name'),
+        ('names = ["A B"]', '"names" in [services.calendar]'),
+        ('meeting_url = "x"', '"meeting_url" in [services.calendar]'),
         ("names = 3", "must be a list of texts"),
         ('zone = "UTC"', 'has no key "zone"'),
     ],
     ids=["zone", "names", "url", "type", "unknown"],
 )
 def test_a_setting_that_cannot_be_is_named(handrail, project, setting, says):
-    (project / "handrail.toml").write_text(f"[calendar]\n{setting}\n")
+    (project / "handrail.toml").write_text(f"[services.calendar]\n{setting}\n")
     said = handrail("calendar", "list")
     assert said.code == 2
     assert says in said.err
@@ -252,7 +252,7 @@ def test_a_called_tool_writes_into_the_calendar_of_the_project(with_tools, handr
 
 async def _held(project):
     # The worker's clock: what a person was shown must be what it finds, too.
-    settings = load_settings(project, {**os.environ, "HANDRAIL_CALENDAR_TIME_ZONE": "Europe/Zagreb"})
+    settings = load_settings(project, {**os.environ, "HANDRAIL_SERVICES_CALENDAR_TIME_ZONE": "Europe/Zagreb"})
     async with open_runtime(settings, open_registry(settings)) as runtime:
         session = await runtime.open_session()
         await session.call("calendar_create_event", ARGS)

@@ -209,7 +209,7 @@ def test_decorated_tools_are_called_from_anywhere_in_the_project(project, proces
 
 
 def test_a_call_is_made_for_a_tenant(project, handrail, monkeypatch):
-    monkeypatch.setenv("HANDRAIL_KB_EMBEDDINGS", "none")
+    monkeypatch.setenv("HANDRAIL_SERVICES_KB_EMBEDDINGS", "none")
     monkeypatch.setenv("HANDRAIL_TOOLS_REFERENCE", "kb_get")
     (project / "a.jsonl").write_text('{"id": "doc:a", "text": "of acme", "tenant": "acme"}\n')
     assert handrail("kb", "import", "a.jsonl").code == 0

@@ -8,8 +8,8 @@ import pytest
 
 EVENT = "BEGIN:VCALENDAR\nBEGIN:VEVENT\nUID:a\nDTSTART:20260113T140000Z\nEND:VEVENT\nEND:VCALENDAR\n"
 USING = {
-    "knowledge": ("kb.db", ("kb", "stats")),
-    "calendar": ("calendar.db", ("calendar", "list")),
+    "service kb": ("kb.db", ("kb", "stats")),
+    "service calendar": ("calendar.db", ("calendar", "list")),
     "conversations": ("conversations.db", ("users", "forget", "ana", "--yes")),
 }
 CHECKS = pytest.mark.parametrize("check", USING)
@@ -18,7 +18,8 @@ CHECKS = pytest.mark.parametrize("check", USING)
 @pytest.fixture
 def used(built, handrail, monkeypatch):
     """A project whose files have something in them."""
-    monkeypatch.setenv("HANDRAIL_KB_EMBEDDINGS", "none")
+    monkeypatch.setenv("HANDRAIL_SERVICES_KB_EMBEDDINGS", "none")
+    monkeypatch.setenv("HANDRAIL_SERVICES_CALENDAR_PATH", "calendar.db")
     lines = [json.dumps({"id": f"doc:{number}", "text": f"word{number} " * 200}) for number in range(50)]
     (built / "a.jsonl").write_text("\n".join(lines))
     (built / "a.ics").write_text(EVENT)
@@ -62,8 +63,8 @@ HARMS = pytest.mark.parametrize("harm", [_no_database, _another_programs, _newer
 def test_files_that_are_right_are_said_to_be_and_left_alone(used, handrail):
     before = as_they_are(used)
     found = doctored(handrail)
-    assert found["knowledge"] == (True, "embeddings: none")
-    assert found["calendar"] == (True, "calendar.db can be used")
+    assert found["service kb"] == (True, "embeddings: none")
+    assert found["service calendar"] == (True, "calendar.db can be used")
     assert found["conversations"] == (True, "conversations.db can be used")
     assert as_they_are(used) == before
 
@@ -102,9 +103,9 @@ def test_a_file_that_somebody_writes_at_the_moment_is_read_as_it_is(used, handra
     with closing(sqlite3.connect(used / "kb.db", isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
         db.execute("INSERT INTO fact VALUES ('one', 'more')")
-        assert doctored(handrail)["knowledge"][0]
+        assert doctored(handrail)["service kb"][0]
         db.execute("COMMIT")
-        assert doctored(handrail)["knowledge"][0]
+        assert doctored(handrail)["service kb"][0]
 
 
 def test_conversations_in_memory_have_no_file(used, handrail, monkeypatch):

@@ -15,7 +15,7 @@ LINES = """{"id": "person:ana_kovac", "title": "Ana Kovač", "text": "Runs onboa
 @pytest.fixture
 def base(project, handrail, monkeypatch):
     """A project with two records, without embeddings."""
-    monkeypatch.setenv("HANDRAIL_KB_EMBEDDINGS", "none")
+    monkeypatch.setenv("HANDRAIL_SERVICES_KB_EMBEDDINGS", "none")
     (project / "a.jsonl").write_text(LINES, encoding="utf-8")
     said = handrail("kb", "import", "a.jsonl")
     assert (said.code, said.out) == (0, "2 added, 0 changed, 0 unchanged, 0 skipped.\n")
@@ -138,10 +138,10 @@ def test_deleting_many_is_asked_for(base, handrail):
 
 
 def test_a_new_project_answers_about_handrail(project, handrail, monkeypatch):
-    monkeypatch.setenv("HANDRAIL_KB_EMBEDDINGS", "none")
+    monkeypatch.setenv("HANDRAIL_SERVICES_KB_EMBEDDINGS", "none")
     assert "doc:handrail_overview" in handrail("kb", "search", "What is Handrail?").out
     (project / "kb.db").unlink()
-    monkeypatch.setenv("HANDRAIL_KB_STARTER", "false")
+    monkeypatch.setenv("HANDRAIL_SERVICES_KB_STARTER", "false")
     for side in ("kb.db-wal", "kb.db-shm"):
         (project / side).unlink(missing_ok=True)
     assert handrail("kb", "search", "What is Handrail?").out == "Nothing was found.\n"
@@ -191,7 +191,7 @@ def test_a_damaged_base_is_one_sentence(base, handrail):
 
 
 def test_commands_work_as_processes_of_their_own(base, process):
-    said = process("kb", "search", "onboarding", "--json", cwd=base, HANDRAIL_KB_EMBEDDINGS="none")
+    said = process("kb", "search", "onboarding", "--json", cwd=base, HANDRAIL_SERVICES_KB_EMBEDDINGS="none")
     assert (said.code, said.err) == (0, "")
     assert process("kb", "export", cwd=base).out.count("\n") == 2
 
@@ -288,8 +288,8 @@ def test_an_export_that_cannot_be_written_names_the_file_that_was_asked_for(base
 
 def test_without_embeddings_stats_and_doctor_say_so_and_nothing_else_does(base, handrail, monkeypatch, caplog):
     assert "keywords alone" not in handrail("doctor").out, "it was chosen"
-    monkeypatch.setenv("HANDRAIL_KB_EMBEDDINGS", "auto")
-    monkeypatch.setenv("HANDRAIL_MODELS_DIRECTORY", str(base / "no-models"))
+    monkeypatch.setenv("HANDRAIL_SERVICES_KB_EMBEDDINGS", "auto")
+    monkeypatch.setenv("HANDRAIL_SERVICES_KB_MODELS_DIRECTORY", str(base / "no-models"))
     said = [handrail("kb", "search", "plan"), handrail("chat", "What is Handrail?")]
     assert "keywords alone" not in caplog.text + "".join(one.out + one.err for one in said)
     assert handrail("doctor").out.count("keywords alone") == 1
@@ -298,9 +298,9 @@ def test_without_embeddings_stats_and_doctor_say_so_and_nothing_else_does(base, 
 
 def test_an_import_tells_what_it_did_before_what_is_missing(base, handrail, monkeypatch):
     pytest.importorskip("numpy")
-    monkeypatch.setenv("HANDRAIL_KB_EMBEDDINGS", "ollama")
-    monkeypatch.setenv("HANDRAIL_KB_OLLAMA_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("HANDRAIL_KB_OLLAMA_MODEL", "mine")
+    monkeypatch.setenv("HANDRAIL_SERVICES_KB_EMBEDDINGS", "ollama")
+    monkeypatch.setenv("HANDRAIL_SERVICES_KB_OLLAMA_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("HANDRAIL_SERVICES_KB_OLLAMA_MODEL", "mine")
     (base / "b.jsonl").write_text('{"id": "doc:new", "text": "x"}\n')
     said = handrail("kb", "import", "b.jsonl")
     assert (said.code, said.out) == (0, "1 added, 0 changed, 0 unchanged, 0 skipped.\n")

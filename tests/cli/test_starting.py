@@ -111,23 +111,29 @@ def test_in_production_a_changed_handler_refuses_its_tool_and_the_others_are_ser
 @pytest.mark.parametrize(
     ("tools", "embeddings", "expected"),
     [
-        ("kb_search", "ollama", ["import", "loop"]),
-        ("rank_results", "ollama", ["loop"]),
-        ("kb_search", "none", ["loop"]),
+        ("kb_search", "ollama", ["import", "serve"]),
+        ("rank_results", "ollama", ["serve"]),
+        ("kb_search", "none", ["serve"]),
     ],
 )
-def test_serve_imports_what_searches_by_meaning_need_before_its_loop_runs(
+def test_serve_imports_what_searches_by_meaning_need_before_it_takes_connections(
     project, handrail, monkeypatch, tools, embeddings, expected
 ):
-    (project / "handrail.toml").write_text(f'[tools]\nreference = ["{tools}"]\n[kb]\nembeddings = "{embeddings}"\n')
+    (project / "handrail.toml").write_text(
+        f'[tools]\nreference = ["{tools}"]\n[services.kb]\nembeddings = "{embeddings}"\n'
+    )
     done = []
 
-    def loop(coroutine):
-        coroutine.close()
-        done.append("loop")
-        return 0
+    def make_server(app, limits, drain, *others, **options):
+        class Server:
+            async def serve(self, sockets):
+                done.append("serve")
+                await drain()
+                raise SystemExit
 
-    monkeypatch.setattr("handrail.services.embeddings.import_module", lambda name: done.append("import"))
-    monkeypatch.setattr("handrail.cli.serve_command.asyncio.run", loop)
-    assert handrail("serve", "--port", "0").code == 0
+        return Server()
+
+    monkeypatch.setattr("handrail_reference.services.embeddings.import_module", lambda name: done.append("import"))
+    monkeypatch.setattr("handrail.server.running.make_server", make_server)
+    assert handrail("serve", "--port", "0").code == 1
     assert done == expected

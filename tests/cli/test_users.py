@@ -13,9 +13,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from handrail.app import open_calendar
-from handrail.services.calendar.port import Draft
-from handrail.settings import load_settings
+from handrail_reference.services.calendar.opening import open_calendar
+from handrail_reference.services.calendar.port import Draft
 
 ORDER = '{"id": "A-1001", "status": "shipped"}'
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -26,7 +25,7 @@ def events(built):
     """A project with an event of Ana's and one of Bob's."""
 
     async def make() -> None:
-        calendar = open_calendar(load_settings(built, {}))
+        calendar = open_calendar(built)
         for place, user in enumerate(("ana", "bob")):
             start = START + timedelta(days=place)
             draft = Draft(uid=user, title="Plans", start=start, end=start + timedelta(hours=1))
@@ -50,8 +49,8 @@ def test_a_users_events_go_though_no_tool_needs_the_calendar(handrail, events):
     assert creators(events) == ["bob"]
 
 
-def test_events_stay_without_the_name_of_who_made_them_where_the_policy_says_so(handrail, events, monkeypatch):
-    monkeypatch.setenv("HANDRAIL_POLICY_FORGET_EVENTS", "keep")
+def test_events_stay_without_the_name_of_who_made_them_where_the_settings_say_so(handrail, events, monkeypatch):
+    monkeypatch.setenv("HANDRAIL_SERVICES_CALENDAR_FORGET_EVENTS", "keep")
     assert handrail("users", "forget", "ana", "--yes").code == 0
     assert creators(events) == [None, "bob"]
 
@@ -60,7 +59,9 @@ def test_a_calendar_that_cannot_be_read_is_named_and_keeps_nothing_else(handrail
     events.write_bytes(b"no database " * 500)
     said = handrail("users", "forget", "ana", "--yes")
     assert (said.code, said.out) == (1, "")
-    assert said.err.startswith("handrail users: Everything was deleted but calendar events: The calendar ")
+    assert said.err.startswith(
+        'handrail users: Everything was deleted but what the service "calendar" keeps: The calendar '
+    )
     assert said.err.count("\n") == 1
 
 

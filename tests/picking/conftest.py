@@ -71,7 +71,7 @@ def concepts():
 @pytest.fixture(scope="session")
 def minilm():
     """The real model, loaded once; where it is missing the test is skipped, and on CI that is a failure."""
-    from handrail.services.embeddings import open_embedder
+    from handrail_reference.services.embeddings import open_embedder
 
     embedder = open_embedder("auto", models=ROOT / "build" / "models")
     if embedder is None:

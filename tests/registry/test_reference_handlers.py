@@ -9,7 +9,6 @@ from handrail.authoring import reference
 from handrail.build.compiler import BuildPlan, build
 from handrail.build.writer import write
 from handrail.contract.errors import ArtifactError, HandlerChanged
-from handrail.registry import handlers
 
 from .conftest import STAMP
 
@@ -24,9 +23,8 @@ def build_with(shelf, *names):
 def package(monkeypatch, tmp_path):
     """The package's tools, in a place where a test may change them."""
     root = tmp_path / "installed" / "tools"
-    shutil.copytree(reference.collection_root("handrail"), root)
-    monkeypatch.setattr(reference, "collection_root", lambda name: root)
-    monkeypatch.setattr(handlers, "collection_root", lambda name: root)
+    shutil.copytree(reference.collection_root("reference"), root)
+    monkeypatch.setattr(reference, "tools_folder", lambda name: root)
     return root
 
 
@@ -48,7 +46,7 @@ def test_the_artifact_loads_wherever_the_package_lies(shelf, package, monkeypatc
     package.rename(moved)
     with pytest.raises(ArtifactError, match=r'"rank-results/handler\.py"'):
         shelf.load()
-    monkeypatch.setattr(handlers, "collection_root", lambda name: moved)
+    monkeypatch.setattr(reference, "tools_folder", lambda name: moved)
     assert shelf.load().documentation("rank_results")
 
 

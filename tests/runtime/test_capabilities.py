@@ -7,7 +7,7 @@ import threading
 import pytest
 from tests.runtime.kit import audited, kind, next_event, reading, utility, writing
 
-from handrail.app import open_capabilities, open_registry, open_runtime
+from handrail.app import find_services, open_registry, open_runtime
 from handrail.contract.errors import UsageError
 from handrail.runtime.capabilities import MESSAGES, MOST_MESSAGES, MOST_NOTES, built_in, checked_message
 from handrail.runtime.events import Events
@@ -279,12 +279,12 @@ def test_secrets_come_from_the_environment_alone_and_are_not_shown(tmp_path):
 
 
 async def test_every_built_in_capability_counts_as_present(make_tools):
-    names = sorted([*built_in(), "guides", "local_time"])
+    names = sorted([*built_in(), "guides"])
     source = "async def execute(args, ctx):\n    return {'ok': True, 'data': dict(ctx.capabilities)}\n"
     world = make_tools({"one": (utility(capabilities=names), source)})
     async with world:
         answer = await (await world.session()).call("one", {})
-        assert answer.data == {**dict.fromkeys(names, True), "kb": False, "calendar": False, "images": False}
+        assert answer.data == dict.fromkeys(names, True)
 
 
 async def test_a_host_s_own_object_wins(make_tools):
@@ -320,11 +320,9 @@ class TestOfAProject:
 
     def test_only_what_tools_need_is_opened(self, tmp_path):
         settings = load_settings(tmp_path, {})
-        assert open_capabilities(settings, []) == {}
-        assert open_capabilities(settings, ["messaging", "unheard_of"]) == {}
-        opened = open_capabilities(settings, ["images"])
-        assert list(opened) == ["images"]
-        opened["images"].close()
+        assert find_services(settings, []).names == ()
+        assert find_services(settings, ["messaging", "unheard_of"]).names == ()
+        assert find_services(settings, ["images", "messaging"]).names == ("images",)
         assert list(tmp_path.iterdir()) == [], "nothing is made before it is needed"
 
     async def test_services_are_opened_for_the_runtime_and_closed_with_it(self, make_tools):
@@ -334,23 +332,23 @@ class TestOfAProject:
             return {"ok": True, "data": {"id": picture.id}}
         """
         world = make_tools({"one": (writing(capabilities=["images"]), source)})
-        settings = load_settings(world.tools.root, {"HANDRAIL_STORE_URL": "memory:", "HANDRAIL_IMAGES_PAID": "true"})
+        settings = load_settings(
+            world.tools.root, {"HANDRAIL_STORE_URL": "memory:", "HANDRAIL_SERVICES_IMAGES_PAID": "true"}
+        )
         runtime = open_runtime(settings, open_registry(settings))
-        images = runtime.capabilities["images"]
-        closed = []
-        close = images.close
-        runtime._owned[0] = type("Watched", (), {"close": lambda self: closed.append(close())})()
+        assert "images" not in runtime.capabilities
         async with runtime:
+            images = runtime.capabilities["images"]
             session = await runtime.open_session()
             answer = await session.call("one", {})
             assert (world.tools.root / "images" / f"{answer.data['id']}.png").is_file()
             assert session.facts()["session"]["paid_images"] is True
-            assert closed == []
-        assert closed == [None]
+            assert images._pool is not None
+        assert images._pool is None, "its thread was given back"
 
-    async def test_what_was_opened_is_closed_though_nobody_used_the_runtime(self, make_tools):
+    async def test_a_runtime_that_nobody_used_opens_no_service(self, make_tools):
         world = make_tools({"one": (writing(capabilities=["images"]), handler("pass"))})
         settings = load_settings(world.tools.root, {"HANDRAIL_STORE_URL": "memory:"})
         runtime = open_runtime(settings, open_registry(settings))
         await runtime.close()
-        assert runtime._owned == []
+        assert runtime.services.opened == {}

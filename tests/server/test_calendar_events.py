@@ -10,10 +10,10 @@ from typing import Any
 from tests.server.kit import KEYS, OPERATOR, OTHER, USER, Desk, at_desk, bearer
 
 from handrail.server.keys import Key, hash_of
-from handrail.services.calendar.embedded import EmbeddedCalendar
-from handrail.services.calendar.library import CalendarLibrary
-from handrail.services.calendar.port import Draft
-from handrail.services.calendar.reading import read_file
+from handrail_reference.services.calendar.embedded import EmbeddedCalendar
+from handrail_reference.services.calendar.library import CalendarLibrary
+from handrail_reference.services.calendar.port import Draft
+from handrail_reference.services.calendar.reading import read_file
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 GUESTS = ("zoe@example.com", "max@example.com")
@@ -37,9 +37,9 @@ END:VCALENDAR\r
 
 @asynccontextmanager
 async def with_calendar(
-    folder: Path, busy_ms: int = 5_000, **more: Any
+    folder: Path, busy_ms: int = 5_000, forget_events: str = "delete", **more: Any
 ) -> AsyncIterator[tuple[Desk, EmbeddedCalendar]]:
-    calendar = EmbeddedCalendar(folder / "calendar.db", busy_ms=busy_ms)
+    calendar = EmbeddedCalendar(folder / "calendar.db", busy_ms=busy_ms, forget_events=forget_events)
     async with at_desk(folder, capabilities={"calendar": calendar}, keys=ALL_KEYS, **more) as desk:
         yield desk, calendar
     await calendar.close()
@@ -109,7 +109,7 @@ async def test_events_of_a_forgotten_user_are_gone(tmp_path):
 
 
 async def test_whoever_comes_under_a_forgotten_name_is_not_the_creator_of_what_was_kept(tmp_path):
-    async with with_calendar(tmp_path, policy={"forget_events": "keep"}) as (desk, calendar):
+    async with with_calendar(tmp_path, forget_events="keep") as (desk, calendar):
         link = await made_by_ana(calendar)
         await desk.client.delete("/api/users/ana", headers=bearer(OPERATOR))
         shown = (await desk.get(link, USER)).json()
@@ -132,12 +132,12 @@ async def test_a_calendar_that_is_locked_keeps_nothing_else_and_is_told(tmp_path
         error = answer.json()["error"]
         assert (answer.status_code, error["type"], answer.headers["retry-after"]) == (503, "UNAVAILABLE", "6")
         assert error["message"] == (
-            'Everything was deleted but calendar events: The calendar "calendar.db" is locked by another '
+            'Everything was deleted but what the service "calendar" keeps: The calendar "calendar.db" is locked by another '
             "process for longer than we wait; try again."
         )
         assert (await desk.client.get(f"/api/sessions/{ana.id}", headers=ana.headers)).status_code == 404
         (line,) = await forgotten(desk)
-        assert (line["ok"], line["left"], line["conversations"]) == (False, ["calendar events"], 1)
+        assert (line["ok"], line["left"], line["conversations"]) == (False, ['what the service "calendar" keeps'], 1)
         assert (await desk.get(link, USER)).json()["attendees"] == list(GUESTS)
 
         again = await desk.client.delete("/api/users/ana", headers=bearer(OPERATOR))

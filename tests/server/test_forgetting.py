@@ -18,11 +18,11 @@ from tests.server.kit import OPERATOR, OTHER, TOOLS, USER, at_desk, bearer
 from tests.server.voice.kit import on_the_line, voice_desk
 
 from handrail.observe.verify import read_events, verify_directory
-from handrail.services.calendar.embedded import EmbeddedCalendar
-from handrail.services.calendar.port import Draft
-from handrail.services.kb.record import Record
-from handrail.services.kb.service import KnowledgeBase
-from handrail.services.kb.writing import Tally, put_records
+from handrail_reference.services.calendar.embedded import EmbeddedCalendar
+from handrail_reference.services.calendar.port import Draft
+from handrail_reference.services.kb.record import Record
+from handrail_reference.services.kb.service import KnowledgeBase
+from handrail_reference.services.kb.writing import Tally, put_records
 
 WORDS = "the very private words"
 
@@ -37,7 +37,7 @@ async def test_a_forgotten_user_leaves_nothing_that_was_said(tmp_path):
         answer = await desk.client.delete("/api/users/ana", headers=bearer(OPERATOR))
         assert answer.status_code == 200
         assert answer.json()["deleted"] == {
-            "sessions": 1, "calls": 1, "requests": 1, "callsLeft": 0, "conversations": 1, "images": 0, "records": 0, "events": 0,
+            "sessions": 1, "calls": 1, "requests": 1, "callsLeft": 0, "conversations": 1, "images": 0,
         }  # fmt: skip
         assert (await desk.client.get(f"/api/sessions/{ana.id}", headers=ana.headers)).status_code == 404
         assert (await ana.decide(request)).status_code == 404
@@ -128,10 +128,11 @@ async def test_a_block_outlives_being_forgotten(tmp_path):
 
 async def test_personal_records_and_images_go_too(tmp_path):
     from handrail.server.forgetting import forget_user
-    from handrail.services.images.folder import ImageFolder
-    from handrail.services.kb.record import Record
-    from handrail.services.kb.service import KnowledgeBase
-    from handrail.services.kb.writing import Tally, put_records
+    from handrail_reference.services.images import open_images
+    from handrail_reference.services.images.folder import ImageFolder
+    from handrail_reference.services.kb.record import Record
+    from handrail_reference.services.kb.service import KnowledgeBase
+    from handrail_reference.services.kb.writing import Tally, put_records
 
     kb = KnowledgeBase(tmp_path / "kb.db")
     records = [
@@ -145,8 +146,9 @@ async def test_personal_records_and_images_go_too(tmp_path):
     async with at_desk(tmp_path) as desk:
         ana = await desk.open(USER)
         await ana.say(f"look at {kept}")
+        services = {"kb": kb, "images": open_images(tmp_path)}
         result = await forget_user(
-            desk.runtime, desk.talks.conversations, "", "ana", talks=desk.talks, kb=kb, images=images
+            desk.runtime, desk.talks.conversations, "", "ana", talks=desk.talks, services=services
         )
     assert result["deleted"]["records"] == 1
     left = await kb.database.read(lambda db: sorted(row[0] for row in db.execute("SELECT id FROM record")))
@@ -403,7 +405,7 @@ async def test_a_forgotten_users_address_leaves_the_events_of_others(tmp_path):
     people = ("zoe@example.com", "jo@example.com")
     draft = Draft(uid="one", title="Plans", start=start, end=start + timedelta(hours=1), attendees=people)
     await calendar.create(draft, user="bob")
-    assert await calendar.forget_user("Zoe@example.com") == 0
+    assert await calendar.forget_user("Zoe@example.com") == {"events": 0}
     with closing(sqlite3.connect(tmp_path / "calendar.db")) as db:
         lines, attendees = db.execute("SELECT lines, attendees FROM item").fetchone()
     assert ("zoe" in lines, "jo@example.com" in lines, attendees) == (False, True, 1)
@@ -450,7 +452,7 @@ async def test_a_process_that_has_not_heard_of_it_writes_nothing_of_the_session_
 
 
 def test_what_was_deleted_is_in_no_unused_page_whatever_the_database_does_by_itself(tmp_path):
-    from handrail.server.forgetting import _scrub
+    from handrail.sqlite_files import scrub
 
     path = tmp_path / "some.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
@@ -461,5 +463,5 @@ def test_what_was_deleted_is_in_no_unused_page_whatever_the_database_does_by_its
         db.execute("DELETE FROM said")
         db.execute("PRAGMA wal_checkpoint(FULL)")
         assert traces(tmp_path, SAID)
-        _scrub(path)  # while somebody has it open
+        scrub(path)  # while somebody has it open
         assert traces(tmp_path, SAID) == []

@@ -13,9 +13,9 @@ from tests.stores.processes import SPAWN, Racer
 
 from handrail.contract.store import StoreUnavailable
 from handrail.server.conversations import Conversations, StoredConversation
-from handrail.services.calendar.database import Database as Calendar
-from handrail.services.kb.database import Database as KnowledgeBase
 from handrail.stores import SqliteStore
+from handrail_reference.services.calendar.database import Database as Calendar
+from handrail_reference.services.kb.database import Database as KnowledgeBase
 
 ROUNDS = 10
 

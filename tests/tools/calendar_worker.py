@@ -7,8 +7,8 @@ from pathlib import Path
 import orjson
 
 from handrail import Registry, Runtime
-from handrail.services.calendar.embedded import EmbeddedCalendar
 from handrail.testing import CrashAt
+from handrail_reference.services.calendar.embedded import EmbeddedCalendar
 
 
 async def main(action: str, artifact: str, folder: str, *rest: str) -> None:

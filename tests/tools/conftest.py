@@ -15,9 +15,10 @@ import pytest
 from jsonschema_rs import Draft202012Validator
 
 import handrail
+import handrail_reference
 from handrail.contract.envelope import ToolFailure
 
-TOOLS = Path(handrail.__file__).parent / "tools"
+TOOLS = Path(handrail_reference.__file__).parent / "tools"
 
 RunTool = Callable[[str, dict[str, Any]], dict[str, Any]]
 

@@ -9,12 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import handrail
+import handrail_reference
 from handrail.build.guide import examples_in
 from handrail.runtime.session import Session
 from handrail.stores import MemoryStore
 from handrail.testing import ToolKit, VirtualClock, open_tools
 
-TOOLS = Path(handrail.__file__).parent / "tools"
+TOOLS = [Path(package.__file__).parent / "tools" for package in (handrail, handrail_reference)]
+
+
+def place_of(directory: str) -> Path:
+    """Where the folder of one of Handrail's own tools is: the core has one, the reference package the others."""
+    return next(root / directory for root in TOOLS if (root / directory).is_dir())
 
 
 @contextmanager
@@ -23,7 +29,7 @@ def reference(*names: str, **capabilities: Any) -> Iterator[ToolKit]:
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             directory = name.replace("_", "-")
-            shutil.copytree(TOOLS / directory, Path(folder) / directory, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(place_of(directory), Path(folder) / directory, ignore=shutil.ignore_patterns("__pycache__"))
         with open_tools(folder, capabilities=capabilities) as tools:
             yield tools
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-import handrail
+import handrail_reference
 from handrail import Registry, Runtime
 from handrail.build.guide import examples_in
 from handrail.cli import main
@@ -19,13 +19,13 @@ from handrail.contract.errors import ErrorType, ToolError
 from handrail.contract.store import LedgerState
 from handrail.runtime.confirm import NOT_LOOKED_UP
 from handrail.runtime.reconcile import reconcile
-from handrail.services.calendar.embedded import EmbeddedCalendar
-from handrail.services.calendar.library import CalendarLibrary
-from handrail.services.calendar.port import Draft
-from handrail.services.calendar.reading import read_file
 from handrail.testing import CrashAt, Crashed
+from handrail_reference.services.calendar.embedded import EmbeddedCalendar
+from handrail_reference.services.calendar.library import CalendarLibrary
+from handrail_reference.services.calendar.port import Draft
+from handrail_reference.services.calendar.reading import read_file
 
-TOOLS = Path(handrail.__file__).parent / "tools"
+TOOLS = Path(handrail_reference.__file__).parent / "tools"
 WORKER = Path(__file__).parent / "calendar_worker.py"
 NAME = "calendar_create_event"
 NOW = datetime(2026, 1, 12, 9, tzinfo=UTC)

@@ -9,14 +9,15 @@ import orjson
 import pytest
 
 import handrail
+import handrail_reference
 from handrail.build.guide import examples_in
 from handrail.contract.errors import ErrorType, ToolError
-from handrail.services.calendar.embedded import EmbeddedCalendar
-from handrail.services.calendar.library import CalendarLibrary
-from handrail.services.calendar.reading import read_file
 from handrail.testing import open_tools
+from handrail_reference.services.calendar.embedded import EmbeddedCalendar
+from handrail_reference.services.calendar.library import CalendarLibrary
+from handrail_reference.services.calendar.reading import read_file
 
-TOOLS = Path(handrail.__file__).parent / "tools"
+TOOLS = Path(handrail_reference.__file__).parent / "tools"
 NAME = "calendar_get_availability"
 NOW = datetime(2026, 1, 12, 9, tzinfo=UTC)
 PRIMARY = """BEGIN:VCALENDAR
@@ -224,7 +225,7 @@ def test_a_host_without_a_calendar_fails_at_its_start(folder):
         open_tools(folder) as tools,
         pytest.raises(handrail.contract.errors.HandrailError, match='needs the capability "calendar"'),
     ):
-        ask(tools)
+        handrail.Runtime(tools.registry, store="memory:")
 
 
 def test_only_the_tenant_of_the_session_is_looked_at(tools):

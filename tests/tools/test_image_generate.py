@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from tests.tools.reference import fits, kind, reference, shown
 
-from handrail import ErrorType, ToolError
-from handrail.services.images import open_images
+from handrail import ErrorType, Runtime, ToolError
+from handrail_reference.services.images import open_images
 
 FOX = {"prompt": "A fox in snow"}
 
@@ -18,7 +18,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tools(folder):
-    images = open_images(folder)
+    images = open_images(folder, directory=".")
     with reference("image_generate", images=images) as kit:
         yield kit
     images.close()
@@ -139,7 +139,7 @@ def test_a_failure_of_the_engine_is_told_as_it_is():
 
 def test_a_folder_that_cannot_be_written_is_a_failure_for_now(tmp_path):
     (tmp_path / "kept").write_text("a file stands where the folder should be")
-    images = open_images(tmp_path / "kept" / "below")
+    images = open_images(tmp_path / "kept" / "below", directory=".")
     with reference("image_generate", images=images) as tools:
         answer = tools.call("image_generate", FOX)
         assert (kind(answer), answer.error.partial_side_effects) == ("TRANSIENT", False)
@@ -148,7 +148,7 @@ def test_a_folder_that_cannot_be_written_is_a_failure_for_now(tmp_path):
 
 def test_a_host_without_images_does_not_start():
     with reference("image_generate") as tools, pytest.raises(Exception, match='needs the capability "images"'):
-        tools.runtime()
+        Runtime(tools.registry, store="memory:")
 
 
 async def test_in_voice_it_is_refused(tools):

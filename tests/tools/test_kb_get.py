@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-import handrail
-from handrail.services.kb.record import make_record
-from handrail.services.kb.service import KnowledgeBase
-from handrail.services.kb.writing import Tally, put_records
+import handrail_reference
 from handrail.testing import open_tools
+from handrail_reference.services.kb.record import make_record
+from handrail_reference.services.kb.service import KnowledgeBase
+from handrail_reference.services.kb.writing import Tally, put_records
 
-TOOLS = Path(handrail.__file__).parent / "tools"
+TOOLS = Path(handrail_reference.__file__).parent / "tools"
 RECORDS = [
     {"id": "person:ana_kovac", "title": "Ana Kovač", "text": "Runs onboarding.", "metadata": {"role": "lead"}},
     {"id": "doc:untitled", "text": "## First heading\n\nSome text.", "last_updated": "2026-03-01"},

@@ -8,16 +8,16 @@ from pathlib import Path
 import orjson
 import pytest
 
-import handrail
+import handrail_reference
 from handrail.build.guide import examples_in
-from handrail.services.kb import service
-from handrail.services.kb.port import KbTooSlow, KbUnavailable
-from handrail.services.kb.record import make_record
-from handrail.services.kb.service import KnowledgeBase
-from handrail.services.kb.writing import Tally, put_records
 from handrail.testing import open_tools
+from handrail_reference.services.kb import service
+from handrail_reference.services.kb.port import KbTooSlow, KbUnavailable
+from handrail_reference.services.kb.record import make_record
+from handrail_reference.services.kb.service import KnowledgeBase
+from handrail_reference.services.kb.writing import Tally, put_records
 
-TOOLS = Path(handrail.__file__).parent / "tools"
+TOOLS = Path(handrail_reference.__file__).parent / "tools"
 RECORDS = [
     {
         "id": "person:ana_kovac",

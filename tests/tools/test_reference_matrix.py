@@ -4,12 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.tools.reference import TOOLS, place_of
 
-import handrail
 from handrail.build.compiler import BuildPlan, build
 from handrail.build.guide import summary_of
-
-TOOLS = Path(handrail.__file__).parent / "tools"
 
 # tool | category | side effects | idempotent | modes | latency ms | confirmation | needs
 MATRIX = """
@@ -34,7 +32,7 @@ ROWS = {cells[0]: cells[1:] for line in MATRIX.strip().splitlines() for cells in
 
 
 def _definition(tool):
-    return json.loads((TOOLS / tool.replace("_", "-") / "schema.json").read_text("utf-8"))
+    return json.loads((place_of(tool.replace("_", "-")) / "schema.json").read_text("utf-8"))
 
 
 def _confirmation(definition):
@@ -66,7 +64,7 @@ def test_the_page_on_reference_tools_has_the_same_matrix():
 
 
 def test_there_is_no_reference_tool_beside_the_matrix():
-    assert {path.parent.name.replace("-", "_") for path in TOOLS.glob("*/schema.json")} == set(ROWS)
+    assert {path.parent.name.replace("-", "_") for root in TOOLS for path in root.glob("*/schema.json")} == set(ROWS)
 
 
 @pytest.mark.parametrize("tool", ROWS)
@@ -80,7 +78,7 @@ def test_arguments_and_data_are_described_and_closed(tool):
 
 @pytest.mark.parametrize("tool", [tool for tool in ROWS if "voice" in ROWS[tool][3]])
 def test_the_summary_of_a_voice_tool_fits_a_voice_prompt(tool):
-    text = (TOOLS / tool.replace("_", "-") / "guide.md").read_text("utf-8")
+    text = (place_of(tool.replace("_", "-")) / "guide.md").read_text("utf-8")
     summary, _ = summary_of(text)
     assert 0 < len(summary) <= 250
     assert not set(summary) & set("`*[]{}#|")
@@ -88,7 +86,7 @@ def test_the_summary_of_a_voice_tool_fits_a_voice_prompt(tool):
 
 @pytest.mark.parametrize("tool", ROWS)
 def test_a_guide_tells_when_what_how_and_what_to_watch_out_for(tool):
-    text = (TOOLS / tool.replace("_", "-") / "guide.md").read_text("utf-8")
+    text = (place_of(tool.replace("_", "-")) / "guide.md").read_text("utf-8")
     wanted = ["## When to use", "## Parameters", "## Examples", "## Watch out"]
     assert [line for line in text.splitlines() if line in wanted] == wanted
     parameters = text.split("## Parameters")[1].split("## Examples")[0]
@@ -96,6 +94,8 @@ def test_a_guide_tells_when_what_how_and_what_to_watch_out_for(tool):
 
 
 def test_the_reference_tools_build_without_a_warning(tmp_path):
-    result = build(BuildPlan(tools=TOOLS, artifact=tmp_path / "tool_registry.json", project=TOOLS.parent))
+    result = build(
+        BuildPlan(tools=tmp_path, artifact=tmp_path / "tool_registry.json", project=tmp_path, reference=("*",))
+    )
     assert [str(finding) for finding in (*result.errors, *result.warnings)] == []
     assert {entry["toolId"] for entry in result.entries} == set(ROWS)

@@ -3,14 +3,14 @@
 import pytest
 from tests.tools.reference import fits, kind, reference, sent, shown
 
-from handrail.services.images import open_images
+from handrail_reference.services.images import open_images
 
 URL = "https://example.com/team.jpg"
 
 
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory):
-    images = open_images(tmp_path_factory.mktemp("kept"))
+    images = open_images(tmp_path_factory.mktemp("kept"), directory=".")
     with reference("send_image", "image_generate", images=images) as kit:
         yield kit
     images.close()

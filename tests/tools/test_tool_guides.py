@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.tools.reference import TOOLS
 
-import handrail
 from handrail.build.guide import SUMMARY_LIMIT, Example, examples_in, summary_of
 
-TOOLS = Path(handrail.__file__).parent / "tools"
-GUIDES = sorted(TOOLS.glob("*/guide.md"))
+GUIDES = sorted(guide for root in TOOLS for guide in root.glob("*/guide.md"))
 
 
 def _is_pure(guide: Path) -> bool:

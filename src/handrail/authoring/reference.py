@@ -13,7 +13,7 @@ from pathlib import Path
 
 from handrail.authoring.directory import read_folder, tool_folders
 from handrail.authoring.source import ToolSource
-from handrail.contract.errors import ConfigError
+from handrail.contract.errors import ConfigError, missing_extra
 from handrail.plugins import TOOLS, entry_points_of, tools_folder
 
 ALL = "*"
@@ -51,6 +51,8 @@ def read_reference(names: Sequence[str]) -> list[ToolSource]:
         if separator and collection not in known:
             raise ConfigError(_no_collection(name, collection, list(known)))
         if tool == ALL:
+            if not separator and REFERENCE not in known:
+                raise missing_extra("All reference tools", "reference")
             chosen.update(dict.fromkeys((place, tool_id) for place in places for tool_id in known[place]))
         else:
             chosen[_find(name, tool.replace("-", "_"), places if separator else list(known), known)] = None
@@ -70,6 +72,8 @@ def _find(name: str, tool_id: str, places: Sequence[str], known: Mapping[str, Ma
         return found[0], tool_id
     ids = [one for place in places for one in known[place]]
     near = get_close_matches(tool_id, ids, n=1)
+    if not near and REFERENCE not in known:
+        raise missing_extra(f'The reference tool "{name}"', "reference")
     hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(ids)}."
     raise ConfigError(f'"reference" in [tools] names "{name}", which is no reference tool; {hint}')
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from handrail.authoring.modules import look_in
+from handrail.authoring.service_values import checked_values
 from handrail.contract.errors import ConfigError
 from handrail.contract.service import ServiceConfig
 from handrail.plugins import SERVICES, entry_points_of, import_named, load_plugin
@@ -117,6 +118,7 @@ def _arguments(config: ServiceConfig, function: Callable[..., Any], project: Pat
             hint = f' (did you mean "{near[0]}"?)' if near else ""
             takes = f"its factory takes {', '.join(known)}" if known else "its factory takes no settings"
             raise ConfigError(f'{place} has no key "{key}"{hint}; {takes}.')
+    given = checked_values(place, function, given)
     if PROJECT in named:
         given[PROJECT] = project
     for name, one in named.items():

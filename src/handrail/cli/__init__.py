@@ -31,9 +31,6 @@ COMMANDS = {
     "serve": "the server: agent, confirmations, console, operator's view",
     "keys": "who may use the server: make, list and revoke keys",
     "tools": "switch tools off and on",
-    "calendar": "import, export and look at calendars",
-    "kb": "import, search and export the knowledge base",
-    "models": "bring models to this machine, verify and remove them",
     "audit": "what was decided, and why",
     "users": "delete what is kept of a user",
     "ledger": "writing calls, and outcomes to settle",
@@ -113,7 +110,8 @@ def _dispatch(words: list[str]) -> int:
     return _run(name, words[1:])
 
 
-def _command(name: str) -> ModuleType:
+def command_module(name: str) -> ModuleType:
+    """The module of a command, of the core or of an installed package; `ConfigError` if it cannot be imported."""
     if name in COMMANDS:
         return import_module(f"handrail.cli.{name}_command")
     from handrail.plugins import COMMANDS as GROUP
@@ -127,7 +125,7 @@ def _run(name: str, words: list[str]) -> int:
 
     try:
         with _interruptible():
-            command = _command(name)
+            command = command_module(name)
     except ConfigError as error:
         sys.stderr.write(f"handrail {name}: {error}\n")
         return 1

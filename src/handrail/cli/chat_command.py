@@ -20,7 +20,7 @@ from handrail.cli.output import authors_speak_aside, warn
 from handrail.cli.project import current_settings, fresh_registry, kept_or_scratch, with_reference_tools
 from handrail.clients.model_choice import ModelChoice
 from handrail.contract.errors import UsageError
-from handrail.services.local_time import attributes_for
+from handrail.runtime.local_time import attributes_for
 from handrail.settings import Settings
 from handrail.text_model import choose_working_model, open_model
 

@@ -13,15 +13,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from handrail.app import (
     audit_key,
     build_plan,
     live_missing,
-    open_calendar,
-    open_kb,
     open_registry,
     service_factory,
     store_url,
@@ -33,13 +30,13 @@ from handrail.build.scaffold import SCHEMA_COPY, editor_schema
 from handrail.build.writer import is_current
 from handrail.cli.extras import installed_extras
 from handrail.cli.output import authors_speak_aside, count, print_json, show
-from handrail.cli.project import current_settings, keywords_alone, with_reference_tools
+from handrail.cli.project import current_settings, with_reference_tools
 from handrail.contract.errors import HandrailError
 from handrail.registry.registry import environment_from
 from handrail.runtime.services import call_hook, needed_by, open_service, reason_of
 from handrail.settings import FILE, Settings
+from handrail.sqlite_files import check_database, check_folder
 from handrail.stores import open_store
-from handrail.stores.open_files import doubts_about, real_path
 
 EXAMPLES = "examples:\n  handrail doctor\n  handrail doctor --json"
 _NEEDED = ("jsonschema-rs", "orjson")
@@ -87,7 +84,7 @@ def _checks() -> Iterator[Check]:
     yield _zone(settings)
     yield from _models(settings)
     yield _voice(settings)
-    yield from _files(settings)
+    yield _conversations(settings)
     yield _store(settings)
     yield _folder(settings)
     yield _audit_key(settings)
@@ -186,23 +183,22 @@ def _store(settings: Settings) -> Check:
     url = store_url(settings)
     path = Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
     if path is not None and not path.exists():
-        return _writable("store", path.parent, f"{path.name} is made at the first start")
+        return _file_check("store", lambda: check_folder(path.parent, f"{path.name} is made at the first start"))
     try:
         asyncio.run(_open_and_close(url))
     except HandrailError as error:
         return Check("store", False, str(error))
     if path is None:
         return Check("store", True, "kept in memory")
-    return _usable("store", path, f"{path.name} can be used", ".owners")
+    return _file_check("store", lambda: check_database(path, lambda: None, "", ".owners"))
 
 
-def _usable(check: str, path: Path, well: str, *beside: str) -> Check:
-    """A database that can be opened, unless something about its files may go wrong later."""
-    doubts = list(doubts_about(path, *beside))
-    if doubts:
-        return Check(check, False, "; ".join((f"{path.name} can be used, but {doubts[0]}", *doubts[1:])))
-    place = real_path(path)
-    return Check(check, True, well if place == path.absolute() else f'{well}; it is a link to "{place}"')
+def _file_check(name: str, work: Callable[[], str]) -> Check:
+    """What a check of a file says, or what is wrong with it."""
+    try:
+        return Check(name, True, work())
+    except HandrailError as error:
+        return Check(name, False, str(error))
 
 
 async def _open_and_close(url: str) -> None:
@@ -211,37 +207,22 @@ async def _open_and_close(url: str) -> None:
     await store.close()
 
 
-def _files(settings: Settings) -> Iterator[Check]:
-    """The databases beside the store. They are only read: a broken one is told in the words of whoever would use it."""
+def _conversations(settings: Settings) -> Check:
+    """The database beside the store. It is only read: a broken one is described in the words of whoever would use it."""
     from handrail.server.state_files import open_conversations
 
-    searched = keywords_alone(settings) or f"embeddings: {settings.kb_embeddings}"
-    yield _file("knowledge", settings.kb_path, settings, lambda own: open_kb(own).database, searched)
-    yield _file("calendar", settings.calendar_path, settings, lambda own: open_calendar(own).database)
     if store_url(settings).startswith("memory:"):
-        yield Check("conversations", True, "kept in memory, as the store is")
-    else:
-        name = settings.server_conversations
-        yield _file("conversations", name, settings, open_conversations)
-
-
-def _file(check: str, name: str, settings: Settings, opener: Callable[[Settings], Any], well: str = "") -> Check:
-    path = settings.project / name
-    try:
-        opener(settings).look()
-    except HandrailError as error:
-        return Check(check, False, str(error))
-    if not path.exists():
-        return _writable(check, path.parent, well or f"{path.name} is made when it is first needed")
-    return _usable(check, path, well or f"{path.name} can be used")
+        return Check("conversations", True, "kept in memory, as the store is")
+    path = settings.project / settings.server_conversations
+    return _file_check("conversations", lambda: check_database(path, lambda: open_conversations(settings).look()))
 
 
 def _folder(settings: Settings) -> Check:
     folder = settings.project / settings.audit_directory
     if folder.exists():
-        return _writable("audit", folder, "can be written")
+        return _file_check("audit", lambda: check_folder(folder, "can be written"))
     there = next(parent for parent in folder.absolute().parents if parent.exists())
-    return _writable("audit", there, "is made at the first call")
+    return _file_check("audit", lambda: check_folder(there, "is made at the first call"))
 
 
 def _audit_key(settings: Settings) -> Check:
@@ -249,14 +230,6 @@ def _audit_key(settings: Settings) -> Check:
     if audit_key(settings) is None:
         return Check("audit key", True, "no key: HANDRAIL_AUDIT_KEY lets `handrail audit verify` find hashes made anew")
     return Check("audit key", True, "hashes are keyed")
-
-
-def _writable(name: str, folder: Path, message: str) -> Check:
-    if not folder.is_dir():
-        return Check(name, False, f'"{folder.name}" is no folder; give it another name in {FILE}, or make the folder')
-    if not os.access(folder, os.W_OK | os.X_OK):
-        return Check(name, False, f'the folder "{folder.name}" cannot be written; change its rights')
-    return Check(name, True, message)
 
 
 def _names_directory(settings: Settings) -> bool:

@@ -52,18 +52,6 @@ def kept_or_scratch(settings: Settings, command: str) -> Iterator[Settings]:
         yield replace(settings, project=Path(folder))
 
 
-def keywords_alone(settings: Settings) -> str | None:
-    """That the knowledge base finds by words only, and what to do about it; None if it need not be so, or was chosen."""
-    from handrail.services.embeddings import missing_packages
-    from handrail.services.embeddings.catalog import MODELS, models_folder
-    from handrail.services.embeddings.installed import is_installed
-
-    models = models_folder(settings.models_directory, settings.project, os.environ)
-    if settings.kb_embeddings != "auto" or not (missing_packages() or not is_installed(MODELS["minilm"], models)):
-        return None
-    return "The knowledge base works on keywords alone; `handrail models install` adds embeddings."
-
-
 def tools_at_hand(settings: Settings, artifact: str | None = None) -> tuple[Settings, Registry]:
     """The registry that was built, or is named; where there is neither one nor tools to build, those that come with Handrail.
     The settings are those that fit it."""

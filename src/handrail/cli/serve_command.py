@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from handrail.agents.voice.written import WrittenModel
-from handrail.app import import_for_kb, open_agent, open_runtime, open_voice
+from handrail.app import open_agent, open_runtime, open_voice
 from handrail.cli.model_lines import add_model_flag, offer_lines
 from handrail.cli.output import authors_speak_aside, count, warn
-from handrail.cli.project import current_settings, fresh_registry, keywords_alone, with_reference_tools
+from handrail.cli.project import current_settings, fresh_registry, with_reference_tools
 from handrail.clients.model_choice import ModelChoice
 from handrail.contract.errors import UsageError, missing_extra
 from handrail.contract.model import Model
@@ -76,11 +76,6 @@ def run(options: Namespace) -> int:
         raise UsageError("In production no key is kept in a file that can be read; leave --key-file out.")
     for sentence in registry.refused.values():
         warn(f"handrail serve: {sentence} The other tools are served.")
-    searches = any("kb" in entry.get("capabilities", ()) for entry in registry.entries())
-    if searches and (words := keywords_alone(settings)):
-        warn(f"handrail serve: {words}")
-    elif searches:
-        import_for_kb(settings)
     choice = choose_working_model(settings, options.model)
     with authors_speak_aside():
         return asyncio.run(_serve(settings, registry, options, choice))
@@ -141,7 +136,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
     settling: list[asyncio.Task[None]] = []
 
     async def settle() -> None:
-        await runtime.open_services()
+        await runtime.warm_up_services()
         calm_the_collector()
 
     def ready() -> None:
@@ -153,6 +148,8 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
     following = asyncio.create_task(follow(keys_path(settings), ring))
     try:
         await _open(made.talks)
+        for sentence in await runtime.preload_services():
+            warn(f"handrail serve: {sentence}")
         server = make_server(
             made.app,
             limits,

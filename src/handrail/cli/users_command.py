@@ -1,6 +1,6 @@
 """Users: delete what is kept of one.
 
-Sessions, conversations, what was said in calls, personal records, events, images and keys go; docs/operating.md says what stays,
+Sessions, conversations, what was said in calls, images, keys and what services keep go; docs/operating.md says what stays,
 and why. A server that runs meanwhile lets go of the user's sessions within a second.
 """
 
@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import sys
 from argparse import ArgumentParser, Namespace
+from contextlib import AsyncExitStack
 from typing import Any
 
-from handrail.app import open_calendar, open_kb, open_registry, open_runtime
+from handrail.app import open_registry, open_runtime, service_factory
 from handrail.cli.output import count, print_json
 from handrail.cli.project import current_settings
 from handrail.cli.terminal_input import confirm
-from handrail.contract.errors import RegistryError, UsageError
+from handrail.contract.errors import HandrailError, RegistryError, UsageError
+from handrail.plugins import SERVICES, entry_points_of
 from handrail.registry import Registry
+from handrail.runtime.services import open_service
 from handrail.settings import Settings
 
 EXAMPLES = """examples:
@@ -58,38 +61,36 @@ async def _forget(settings: Settings, options: Namespace) -> dict[str, Any]:
     from handrail.server.state_files import keys_path, open_conversations
 
     registry = _registry(settings, options.registry)
-    # Opened whether or not a tool needs them now: what an earlier catalogue kept is to go as well.
-    kb = open_kb(settings, embeddings="none") if (settings.project / settings.kb_path).is_file() else None
-    calendar = open_calendar(settings) if (settings.project / settings.calendar_path).is_file() else None
     conversations = open_conversations(settings)
     await conversations.open()
     try:
-        async with open_runtime(settings, registry, capability_checks=False) as runtime:
-            images = _images(settings)
+        async with AsyncExitStack() as stack:
+            services, unopened = await _services(settings, stack)
+            runtime = await stack.enter_async_context(open_runtime(settings, registry, capability_checks=False))
             return await forget_user(
                 runtime,
                 conversations,
                 options.tenant,
                 options.user,
-                kb=kb,
-                images=images,
-                calendar=calendar,
+                services=services,
+                unopened=unopened,
                 keys=keys_path(settings),
             )
     finally:
         await conversations.close()
-        for service in (kb, calendar):
-            if service is not None:
-                await service.close()
 
 
-def _images(settings: Settings) -> Any:
-    folder = settings.project / settings.images_directory
-    if not folder.is_dir():
-        return None
-    from handrail.services.images.folder import ImageFolder  # a drawing library, only where there are images
-
-    return ImageFolder(folder)
+async def _services(settings: Settings, stack: AsyncExitStack) -> tuple[dict[str, Any], dict[str, str]]:
+    """Every service that is configured or installed, whether or not a tool needs it now: what an earlier catalogue kept is to
+    go as well. One that cannot be opened must not keep the rest; why it could not is the second answer."""
+    services: dict[str, Any] = {}
+    unopened: dict[str, str] = {}
+    for name in sorted({*settings.services, *entry_points_of(SERVICES)}):
+        try:
+            services[name] = await stack.enter_async_context(open_service(service_factory(settings, name)))
+        except HandrailError as error:
+            unopened[name] = str(error)
+    return services, unopened
 
 
 def _registry(settings: Settings, artifact: str | None) -> Registry:

@@ -8,6 +8,12 @@ from types import MappingProxyType
 from typing import Any
 
 
+class EnvironmentText(str):
+    """A setting from the environment, of which only the factory's parameter says what kind of value it is."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceConfig:
     """One `[services.NAME]`: its factory as `module:function`, or empty for that of an installed package, and its settings."""

@@ -1,4 +1,5 @@
-"""The small capabilities that every runtime has without any set-up: messaging, voice, audio, audit and secrets.
+"""The small capabilities that every runtime has without any set-up: messaging, voice, audio, audit,
+secrets and the local time.
 
 Each is a `PerCall`: the context makes the port for its own call when a handler first asks for it, so that a port knows
 whose call it serves and nothing has to be passed in. A host that gives an object of its own under one of these names
@@ -20,6 +21,7 @@ from handrail.contract.events import ClientMessage, MessageSent, SessionEvent
 from handrail.contract.fields import shown
 from handrail.contract.frozen import freeze
 from handrail.contract.intents import Intent, IntentType
+from handrail.runtime.local_time import LocalTime
 
 if TYPE_CHECKING:
     from handrail.runtime.attempt import Attempt
@@ -69,6 +71,7 @@ def built_in(secrets: Mapping[str, str] | None = None) -> dict[str, PerCall]:
         "audio": PerCall(Audio),
         "audit": PerCall(Notes),
         "secrets": PerCall(lambda attempt: Secrets(attempt, kept)),
+        "local_time": PerCall(LocalTime),
     }
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from handrail.runtime.session import Session
     from handrail.runtime.turn import Turn
 
-CAPABILITIES = ("messaging", "voice", "audio", "audit", "secrets", "kb", "calendar", "images")
+CAPABILITIES = ("messaging", "voice", "audio", "audit", "secrets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,9 @@ class Context:
         if name in CAPABILITIES or name in self._services:
             service = self._services.get(name)
             return self._port(name, service) if isinstance(service, PerCall) else service
-        raise AttributeError(f'A context has no "{name}"; capabilities are {", ".join(CAPABILITIES)}.')
+        raise AttributeError(
+            f'A context has no "{name}"; capabilities are {", ".join(sorted({*CAPABILITIES, *self._services}))}.'
+        )
 
     def _port(self, name: str, service: PerCall) -> Any:
         """The port of this call, the same one each time: it counts what the call has sent."""

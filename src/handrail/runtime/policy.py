@@ -29,7 +29,6 @@ class ModePolicy:
 
 _CHOICES = {
     "audit_arguments": ("erasable", "plain", "none"),
-    "forget_events": ("delete", "keep"),
     "forget_blocks": ("keep", "drop"),
 }
 _LISTS = ("observe", "redact", "user_tools", "anonymous_tools")
@@ -81,8 +80,6 @@ class Policy:
     audit_arguments: str = "erasable"
     """How what users say stands in the audit log: sealed, until they are forgotten (`erasable`); as it is (`plain`); or not at
     all (`none`)."""
-    forget_events: str = "delete"
-    """What becomes of calendar events that a forgotten user has made: `delete`, or `keep` without their name."""
     forget_blocks: str = "keep"
     """Whether a block outlives its forgotten user, under a hash of the name (`keep`), or goes too (`drop`)."""
     user_tools: tuple[str, ...] = ("*",)

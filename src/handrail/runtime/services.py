@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 from handrail.authoring.services import ServiceFactory
-from handrail.contract.errors import HandrailError, ServiceError
+from handrail.contract.errors import ConfigError, HandrailError, ServiceError
 
 OPEN_SECONDS = 60.0
 """A service that has not opened by then fails the start, instead of holding it for ever."""
@@ -43,13 +43,16 @@ class Services:
         self._open_seconds = open_seconds
         self._task: asyncio.Task[None] | None = None
         self._stop: asyncio.Event | None = None
+        self.opened: Mapping[str, Any] = {}
+        """The services that are open now, by name."""
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(factory.name for factory in self._factories)
 
     async def open(self) -> dict[str, Any]:
-        """Open them all; `ServiceError` with one sentence that names the service which could not be, and none stays open."""
+        """Open them all. `ServiceError` or `ConfigError` with one sentence that names the service which could not be opened;
+        then none stays open."""
         if not self._factories:
             return {}
         loop = asyncio.get_running_loop()
@@ -57,7 +60,7 @@ class Services:
         self._stop = asyncio.Event()
         self._task = loop.create_task(self._hold(opened, self._stop), name="handrail services")
         try:
-            return await asyncio.shield(opened)
+            services = await asyncio.shield(opened)
         except asyncio.CancelledError:
             self._task.cancel()
             raise
@@ -65,10 +68,13 @@ class Services:
             if not opened.done() or opened.cancelled() or opened.exception() is not None:
                 await asyncio.gather(self._task, return_exceptions=True)
                 self._task = None
+        self.opened = services
+        return services
 
     async def close(self) -> None:
         """Close them in reverse order. One that fails to close is reported in the log, and the others are closed."""
         task, self._task = self._task, None
+        self.opened = {}
         if task is not None and self._stop is not None:
             self._stop.set()
             await asyncio.gather(task, return_exceptions=True)
@@ -76,7 +82,7 @@ class Services:
     async def _hold(self, opened: asyncio.Future[dict[str, Any]], stop: asyncio.Event) -> None:
         services: dict[str, Any] = {}
         stacks: list[tuple[str, AsyncExitStack]] = []
-        failure: ServiceError | None = None
+        failure: HandrailError | None = None
         try:
             for factory in self._factories:
                 stack = AsyncExitStack()
@@ -96,11 +102,12 @@ class Services:
             if failure is not None:
                 opened.set_exception(failure)
 
-    def _failure(self, name: str, error: BaseException, *, expired: bool) -> ServiceError:
+    def _failure(self, name: str, error: BaseException, *, expired: bool) -> HandrailError:
         _LOG.debug('The service "%s" could not be opened.', name, exc_info=error)
         if expired:
             return ServiceError(f'The service "{name}" did not open within {self._open_seconds:g} seconds.')
-        made = ServiceError(f'The service "{name}" could not be opened: {reason_of(error)}.')
+        kind = ConfigError if isinstance(error, ConfigError) else ServiceError
+        made = kind(f'The service "{name}" could not be opened: {reason_of(error)}.')
         made.__cause__ = error
         return made
 

@@ -25,7 +25,7 @@ from handrail.contract.errors import HandrailError, UsageError
 from handrail.contract.store import StoreUnavailable
 from handrail.server import openers
 from handrail.server.wire import to_json
-from handrail.services.looking import check_writable, look
+from handrail.sqlite_files import check_writable, look
 from handrail.stores.failures import is_busy
 from handrail.stores.open_files import OpenFiles, check_names, make_private, real_path
 from handrail.stores.worker import Job, Worker

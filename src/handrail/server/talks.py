@@ -28,6 +28,7 @@ from handrail.contract.errors import HandrailError, UsageError
 from handrail.contract.events import LateEnvelope
 from handrail.contract.model import Message
 from handrail.contract.store import StoreUnavailable
+from handrail.runtime.local_time import attributes_for
 from handrail.runtime.pruning import end_detached
 from handrail.runtime.session import Session
 from handrail.server.conversations import (
@@ -44,7 +45,6 @@ from handrail.server.options import Options
 from handrail.server.problems import Problem, ended, full, moved, no_session, restarting, store_away
 from handrail.server.talk import Run, Talk
 from handrail.server.telling import Agent, Telling
-from handrail.services.local_time import attributes_for
 
 _log = logging.getLogger("handrail.server")
 MOST_ATTEMPTS = 3

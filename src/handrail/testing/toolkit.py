@@ -81,13 +81,14 @@ def open_tools(
     directory: str | Path,
     *,
     modules: tuple[str, ...] = (),
+    reference: tuple[str, ...] = (),
     capabilities: Mapping[str, Any] | None = None,
     project: str | Path | None = None,
 ) -> Iterator[ToolKit]:
     """Build the tools in `directory` into a temporary artifact; `BuildError` with every problem if they do not build.
 
-    `capabilities` are stand-ins for services. The others are those that `handrail.toml` configures: in `project`, or in the
-    nearest folder above the tools that has one.
+    `modules` and `reference` are as in `[tools]`. `capabilities` are stand-ins for services; the other services are those that
+    `handrail.toml` configures: in `project`, or in the nearest folder above the tools that has one.
     """
     tools = Path(directory).absolute()
     settings = load_settings(find_project(tools.parent) if project is None else Path(project).absolute(), os.environ)
@@ -96,6 +97,7 @@ def open_tools(
             tools=tools,
             artifact=Path(side) / "tool_registry.json",
             modules=modules,
+            reference=reference,
             project=tools.parent,
             service_types=partial(service_types, settings.services, settings.project),
         )

@@ -2,23 +2,22 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.agents.inventions import MONDAY, ZONE, Desk
 
-import handrail
+import handrail_reference
 from handrail.agents import TextAgent
 from handrail.agents.offline import OfflineModel
-from handrail.app import open_capabilities
+from handrail.app import find_services
 from handrail.picking import pick_tools
-from handrail.services.kb.record import make_record
-from handrail.services.kb.writing import Tally, put_records
 from handrail.settings import load_settings
 from handrail.stores import MemoryStore
 from handrail.testing import ToolKit, VirtualClock, open_tools
+from handrail_reference.services.kb.record import make_record
+from handrail_reference.services.kb.writing import Tally, put_records
 
 SERVICES = ("kb", "calendar", "images")
 Opens = Callable[..., AbstractAsyncContextManager[Desk]]
@@ -26,7 +25,7 @@ Opens = Callable[..., AbstractAsyncContextManager[Desk]]
 
 @pytest.fixture(scope="package")
 def reference_tools() -> Iterator[ToolKit]:
-    with open_tools(Path(handrail.__file__).parent / "tools") as kit:
+    with open_tools(Path(handrail_reference.__file__).parent / "tools", reference=("get_tool_guide",)) as kit:
         yield kit
 
 
@@ -36,11 +35,12 @@ def at_home(reference_tools: ToolKit, tmp_path: Path) -> Opens:
     the records that are given beside it."""
 
     @asynccontextmanager
-    async def opened(*records: Mapping[str, Any], user: str | None = "u1") -> AsyncIterator[Desk]:
-        settings = replace(load_settings(tmp_path, {}), kb_embeddings="none", calendar_time_zone=ZONE)
-        services = open_capabilities(settings, SERVICES)
+    async def at(*records: Mapping[str, Any], user: str | None = "u1") -> AsyncIterator[Desk]:
+        chosen = {"HANDRAIL_SERVICES_KB_EMBEDDINGS": "none", "HANDRAIL_SERVICES_CALENDAR_TIME_ZONE": ZONE}
+        opened = find_services(load_settings(tmp_path, chosen), SERVICES)
+        services = await opened.open()
         if records:
-            await services["kb"].open()
+            await services["kb"].warm_up()
             made = [make_record(dict(record)) for record in records]
             services["kb"].database.write_now(lambda db: put_records(db, made, Tally()))
         clock = VirtualClock(MONDAY)
@@ -48,10 +48,10 @@ def at_home(reference_tools: ToolKit, tmp_path: Path) -> Opens:
             store=MemoryStore(clock=clock.milliseconds),
             clock=clock,
             capabilities=services,
-            owned=[service for service in services.values() if hasattr(service, "close")],
         ) as runtime:
             agent = TextAgent(runtime, OfflineModel(), picker=pick_tools)
             session = await runtime.open_session(mode="text", user=user)
             yield Desk(runtime, agent, session, None)  # type: ignore[arg-type]  # real tools leave no marks
+        await opened.close()
 
-    return opened
+    return at

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.services.kb.starter_answers import ANSWERS
+from handrail_reference.services.kb.starter_answers import ANSWERS
 
 ROOT = Path(__file__).parents[3]
 

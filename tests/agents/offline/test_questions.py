@@ -11,7 +11,7 @@ from tests.agents.test_offline_model import HELP_SEARCH, ORDER_LOOKUP
 from handrail.clients import CLIENTS
 from handrail.runtime.policy import Policy
 from handrail.server.options import Options
-from handrail.services.kb.starter_answers import ANSWERS, in_sentences
+from handrail_reference.services.kb.starter_answers import ANSWERS, in_sentences
 
 ROOT = Path(__file__).parents[3]
 
@@ -129,7 +129,7 @@ def test_what_the_answers_state_is_so():
     assert f"{round(voice.confirmation_seconds)} seconds in voice" in told["approval"]
     assert f"in memory for {Options().idle_seconds:g} seconds" in told["sessions"]
     assert f"for {Options().keep_days:g} days" in told["sessions"]
-    folders = (ROOT / "src/handrail/tools").glob("*/schema.json")
+    folders = (ROOT / "src/handrail_reference/tools").glob("*/schema.json")
     assert all(folder.parent.name.replace("-", "_") in told["tools"] for folder in folders)
     assert all(client.keys[0] in told["keys"] for name, client in CLIENTS.items() if name != "ollama")
     about = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]

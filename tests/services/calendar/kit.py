@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from handrail.services.calendar.embedded import EmbeddedCalendar
-from handrail.services.calendar.library import CalendarLibrary, Report
-from handrail.services.calendar.reading import Reading, read_file
+from handrail_reference.services.calendar.embedded import EmbeddedCalendar
+from handrail_reference.services.calendar.library import CalendarLibrary, Report
+from handrail_reference.services.calendar.reading import Reading, read_file
 
 NOW = datetime(2026, 1, 12, 9, tzinfo=UTC)
 

@@ -17,7 +17,7 @@ from tests.services.calendar.kit import open_calendar, read, sheet
 from tests.services.calendar.oracle import DAY, instant
 from tests.services.calendar.test_oracle import minutes, windows
 
-from handrail.services.calendar.library import CalendarLibrary
+from handrail_reference.services.calendar.library import CalendarLibrary
 
 TENANTS = count()
 ORDERS = (

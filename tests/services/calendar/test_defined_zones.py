@@ -7,10 +7,10 @@ from zoneinfo import ZoneInfo
 import pytest
 from tests.services.calendar.kit import busy, fill, open_calendar, read, sheet
 
-from handrail.services.calendar import zones as zones_module
-from handrail.services.calendar.library import CalendarLibrary
-from handrail.services.calendar.port import Draft
-from handrail.services.calendar.zones import MAX_ZONES, custom_zone
+from handrail_reference.services.calendar import zones as zones_module
+from handrail_reference.services.calendar.library import CalendarLibrary
+from handrail_reference.services.calendar.port import Draft
+from handrail_reference.services.calendar.zones import MAX_ZONES, custom_zone
 
 DAY = ("2026-07-13T00:00Z", "2026-07-14T00:00Z")
 PLAIN = "UID:plain\nDTSTART:20260713T200000Z\nDURATION:PT1H"

@@ -13,12 +13,12 @@ import pytest
 from tests.services.calendar.kit import NOW, busy, fill, open_calendar, read
 
 from handrail.contract.errors import ConfigError, ErrorType, ToolError
-from handrail.services.calendar import database as database_module
-from handrail.services.calendar.gaps import merged
-from handrail.services.calendar.library import CalendarLibrary
-from handrail.services.calendar.port import Busy, Draft
-from handrail.services.calendar.tables import length_class
-from handrail.services.meetings import JitsiMeetings
+from handrail_reference.services.calendar import database as database_module
+from handrail_reference.services.calendar.gaps import merged
+from handrail_reference.services.calendar.library import CalendarLibrary
+from handrail_reference.services.calendar.port import Busy, Draft
+from handrail_reference.services.calendar.tables import length_class
+from handrail_reference.services.meetings import JitsiMeetings
 
 DAY = ("2026-01-13T00:00Z", "2026-01-14T00:00Z")
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -482,8 +482,8 @@ WORKER = """
 import asyncio, sys
 from datetime import datetime
 from pathlib import Path
-from handrail.services.calendar.embedded import EmbeddedCalendar
-from handrail.services.calendar.port import Draft
+from handrail_reference.services.calendar.embedded import EmbeddedCalendar
+from handrail_reference.services.calendar.port import Draft
 
 async def main():
     calendar = EmbeddedCalendar(Path(sys.argv[1]))

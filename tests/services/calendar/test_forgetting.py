@@ -2,7 +2,7 @@
 
 import pytest
 
-from handrail.services.calendar.forgetting import _names
+from handrail_reference.services.calendar.forgetting import _names
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from tests.services.calendar.kit import busy, fill, open_calendar, read, sheet
 
 from handrail.contract.errors import ToolError, UsageError
-from handrail.services.calendar.components import MAX_DATES
-from handrail.services.calendar.failures import BadFile
-from handrail.services.calendar.library import CalendarLibrary
-from handrail.services.calendar.lines import MAX_FILE_BYTES
-from handrail.services.calendar.reading import read_file
-from handrail.services.calendar.zones import known_name
+from handrail_reference.services.calendar.components import MAX_DATES
+from handrail_reference.services.calendar.failures import BadFile
+from handrail_reference.services.calendar.library import CalendarLibrary
+from handrail_reference.services.calendar.lines import MAX_FILE_BYTES
+from handrail_reference.services.calendar.reading import read_file
+from handrail_reference.services.calendar.zones import known_name
 
 PLAIN = "UID:a\nDTSTAMP:20260101T000000Z\nDTSTART:20260113T140000Z\nDTEND:20260113T150000Z\nSUMMARY:Plain"
 DAY = ("2026-01-13T00:00Z", "2026-01-14T00:00Z")

@@ -12,7 +12,7 @@ from tests.services.calendar.events import FIRST, ZONES, events, text
 from tests.services.calendar.kit import open_calendar, read, sheet
 from tests.services.calendar.oracle import DAY, LAST, taken, walls
 
-from handrail.services.calendar.library import CalendarLibrary
+from handrail_reference.services.calendar.library import CalendarLibrary
 
 MINUTE = timedelta(minutes=1)
 TENANTS = count()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.services.embeddings.catalog import MINILM, Model, ModelFile
+from handrail_reference.services.embeddings.catalog import MINILM, Model, ModelFile
 
 MODELS = Path(__file__).parents[3] / "build" / "models"
 
@@ -26,7 +26,7 @@ def models():
 @pytest.fixture(scope="session")
 def minilm(models):
     """The real model, loaded once."""
-    from handrail.services.embeddings import open_embedder
+    from handrail_reference.services.embeddings import open_embedder
 
     return open_embedder("minilm", models=models)
 

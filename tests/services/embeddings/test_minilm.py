@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import handrail.services.embeddings.minilm as minilm_module
-from handrail.services.embeddings.minilm import DIMENSIONS, MAX_TOKENS, MiniLM, _gelu, _in_blocks
+import handrail_reference.services.embeddings.minilm as minilm_module
+from handrail_reference.services.embeddings.minilm import DIMENSIONS, MAX_TOKENS, MiniLM, _gelu, _in_blocks
 
 # What other people's runs of the published model, with other software, print for its own example sentences.
 PUBLISHED = {
@@ -22,7 +22,7 @@ CLOSE = 2e-6
 
 def fresh(minilm: MiniLM) -> MiniLM:
     """The same model without what it remembers, so that a comparison compares computations."""
-    from handrail.services.embeddings.recent import RecentVectors
+    from handrail_reference.services.embeddings.recent import RecentVectors
 
     other = object.__new__(MiniLM)
     other.__dict__.update(minilm.__dict__, _recent=RecentVectors(size=0))
@@ -217,7 +217,7 @@ def test_several_threads_may_embed_at_once(minilm):
 
 
 def test_recent_vectors_forget_the_oldest_and_skip_long_texts():
-    from handrail.services.embeddings.recent import RecentVectors
+    from handrail_reference.services.embeddings.recent import RecentVectors
 
     recent = RecentVectors(size=2)
     vector = np.ones(3, dtype=np.float32)

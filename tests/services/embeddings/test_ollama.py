@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from handrail.contract.errors import ConfigError
-from handrail.services.embeddings import EmbeddingError, ollama, open_embedder
-from handrail.services.embeddings.ollama import OllamaEmbedder
+from handrail_reference.services.embeddings import EmbeddingError, ollama, open_embedder
+from handrail_reference.services.embeddings.ollama import OllamaEmbedder
 
 
 class Server(ThreadingHTTPServer):

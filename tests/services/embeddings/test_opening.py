@@ -8,10 +8,10 @@ import tracemalloc
 import pytest
 
 from handrail.contract.errors import ConfigError
-from handrail.services import embeddings
-from handrail.services.embeddings import Embedder, open_embedder
-from handrail.services.embeddings.catalog import MINILM
-from handrail.services.embeddings.installed import open_pinned
+from handrail_reference.services import embeddings
+from handrail_reference.services.embeddings import Embedder, open_embedder
+from handrail_reference.services.embeddings.catalog import MINILM
+from handrail_reference.services.embeddings.installed import open_pinned
 
 
 @pytest.fixture
@@ -116,8 +116,8 @@ def test_loading_takes_hardly_more_memory_than_the_weights(models):
 def loaded_by(code):
     """Which heavy packages a new process has imported after this code."""
     script = (
-        "import sys; from pathlib import Path; import handrail.services.embeddings as embeddings;"
-        f"import handrail.cli.models_command, handrail.cli.serve_command; {code};"
+        "import sys; from pathlib import Path; import handrail_reference.services.embeddings as embeddings;"
+        f"import handrail_reference.commands.models, handrail.cli.serve_command; {code};"
         "print([name for name in ('numpy', 'threadpoolctl', 'tokenizers') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -143,7 +143,7 @@ def test_packages_are_not_imported_for_a_model_that_is_not_there(tmp_path):
 
 
 def test_packages_that_cannot_be_imported_are_told_to_whoever_opens_the_model(models, monkeypatch):
-    monkeypatch.setitem(sys.modules, "handrail.services.embeddings.minilm", None)
+    monkeypatch.setitem(sys.modules, "handrail_reference.services.embeddings.minilm", None)
     embeddings.import_packages("minilm", models=models)
     with pytest.raises(ImportError):
         open_embedder("minilm", models=models)

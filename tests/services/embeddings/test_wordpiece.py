@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.services.embeddings import wordpiece
-from handrail.services.embeddings.minilm import MAX_TOKENS
-from handrail.services.embeddings.wordpiece import WordPiece, read_vocabulary
+from handrail_reference.services.embeddings import wordpiece
+from handrail_reference.services.embeddings.minilm import MAX_TOKENS
+from handrail_reference.services.embeddings.wordpiece import WordPiece, read_vocabulary
 
 DATA = Path(__file__).parents[2] / "data"
 ENDLESS = 1 << 30

@@ -11,10 +11,10 @@ from PIL import Image
 
 from handrail import ErrorType, ToolError
 from handrail.contract.errors import ConfigError
-from handrail.services.images import open_images
-from handrail.services.images.card import SAYS, SIZES, _fitted, draw_card
-from handrail.services.images.folder import ImageFolder
-from handrail.services.images.lettering import Lettering, line_height
+from handrail_reference.services.images import open_images
+from handrail_reference.services.images.card import SAYS, SIZES, _fitted, draw_card
+from handrail_reference.services.images.folder import ImageFolder
+from handrail_reference.services.images.lettering import Lettering, line_height
 
 LETTERING = Lettering()
 ROOM = (700, 600)
@@ -120,7 +120,7 @@ def test_every_prompt_can_be_drawn(prompt, size):
 
 
 async def test_an_image_is_kept_once_and_found_again(tmp_path: Path):
-    images = open_images(tmp_path / "kept")
+    images = open_images(tmp_path / "kept", directory=".")
     (first,) = await images.generate("A fox")
     changed = (tmp_path / "kept" / f"{first.id}.png").stat().st_mtime_ns
     (again,) = await images.generate("A fox")
@@ -131,7 +131,7 @@ async def test_an_image_is_kept_once_and_found_again(tmp_path: Path):
 
 
 async def test_many_at_once_are_all_kept(tmp_path: Path):
-    images = open_images(tmp_path)
+    images = open_images(tmp_path, directory=".")
     made = await asyncio.gather(*(images.generate(f"A fox {n % 3}", count=2) for n in range(6)))
     assert len({picture.id for pictures in made for picture in pictures}) == 6
     assert len(list(tmp_path.iterdir())) == 6
@@ -142,13 +142,13 @@ async def test_many_at_once_are_all_kept(tmp_path: Path):
     "asked", ["", "img_", "img_" + "0" * 32, "../img_" + "0" * 32, "img_" + "0" * 32 + "\n", "img_" + "٠" * 32, None, 7]
 )
 async def test_what_is_no_id_names_no_file(tmp_path: Path, asked):
-    images = open_images(tmp_path)
+    images = open_images(tmp_path, directory=".")
     assert await images.find(asked) is None
     assert images.path_of(asked) is None
 
 
 async def test_a_file_that_has_no_id_for_a_name_is_never_given_out(tmp_path: Path):
-    images = open_images(tmp_path / "kept")
+    images = open_images(tmp_path / "kept", directory=".")
     (picture,) = await images.generate("A fox")
     kept = images.path_of(picture.id)
     for asked in ("../secret", "other", f"{picture.id}x", f"{picture.id}\n"):
@@ -162,7 +162,7 @@ async def test_a_file_that_has_no_id_for_a_name_is_never_given_out(tmp_path: Pat
 async def test_a_file_that_is_no_image_any_more_is_not_found(tmp_path: Path, content):
     name = "img_" + "0" * 32
     (tmp_path / f"{name}.png").write_bytes(content)
-    assert await open_images(tmp_path).find(name) is None
+    assert await open_images(tmp_path, directory=".").find(name) is None
 
 
 def test_a_damaged_file_is_replaced_when_the_image_is_made_again(tmp_path: Path):
@@ -215,7 +215,7 @@ def test_an_image_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, m
 )
 async def test_what_cannot_be_drawn_is_refused(tmp_path: Path, asked):
     with pytest.raises(ToolError) as refused:
-        await open_images(tmp_path).generate(**asked)
+        await open_images(tmp_path, directory=".").generate(**asked)
     assert refused.value.type is ErrorType.VALIDATION
     assert list(tmp_path.iterdir()) == []
 
@@ -224,6 +224,6 @@ def test_a_font_that_cannot_be_used_is_named_at_the_start(tmp_path: Path):
     (tmp_path / "broken.ttf").write_bytes(b"no font")
     for name in ("broken.ttf", "absent.ttf"):
         with pytest.raises(ConfigError, match=f'The font "{name}" cannot be used'):
-            open_images(tmp_path / "kept", font=str(tmp_path / name))
+            open_images(tmp_path / "kept", directory=".", font=str(tmp_path / name))
     with pytest.raises(ConfigError, match=r'names "broken\.ttf", which is a file'):
-        open_images(tmp_path / "broken.ttf")
+        open_images(tmp_path / "broken.ttf", directory=".")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from handrail.services.kb.importing import embed_missing
-from handrail.services.kb.record import make_record
-from handrail.services.kb.service import KnowledgeBase
-from handrail.services.kb.writing import Tally, put_records
+from handrail_reference.services.kb.importing import embed_missing
+from handrail_reference.services.kb.record import make_record
+from handrail_reference.services.kb.service import KnowledgeBase
+from handrail_reference.services.kb.writing import Tally, put_records
 
 SYNONYMS = {"physician": "doctor", "automobile": "car", "cars": "car"}
 

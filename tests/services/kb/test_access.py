@@ -2,7 +2,7 @@
 
 import pytest
 
-from handrail.services.kb.port import Filter, NamespaceRefused
+from handrail_reference.services.kb.port import Filter, NamespaceRefused
 
 RECORDS = [
     {"id": "doc:open", "text": "secret plan for everybody", "namespace": "studio"},

@@ -13,14 +13,14 @@ import time
 import pytest
 
 from handrail.contract.errors import HandrailError, UsageError
-from handrail.services.kb import database, tables, words
-from handrail.services.kb.database import Database
-from handrail.services.kb.port import KbTooSlow, KbUnavailable
-from handrail.services.kb.reading import statistics
-from handrail.services.kb.record import make_record
-from handrail.services.kb.service import KnowledgeBase
-from handrail.services.kb.tables import MIGRATIONS, migrate
-from handrail.services.kb.writing import Tally, put_records
+from handrail_reference.services.kb import database, tables, words
+from handrail_reference.services.kb.database import Database
+from handrail_reference.services.kb.port import KbTooSlow, KbUnavailable
+from handrail_reference.services.kb.reading import statistics
+from handrail_reference.services.kb.record import make_record
+from handrail_reference.services.kb.service import KnowledgeBase
+from handrail_reference.services.kb.tables import MIGRATIONS, migrate
+from handrail_reference.services.kb.writing import Tally, put_records
 
 
 def _sentence(path, kind=HandrailError):
@@ -137,7 +137,7 @@ def test_migrations_go_forward_one_by_one(tmp_path):
 
 async def test_an_index_of_another_version_is_made_anew(open_base, monkeypatch):
     kb = open_base({"id": "doc:a", "title": "Marmalade", "text": "In the cellar."})
-    await kb.open()
+    await kb.warm_up()
     kb.database.write_now(lambda db: db.execute("INSERT INTO piece_words (piece_words) VALUES ('delete-all')"))
     kb.database.write_now(lambda db: db.execute("UPDATE fact SET value = '0/old' WHERE name = 'index'"))
     again = open_base()
@@ -241,7 +241,7 @@ async def test_a_reader_that_is_stuck_does_not_keep_the_others(open_base):
 
 async def test_a_search_needs_no_lock_of_a_base_that_is_as_it_should_be(open_base, tmp_path):
     kb = open_base(with_starter=True)
-    await kb.open()
+    await kb.warm_up()
     await kb.close()
     other = sqlite3.connect(tmp_path / "kb.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -256,7 +256,7 @@ async def test_a_search_needs_no_lock_of_a_base_that_is_as_it_should_be(open_bas
 
 async def test_starter_pages_that_cannot_be_renewed_are_searched_as_they_are(open_base, tmp_path, caplog):
     kb = open_base(with_starter=True)
-    await kb.open()
+    await kb.warm_up()
     kb.database.write_now(lambda db: db.execute("UPDATE fact SET value = 'old' WHERE name = 'starter'"))
     other = sqlite3.connect(tmp_path / "kb.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -286,7 +286,7 @@ def test_a_base_that_may_only_be_read_can_be_searched(tmp_path):
     code = f"""
 import os, sys
 from pathlib import Path
-from handrail.services.kb.service import KnowledgeBase
+from handrail_reference.services.kb.service import KnowledgeBase
 if os.geteuid() == 0:
     os.setgid(65534); os.setuid(65534)
 kb = KnowledgeBase(Path({str(folder)!r}) / "kb.db", with_starter=True)

@@ -3,9 +3,9 @@
 import pytest
 
 from handrail.contract.errors import UsageError
-from handrail.services.kb import files
-from handrail.services.kb.files import find_sources, read_source
-from handrail.services.kb.front_matter import FrontMatterError, split_page
+from handrail_reference.services.kb import files
+from handrail_reference.services.kb.files import find_sources, read_source
+from handrail_reference.services.kb.front_matter import FrontMatterError, split_page
 
 
 def _read(*paths, **defaults):

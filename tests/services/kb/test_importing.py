@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from handrail.services.kb import importing, pausing
-from handrail.services.kb.files import find_sources
-from handrail.services.kb.importing import embed_missing, import_sources
-from handrail.services.kb.reading import all_records, statistics
-from handrail.services.kb.record import make_record
-from handrail.services.kb.writing import Tally, put_records, remove_records
+from handrail_reference.services.kb import importing, pausing
+from handrail_reference.services.kb.files import find_sources
+from handrail_reference.services.kb.importing import embed_missing, import_sources
+from handrail_reference.services.kb.reading import all_records, statistics
+from handrail_reference.services.kb.record import make_record
+from handrail_reference.services.kb.writing import Tally, put_records, remove_records
 
 
 def _lines(path, records):
@@ -136,9 +136,9 @@ def test_a_batch_that_fails_is_not_there_at_all(open_base, tmp_path, monkeypatch
 _KILLED = """
 import sys, time
 from pathlib import Path
-from handrail.services.kb import importing, writing
-from handrail.services.kb.database import Database
-from handrail.services.kb.files import find_sources
+from handrail_reference.services.kb import importing, writing
+from handrail_reference.services.kb.database import Database
+from handrail_reference.services.kb.files import find_sources
 
 importing.BATCH = 20
 def told(done, total):
@@ -186,7 +186,7 @@ def test_embedding_that_was_stopped_goes_on(open_base, tmp_path, embedder):
 
 
 def test_an_export_imports_to_the_same_bytes(open_base, tmp_path):
-    from handrail.cli.kb_output import write_lines
+    from handrail_reference.commands.kb_output import write_lines
 
     first = open_base(
         {

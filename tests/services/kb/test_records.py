@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.services.kb.record import BadRecord, make_record, shown_title
+from handrail_reference.services.kb.record import BadRecord, make_record, shown_title
 
 GOOD = {"id": "person:ana_kovac", "title": "Ana Kovač", "text": "Runs onboarding."}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.services.embeddings import open_embedder
+from handrail_reference.services.embeddings import open_embedder
 
 DATA = Path(__file__).parents[2] / "data" / "banking_kb_dev.json"
 MODELS = Path(__file__).parents[3] / "build" / "models"

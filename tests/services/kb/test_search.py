@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from handrail.services.kb import keywords
-from handrail.services.kb.port import Filter
+from handrail_reference.services.kb import keywords
+from handrail_reference.services.kb.port import Filter
 
 RECORDS = [
     {

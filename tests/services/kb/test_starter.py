@@ -1,9 +1,9 @@
 """The starter knowledge: a first question has a cited answer, and what was deleted stays away."""
 
-from handrail.services.kb.reading import statistics
-from handrail.services.kb.record import make_record
-from handrail.services.kb.starter import SOURCE, starter_records
-from handrail.services.kb.writing import Tally, put_records, remove_records
+from handrail_reference.services.kb.reading import statistics
+from handrail_reference.services.kb.record import make_record
+from handrail_reference.services.kb.starter import SOURCE, starter_records
+from handrail_reference.services.kb.writing import Tally, put_records, remove_records
 
 
 async def test_a_first_question_has_a_cited_answer_for_anybody(open_base):
@@ -23,25 +23,25 @@ async def test_every_page_and_guide_is_there(open_base):
 
 async def test_a_base_with_records_gets_none(open_base):
     kb = open_base({"id": "doc:mine", "text": "mine"}, with_starter=True)
-    await kb.open()
+    await kb.warm_up()
     assert kb.database.read_now(statistics)["records"] == 1
 
 
 async def test_once_deleted_they_stay_away(open_base):
     kb = open_base(with_starter=True)
-    await kb.open()
+    await kb.warm_up()
     keys = kb.database.read_now(
         lambda db: [row[0] for row in db.execute("SELECT key FROM record WHERE source = ?", (SOURCE,))]
     )
     assert kb.database.write_now(lambda db: remove_records(db, keys)) == len(keys) > 10
     again = open_base(with_starter=True)
-    await again.open()
+    await again.warm_up()
     assert again.database.read_now(statistics)["records"] == 0
 
 
 async def test_they_are_kept_current(open_base):
     kb = open_base(with_starter=True)
-    await kb.open()
+    await kb.warm_up()
     kb.database.write_now(lambda db: db.execute("UPDATE fact SET value = 'old' WHERE name = 'starter'"))
     kb.database.write_now(
         lambda db: db.execute("UPDATE record SET text = 'old', hash = 'old' WHERE id = 'doc:handrail_flow_the_call'")
@@ -53,7 +53,7 @@ async def test_they_are_kept_current(open_base):
 
 async def test_what_an_operator_gave_to_a_tenant_stays_when_they_are_renewed(open_base):
     kb = open_base(with_starter=True)
-    await kb.open()
+    await kb.warm_up()
     given = make_record({"id": "doc:handrail_old", "text": "given", "tenant": "acme", "source": SOURCE})
     kb.database.write_now(lambda db: put_records(db, [given], Tally()))
     kb.database.write_now(lambda db: db.execute("UPDATE fact SET value = 'old' WHERE name = 'starter'"))

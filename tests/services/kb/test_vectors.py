@@ -7,16 +7,16 @@ import threading
 import pytest
 
 from handrail.contract.errors import ConfigError
-from handrail.services.embeddings import EmbeddingError
-from handrail.services.kb import database, filtered, meaning
-from handrail.services.kb.importing import embed_missing, missing_vectors
-from handrail.services.kb.meaning import Meaning
-from handrail.services.kb.port import Filter
-from handrail.services.kb.record import make_record
-from handrail.services.kb.writing import Tally, put_records, put_vectors, remove_records, space_id
+from handrail_reference.services.embeddings import EmbeddingError
+from handrail_reference.services.kb import database, filtered, meaning
+from handrail_reference.services.kb.importing import embed_missing, missing_vectors
+from handrail_reference.services.kb.meaning import Meaning
+from handrail_reference.services.kb.port import Filter
+from handrail_reference.services.kb.record import make_record
+from handrail_reference.services.kb.writing import Tally, put_records, put_vectors, remove_records, space_id
 
 pytest.importorskip("numpy")
-from handrail.services.kb.vectors import VectorIndex, _Rows, packed
+from handrail_reference.services.kb.vectors import VectorIndex, _Rows, packed
 
 RECORDS = [
     {"id": "person:doctor", "text": "the doctor helps patients"},
@@ -105,7 +105,7 @@ def test_vectors_of_another_space_are_not_compared(open_base, embedder):
 
 async def test_an_embedder_that_fails_leaves_the_words(open_base, embedder, caplog):
     kb = open_base(*RECORDS, embedder=embedder)
-    await kb.open()
+    await kb.warm_up()
 
     def broken(texts):
         raise EmbeddingError("The embedding service is away.")

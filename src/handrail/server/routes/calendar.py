@@ -1,11 +1,10 @@
-"""The event that a calendar tool's `html_link` names, for people who follow it. Only where the embedded calendar is.
+"""The event that a calendar tool's `html_link` names, for people who follow it. Only where the service `calendar`
+can describe one (`describe_event`).
 
 Whoever made the event, and operators, see all of it; others see what the calendar tells anybody about a time that is taken.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,38 +20,29 @@ _TENANT = ""
 
 async def show_event(request: Request) -> Response:
     calendar = parts_of(request).runtime.capabilities.get("calendar")
-    database = getattr(calendar, "database", None)
+    describe = getattr(calendar, "describe_event", None)
     event_id = str(request.path_params["event"])
-    if calendar is None or database is None or not event_id.isascii():
+    if describe is None or not event_id.isascii():
         raise _none()
-
-    def look(db: Any) -> Any:
-        return db.execute(
-            """SELECT item.uid, title, private, attendees, created_by FROM item
-               JOIN calendar ON calendar.id = calendar_id WHERE event_id = ? AND tenant = ?""",
-            (event_id, _TENANT),
-        ).fetchone()
-
     try:
-        row = await database.read(look)
-        found = await calendar.find(row[0], tenant=_TENANT) if row is not None else None
+        found = await describe(event_id, tenant=_TENANT)
     except ToolError as error:
         raise Problem(503, error.message, retry_after=5) from None
     if found is None:
         raise _none()
-    _, title, private, attendees, creator = row
-    own = _is_for(key_of(request), creator)
-    shown = own or not private
+    event = found.event
+    own = _is_for(key_of(request), found.creator)
+    shown = own or not found.private
     return answer(
         {
             "eventId": event_id,
-            "title": title if shown else None,
-            "calendar": found.calendar,
-            "start": found.start.isoformat(),
-            "end": found.end.isoformat(),
-            "attendeeCount": attendees if shown else None,
-            "attendees": list(found.attendees) if own else None,
-            "meetingLink": found.meeting_link if own else None,
+            "title": found.title if shown else None,
+            "calendar": event.calendar,
+            "start": event.start.isoformat(),
+            "end": event.end.isoformat(),
+            "attendeeCount": found.attendee_count if shown else None,
+            "attendees": list(event.attendees) if own else None,
+            "meetingLink": event.meeting_link if own else None,
         }
     )
 

@@ -1,0 +1,81 @@
+"""The folder that images are kept in: a file per image, named by the hash of its content, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import tempfile
+from hashlib import sha256
+from pathlib import Path
+
+from handrail.errors import ErrorType, ToolError
+
+MOST_IMAGES = 10_000
+"""A model that draws without end must not fill the disk."""
+_ID = re.compile(r"img_[0-9a-f]{32}")
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+
+class ImageFolder:
+    """Its methods touch the disk: call them in a thread."""
+
+    __slots__ = ("_most", "_path")
+
+    def __init__(self, path: Path, most: int = MOST_IMAGES) -> None:
+        self._path = path
+        self._most = most
+
+    def save(self, picture: bytes) -> str:
+        """The id of this image; one that is there already is not written again."""
+        image_id = f"img_{sha256(picture).hexdigest()[:32]}"
+        target = self._path / f"{image_id}.png"
+        try:
+            if target.is_file() and target.stat().st_size == len(picture):
+                return image_id
+            self._path.mkdir(parents=True, exist_ok=True)
+            if sum(1 for _ in self._path.iterdir()) >= self._most:
+                raise ToolError(
+                    ErrorType.PERMANENT,
+                    f"No more images can be kept: the folder has {self._most}. An operator has to remove some.",
+                )
+            self._write(target, picture)
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            raise ToolError(
+                ErrorType.TRANSIENT, f"The image could not be stored ({why}); try again later.", retryable=True
+            ) from error
+        return image_id
+
+    def path_of(self, image_id: object) -> Path | None:
+        """Where the image of this id lies; None if there is none. Any text may be asked for: only ids name files."""
+        if not isinstance(image_id, str) or not _ID.fullmatch(image_id):
+            return None
+        path = self._path / f"{image_id}.png"
+        return path if path.is_file() else None
+
+    def measure(self, image_id: object) -> tuple[int, int] | None:
+        """Width and height of an image; None if there is none, or the file is not an image any more."""
+        path = self.path_of(image_id)
+        if path is None:
+            return None
+        try:
+            with path.open("rb") as file:
+                head = file.read(24)
+        except OSError:
+            return None
+        if len(head) < 24 or not head.startswith(_SIGNATURE):
+            return None
+        width, height = struct.unpack(">II", head[16:24])
+        return width, height
+
+    def _write(self, target: Path, picture: bytes) -> None:
+        # Made by `mkstemp`, so that nobody but the owner may read it: what is drawn may be private.
+        handle, name = tempfile.mkstemp(dir=self._path, prefix=".new-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(picture)
+            Path(name).replace(target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise

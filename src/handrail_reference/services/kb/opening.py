@@ -1,0 +1,48 @@
+"""The service `kb`: a knowledge base as `[services.kb]` describes it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from handrail_reference.services.embeddings import import_packages, missing_packages, open_embedder
+from handrail_reference.services.embeddings.catalog import MODELS, models_folder
+from handrail_reference.services.embeddings.installed import is_installed
+from handrail_reference.services.kb.access import access_by
+from handrail_reference.services.kb.service import KnowledgeBase
+
+KEYWORDS_ALONE = "The knowledge base works on keywords alone; `handrail models install` adds embeddings."
+
+
+def open_kb(
+    project: Path,
+    *,
+    path: str = "kb.db",
+    embeddings: Literal["auto", "none", "minilm", "ollama"] = "auto",
+    ollama_url: str = "http://127.0.0.1:11434",
+    ollama_model: str = "all-minilm",
+    namespaces: Sequence[str] = ("studio", "public"),
+    user_namespaces: Sequence[str] = ("studio", "public", "personal"),
+    starter: bool = True,
+    models_directory: str = "",
+) -> KnowledgeBase:
+    """The project's knowledge base; its file is opened at the first request, and a model loaded only then.
+
+    `embeddings` is what finds by meaning: MiniLM where it is installed (`auto`), nothing, MiniLM or nothing else, or Ollama.
+    `namespaces` are what everybody may read, `user_namespaces` what a user who is signed in may. `starter`: a new base begins
+    with Handrail's own pages. `models_directory`: where installed models live; empty means the user's cache folder.
+    """
+    models = models_folder(models_directory, project, os.environ)
+    is_alone = embeddings == "auto" and bool(missing_packages() or not is_installed(MODELS["minilm"], models))
+    return KnowledgeBase(
+        project / path,
+        embedder=None
+        if embeddings == "none"
+        else lambda: open_embedder(embeddings, models=models, ollama_url=ollama_url, ollama_model=ollama_model),
+        access=access_by(namespaces, user_namespaces),
+        with_starter=starter,
+        searched_by=KEYWORDS_ALONE if is_alone else f"embeddings: {embeddings}",
+        preload=None if is_alone else lambda: import_packages(embeddings, models=models),
+    )

@@ -1,0 +1,326 @@
+"""What handlers see as `ctx.kb`: search, get, nearest ids, links. Every call says for whom, and nobody is told of what they
+may not read. All work is done off the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from handrail.sqlite_files import check_database, scrub
+from handrail_reference.services.kb import reading, starter
+from handrail_reference.services.kb.access import Access, access_by
+from handrail_reference.services.kb.database import Connection, Database
+from handrail_reference.services.kb.keywords import search_words
+from handrail_reference.services.kb.meaning import Meaning
+from handrail_reference.services.kb.pieces import snippet_of
+from handrail_reference.services.kb.port import Evidence, Filter, KbUnavailable, NamespaceRefused
+from handrail_reference.services.kb.ranking import TITLES_LOOKED_AT, Ranked, ranked, with_titles
+from handrail_reference.services.kb.record import Record, is_link, one_form
+from handrail_reference.services.kb.words import INDEX_VERSION, name_terms, plain_words, query_terms
+from handrail_reference.services.kb.writing import forget_owner, keep_index_current
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from handrail_reference.services.embeddings.port import Embedder
+    from handrail_reference.services.kb.vectors import VectorIndex
+
+_LOG = logging.getLogger("handrail.kb")
+MAX_LINKS = 10
+_STARTER_SECONDS = 2.0
+"""So long a first search waits for newer starter pages; whoever holds the file may hold it for longer."""
+
+
+class KnowledgeBase:
+    """A knowledge base that is opened when it is first used. `embedder` is called once, in a thread; None means words only,
+    by choice. One that fails or gives None means words only, too, and that is said. `searched_by` is what a host is told about
+    how it searches; `preload` imports what the embedder needs, or is None where there is nothing to import."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        embedder: Callable[[], Embedder | None] | None = None,
+        access: Access | None = None,
+        with_starter: bool = False,
+        searched_by: str = "",
+        preload: Callable[[], None] | None = None,
+    ) -> None:
+        self.database = Database(path)
+        self._searched_by = searched_by
+        self._preload = preload
+        self.meaning = Meaning(embedder)
+        self._access = access or access_by(("studio", "public"), ("studio", "public", "personal"))
+        self._with_starter = with_starter
+        self._index: VectorIndex | None = None
+        self._lock = threading.Lock()
+        self._opened = False
+        self._said = False
+
+    # For handlers
+
+    async def search(
+        self,
+        query: str,
+        *,
+        user: str | None,
+        tenant: str,
+        namespace: str = "studio",
+        wanted: Filter | None = None,
+        limit: int = 5,
+        seconds: float | None = None,
+    ) -> list[Evidence]:
+        """The records that fit best, best first. `NamespaceRefused` where the user may not look, `KbTooSlow` past the time."""
+        self._check(namespace, user, tenant)
+        work = self._searching(query, user, tenant, [namespace], wanted or Filter(), limit)
+        return await self.database.read(work, seconds)
+
+    async def get(
+        self, ids: Sequence[str], *, user: str | None, tenant: str, namespace: str = "studio"
+    ) -> dict[str, Record]:
+        """The readable ones among these records, by id. What the user may not read is not there."""
+        namespaces = [namespace] if namespace in self._access(user or None, tenant) else []
+        asked = {one: one_form(one) for one in ids if one.isprintable()}
+
+        def look(db: Connection) -> dict[str, Record]:
+            self.open_now(db)
+            scopes = reading.readable_scopes(db, tenant, namespaces, user)
+            found = reading.records_by_id(db, scopes, list(asked.values()))
+            return {one: found[known] for one, known in asked.items() if known in found}
+
+        return await self.database.read(look)
+
+    async def nearest_ids(
+        self, ids: Sequence[str], *, user: str | None, tenant: str, namespace: str = "studio", limit: int = 3
+    ) -> list[str]:
+        """Ids that look like one of these, the likest first, among those that the user may read."""
+        asked = [one_form(one) for one in ids if one.isprintable()]
+        namespaces = [namespace] if namespace in self._access(user or None, tenant) else []
+
+        def look(db: Connection) -> list[str]:
+            scopes = reading.readable_scopes(db, tenant, namespaces, user)
+            return reading.nearest_ids(db, scopes, asked, limit)
+
+        return await self.database.read(look)
+
+    async def links(
+        self, *, user: str | None, tenant: str, name: str | None = None, id: str | None = None
+    ) -> list[tuple[Record, str]]:
+        """Records of this name or id with their stored LinkedIn address, in every namespace that the user may read."""
+        namespaces = sorted(self._access(user or None, tenant))
+
+        def look(db: Connection) -> list[tuple[Record, str]]:
+            self.open_now(db)
+            scopes = reading.readable_scopes(db, tenant, namespaces, user)
+            if id is not None:
+                records = reading.records_with_ids(db, scopes, [one_form(id)] if id.isprintable() else [])
+            else:
+                records = _named(reading.records_named(db, scopes, name_terms(name or "")), name or "")
+            return [(record, link) for record in records if (link := _link_of(record))][:MAX_LINKS]
+
+        return await self.database.read(look)
+
+    # For the host (docs/services.md)
+
+    def check(self) -> str:
+        """What `handrail doctor` says. The file is only read; one that is not there is right."""
+        return check_database(self.database.path, self.database.look, self._searched_by)
+
+    def preload(self) -> str | None:
+        """Import what a model is run with: that holds every thread, so a server does it before anybody waits for it."""
+        if self._preload is None:
+            return self._searched_by or None
+        self._preload()
+        return None
+
+    async def warm_up(self) -> None:
+        """Open the file and load what is held in memory, so that the first call need not wait for it."""
+
+        def look(db: Connection) -> None:
+            self.open_now(db)
+            self._follow(db)
+
+        await self.database.read(look)
+
+    async def forget_user(self, user: str, tenant: str) -> Mapping[str, int]:
+        """Delete the records that are this user's own, and what the file still has of them in unused pages."""
+        path = self.database.path
+        if not path.is_file():
+            return {"records": 0}
+        deleted = await self.database.write(lambda db: forget_owner(db, tenant, user))
+        await asyncio.to_thread(scrub, path)
+        return {"records": deleted}
+
+    async def close(self) -> None:
+        self.meaning.close()
+        await self.database.close()
+
+    # For commands, and on the threads
+
+    def search_now(
+        self,
+        query: str,
+        *,
+        namespaces: Collection[str],
+        tenant: str = "",
+        user: str | None = None,
+        wanted: Filter | None = None,
+        limit: int = 5,
+    ) -> list[Evidence]:
+        """A search by the operator, who may name any namespace."""
+        return self.database.read_now(
+            self._searching(query, user, tenant, sorted(namespaces), wanted or Filter(), limit)
+        )
+
+    def close_now(self) -> None:
+        self.meaning.close()
+        self.database.close_now()
+
+    @property
+    def embedder(self) -> Embedder | None:
+        """The embedder, opened at the first look; None where the knowledge base works on words alone."""
+        return self.meaning.embedder
+
+    def open_now(self, db: Connection) -> None:
+        """Bring the file to the state in which it is used. Costs nothing once that is done, and writes only if it must."""
+        if self._opened:
+            return
+        if db.execute("SELECT value FROM fact WHERE name = 'index'").fetchone() != (INDEX_VERSION,):
+            self.database.write_now(keep_index_current)
+        if self._with_starter and not starter.is_settled(db):
+            self._plant(db)
+        self._opened = True
+
+    def _plant(self, db: Connection) -> None:
+        if db.execute("SELECT 1 FROM record LIMIT 1").fetchone() is None:
+            self.database.write_now(starter.plant)
+            return
+        try:
+            self.database.write_soon(starter.plant).result(_STARTER_SECONDS)
+        except (KbUnavailable, TimeoutError) as error:
+            _LOG.warning(
+                "The starter pages are those of an older Handrail for now: %s", str(error) or "the file is busy"
+            )
+
+    def _follow(self, db: Connection) -> VectorIndex | None:
+        """The vectors in memory as they are in the file now; None where there are none."""
+        embedder = self.embedder
+        if embedder is None:
+            return None
+        if self._index is None:
+            # The file knows how long its vectors are: a server need not be asked for that.
+            space = db.execute("SELECT dimensions FROM space WHERE name = ?", (embedder.name,)).fetchone()
+            if space is None:
+                self._say_that_vectors_are_missing(db)
+                return None
+            from handrail_reference.services.kb.vectors import VectorIndex  # noqa: PLC0415 - numpy only with embeddings
+
+            with self._lock:
+                self._index = self._index or VectorIndex(embedder.name, int(space[0]))
+        self._index.follow(db)
+        if not len(self._index):
+            self._say_that_vectors_are_missing(db)
+        return self._index
+
+    def _say_that_vectors_are_missing(self, db: Connection) -> None:
+        if not self._said and db.execute("SELECT 1 FROM piece LIMIT 1").fetchone():
+            self._said = True
+            _LOG.warning(
+                "The knowledge base has no vectors, so it works on keywords alone; `handrail kb embed` makes them."
+            )
+
+    def _searching(
+        self, query: str, user: str | None, tenant: str, namespaces: Sequence[str], wanted: Filter, limit: int
+    ) -> Callable[[Connection], list[Evidence]]:
+        def look(db: Connection) -> list[Evidence]:
+            self.open_now(db)
+            index = self._follow(db)
+            asked = self.meaning.ask(query) if index is not None else None  # made while the words are looked for
+            with _snapshot(db):
+                scopes = reading.readable_scopes(db, tenant, namespaces, user)
+                words = search_words(db, query_terms(query), scopes, wanted, limit)
+                db.turn.give()  # a server may take its time
+                vector = None if index is None else self.meaning.answer(asked, index.dimensions)
+                db.turn.take()
+                if index is not None and vector is not None:
+                    close = index.search(db, vector, scopes, wanted)
+                    best = ranked(words, close.scores, close.cosines, close.pieces, limit + TITLES_LOOKED_AT)
+                else:
+                    best = ranked(words, {}, {}, {}, limit + TITLES_LOOKED_AT)
+                titles = reading.titles_by_key(db, [one.key for one in best])
+                return _evidence(db, with_titles(best, titles, query, limit), query)
+
+        return look
+
+    def _check(self, namespace: str, user: str | None, tenant: str) -> None:
+        if namespace not in self._access(user or None, tenant):
+            raise NamespaceRefused(namespace)
+
+
+@contextmanager
+def _snapshot(db: Connection) -> Iterator[None]:
+    """Everything inside sees one state of the file, whoever writes meanwhile."""
+    db.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if db.in_transaction:
+            db.execute("COMMIT")
+
+
+def _evidence(db: Connection, best: Sequence[Ranked], query: str) -> list[Evidence]:
+    records = reading.records_by_key(db, [one.key for one in best])
+    pieces = {
+        row[0]: (row[1], row[2])
+        for row in db.execute(
+            f"SELECT id, start, stop FROM piece WHERE id IN ({', '.join('?' * len(best))})",  # noqa: S608
+            [one.piece for one in best],
+        )
+    }
+    found = []
+    for one in best:
+        record = records.get(one.key)
+        if record is None:
+            continue
+        start, stop = pieces.get(one.piece or 0, (0, 2_000))
+        found.append(Evidence(record, one.score, snippet_of(record.text[start:stop], query)))
+    return found
+
+
+def _link_of(record: Record) -> str | None:
+    """The LinkedIn address that is stored with a record: its own, or one in its metadata. Never one that is made up."""
+    for value in (record.url, *record.metadata.values()):
+        if isinstance(value, str) and _is_linkedin(value):
+            return value
+    return None
+
+
+def _is_linkedin(url: str) -> bool:
+    """Whether every reader of addresses takes this one for a page at LinkedIn: what some take for another host is refused."""
+    if not is_link(url) or "@" in url or "\\" in url:
+        return False
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").lower()
+        is_web = parts.scheme in ("http", "https") and parts.port in (None, 80, 443)
+    except ValueError:
+        return False
+    return is_web and (host == "linkedin.com" or host.endswith(".linkedin.com")) and parts.path.strip("/") != ""
+
+
+def _named(records: Sequence[Record], name: str) -> list[Record]:
+    """Those whose title really has every word of the name; the ones that have nothing else first."""
+    words = plain_words(name)
+    kept = []
+    for record in records:
+        title = plain_words(record.title)
+        if words and words <= title:
+            kept.append((len(title - words), record.id, record.namespace, record))
+    return [entry[-1] for entry in sorted(kept, key=lambda entry: entry[:3])]
