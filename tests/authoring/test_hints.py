@@ -2,17 +2,19 @@
 
 import dataclasses
 import enum
+import inspect
 import typing
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Optional, Required, TypedDict, Union
 
 import pytest
+from pydantic import BaseModel, Field
 
 from handrail import tool
 from handrail.authoring.decorator import definition_of
 from handrail.authoring.hints import HintReader
-from handrail.authoring.signature import parameters_of
+from handrail.authoring.signature import function_signature, parameters_of
 from handrail.build.compiler import BuildPlan, build
 from handrail.contract.errors import DefinitionError
 
@@ -168,6 +170,14 @@ def test_every_argument_that_cannot_be_is_named():
     assert [problem.pointer for problem in caught.value.problems] == ["/a", "/b", "/rest", "/more"]
 
 
+def test_a_field_as_a_default_is_refused():
+    def look(x: int = Field(3, ge=1)):
+        """Look."""
+
+    with pytest.raises(DefinitionError, match=r'"x" has a Field as its default.*Annotated'):
+        tool(look)
+
+
 def test_a_hint_that_does_not_exist_is_refused_with_its_name():
     def look(x: "NoSuchThing"):  # noqa: F821
         """Look."""
@@ -257,3 +267,87 @@ def test_an_idempotent_tool_is_what_does_not_write_unless_said():
     assert definition_of(tool(side_effects="read_only")(look)).idempotent
     assert not definition_of(tool(side_effects="writes")(look)).idempotent
     assert definition_of(tool(side_effects="writes", idempotent=True)(look)).idempotent
+
+
+# ------------------------------------------------------------------------------------------------------- definitions
+
+
+@dataclasses.dataclass
+class Tree:
+    left: "Tree | None" = None
+    right: "Tree | None" = None
+
+
+@dataclasses.dataclass
+class Folder:
+    files: "list[File]"
+
+
+@dataclasses.dataclass
+class File:
+    links: list[Folder]
+
+
+class Money(BaseModel):
+    cents: int
+
+
+class Price(BaseModel):
+    net: Money
+    tax: Money
+
+
+class Offer(BaseModel):
+    prices: list[Price]
+    total: Money
+
+
+def test_a_type_that_contains_itself_is_defined_once_however_often_it_is_used():
+    def look(a: Tree, b: list[Tree], c: Tree | None = None):
+        """Look."""
+
+    schema = parameters_of(look)
+
+    assert list(schema["$defs"]) == ["Tree"]
+    assert schema["properties"]["b"] == {"type": "array", "items": {"$ref": "#/$defs/Tree"}}
+    assert schema["$defs"]["Tree"]["properties"]["left"] == {"anyOf": [{"$ref": "#/$defs/Tree"}, {"type": "null"}]}
+
+
+def test_types_that_contain_each_other_are_read():
+    decode = function_signature(_look_at(folder=Folder, file=File)).decode
+
+    made = decode({"folder": {"files": [{"links": [{"files": []}]}]}, "file": {"links": []}})
+
+    assert made == {"folder": Folder([File([Folder([])])]), "file": File([])}
+
+
+def test_models_that_share_a_model_share_its_definition():
+    schema = parameters_of(_look_at(price=Price, offer=Offer))
+
+    assert sorted(schema["$defs"]) == ["Money", "Price"]
+    assert schema["properties"]["price"]["properties"]["net"] == {"$ref": "#/$defs/Money"}
+
+
+def test_two_models_of_one_name_have_two_definitions():
+    class Other(BaseModel):
+        class Money(BaseModel):
+            amount: str
+
+        first: Money
+        second: Money
+
+    schema = parameters_of(_look_at(price=Price, other=Other))
+
+    assert sorted(schema["$defs"]) == ["Money", "Money2"]
+    assert schema["properties"]["other"]["properties"]["first"] == {"$ref": "#/$defs/Money2"}
+    assert list(schema["$defs"]["Money2"]["properties"]) == ["amount"]
+
+
+def _look_at(**hints):
+    def look(**arguments):
+        """Look."""
+
+    parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in hints]
+    look.__signature__ = inspect.Signature(parameters)
+    look.__annotations__ = hints
+    return look

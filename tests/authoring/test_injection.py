@@ -8,7 +8,7 @@ import pytest
 
 from handrail import Call, ToolError, hydrate, service, tool
 from handrail.authoring.decorator import definition_of
-from handrail.contract.errors import DefinitionError, UsageError
+from handrail.contract.errors import BuildError, DefinitionError, UsageError
 
 SHOPS = '''
 from collections.abc import AsyncIterator
@@ -173,6 +173,13 @@ def test_two_services_of_one_type_fail_the_build(shop):
         'Function \'refund\': "shop" is hinted as Shop, which the services "shop" and "warehouse" both return.'
     )
     assert finding.fix == 'Say which: Annotated[Shop, service("shop")].'
+
+
+def test_a_service_whose_type_cannot_be_told_fails_the_build(shop):
+    (shop.folder / "handrail.toml").write_text('[services.shop]\nfactory = "nowhere_to_be_found:open_shop"\n')
+
+    with pytest.raises(BuildError, match=r"The service \"shop\".*nowhere_to_be_found"), shop.tools(shop.source):
+        pass
 
 
 def test_the_types_of_services_are_not_asked_for_where_no_parameter_could_be_one(project):

@@ -94,6 +94,29 @@ def test_nested_values_come_back_from_their_json_as_they_were(branches):
     assert CONVERTER.decode(data) == branches
 
 
+NUMBERS = """
+from dataclasses import dataclass
+from handrail import tool
+
+@dataclass
+class Point:
+    x: int
+
+@tool
+async def look(a: int, b: int | None, c: list[int], d: Point, e: int | str, f: float, g: float | int) -> str:
+    "Look."
+    return repr((a, b, c, d, e, f, g))
+"""
+
+
+def test_a_whole_number_that_is_written_as_a_fraction_is_an_int_where_one_is_asked_for(project):
+    text = '{"a": 1.0, "b": 2.0, "c": [3.0, 4], "d": {"x": 5.0}, "e": 6.0, "f": 7.0, "g": 8.0}'
+    with project.tools(NUMBERS) as tools:
+        response = tools.call("look", text)
+
+    assert response.data == "(1, 2, [3, 4], Point(x=5), 6, 7.0, 8.0)"
+
+
 # ----------------------------------------------------------------------------------------------------------- refusals
 
 REFUSING = '''
@@ -310,11 +333,13 @@ def test_a_time_without_an_offset_may_be_returned(project):
         "class Meeting(BaseModel):\n    slot: Slot\n    at: datetime\n"
         "@tool\ndef meet() -> Meeting:\n    'Meet.'\n"
         "    return Meeting(slot=Slot(datetime(2026, 1, 2, 3), time(4)), at=datetime(2026, 1, 2, 3))\n"
+        "@tool\ndef find_slot() -> Slot:\n    'Find a slot.'\n    return Slot(datetime(2026, 1, 2, 3), time(4))\n"
     )
     with project.tools(source) as tools:
-        response = tools.call("meet")
+        meeting, slot = tools.call("meet").data, tools.call("find_slot").data
 
-    assert response.data == {"slot": {"start": "2026-01-02T03:00:00", "end": "04:00:00"}, "at": "2026-01-02T03:00:00"}
+    assert slot == {"start": "2026-01-02T03:00:00", "end": "04:00:00"}
+    assert meeting == {"slot": slot, "at": "2026-01-02T03:00:00"}
 
 
 # ----------------------------------------------------------------------------------------------- defaults, docstrings

@@ -110,8 +110,8 @@ class Tools:
             )
             (folder / "handler.py").write_text(preamble + dedent(source), "utf-8")
 
-    def build(self) -> Registry:
-        result = build(BuildPlan(tools=self.folder, artifact=self.artifact, project=self.root))
+    def build(self, *modules: str) -> Registry:
+        result = build(BuildPlan(tools=self.folder, artifact=self.artifact, project=self.root, modules=modules))
         assert not result.errors, "\n".join(str(finding) for finding in result.errors)
         write(result, stamp_for(result, {}))
         registry = Registry.load(self.artifact)

@@ -243,6 +243,8 @@ def test_the_types_that_factories_supply_are_known(module, tmp_path):
         from __future__ import annotations
         from collections.abc import AsyncIterator, Awaitable, Coroutine, Generator, Iterator
         from contextlib import AbstractAsyncContextManager, asynccontextmanager
+        from typing import Generic, TypeVar
+        T = TypeVar("T")
         class A: ...
         class B: ...
         class C: ...
@@ -260,12 +262,16 @@ def test_the_types_that_factories_supply_are_known(module, tmp_path):
         def untold(): ...
         def nothing() -> None: ...
         def either() -> A | B: ...
+        def plain() -> dict[str, A]: ...
+        class Pool(Generic[T]): ...
+        def pool() -> Iterator[Pool[A]]: yield Pool()
         """
     )
-    names = ("a", "b", "c", "d", "e", "again", "unknown", "untold", "nothing", "either", "F")
+    names = ("a", "b", "c", "d", "e", "again", "unknown", "untold", "nothing", "either", "plain", "pool", "F")
     configs = {one.lower(): ServiceConfig(name=one.lower(), factory=f"{name}:{one}") for one in names}
-    found = {kind.__name__: services for kind, services in service_types(configs, tmp_path).items()}
-    assert found == {"A": ("a",), "B": ("again", "b"), "C": ("c",), "D": ("d",), "E": ("e",), "F": ("f",)}
+    found = {str(kind).replace(f"{name}.", ""): services for kind, services in service_types(configs, tmp_path).items()}
+    plain = {f"<class '{one}'>": services for one, services in (("A", ("a",)), ("B", ("again", "b")), ("C", ("c",)))}
+    assert found == plain | {f"<class '{one}'>": (one.lower(),) for one in "DEF"} | {"Pool[A]": ("pool",)}
 
 
 # In a project

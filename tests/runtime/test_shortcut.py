@@ -86,7 +86,23 @@ TOOLS = {
         }
     ),
 }
-SHORT = {"look", "work_out", "speak", "mine", "promised", "brief"}
+DECORATED = f"""
+from handrail import service, tool
+from typing import Annotated, Any
+
+PARAMETERS = {PARAMETERS!r}
+
+@tool(parameters=PARAMETERS, description="Call a function.", guide="Calls a function.")
+async def called(*, ctx, stage: Annotated[Any, service("stage")], **args):
+    return await stage.play(args, ctx)
+
+@tool(parameters=PARAMETERS, description="Run a component.", guide="Runs a component.")
+class Component:
+    async def run(self, params=None):
+        return await self.ctx.stage.play(params, self.ctx)
+"""
+NAMES = (*TOOLS, "called", "component")
+SHORT = {"look", "work_out", "speak", "mine", "promised", "brief", "called", "component"}
 """Those that have a short way."""
 
 
@@ -165,7 +181,7 @@ class World:
         self.session = session
         if not self.shortcuts:
             session.plans.shortcuts = Closed()
-        for name in TOOLS:
+        for name in NAMES:
             session.plans.find(name)  # a tool's first call makes its plan, and so goes along the flow
 
     async def do(self, what: str, given: Any) -> Any:
@@ -239,7 +255,8 @@ def built_once() -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     tools = Tools(Path(folder))
     tools.write({name: (fields, HANDLER) for name, fields in TOOLS.items()})
-    tools.build()
+    (tools.root / "decorated_for_the_short_way.py").write_text(DECORATED, "utf-8")
+    tools.build("decorated_for_the_short_way")
     return tools.artifact
 
 
@@ -302,7 +319,7 @@ given_args = st.one_of(few, few, objects, objects.map(_as_text), few.map(_as_tex
 ids = st.sampled_from(["c1", "c2", "c3", "c4", "c5", "c6", "c7", None, "", "é", "\ud800", 7, 'with "quotes"'])
 calls = st.builds(
     Call,
-    name=st.sampled_from([*TOOLS, *["look", "work_out"] * 6, "lok", "", None]),
+    name=st.sampled_from([*NAMES, *["look", "work_out"] * 6, "lok", "", None]),
     args=given_args,
     call_id=st.one_of(st.uuids().map(str), ids),
     provider=st.sampled_from([None, "openai-chat", "gemini", "é", "\ud800", 7, []]),
@@ -436,7 +453,7 @@ async def test_plain_tools_have_a_short_way_and_others_have_none() -> None:
     world = World(shortcuts=True)
     await world.open("text", "ana")
 
-    for name in TOOLS:
+    for name in NAMES:
         await world.session.call(name, {"act": "found"}, call_id=name)
 
     assert set(world.session.plans.shortcuts) == SHORT | {"strict"}

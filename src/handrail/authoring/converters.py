@@ -24,13 +24,20 @@ class Converter:
     """Whether `decode` can refuse a value that fits the schema."""
 
 
-class UnsupportedHint(TypeError):
-    """A hint that no JSON Schema stands for; the message is a sentence, `fix` says what to use."""
+class HintError(TypeError):
+    """A parameter that cannot be an argument; the message is a sentence, `fix` says what to write."""
+
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__(message)
+        self.fix = fix
+
+
+class UnsupportedHint(HintError):
+    """A hint that no JSON Schema stands for."""
 
     def __init__(self, name: str, hint: Any, reason: str, fix: str) -> None:
-        super().__init__(f'"{name}" is hinted as {hint_name(hint)}, which {reason}.')
+        super().__init__(f'"{name}" is hinted as {hint_name(hint)}, which {reason}.', fix)
         self.hint = hint
-        self.fix = fix
 
 
 class ConversionError(ValueError):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum, Flag
+from functools import partial
 from typing import Any, Literal
 from uuid import UUID
 
@@ -29,7 +30,6 @@ from handrail.authoring.converters import (
 )
 from handrail.authoring.object_hints import dataclass_converter, typed_dict_converter
 from handrail.authoring.pydantic_hints import is_pydantic, pydantic_converter
-from handrail.schema.validator import compile_schema
 
 Direction = Literal["argument", "result"]
 
@@ -54,8 +54,9 @@ class HintReader:
         self.direction = direction
         self.definitions: dict[str, dict[str, Any]] = {}
         self._open: dict[Any, str] = {}
+        """The object types around the hint that is read, and those in `definitions` → their names there."""
         self._recursive: set[Any] = set()
-        self._decoders: dict[Any, Decode | None] = {}
+        self._decoders: dict[Any, Decode] = {}
 
     @property
     def is_result(self) -> bool:
@@ -64,7 +65,7 @@ class HintReader:
     def read(self, hint: Any, name: str) -> Converter:
         """The converter of a hint; `UnsupportedHint` with a sentence that names `name` if there is none."""
         if isinstance(hint, type) and hint in _SCALARS:
-            return Converter({"type": _SCALARS[hint]})
+            return Converter({"type": _SCALARS[hint]}, _whole if hint is int and not self.is_result else None)
         if hint is Any or (hint is object and self.is_result):
             return Converter({})
         alias = getattr(hint, "__supertype__", None) or (
@@ -106,25 +107,28 @@ class HintReader:
 
     def _named_type(self, hint: Any, name: str, convert: Callable[[Any, str, HintReader], Converter]) -> Converter:
         """An object type. One that contains itself is defined once, and referred to wherever it stands."""
-        if hint in self._open:
+        if hint in self._open or hint in self._recursive:
             self._recursive.add(hint)
-            reference = {"$ref": f"#/$defs/{self._open[hint]}"}
-            # Its own converter is not known before it was read to its end.
-            return Converter(reference, lambda value: self._decoded(hint, value), may_refuse=True)
+            return Converter(self._reference(hint), partial(self._decode_recursive, hint), may_refuse=True)
         self._open[hint] = self.free_name(hint.__name__)
         try:
             made = convert(hint, name, self)
-        finally:
-            key = self._open.pop(hint)
+        except BaseException:
+            del self._open[hint]
+            raise
         if hint not in self._recursive:
+            del self._open[hint]
             return made
-        self.definitions[key] = made.schema
-        self._decoders[hint] = made.decode
-        return Converter({"$ref": f"#/$defs/{key}"}, made.decode, may_refuse=True)
+        self.definitions[self._open[hint]] = made.schema
+        self._decoders[hint] = made.decode or (lambda value: value)
+        return Converter(self._reference(hint), self._decoders[hint], may_refuse=True)
 
-    def _decoded(self, hint: Any, value: Any) -> Any:
-        decode = self._decoders[hint]
-        return value if decode is None else decode(value)
+    def _decode_recursive(self, hint: Any, value: Any) -> Any:
+        """Found when the first value comes: inside itself, a type's decoder is not made yet."""
+        return self._decoders[hint](value)
+
+    def _reference(self, hint: Any) -> dict[str, Any]:
+        return {"$ref": f"#/$defs/{self._open[hint]}"}
 
     def free_name(self, name: str) -> str:
         """A name for `$defs` that no other type has."""
@@ -181,9 +185,10 @@ class HintReader:
         members = [self.read(argument, name) for argument in arguments]
         schemas = [member.schema for member in members]
         if all(set(schema) == {"type"} for schema in schemas):
-            schema: dict[str, Any] = {"type": [member["type"] for member in schemas]}
-        else:
-            schema = {"anyOf": schemas}
+            kinds = [member["type"] for member in schemas]
+            whole = _whole if "integer" in kinds and "number" not in kinds and not self.is_result else None
+            return Converter({"type": kinds}, whole)
+        schema = {"anyOf": schemas}
         decode = _union_decoder(members, self.definitions)
         return Converter(schema, decode, any(member.may_refuse for member in members))
 
@@ -208,6 +213,8 @@ def _union_decoder(members: list[Converter], definitions: Mapping[str, Any]) -> 
 
     def decode(value: Any) -> Any:
         if not compiled:
+            from handrail.schema.validator import compile_schema  # noqa: PLC0415  # a module of tools need not wait for it
+
             compiled.extend(
                 (compile_schema({**member.schema, "$defs": dict(definitions)}, trusted=True).is_valid, member.decode)
                 for member in members
@@ -244,6 +251,11 @@ def _enumeration(hint: type[Enum], name: str) -> Converter:
     kinds = {_SCALARS[type(value)] for value in values}
     kind = {"type": kinds.pop()} if len(kinds) == 1 else {}
     return Converter({**kind, "enum": values}, hint)
+
+
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number, so a model may write 3 as 3.0; a function that asks for an int gets one."""
+    return int(value) if type(value) is float else value
 
 
 def _datetime(value: str) -> datetime:

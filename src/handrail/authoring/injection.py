@@ -61,4 +61,13 @@ def may_be_service(hint: Any) -> bool:
     kind = typing.get_origin(hint) or hint
     if not isinstance(kind, type) or issubclass(kind, Enum) or typing.is_typeddict(kind):
         return False
-    return kind.__module__ not in ("builtins", "types", "typing", "collections.abc", "datetime", "uuid", "decimal")
+    return kind.__module__ not in (
+        "builtins",
+        "types",
+        "typing",
+        "collections",
+        "collections.abc",
+        "datetime",
+        "uuid",
+        "decimal",
+    )

@@ -25,7 +25,7 @@ from handrail.authoring.decorator import ToolComponent
 from handrail.authoring.injection import ServiceTypes, no_services
 from handrail.authoring.registration import Registration, registration_of
 from handrail.authoring.source import ModuleTool, ToolSource, parse_python
-from handrail.contract.errors import DefinitionError
+from handrail.contract.errors import ConfigError, DefinitionError
 
 _MADE_FROM = "__handrail_made_from__"
 
@@ -241,6 +241,10 @@ def _read_module(name: str, service_types: ServiceTypes) -> Iterator[ToolSource 
             resolved = registration.resolve(known_types)
         except DefinitionError as error:
             yield from _broken_definition(error, name, file, line)
+            continue
+        except ConfigError as error:  # a service whose type cannot be told, and so not whether a parameter is one
+            fix = "Mend [services] in handrail.toml, or mark the parameters that are services."
+            yield BrokenModule(name, file, line, str(error), "function-hints", fix)
             continue
         if inspect.isclass(value) and not _can_run(value):
             tool_id = resolved.definition.tool_id

@@ -6,13 +6,12 @@ Pydantic is never imported here: whoever wrote a hint that is one of its own has
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from handrail.authoring.converters import ConversionError, Converter, Path, UnsupportedHint
-from handrail.schema.engine import FORMATS
 from handrail.schema.subschemas import walk
 
 if TYPE_CHECKING:
@@ -65,23 +64,30 @@ def _place(location: Path, value: Any) -> Path:
 
 def _adopted(schema: dict[str, Any], reader: HintReader) -> dict[str, Any]:
     """The schema in our dialect; its definitions go to the reader's, under names that are free there."""
-    definitions = schema.pop("$defs", {})
-    names = {key: reader.free_name(_plain_name(key)) for key in definitions}
-    for part in (schema, *definitions.values()):
-        for _, subschema in walk(part):
-            if isinstance(subschema, dict):
-                _mend(subschema, names, closed=not reader.is_result)
-    if set(schema) == {"$ref"}:
+    definitions = {_plain_name(key): part for key, part in schema.pop("$defs", {}).items()}
+    parts = (schema, *definitions.values())
+    for subschema in _subschemas(parts):
+        _mend(subschema, closed=not reader.is_result)
+    if set(schema) == {"$ref"} and not any(part.get("$ref") == schema["$ref"] for part in _subschemas(parts[1:])):
         # Only a model that contains itself needs to stay a definition.
-        key = schema["$ref"].rpartition("/")[2]
-        own = next((old for old, new in names.items() if new == key), None)
-        if own is not None and not any(_refers_to(part, schema["$ref"]) for part in definitions.values()):
-            schema = definitions.pop(own)
-    reader.definitions.update({names[key]: part for key, part in definitions.items()})
+        schema = definitions.pop(schema["$ref"].removeprefix("#/$defs/"))
+    taken = {key for key, part in definitions.items() if reader.definitions.get(key, part) != part}
+    renamed = {f"#/$defs/{key}": reader.free_name(key) for key in taken}
+    for subschema in _subschemas((schema, *definitions.values()) if renamed else ()):
+        if subschema.get("$ref") in renamed:
+            subschema["$ref"] = f"#/$defs/{renamed[subschema['$ref']]}"
+    reader.definitions.update({renamed.get(f"#/$defs/{key}", key): part for key, part in definitions.items()})
     return schema
 
 
-def _mend(schema: dict[str, Any], names: Mapping[str, str], *, closed: bool) -> None:
+def _subschemas(schemas: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for schema in schemas:
+        yield from (part for _, part in walk(schema) if isinstance(part, dict))
+
+
+def _mend(schema: dict[str, Any], *, closed: bool) -> None:
+    from handrail.schema.engine import FORMATS  # noqa: PLC0415  # only a hint of Pydantic's needs the validator
+
     schema.pop("title", None)
     schema.pop("discriminator", None)  # OpenAPI's, not JSON Schema's; the `const` of each member says the same
     if "default" in schema and schema["default"] is None:
@@ -89,14 +95,9 @@ def _mend(schema: dict[str, Any], names: Mapping[str, str], *, closed: bool) -> 
     if schema.get("format") not in (None, *FORMATS) or (not closed and schema.get("format") in _LOOSE_IN_RESULTS):
         del schema["format"]
     if "$ref" in schema:
-        key = schema["$ref"].removeprefix("#/$defs/")
-        schema["$ref"] = f"#/$defs/{names.get(key, key)}"
+        schema["$ref"] = f"#/$defs/{_plain_name(schema['$ref'].removeprefix('#/$defs/'))}"
     if closed and schema.get("type") == "object" and "properties" in schema:
         schema.setdefault("additionalProperties", False)
-
-
-def _refers_to(schema: Any, reference: str) -> bool:
-    return any(isinstance(part, dict) and part.get("$ref") == reference for _, part in walk(schema))
 
 
 def _plain_name(key: str) -> str:

@@ -17,6 +17,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from handrail.authoring.injection import may_be_service
 from handrail.authoring.modules import look_in
 from handrail.authoring.service_values import checked_values
 from handrail.contract.errors import ConfigError
@@ -64,15 +65,16 @@ def is_available(name: str, configured: Mapping[str, ServiceConfig]) -> bool:
     return name in configured or name in entry_points_of(SERVICES)
 
 
-def service_types(services: Mapping[str, ServiceConfig], project: Path) -> dict[type, tuple[str, ...]]:
+def service_types(services: Mapping[str, ServiceConfig], project: Path) -> dict[Any, tuple[str, ...]]:
     """The types that configured factories are annotated to return or yield, each with the names of its services.
 
     `async def open_shop(…) -> AsyncIterator[Shop]` gives `{Shop: ("shop",)}`; so do `-> Shop`, `Iterator[Shop]`,
     `Awaitable[Shop]` and the context managers' types, and a class that is its own factory. A type with two names is supplied
-    by two services: a parameter of that type alone does not say which one is meant. Factories without an annotation, or with
-    one that is no class, supply no type. The modules of the factories are imported; `ConfigError` if one cannot be.
+    by two services: a parameter of that type alone does not say which one is meant. A class may have parameters of its own, as in
+    `Pool[Row]`. Factories without an annotation, or with one that is no class, supply no type.
+    The modules of the factories are imported; `ConfigError` if one cannot be.
     """
-    found: dict[type, tuple[str, ...]] = {}
+    found: dict[Any, tuple[str, ...]] = {}
     for name, config in sorted(services.items()):
         supplied = _supplied_type(_function_of(config, project))
         if supplied is not None:
@@ -127,7 +129,7 @@ def _arguments(config: ServiceConfig, function: Callable[..., Any], project: Pat
     return given
 
 
-def _supplied_type(function: Callable[..., Any]) -> type | None:
+def _supplied_type(function: Callable[..., Any]) -> Any:
     if inspect.isclass(function):
         return function
     try:
@@ -138,4 +140,4 @@ def _supplied_type(function: Callable[..., Any]) -> type | None:
         arguments = typing.get_args(hint)
         # Of a generator the first type is what it yields; of a coroutine the last is what it returns.
         hint = arguments[-1] if typing.get_origin(hint) is collections.abc.Coroutine else arguments[0]
-    return hint if inspect.isclass(hint) and hint is not type(None) else None
+    return hint if may_be_service(hint) else None

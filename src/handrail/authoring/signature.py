@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handrail.authoring.annotations import is_pydantic_field
-from handrail.authoring.converters import Converter, Decode, UnsupportedHint, hint_name, members_decoder
+from handrail.authoring.converters import Converter, Decode, HintError, UnsupportedHint, hint_name, members_decoder
 from handrail.authoring.docstrings import docstring_parts
 from handrail.authoring.hints import SUPPORTED, UNIONS, HintReader
 from handrail.authoring.injection import ServiceTypes, may_be_service, no_services, service_of
@@ -95,7 +95,9 @@ def function_signature(
 
 
 def is_context(hint: Any) -> bool:
-    """Whether a hint is the runtime's `Context`, which this package stands below and so does not import."""
+    """Whether a hint is the runtime's `Context`, or it or None; this package stands below it and so does not import it."""
+    if typing.get_origin(hint) in (*UNIONS, typing.Annotated):
+        return any(map(is_context, typing.get_args(hint)))
     return isinstance(hint, type) and getattr(hint, "__handrail_context__", False) is True
 
 
@@ -147,7 +149,7 @@ class _Reading:
                 self.refuse_unless_service(name, known, "If it is an argument, make it a dataclass.")
             else:
                 self._refuse(name, error)
-        except TypeError as error:
+        except HintError as error:
             self._refuse(name, error)
         if parameter.default is inspect.Parameter.empty:
             self._required.append(name)
@@ -161,7 +163,7 @@ class _Reading:
             f"[services.NAME] to return {shown}. {otherwise if error is None else error.fix}"
         )
         error = error or UnsupportedHint(name, hint, "is no supported hint, and no configured service returns it", "")
-        self._refuse(name, error, fix=fix, unclear=True)
+        self._refuse(name, HintError(str(error), fix), unclear=True)
 
     def refuse_constructor_parameter(self, name: str) -> None:
         hint = self._hints.get(name)
@@ -171,7 +173,7 @@ class _Reading:
         message = (
             f'The constructor takes "{name}", which is no service: beside the arguments it is given services only.'
         )
-        self._refuse(name, TypeError(message), fix='Mark it Annotated[…, service("NAME")], or give it a default.')
+        self._refuse(name, HintError(message, 'Mark it Annotated[…, service("NAME")], or give it a default.'))
 
     def check(self) -> None:
         if self._problems:
@@ -193,21 +195,20 @@ class _Reading:
             context=self.context,
         )
 
-    def _refuse(self, name: str, error: TypeError, *, fix: str = "", unclear: bool = False) -> None:
+    def _refuse(self, name: str, error: HintError, *, unclear: bool = False) -> None:
         self._unclear = self._unclear and unclear
-        fix = fix or getattr(error, "fix", "Give it a hint that JSON can carry.")
-        self._problems.append(Problem(rule="function-hints", pointer=f"/{name}", message=str(error), fix=fix))
+        self._problems.append(Problem(rule="function-hints", pointer=f"/{name}", message=str(error), fix=error.fix))
 
     def _argument(self, parameter: inspect.Parameter) -> Converter:
         name, default = parameter.name, parameter.default
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise TypeError(f'"{name}" must be a plain or keyword parameter: a model gives every argument by name.')
+            message = f'"{name}" must be a plain or keyword parameter: a model gives every argument by name.'
+            raise HintError(message, "Write a parameter for each argument.")
         if name not in self._hints:
-            raise TypeError(f'"{name}" has no type hint.')
+            raise HintError(f'"{name}" has no type hint.', "Give it one, such as `str`.")
         if is_pydantic_field(default):
-            raise TypeError(
-                f'"{name}" has a Field as its default; write Annotated[…, Field(…)] and the default itself.'
-            )
+            fix = "Write Annotated[…, Field(…)], and the default itself after it."
+            raise HintError(f'"{name}" has a Field as its default, which only Pydantic would understand.', fix)
         made = self._reader.read(self._hints[name], name)
         schema = made.schema
         if self._described.get(name):
