@@ -17,7 +17,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from playwright.async_api import async_playwright
 
 from handrail.testing import open_tools
 from handrail.testing.servers import OpenAIChatServer, Reply, call
@@ -169,11 +168,12 @@ def test_a_declined_refund_and_a_stranger_change_nothing(project: Path) -> None:
 def test_the_page_in_a_browser_shows_the_request_and_the_answers(project: Path) -> None:
     browser = shutil.which("chromium")
     if browser is None:
-        pytest.skip("There is no Chromium on this machine; `make browser` brings it.")
+        pytest.skip("There is no Chromium on this machine.")
+    playwright = pytest.importorskip("playwright.async_api")
 
     async def scene() -> None:
         script = [Reply("One moment.", [REFUND]), WAITS, Reply("You get <b>49.90</b> EUR back.")]
-        async with served(project, script) as (page, _), async_playwright() as driver:
+        async with served(project, script) as (page, _), playwright.async_playwright() as driver:
             chromium = await driver.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
             tab = await chromium.new_page()
             await tab.goto(str(page.client.base_url))
