@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from handrail import clients
@@ -18,6 +19,7 @@ from handrail.contract.model import Model
 from handrail.plugins import MODELS, entry_points_of, load_plugin
 from handrail.settings import Settings
 
+_LOCAL = "local:"
 _OFFERED = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-4-5", "gemini": "gemini-2.5-flash"}
 """The model that is offered where only a key is known; any other can be named by `--model` or in [agent]."""
 
@@ -39,7 +41,7 @@ def choose_model(settings: Settings, flag: str | None = None) -> ModelChoice:
 def choose_working_model(settings: Settings, flag: str | None = None) -> ModelChoice:
     """As `choose_model`, for a start: `ConfigError` also if the model that was named cannot answer. No other takes its place."""
     choice = choose_model(settings, flag)
-    problem = model_problem(choice)
+    problem = model_problem(settings, choice)
     if problem is not None:
         raise ConfigError(problem)
     return choice
@@ -61,13 +63,17 @@ def base_url_for(settings: Settings, model: str) -> str:
     return settings.agent_base_url if same else ""
 
 
-def model_problem(choice: ModelChoice) -> str | None:
+def model_problem(settings: Settings, choice: ModelChoice) -> str | None:
     """What has to be installed, set or started before the model can answer, in a sentence; None if nothing."""
     model = choice.model
     if model == "offline":
         return 'The model "offline" is called "demo" now; write that, or leave "model" in [agent] out.'
     if model == DEMO:
         return None if _demo_factory() is not None else _NO_DEMO
+    if model.startswith(_LOCAL):
+        from handrail.clients.local import local_problem  # noqa: PLC0415  # only where such a model is named
+
+        return local_problem(_local_path(settings, model))
     if _is_plugin(model):
         return None
     missing = clients.whats_missing(model, environment=os.environ, base_url=choice.base_url)
@@ -97,15 +103,37 @@ def open_model(settings: Settings, choice: ModelChoice | None = None) -> Model:
     limits = clients.ClientLimits(
         connect_seconds=min(10.0, seconds), idle_seconds=seconds, total_seconds=max(300.0, seconds)
     )
+    if chosen.model.startswith(_LOCAL):
+        from handrail.clients.local import open_local  # noqa: PLC0415  # only where such a model is named
+
+        path = _local_path(settings, chosen.model)
+        return open_local(path, limits=limits, instructions=_own_instructions(settings))
     return clients.open_model(chosen.model, environment=os.environ, base_url=chosen.base_url, limits=limits)
 
 
 def model_provider(settings: Settings) -> str:
     """Whose schema format the model's tools have. A configured model is not opened: no key is needed to ask."""
     choice = choose_model(settings)
+    if choice.model.startswith(_LOCAL):
+        from handrail.clients.local import LocalModel  # noqa: PLC0415  # only where such a model is named
+
+        return LocalModel.provider
     if choice.is_demo or _is_plugin(choice.model):
         return open_model(settings, choice).provider
     return clients.provider_of(choice.model)
+
+
+def _local_path(settings: Settings, model: str) -> Path:
+    """The file of a local model: beside `handrail.toml`, or where a command was started."""
+    name = Path(model.removeprefix(_LOCAL)).expanduser()
+    in_project = settings.project / name
+    return name.absolute() if name.is_file() and not in_project.is_file() else in_project
+
+
+def _own_instructions(settings: Settings) -> str:
+    """The project's own `core.md`. Handrail's prompts are too long for a small model; see `clients.local.prompt`."""
+    path = settings.project / settings.prompts_directory / "core.md"
+    return path.read_text("utf-8") if settings.prompts_directory and path.is_file() else ""
 
 
 _NO_DEMO = 'The demo model needs the extra "reference"; run `pip install "handrail[reference]"`.'

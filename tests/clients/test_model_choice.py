@@ -77,7 +77,7 @@ def test_another_providers_key_is_not_sent_to_the_configured_address(tmp_path):
         ("openai:m", 'The model "openai:m" needs a key; set OPENAI_API_KEY in the environment.'),
         ("ollama:m", "nobody answers at http://127.0.0.1:9; start it with `ollama serve`"),
         ("offline", 'is called "demo" now'),
-        ("nobody:m", 'write "demo", or one of'),
+        ("nobody:m", 'write "demo", "local:PATH.gguf", or one of'),
     ],
 )
 def test_a_configured_model_that_is_broken_is_an_error_and_no_other_takes_its_place(tmp_path, model, sentence):

@@ -73,7 +73,7 @@ async def test_call_ids_count_for_the_session_only_where_the_vendor_itself_answe
         ("anthropic:x", {"OPENAI_API_KEY": "k"}, "", "set ANTHROPIC_API_KEY"),
         ("gemini:x", {"GEMINI_API_KEY": "  "}, "", "set GEMINI_API_KEY"),
         ("opnai:gpt-x", {}, "", 'Did you mean "openai:gpt-x"'),
-        ("gpt-x", {}, "", 'write "demo", or one of "openai:…"'),
+        ("gpt-x", {}, "", 'write "demo", "local:PATH.gguf", or one of "openai:…"'),
         ("openai-realtime:foo", {}, "", 'name it under "model" in [voice], not in [agent]'),
         ("gemini-live:foo", {}, "", "in [voice]"),
         ("openai:", {}, "", "names no model"),

@@ -15,7 +15,7 @@ from handrail.app import Runtime, open_agent, open_runtime
 from handrail.cli.chat_lines import Lines
 from handrail.cli.chat_screen import JsonScreen, PlainScreen, Screen
 from handrail.cli.chat_talk import Talk
-from handrail.cli.model_lines import add_model_flag, offer_lines
+from handrail.cli.model_lines import add_model_flag, load_model, offer_lines
 from handrail.cli.output import authors_speak_aside, warn
 from handrail.cli.project import current_settings, fresh_registry, kept_or_scratch, with_reference_tools
 from handrail.clients.model_choice import ModelChoice
@@ -65,7 +65,10 @@ async def _talk(
     settings: Settings, choice: ModelChoice, runtime: Runtime, screen: Screen, lines: Lines, options: Namespace
 ) -> int:
     async with runtime:
-        agent = open_agent(settings, runtime, open_model(settings, choice))
+        model = open_model(settings, choice)
+        for line in await load_model(model):
+            warn(f"handrail chat: {line}")
+        agent = open_agent(settings, runtime, model)
         session = await runtime.open_session(user=options.user, attributes=attributes_for(agent.policy.time_zone))
         talk = Talk(runtime, agent, session, screen, lines, approve_all=options.yes)
         try:

@@ -32,6 +32,7 @@ from handrail.cli.extras import installed_extras
 from handrail.cli.output import authors_speak_aside, count, print_json, show
 from handrail.cli.project import current_settings, with_reference_tools
 from handrail.contract.errors import HandrailError
+from handrail.contract.model import Model
 from handrail.registry.registry import environment_from
 from handrail.runtime.services import call_hook, needed_by, open_service, reason_of
 from handrail.settings import FILE, Settings
@@ -133,7 +134,7 @@ def _models(settings: Settings) -> Iterator[Check]:
     """Which model answers and why; then what is offered. A provider on another machine is not asked."""
     from handrail.cli.model_lines import offer_lines  # what only this check needs
     from handrail.clients import CLIENTS, address_of
-    from handrail.text_model import choose_working_model
+    from handrail.text_model import choose_working_model, open_model
 
     try:
         choice = choose_working_model(settings)
@@ -144,9 +145,23 @@ def _models(settings: Settings) -> Iterator[Check]:
     if choice.model.partition(":")[0] in CLIENTS and not choice.model.startswith("ollama:"):
         address = address_of(choice.model, environment=os.environ, base_url=choice.base_url)
         checked = _reached("model", choice.model, address, "agent")
+    if choice.model.startswith("local:"):
+        checked = asyncio.run(_loaded(open_model(settings, choice)))
     yield checked
     for line in offer_lines(choice):
         yield Check("model offer", True, line.removesuffix("."))
+
+
+async def _loaded(model: Model) -> Check:
+    """Load a model of this machine and unload it, to say what it costs."""
+    from handrail.cli.model_lines import load_model  # what only this check needs
+
+    try:
+        return Check("model", True, " ".join(await load_model(model)).removesuffix("."))
+    except HandrailError as error:
+        return Check("model", False, str(error))
+    finally:
+        await model.close()
 
 
 def _voice(settings: Settings) -> Check:

@@ -6,6 +6,8 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 
 from handrail.clients.model_choice import ModelChoice
+from handrail.contract.errors import ConfigError
+from handrail.contract.model import Model, ModelError
 
 
 def add_model_flag(parser: ArgumentParser) -> None:
@@ -20,3 +22,15 @@ def offer_lines(choice: ModelChoice) -> Iterator[str]:
     """One line for each key that was found. Nothing was sent with it."""
     for offer in choice.offers:
         yield f"{offer.reason}: `--model {offer.model}` uses it, which sends the conversation to {offer.vendor}."
+
+
+async def load_model(model: Model) -> tuple[str, ...]:
+    """Load a model that has to be, and say what it costs; `ConfigError` if that fails. Others have nothing to load or say."""
+    load = getattr(model, "load", None)
+    if load is None:
+        return ()
+    try:
+        await load()
+    except ModelError as error:
+        raise ConfigError(error.detail) from None
+    return (str(model.summary),) if hasattr(model, "summary") else ()

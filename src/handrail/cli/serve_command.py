@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from handrail.agents.voice.written import WrittenModel
 from handrail.app import open_agent, open_runtime, open_voice
-from handrail.cli.model_lines import add_model_flag, offer_lines
+from handrail.cli.model_lines import add_model_flag, load_model, offer_lines
 from handrail.cli.output import authors_speak_aside, count, warn
 from handrail.cli.project import current_settings, fresh_registry, with_reference_tools
 from handrail.clients.model_choice import ModelChoice
@@ -103,7 +104,9 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
         key_file = Path(options.key_file) if options.key_file is not None and given is None else None
         ring, make_key = open_keys(settings, limits, given, options.new_key, key_file)
         runtime = open_runtime(settings, registry, serving=True)
-        agent = open_agent(settings, runtime, open_model(settings, choice), listen=False)
+        text_model = open_model(settings, choice)
+        summary = await load_model(text_model)
+        agent = open_agent(settings, runtime, text_model, listen=False)
         voice = open_voice(settings, runtime, agent.model)
 
         def use(model: Model) -> None:
@@ -142,7 +145,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
     def ready() -> None:
         # Only now: a start that comes to nothing must not leave a key that nobody was shown.
         kept_in = None if options.new_key else options.key_file
-        _tell(address, make_key(), registry, choice, as_json=options.json, kept_in=kept_in)
+        _tell(address, make_key(), registry, choice, [*summary], as_json=options.json, kept_in=kept_in)
         settling.append(asyncio.get_running_loop().create_task(settle()))
 
     following = asyncio.create_task(follow(keys_path(settings), ring))
@@ -189,6 +192,7 @@ def _tell(
     secret: str | None,
     registry: Registry,
     choice: ModelChoice,
+    about_model: Sequence[str],
     *,
     as_json: bool,
     kept_in: str | None,
@@ -211,7 +215,7 @@ def _tell(
             out.write("This key is shown once; only its hash is kept.\n")
         else:
             out.write("The console asks for your key; `handrail keys add NAME --operator` makes a new one.\n")
-        for line in (choice.sentence, *offer_lines(choice)):
+        for line in (choice.sentence, *about_model, *offer_lines(choice)):
             out.write(f"{line}\n")
         out.write("Ctrl-C stops it.\n")
     out.flush()

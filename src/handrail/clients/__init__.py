@@ -157,7 +157,7 @@ def _parse(spec: str) -> tuple[Client, str]:
     if provider not in CLIENTS:
         near = get_close_matches(provider, CLIENTS, n=1)
         hint = f' Did you mean "{near[0]}:{name or "…"}"?' if near else ""
-        raise ConfigError(f'"model" in [agent] is "{spec}"; write "demo", or one of {known}.{hint}')
+        raise ConfigError(f'"model" in [agent] is "{spec}"; write "demo", "local:PATH.gguf", or one of {known}.{hint}')
     if not name or not name.isascii() or not name.isprintable() or " " in name or ".." in name:
         raise ConfigError(f'"model" in [agent] is "{spec}", which names no model; write "{provider}:" and its name.')
     return CLIENTS[provider], name

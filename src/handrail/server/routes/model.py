@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from handrail.contract.errors import UsageError
+from handrail.contract.errors import HandrailError
 from handrail.server.bodies import read_object, text_of
 from handrail.server.parts import key_of, operators_only, parts_of
 from handrail.server.problems import Problem, answer
@@ -27,7 +27,7 @@ async def select(request: Request) -> Response:
     previous = parts.models.choice.model
     try:
         await parts.models.select(name)
-    except UsageError as error:
+    except HandrailError as error:
         parts.runtime.audit.emit("model", {"model": name, "previous": previous, "by": by, "ok": False})
         raise Problem(409, str(error)) from None
     parts.runtime.audit.emit("model", {"model": name, "previous": previous, "by": by, "ok": True})
