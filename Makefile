@@ -19,7 +19,7 @@ TYPED_EXAMPLES := $(wildcard examples/*/*.py)
 LINT_IMPORTS := from importlinter.cli import lint_imports_command as lint; lint(prog_name="lint-imports")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup models browser speech run test test-long test-pythons pytest lint format types imports sizes bench lock docs clean
+.PHONY: help setup models browser speech engine run test test-long test-pythons pytest lint format types imports sizes bench lock docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,10 @@ browser: ## Bring the browser that the console's tests drive
 speech: ## Bring the voice that speaks to the microphone in the tests
 	@sh scripts/speech.sh
 
+# Without it the tests of local models are skipped, loudly; on CI that is a failure.
+engine: setup ## Bring the system library that the engine of local models needs
+	@sh scripts/engine.sh
+
 # A project of its own, whose key and conversations are there again at the next start.
 run: setup ## Serve the reference tools on this machine; SERVE_FLAGS="--port 0" takes a free port
 	@mkdir -p build/run
@@ -52,10 +56,10 @@ run: setup ## Serve the reference tools on this machine; SERVE_FLAGS="--port 0" 
 
 test: lint pytest ## Check everything: lint, types, import directions, sizes, tests
 
-pytest: setup models browser speech ## Run the tests alone (PYTEST_FLAGS=... is passed on)
+pytest: setup models browser speech engine ## Run the tests alone (PYTEST_FLAGS=... is passed on)
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_FLAGS)
 
-test-long: lint models browser speech ## Run every test, the long ones too, with many more examples
+test-long: lint models browser speech engine ## Run every test, the long ones too, with many more examples
 	@HANDRAIL_TEST_PROFILE=long $(PY) -m pytest -n $(WORKERS) --dist worksteal -m "" $(PYTEST_FLAGS)
 
 test-pythons: setup models ## Run the tests without a browser on every Python found; PYTHONS="3.12 3.13" chooses

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from handrail import clients
 from handrail.clients.model_choice import DEMO, ModelChoice, Offer, choose
 from handrail.clients.ollama_probe import find_ollama, ollama_problem
-from handrail.contract.errors import ConfigError
+from handrail.contract.errors import ConfigError, missing_extra
 from handrail.contract.model import Model
 from handrail.plugins import MODELS, entry_points_of, load_plugin
 from handrail.settings import Settings
@@ -136,7 +136,7 @@ def _own_instructions(settings: Settings) -> str:
     return path.read_text("utf-8") if settings.prompts_directory and path.is_file() else ""
 
 
-_NO_DEMO = 'The demo model needs the extra "reference"; run `pip install "handrail[reference]"`.'
+_NO_DEMO = str(missing_extra("The demo model", "reference"))
 
 
 def _demo_factory() -> Callable[[str], Model] | None:

@@ -43,7 +43,14 @@ SESSION = {"now": "2026-11-17T10:00:00+01:00"}
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory) -> Path:
-    pytest.importorskip("xllamacpp")
+    """Without the engine the tests are skipped with a reason, and on CI they fail."""
+    try:
+        import xllamacpp  # noqa: F401
+    except ImportError as error:
+        reason = f"The engine of local models cannot be loaded ({error}); `make engine` brings what it needs."
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
     return write_tiny_gguf(tmp_path_factory.mktemp("models") / "tiny.gguf")
 
 
@@ -224,7 +231,7 @@ async def test_the_same_loop_and_the_same_gates_carry_its_calls(tiny, tmp_path):
         events = [event async for event in agent.run(session, conversation, "Look for tea.", message_id="m1")]
         await session.close()
     assert events[-1].type == "done"
-    ended = [event.data for event in events if event.type == "tool-end"]
+    ended = [event.data for event in events if event.type in ("tool_finished", "tool_refused")]
     assert len(tools.started()) <= len(ended)
     assert all(event["toolId"] == "look" for event in ended)
 

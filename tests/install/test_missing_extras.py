@@ -131,6 +131,7 @@ def test_a_runtime_refuses_to_open_without_the_extra_of_a_condition(conditional)
     [
         ("openai", "openai", '[agent]\nmodel = "openai:m"', "model"),
         ("gemini", "google.genai", '[voice]\nmodel = "gemini-live:m"', "voice"),
+        ("local", "xllamacpp", '[agent]\nmodel = "local:model.gguf"', "model"),
         ("speech", "pocketsphinx", '[voice]\nrecogniser = "local"', "voice"),
     ],
 )

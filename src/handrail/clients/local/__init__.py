@@ -13,7 +13,7 @@ from handrail.clients.local.gguf import read_header
 from handrail.clients.local.model import LocalModel
 from handrail.clients.local.process import EngineProcess
 from handrail.clients.streaming import ClientLimits
-from handrail.contract.errors import ConfigError
+from handrail.contract.errors import ConfigError, missing_extra
 
 __all__ = ["LocalModel", "local_problem", "open_local"]
 
@@ -26,7 +26,7 @@ _MAX_CONTEXT = 8_192
 def local_problem(path: Path) -> str | None:
     """Why this file cannot be run as a model, in a sentence; None if it can be tried."""
     if find_spec("xllamacpp") is None:
-        return f'The model "local:{path.name}" needs the extra "local"; run `pip install "handrail[local]"`.'
+        return str(missing_extra(f'The model "local:{path.name}"', "local"))
     try:
         read_header(path)
     except ConfigError as error:
