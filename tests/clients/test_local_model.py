@@ -128,6 +128,20 @@ async def test_an_answer_can_be_broken_off_and_the_next_one_comes(tiny):
         assert model.engine.pid == pid, "the model was not loaded again"
 
 
+async def test_the_child_stops_writing_what_nobody_wants_any_more(tiny):
+    async with opened(tiny) as model:
+        body = {"messages": [{"role": "user", "content": "a long story"}], "temperature": 0, "max_tokens": 3_500}
+        for _ in range(10):  # it is quick; on a busy machine it may be through before it is told
+            async with aclosing(model.engine.generate(body)) as messages:
+                async for message in messages:
+                    if "text" in message:
+                        break
+            await asked(model, request(max_output_tokens=4))
+            if model.engine.figures.cancelled:
+                break
+        assert model.engine.figures.cancelled == 1
+
+
 async def test_requests_of_several_sessions_wait_for_each_other(tiny):
     async with opened(tiny) as model:
         many = await asyncio.gather(*(asked(model, request(f"m{number}", max_output_tokens=8)) for number in range(5)))

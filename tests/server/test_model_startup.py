@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
+from tests.clients.tiny_gguf import write_tiny_gguf
 
 from handrail.testing.servers import OllamaServer, OpenAIChatServer, Reply
 
@@ -34,6 +35,9 @@ class Running:
         answer = self._http.post("/api/model", json={"model": name})
         assert answer.status_code == 200, answer.text
         return answer.json()
+
+    def metrics(self) -> dict[str, Any]:
+        return self._http.get("/metrics", headers={"Accept": "application/json"}).json()
 
     def say(self, text: str) -> str:
         body = {"messages": [{"role": "user", "content": text}]}
@@ -133,6 +137,30 @@ def test_with_neither_the_demo_answers_and_says_why(tmp_path):
 )
 def test_a_broken_one_stops_the_start_with_a_sentence_and_nothing_takes_its_place(tmp_path, model, sentence):
     assert sentence in failed_start(tmp_path, HANDRAIL_AGENT_MODEL=model, OPENAI_API_KEY="k")
+
+
+def test_a_file_of_this_machine_answers_and_its_process_ends_with_the_server(tmp_path):
+    pytest.importorskip("xllamacpp", exc_type=ImportError)
+    write_tiny_gguf(tmp_path / "tiny.gguf")
+    with serving(tmp_path, "--model", "local:tiny.gguf") as server:
+        assert (server.told["model"], server.told["modelReason"]) == ("local:tiny.gguf", "--model names it")
+        assert server.say("hello"), "nonsense, but an answer"
+        figures = server.metrics()["model"]
+        assert figures["name"] == "tiny.gguf"
+        assert figures["memoryBytes"] > 1_000_000
+        assert figures["outputTokens"] > 0
+        children = Path(f"/proc/{server.told['pid']}/task/{server.told['pid']}/children").read_text("ascii").split()
+        assert len(children) == 1
+    assert not Path(f"/proc/{children[0]}").exists()
+
+
+def test_a_file_that_is_damaged_stops_the_start_with_a_sentence(tmp_path):
+    pytest.importorskip("xllamacpp", exc_type=ImportError)
+    whole = write_tiny_gguf(tmp_path / "damaged.gguf")
+    whole.write_bytes(whole.read_bytes()[:9_000])
+    said = failed_start(tmp_path, "--model", "local:damaged.gguf")
+    assert 'The model file "damaged.gguf" cannot be run' in said
+    assert "There is no model file" in failed_start(tmp_path, "--model", "local:missing.gguf")
 
 
 def test_people_read_who_answers_and_what_is_offered(tmp_path):

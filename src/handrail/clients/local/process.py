@@ -37,6 +37,8 @@ class Figures:
     tokens_per_second: float = 0.0
     output_tokens: int = 0
     starts: int = 0
+    cancelled: int = 0
+    """Requests that the engine broke off before their end."""
 
 
 class EngineProcess:
@@ -117,8 +119,9 @@ class EngineProcess:
             try:
                 while not is_over:
                     message = await self._receive(self._idle)
-                    if message.get("id") != number:
-                        continue  # the end of a request that was cancelled
+                    if message.get("id") != number:  # the end of a request that was cancelled
+                        self.figures.cancelled += message.get("done", {}).get("reason") == "cancelled"
+                        continue
                     is_over = "done" in message or "failed" in message
                     if "failed" in message:
                         reason = " ".join(str(message["failed"]).split())[:300]
