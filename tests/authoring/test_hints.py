@@ -3,11 +3,13 @@
 import dataclasses
 import enum
 import inspect
+import sys
 import typing
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Optional, Required, TypedDict, Union
 
+import pydantic
 import pytest
 from pydantic import BaseModel, Field
 
@@ -311,6 +313,30 @@ def test_a_type_that_contains_itself_is_defined_once_however_often_it_is_used():
     assert list(schema["$defs"]) == ["Tree"]
     assert schema["properties"]["b"] == {"type": "array", "items": {"$ref": "#/$defs/Tree"}}
     assert schema["$defs"]["Tree"]["properties"]["left"] == {"anyOf": [{"$ref": "#/$defs/Tree"}, {"type": "null"}]}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the statement is new in Python 3.12")
+def test_an_alias_is_read_and_one_that_contains_itself_is_refused():
+    namespace = {}
+    exec("type Ids = list[int]\ntype Json = dict[str, Json] | str", namespace)
+
+    assert schema_of(namespace["Ids"], "x") == {"type": "array", "items": {"type": "integer"}}
+    with pytest.raises(DefinitionError, match='"x" is hinted as Json, which contains itself'):
+        tool(_look_at(x=namespace["Json"]))
+
+
+@pytest.mark.parametrize(
+    ("hint", "sent", "received"),
+    [
+        (tuple | None, [1], (1,)),
+        (tuple | str, [1], (1,)),
+        (pydantic.SecretStr | None, "x", pydantic.SecretStr("x")),
+        (dict[str, tuple] | None, {"a": [1]}, {"a": (1,)}),
+    ],
+    ids=str,
+)
+def test_a_union_converts_what_its_members_convert(hint, sent, received):
+    assert HintReader().read(hint, "x").decode(sent) == received
 
 
 def test_types_that_contain_each_other_are_read():

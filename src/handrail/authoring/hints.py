@@ -57,6 +57,7 @@ class HintReader:
         """The object types around the hint that is read, and those in `definitions` → their names there."""
         self._recursive: set[Any] = set()
         self._decoders: dict[Any, Decode] = {}
+        self._aliases: list[Any] = []
 
     @property
     def is_result(self) -> bool:
@@ -72,7 +73,7 @@ class HintReader:
             hint.__value__ if type(hint).__name__ == "TypeAliasType" else None
         )
         if alias is not None:
-            return self.read(alias, name)
+            return self._alias(hint, alias, name)
         origin, arguments = typing.get_origin(hint), typing.get_args(hint)
         if origin is typing.Annotated:
             return apply_annotations(self.read(arguments[0], name), arguments[1:])
@@ -86,6 +87,16 @@ class HintReader:
         if made is None:
             raise UnsupportedHint(name, hint, "JSON cannot carry", SUPPORTED)
         return made
+
+    def _alias(self, hint: Any, meaning: Any, name: str) -> Converter:
+        if hint in self._aliases:
+            fix = "Use a dataclass or a TypedDict for the part that repeats."
+            raise UnsupportedHint(name, hint, "contains itself", fix)
+        self._aliases.append(hint)
+        try:
+            return self.read(meaning, name)
+        finally:
+            self._aliases.pop()
 
     def _class(self, hint: Any, name: str) -> Converter | None:
         if not isinstance(hint, type):
@@ -184,13 +195,14 @@ class HintReader:
     def _union(self, arguments: tuple[Any, ...], name: str) -> Converter:
         members = [self.read(argument, name) for argument in arguments]
         schemas = [member.schema for member in members]
-        if all(set(schema) == {"type"} for schema in schemas):
-            kinds = [member["type"] for member in schemas]
+        may_refuse = any(member.may_refuse for member in members)
+        if any(set(schema) != {"type"} for schema in schemas):
+            return Converter({"anyOf": schemas}, _union_decoder(members, self.definitions), may_refuse)
+        kinds = [schema["type"] for schema in schemas]
+        if all(member.decode in (None, _whole) for member in members):
             whole = _whole if "integer" in kinds and "number" not in kinds and not self.is_result else None
             return Converter({"type": kinds}, whole)
-        schema = {"anyOf": schemas}
-        decode = _union_decoder(members, self.definitions)
-        return Converter(schema, decode, any(member.may_refuse for member in members))
+        return Converter({"type": kinds}, _union_decoder(members, self.definitions), may_refuse)
 
 
 def _is_scalar(schema: Mapping[str, Any]) -> bool:
