@@ -147,6 +147,17 @@ def test_without_a_service_of_its_type_a_dataclass_is_an_argument(shop):
         assert tools.call("refund", {"order_id": "7", "shop": {"name": "mine"}}).data["shop"] == "mine"
 
 
+def test_what_a_given_schema_names_is_an_argument_whatever_its_type_or_name(shop):
+    schema = {"type": "object", "additionalProperties": False, "properties": {"shop": {}, "ctx": {"type": "string"}}}
+    source = shop.source.partition("@tool")[0] + (
+        f"@tool(parameters={schema!r})\nasync def look(shop: Shop, ctx: str, ledger: Ledger) -> str:\n"
+        "    'Look.'\n    return f'{shop} {ctx} {ledger.lines}'\n"
+    )
+    with shop.tools(source) as tools:
+        assert tools.call("look", {"shop": {"name": "mine"}, "ctx": "x"}).data == "{'name': 'mine'} x []"
+        assert tools.registry.metadata("look")["capabilities"] == ["ledger"]
+
+
 def test_a_class_that_no_service_returns_is_named_by_the_build(shop):
     findings = shop.findings(shop.source)
 

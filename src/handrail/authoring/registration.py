@@ -7,7 +7,7 @@ have is it left to the build, which knows the types of the configured services.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,9 +60,16 @@ class Registration:
     def signature(
         self, *, service_types: ServiceTypes = no_services, services: Mapping[str, str] | None = None
     ) -> Signature:
-        typed = self._fields.get("parameters") is None and "noSchemaMode" not in self._fields
         read = class_signature if inspect.isclass(self.target) else function_signature
-        return read(self.target, service_types=service_types, services=services, typed=typed)
+        return read(self.target, service_types=service_types, services=services, given=self._given_arguments())
+
+    def _given_arguments(self) -> Collection[str] | None:
+        """The arguments of the schema that the author has given; None if the hints are to give one."""
+        parameters = self._fields.get("parameters")
+        if parameters is None:
+            return () if "noSchemaMode" in self._fields else None
+        properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
+        return tuple(properties) if isinstance(properties, Mapping) else ()
 
     def result(self) -> Result:
         """What the function, or the class's `run`, is annotated to return."""

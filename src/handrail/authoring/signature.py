@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,17 +74,20 @@ def function_signature(
     *,
     service_types: ServiceTypes = no_services,
     services: Mapping[str, str] | None = None,
-    typed: bool = True,
+    given: Collection[str] | None = None,
 ) -> Signature:
     """The signature of a function. `services` are its services as the build decided; without it, the hints decide.
 
-    Where it is not `typed`, the author has given a schema, and arguments are passed as they are.
+    `given` are the arguments of the schema that the author has given, if any: those are passed as they are.
     """
+    typed = given is None
     subject = f"Function {getattr(function, '__name__', type(function).__name__)!r}"
     hints = _hints(function, subject, needed=typed)
     parameters = inspect.signature(function).parameters.values()
     reading = _Reading(subject, hints, docstring_parts(function)[1], service_types, services)
     for parameter in parameters:
+        if given is not None and parameter.name in given:
+            continue
         if parameter.name == CONTEXT or is_context(hints.get(parameter.name)):
             reading.context = parameter.name
         elif not reading.takes_service(parameter) and typed:
@@ -225,13 +228,14 @@ def class_signature(
     *,
     service_types: ServiceTypes = no_services,
     services: Mapping[str, str] | None = None,
-    typed: bool = True,
+    given: Collection[str] | None = None,
 ) -> Signature:
     """The signature of a class: its constructor takes the arguments as one object, and after them services.
 
     Its schema comes from the hint of that object, in the constructor or in `run`, if that is a dataclass, a TypedDict or a
     Pydantic model.
     """
+    typed = given is None
     subject = f"Class {target.__name__!r}"
     constructor = _own_constructor(target)
     parameters = [] if constructor is None else list(inspect.signature(constructor).parameters.values())[1:]

@@ -40,7 +40,7 @@ def _signature(function: Callable[..., Any], name: str, *, typed: bool) -> Signa
     if typed:
         return function_signature(_named(function, name))
     try:
-        return function_signature(function, typed=False)
+        return function_signature(function, given=())
     except (TypeError, ValueError):  # some functions that are not written in Python tell nobody what they take
         return Signature()
 
