@@ -214,7 +214,7 @@ class Handler(BaseHTTPRequestHandler):
                     self.answer({"error": {"type": "CONFLICT", "message": script.model_problem}}, 409)
                     return
                 name, reason = self.body["model"], "an operator chose it in the console"
-                way_back = {"model": "demo", "reason": "no language model is connected", "vendor": ""}
+                way_back = {"model": "demo", "reason": "the server was started with it", "vendor": ""}
                 facts = {"model": name, "demo": False, "reason": reason, "sentence": f"Answered by {name}: {reason}."}
                 script.model = {**facts, "offers": [way_back]}
                 self.answer(script.model)

@@ -75,7 +75,8 @@ async def test_only_an_operator_changes_it_and_the_change_is_audited(tmp_path):
         assert "I am demo." in str(await ana.say("hello"))
         changed = await desk.post("/api/model", {"model": OFFER.model})
         assert changed.json()["model"] == OFFER.model
-        assert changed.json()["offers"][0]["model"] == "demo", "the way back"
+        way_back = {"model": "demo", "reason": "the server was started with it", "vendor": ""}
+        assert changed.json()["offers"] == [way_back]
         assert mini.asked == 0, "nothing is sent by choosing"
         assert demo.unloaded
         assert "I am gpt-5-mini." in str(await ana.say("hello again"))

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from handrail.clients.model_choice import WAYS, ModelChoice
+from handrail.clients.model_choice import WAYS, ModelChoice, Offer
 from handrail.contract.errors import UsageError
 from handrail.contract.model import Model
 
@@ -48,11 +48,9 @@ class ModelSelection:
         if self.choice.is_demo:
             shown["ways"] = list(WAYS)
         if offers:
-            others = [offer.to_dict() for offer in self._first.offers if offer.model != self.choice.model]
-            shown["offers"] = others
-            first = self._first
-            if first.model != self.choice.model:
-                shown["offers"] = [{"model": first.model, "reason": first.reason, "vendor": ""}, *others]
+            way_back = Offer(self._first.model, "the server was started with it", "")
+            others = [way_back, *self._first.offers]
+            shown["offers"] = [offer.to_dict() for offer in others if offer.model != self.choice.model]
         return shown
 
     async def select(self, name: str) -> None:
