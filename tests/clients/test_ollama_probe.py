@@ -32,6 +32,12 @@ async def test_an_ollama_without_such_a_model_is_found_too():
         assert (await found(server)).model == ""
 
 
+async def test_a_model_that_ollama_passes_on_to_its_vendor_is_not_taken_unasked():
+    models = {"here": TOOLS, "gpt-oss:120b-cloud": TOOLS, "kimi:cloud": TOOLS, "elsewhere": [*TOOLS, "remote"]}
+    async with OllamaServer([], models=models) as server:
+        assert (await found(server)).model == "here"
+
+
 async def test_another_machine_is_never_asked(monkeypatch):
     asked = []
 

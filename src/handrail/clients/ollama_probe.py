@@ -31,8 +31,8 @@ def find_ollama(environment: Mapping[str, str], *, seconds: float = SECONDS) -> 
     if listed is None:
         return None
     names = [str(model["name"]) for model in _newest_first(listed.get("models"))][:_MAX_MODELS]
-    able = (name for name in names if _calls_tools(server.ask("POST", "/api/show", {"model": name})))
-    return OllamaFound(address, next(able, ""), usable=is_installed(CLIENTS["ollama"].package))
+    able = next((name for name in names if _can_be_taken(server.ask("POST", "/api/show", {"model": name}))), "")
+    return OllamaFound(address, able, usable=is_installed(CLIENTS["ollama"].package))
 
 
 def ollama_problem(address: str, model: str, *, seconds: float = SECONDS) -> str | None:
@@ -93,9 +93,19 @@ class _Server:
 
 
 def _newest_first(models: object) -> list[dict[str, Any]]:
-    found = [one for one in models if isinstance(one, dict) and one.get("name")] if isinstance(models, list) else []
+    listed = [one for one in models if isinstance(one, dict) and one.get("name")] if isinstance(models, list) else []
+    found = [one for one in listed if not _is_remote(one) and not str(one["name"]).endswith(("-cloud", ":cloud"))]
     by_name = sorted(found, key=lambda one: str(one["name"]))
     return sorted(by_name, key=lambda one: str(one.get("modified_at", "")), reverse=True)
+
+
+def _is_remote(facts: Mapping[str, Any]) -> bool:
+    """Whether Ollama only passes the model on to its vendor's servers: that sends words away, which nobody has asked for."""
+    return bool(facts.get("remote_host") or facts.get("remote_model"))
+
+
+def _can_be_taken(shown: Mapping[str, Any] | None) -> bool:
+    return shown is not None and _calls_tools(shown) and not _is_remote(shown)
 
 
 def _calls_tools(shown: Mapping[str, Any] | None) -> bool:

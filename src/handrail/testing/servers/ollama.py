@@ -1,6 +1,7 @@
 """A local server that speaks Ollama's chat. `ids=False`: no ids of calls and no exact times, as with old servers.
 
-`models` are those that it says it has, by name, the last one pulled last: each with what it can do, such as `tools`.
+`models` are those that it says it has, by name, the last one pulled last: each with what it can do, such as `tools`;
+`remote` marks one that it only passes on to servers of its vendor.
 """
 
 from __future__ import annotations
@@ -39,7 +40,13 @@ class OllamaServer(ProviderServer):
             }
         named = str(request.body.get("model")) if isinstance(request.body, dict) else ""
         if request.path == "/api/show" and named in self._models:
-            return {"capabilities": list(self._models[named]), "details": {"family": "test"}}
+            abilities = self._models[named]
+            remote = {"remote_host": "https://ollama.example:443"} if "remote" in abilities else {}
+            return {
+                "capabilities": [one for one in abilities if one != "remote"],
+                "details": {"family": "test"},
+                **remote,
+            }
         return None
 
     def encode(self, payload: Any, number: int) -> bytes:
