@@ -19,7 +19,7 @@ TYPED_EXAMPLES := $(wildcard examples/*/*.py)
 LINT_IMPORTS := from importlinter.cli import lint_imports_command as lint; lint(prog_name="lint-imports")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup models browser speech engine run test test-long test-pythons pytest lint format types imports sizes bench lock docs clean
+.PHONY: help setup models browser speech engine run test test-long test-pythons pytest lint format types imports sizes bench lock wheels docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -52,6 +52,7 @@ engine: setup ## Bring the system library that the engine of local models needs
 run: setup ## Serve the reference tools on this machine; SERVE_FLAGS="--port 0" takes a free port
 	@mkdir -p build/run
 	@[ -f build/run/handrail.toml ] || printf '[tools]\nreference = ["*"]\n' > build/run/handrail.toml
+	@sh scripts/bring_model.sh
 	@trap : INT; cd build/run && ../../$(PY) -m handrail serve --key-file console-key $(SERVE_FLAGS)
 
 test: lint pytest ## Check everything: lint, types, import directions, sizes, tests
@@ -99,8 +100,14 @@ bench: setup ## Run the benchmarks
 lock: ## Write requirements.lock anew (LOCK_FLAGS=--upgrade takes newer versions)
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh lock $(LOCK_FLAGS)
 
+wheels: setup ## Build the wheels of both packages into dist
+	@rm -rf dist
+	@$(PY) -m pip wheel --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --wheel-dir dist . packages/handrail-reference
+	@ls dist
+
 docs: setup ## Regenerate the documentation that is made from code
 	@$(PY) scripts/generate_docs.py
+	@$(PY) scripts/install_table.py
 
 clean: ## Remove everything that was generated
 	@rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

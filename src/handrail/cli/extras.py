@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _EXTRA = re.compile(r"""extra == ["']([a-z0-9-]+)["']""")
-_FOR_DEVELOPERS = "dev"
+_COLLECTIONS = ("all", "dev")
 
 
 def installed_extras() -> dict[str, bool]:
@@ -15,7 +15,7 @@ def installed_extras() -> dict[str, bool]:
     needed: dict[str, list[str]] = {}
     for requirement in requires("handrail") or ():
         extra, name = _EXTRA.search(requirement), _NAME.match(requirement)
-        if extra is not None and name is not None and name[0] != "handrail" and extra[1] != _FOR_DEVELOPERS:
+        if extra is not None and name is not None and name[0] != "handrail" and extra[1] not in _COLLECTIONS:
             needed.setdefault(extra[1], []).append(name[0])
     return {extra: all(map(_is_there, names)) for extra, names in sorted(needed.items())}
 
