@@ -25,9 +25,10 @@ BEGIN, END = "<!-- extras: begin -->\n", "<!-- extras: end -->\n"
 
 PURPOSES = {
     "": "build, check and call tools; the runtime with SQLite; `handrail init`, `new`, `build`, `call`",
-    "all": "everything below",
+    "all": "everything above",
     "anthropic": "models of Anthropic",
     "conditions": "conditions in CEL: `availability.condition`, `confirmation.when`",
+    "embeddings": "`reference`, with search by meaning",
     "gemini": "models of Google, typed and spoken",
     "ollama": "models of an Ollama server",
     "openai": "models of OpenAI and of servers that speak its protocol, typed and spoken",

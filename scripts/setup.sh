@@ -75,6 +75,7 @@ write_lock() {
     fi
     "$locker/bin/python" -m uv pip compile pyproject.toml --extra dev --output-file requirements.lock --quiet \
         --universal --python-version 3.11 --generate-hashes \
+        --no-emit-package handrail --no-emit-package handrail-reference \
         --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" "$@"
 }
 

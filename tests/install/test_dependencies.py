@@ -8,9 +8,16 @@ from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import pytest
+from scripts.install_table import installed_with
+
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-WITHOUT_AN_EXTRA = {"trustme": "only the public fakes of live providers use it, and say so"}
+FOLDERS = {"handrail": ROOT, "handrail_reference": ROOT / "packages" / "handrail-reference"}
+"""Each package and where its pyproject.toml is."""
+WITHOUT_AN_EXTRA = {
+    "trustme": "only the public fakes of live providers use it, and say so",
+    "numpy": "who gives vectors to `pick_tools` has it",
+}
 SHARED = {
     "anyio": "openai",
     "h11": "uvicorn",
@@ -52,29 +59,46 @@ def distributions():
     }
 
 
-def test_every_import_is_declared():
-    extras = PROJECT["optional-dependencies"]
-    declared = names(PROJECT["dependencies"]).union(
-        *(names(extras[one]) for one in extras if one not in ("all", "dev"))
-    )
+def project(package):
+    return tomllib.loads((FOLDERS[package] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.mark.parametrize("package", FOLDERS)
+def test_every_import_is_declared(package):
+    extras = project(package)["optional-dependencies"]
+    needed = names(project(package)["dependencies"])
+    declared = needed.union(*(names(extras[one]) for one in extras if one not in ("all", "dev")))
     known = distributions()
     undeclared = [
         place
-        for module, place, _ in third_party_imports(ROOT / "src" / "handrail")
+        for module, place, _ in third_party_imports(ROOT / "src" / package)
         if not (known.get(module, set()) | {SHARED.get(module, "")}) & declared and module not in WITHOUT_AN_EXTRA
     ]
     assert not undeclared
 
 
-def test_every_dependency_of_the_core_is_imported():
+@pytest.mark.parametrize("package", FOLDERS)
+def test_every_dependency_is_imported(package):
+    known = distributions()
     imported = set().union(
-        *(distributions().get(module, {module}) for module, _, _ in third_party_imports(ROOT / "src" / "handrail"))
+        *(known.get(module, {module}) for module, _, _ in third_party_imports(ROOT / "src" / package))
     )
-    data = {"tzdata"}  # found by zoneinfo
-    assert names(PROJECT["dependencies"]) - data <= imported
+    found_otherwise = {"tzdata": "by zoneinfo", "handrail": "not third-party"}
+    assert names(project(package)["dependencies"]) - set(found_otherwise) <= imported
 
 
 def test_all_has_every_extra():
-    extras = PROJECT["optional-dependencies"]
+    extras = project("handrail")["optional-dependencies"]
     [everything] = extras["all"]
     assert set(re.search(r"\[(.*)\]", everything)[1].split(",")) == set(extras) - {"all", "dev"}
+
+
+def test_the_page_names_every_extra_and_no_other():
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `handrail(?:\[([a-z]+)\])?` \| .+ \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
+    assert [name for name, _, _ in rows] == [
+        "",
+        *(one for one in project("handrail")["optional-dependencies"] if one != "dev"),
+    ]
+    for name, packages, _ in rows:
+        assert int(packages) == len(installed_with("handrail", name)) - 1, "run `make docs`"

@@ -75,18 +75,21 @@ def test_the_core_names_the_extra_that_is_missing(core, demo):
     served = core.handrail("serve", folder=demo[0], check=False)
     assert served.returncode == 2
     assert served.stderr.endswith('needs the extra "server"; run `pip install "handrail[server]"`.\n')
-    checked = core.handrail("doctor", folder=demo[0])
-    assert "not installed: " in checked.stdout
+    checked = core.handrail("doctor", folder=demo[0], check=False)
+    assert re.search(r"^ok +extras +none; not installed: anthropic, conditions, ", checked.stdout, re.MULTILINE)
+    searched = core.handrail("kb", "search", "refunds", folder=demo[0], check=False)
+    assert searched.returncode == 2
+    assert searched.stderr.endswith('needs the extra "reference"; run `pip install "handrail[reference]"`.\n')
 
 
 def test_the_server_serves(tmp_path, wheels, demo):
     assert len(installed_with("handrail", "server")) - 1 <= SERVER_PACKAGES
-    # A server needs some model; this one is not asked anything.
-    server = make_environment(tmp_path, wheels, "server", "ollama")
+    # A server needs some model: the demo model comes with the reference package.
+    server = make_environment(tmp_path, wheels, "server", "reference")
     running = subprocess.Popen(
         [server.folder / "bin" / "handrail", "serve", "--port", "0", "--json"],
         cwd=demo[0],
-        env={**bare(), "HANDRAIL_AGENT_MODEL": "ollama:m"},
+        env={**bare(), "HANDRAIL_AGENT_MODEL": "demo"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -102,6 +105,14 @@ def test_the_server_serves(tmp_path, wheels, demo):
     finally:
         running.send_signal(signal.SIGTERM)
         running.communicate(timeout=20)
+
+
+def test_the_reference_tools_are_found(tmp_path, wheels):
+    environment = make_environment(tmp_path, wheels, "reference")
+    (environment.work / "handrail.toml").write_text('[tools]\nreference = ["*"]\n')
+    environment.handrail("build")
+    searched = environment.handrail("call", "kb_search", "--args", '{"query": "What is Handrail?"}')
+    assert json.loads(searched.stdout)["data"]["results"]
 
 
 def test_conditions_are_evaluated(tmp_path, wheels):

@@ -37,6 +37,9 @@ COMMANDS = {
     "doctor": "check this machine and project",
 }
 
+_REFERENCE_COMMANDS = ("calendar", "kb", "models")
+"""Those of the package `handrail-reference`: named where it is not installed."""
+
 _EXAMPLES = """\
 examples:
   handrail init demo && cd demo
@@ -102,6 +105,11 @@ def _dispatch(words: list[str]) -> int:
         from handrail.plugins import entry_points_of
 
         known = {**COMMANDS, **entry_points_of(GROUP)}
+        if name in _REFERENCE_COMMANDS and name not in known:
+            from handrail.contract.errors import missing_extra
+
+            sys.stderr.write(f"handrail: {missing_extra(f'`handrail {name}`', 'reference')}\n")
+            return 2
         if name not in known:
             sys.stderr.write(
                 f'handrail: there is no command "{name}"{nearest(name, list(known))}\n`handrail --help` lists them.\n'

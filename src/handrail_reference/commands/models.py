@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from handrail.commands import print_json, progress_for, project_folder, service_settings
-from handrail.errors import HandrailError, UsageError
+from handrail.errors import HandrailError, UsageError, missing_extra
 from handrail_reference.services.embeddings import missing_packages
 from handrail_reference.services.embeddings.catalog import MODELS, Model, find_model, models_folder
 from handrail_reference.services.embeddings.install import install
@@ -71,8 +71,8 @@ def _install(models: Path, options: Namespace) -> int:
         print_json({"model": model.name, "installed": new, "folder": str(folder), "bytes": model.size})
     else:
         print(f'{"Installed" if new else "Already there, and whole:"} {model.name} in "{folder}".')
-        if missing := missing_packages():
-            print(f"To run it, {' and '.join(missing)} must be installed too: pip install 'handrail[embeddings]'")
+        if missing_packages():
+            print(missing_extra("Search by meaning", "embeddings"))
     return 0
 
 

@@ -46,7 +46,7 @@ def test_an_unknown_kind_is_named(tmp_path):
 
 def test_missing_packages_are_named_with_the_extra(models, monkeypatch):
     monkeypatch.setattr(embeddings, "find_spec", lambda name: None if name == "threadpoolctl" else object())
-    with pytest.raises(ConfigError, match=r"need threadpoolctl; install with `pip install 'handrail\[embeddings\]'`"):
+    with pytest.raises(ConfigError, match=r'needs the extra "embeddings"; run `pip install "handrail\[embeddings\]"`'):
         open_embedder("minilm", models=models)
     assert open_embedder("auto", models=models) is None
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from handrail.errors import ConfigError
+from handrail.errors import ConfigError, missing_extra
 from handrail_reference.services.embeddings.catalog import MINILM
 from handrail_reference.services.embeddings.installed import folder_of, is_installed
 from handrail_reference.services.embeddings.port import Embedder, EmbeddingError
@@ -67,8 +67,5 @@ def missing_packages(packages: Sequence[str] = _PACKAGES) -> list[str]:
 
 
 def _need(packages: Sequence[str]) -> None:
-    missing = missing_packages(packages)
-    if missing:
-        raise ConfigError(
-            f"Embeddings need {' and '.join(missing)}; install with `pip install 'handrail[embeddings]'`."
-        )
+    if missing_packages(packages):
+        raise missing_extra("Search by meaning", "embeddings")
