@@ -30,6 +30,7 @@ PURPOSES = {
     "conditions": "conditions in CEL: `availability.condition`, `confirmation.when`",
     "embeddings": "`reference`, with search by meaning",
     "gemini": "models of Google, typed and spoken",
+    "local": "models in GGUF files, run on this machine",
     "ollama": "models of an Ollama server",
     "openai": "models of OpenAI and of servers that speak its protocol, typed and spoken",
     "otel": "spans for OpenTelemetry",
