@@ -402,6 +402,12 @@ def store_url(settings: Settings) -> str:
     return url
 
 
+def has_store(settings: Settings) -> bool:
+    """Whether something may be stored already; a file is made by the first process that opens it."""
+    path = store_path(settings)
+    return path is None or path.is_file()
+
+
 def store_path(settings: Settings) -> Path | None:
     """The store's file; None if it is not in one."""
     url = store_url(settings)

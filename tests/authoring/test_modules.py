@@ -60,4 +60,10 @@ def test_a_module_that_is_not_there_is_named(project):
     (finding,) = build(BuildPlan(**place, modules=("no_such_module",))).errors
 
     assert (finding.rule, finding.file) == ("module-import", "no_such_module.py")
-    assert finding.message == "Module \"no_such_module\" cannot be imported: there is no module 'no_such_module'."
+    assert 'There is no module "no_such_module": modules are looked for in the project\'s folder' in finding.message
+    assert "PYTHONPATH" in finding.message
+
+    (project.folder / "src").mkdir()
+    (project.folder / "src" / "no_such_module.py").write_text("")
+    (finding,) = build(BuildPlan(**place, modules=("no_such_module",))).errors
+    assert "There is a src/no_such_module.py" in finding.fix

@@ -98,6 +98,35 @@ def test_a_first_try_in_an_empty_folder_leaves_nothing_behind(tmp_path, process,
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("audit", "tail"),
+        ("audit", "verify"),
+        ("ledger", "list"),
+        ("ledger", "show", "3f2a"),
+        ("tools", "list"),
+        ("users", "forget", "ana", "--yes"),
+    ],
+    ids=" ".join,
+)
+def test_a_look_at_what_is_stored_makes_no_project(tmp_path, handrail, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    said = handrail(*words)
+    assert said.code == 2
+    assert "There is no project in this folder" in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("words", "told"), [(("ledger", "list"), "No writing call"), (("tools", "list"), "is on")])
+def test_a_look_at_a_project_makes_no_store(built, handrail, words, told):
+    said = handrail(*words)
+    assert said.code == 0
+    assert told in said.out
+    assert not (built / "handrail.db").exists()
+    assert not (built / "audit").exists()
+
+
 def test_a_project_in_a_folder_with_a_space_and_umlauts_works(tmp_path, handrail, process, monkeypatch):
     folder = tmp_path / "mein schönes Projekt"
     made = handrail("init", str(folder))

@@ -59,14 +59,18 @@ def read_modules(
         look_in(root)
         importlib.invalidate_caches()  # a module may have been written since its folder was last looked into
     for name in dict.fromkeys(names):
-        yield from _read_module(name, service_types)
+        yield from _read_module(name, root, service_types)
+
+
+class _NoModule(ModuleNotFoundError):
+    """The module itself is not there, as opposed to one that it imports."""
 
 
 def module_source(name: str) -> bytes:
     """The bytes of a module's file; `ImportError` if it has none."""
     spec = _spec_of(name)
     if spec is None:
-        raise ModuleNotFoundError(f"there is no module {name!r}")
+        raise _NoModule(f"there is no module {name!r}")
     if spec.origin is None or not spec.origin.endswith(".py"):
         raise ImportError(f"{name!r} is not a Python file")
     return Path(spec.origin).read_bytes()
@@ -217,7 +221,7 @@ def _is_made_from(module: ModuleType, source: bytes) -> bool:
     return all(code in codes for code in mine if code is not None and code.co_filename == file)
 
 
-def _read_module(name: str, service_types: ServiceTypes) -> Iterator[ToolSource | BrokenModule]:
+def _read_module(name: str, root: Path, service_types: ServiceTypes) -> Iterator[ToolSource | BrokenModule]:
     file = name.replace(".", "/") + ".py"
     try:
         sources = module_sources(name)
@@ -226,6 +230,9 @@ def _read_module(name: str, service_types: ServiceTypes) -> Iterator[ToolSource 
         yield from _broken_definition(error, name, file, _line_in(error, name))
         return
     except (Exception, SystemExit) as error:  # noqa: BLE001 - an author's module may raise anything
+        if isinstance(error, _NoModule):
+            yield _not_found(name, file, root)
+            return
         reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
         yield BrokenModule(name, file, _line_in(error, name), f'Module "{name}" cannot be imported: {reason}.')
         return
@@ -259,6 +266,20 @@ def _read_module(name: str, service_types: ServiceTypes) -> Iterator[ToolSource 
             given_guide=registration.guide,
             module_tool=ModuleTool(name, attribute, line, resolved.services),
         )
+
+
+def _not_found(name: str, file: str, root: Path) -> BrokenModule:
+    """The module is nowhere: say where modules are looked for, and where one of this name lies."""
+    message = (
+        f'There is no module "{name}": modules are looked for in the project\'s folder "{root.name}", then among the '
+        "installed packages and on PYTHONPATH."
+    )
+    fix = "Put the file there, or take it out of [tools] modules in handrail.toml."
+    places = (f"src/{file}", f"src/{file.removesuffix('.py')}/__init__.py")
+    found = next((place for place in places if (root / place).is_file()), None)
+    if found is not None:
+        fix = f"There is a {found}: install the project with `pip install -e .`, set PYTHONPATH=src, or move the file."
+    return BrokenModule(name, file, None, message, fix=fix)
 
 
 def _broken_definition(error: DefinitionError, name: str, file: str, line: int | None) -> Iterator[BrokenModule]:

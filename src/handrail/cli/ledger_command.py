@@ -15,9 +15,9 @@ from typing import Any
 
 import orjson
 
-from handrail.app import open_registry, open_runtime
+from handrail.app import has_store, open_registry, open_runtime
 from handrail.cli.output import print_json, printable, show
-from handrail.cli.project import current_settings
+from handrail.cli.project import project_settings
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, UsageError
 from handrail.contract.store import LedgerRow, LedgerState
@@ -64,7 +64,11 @@ def run(options: Namespace) -> int:
 
 
 async def _run(options: Namespace) -> int:
-    settings = current_settings()
+    settings = project_settings()
+    if not has_store(settings):  # looking makes none
+        if options.action == "list":
+            return _list([], options.json)
+        raise UsageError("Nothing is stored in this project yet, so its ledger has no calls.")
     registry = open_registry(settings, options.registry)
     services = getattr(options, "reconcile", False)
     async with open_runtime(settings, registry, capability_checks=False, services=services) as runtime:

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from handrail.contract.errors import BuildError
+from handrail.contract.errors import BuildError, UsageError
 from handrail.settings import FILE, Settings, find_project, load_settings
 
 if TYPE_CHECKING:
@@ -31,18 +31,34 @@ def with_reference_tools(settings: Settings) -> Settings:
     return settings if named else replace(settings, tools_reference=("*",))
 
 
-@contextmanager
-def kept_or_scratch(settings: Settings, command: str) -> Iterator[Settings]:
-    """The settings as they are; but where nothing is a project yet, those of a folder that goes away with the command, so that
-    a first try leaves nothing behind."""
-    is_project = (
+def is_project(settings: Settings) -> bool:
+    """Whether the current folder, or one above it, holds something of a project."""
+    return bool(
         (settings.project / FILE).is_file()
         or settings.tools_modules
         or any(path.exists() for path in (settings.tools_path, settings.artifact_path))
         or any(settings.project.glob("*.db"))
         or any(name in os.environ for name in ("HANDRAIL_STORE_URL", "HANDRAIL_AUDIT_DIRECTORY"))
     )
-    if is_project:
+
+
+def project_settings() -> Settings:
+    """The settings of the project here; `UsageError` if there is none. For commands that look at what a project has stored, which
+    must not make one."""
+    settings = current_settings()
+    if not is_project(settings):
+        raise UsageError(
+            "There is no project in this folder, so nothing is stored; change to a project's folder, or make one with "
+            "`handrail init`."
+        )
+    return settings
+
+
+@contextmanager
+def kept_or_scratch(settings: Settings, command: str) -> Iterator[Settings]:
+    """The settings as they are; but where nothing is a project yet, those of a folder that goes away with the command, so that
+    a first try leaves nothing behind."""
+    if is_project(settings):
         yield settings
         return
     sys.stderr.write(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from argparse import ArgumentParser, Namespace
 
-from handrail.app import open_registry, store_url
+from handrail.app import has_store, open_registry, store_url
 from handrail.cli.output import print_json, show
-from handrail.cli.project import current_settings
+from handrail.cli.project import project_settings
+from handrail.settings import Settings
 from handrail.stores import open_store
 
 EXAMPLES = """examples:
@@ -34,19 +35,10 @@ def run(options: Namespace) -> int:
 
 
 async def _run(options: Namespace) -> int:
-    settings = current_settings()
+    settings = project_settings()
     if options.action != "list":
         open_registry(settings, options.registry).snapshot().tool(options.name)
-    store = open_store(store_url(settings))
-    await store.open()
-    try:
-        if options.action == "off":
-            await store.switch(options.name, options.reason)
-        elif options.action == "on":
-            await store.switch(options.name, None)
-        switches = dict((await store.operating()).switches)
-    finally:
-        await store.close()
+    switches = await _switched(settings, options) if options.action != "list" or has_store(settings) else {}
     if options.json:
         print_json({"off": switches})
     elif not switches:
@@ -55,3 +47,17 @@ async def _run(options: Namespace) -> int:
         for name, reason in sorted(switches.items()):
             show(f"off  {name}  ({reason})")
     return 0
+
+
+async def _switched(settings: Settings, options: Namespace) -> dict[str, str]:
+    """Switch, if that is what was asked for; the tools that are off, with the reasons."""
+    store = open_store(store_url(settings))
+    await store.open()
+    try:
+        if options.action == "off":
+            await store.switch(options.name, options.reason)
+        elif options.action == "on":
+            await store.switch(options.name, None)
+        return dict((await store.operating()).switches)
+    finally:
+        await store.close()

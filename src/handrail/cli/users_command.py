@@ -14,7 +14,7 @@ from typing import Any
 
 from handrail.app import open_registry, open_runtime, service_factory
 from handrail.cli.output import count, print_json
-from handrail.cli.project import current_settings
+from handrail.cli.project import project_settings
 from handrail.cli.terminal_input import confirm
 from handrail.contract.errors import HandrailError, RegistryError, UsageError
 from handrail.plugins import SERVICES, entry_points_of
@@ -42,7 +42,7 @@ def run(options: Namespace) -> int:
         raise UsageError(f"A user is named by printable text; {options.user!r} is not.")
     if not options.yes and not _agreed(options.user):
         raise UsageError("Nothing was deleted; say --yes to do it.")
-    settings = current_settings()
+    settings = project_settings()
     result = asyncio.run(_forget(settings, options))
     if options.json:
         print_json(result)
