@@ -1,7 +1,7 @@
 """What a command of another package may use (entry points `handrail.commands`): the current project, its services, and output.
 
 `open_service` opens a service as the project configures it. `print_json`, `show`, `warn`, `count` and `progress_for` print as
-Handrail's own commands do.
+Handrail's own commands do, and `confirm` asks the person at the terminal as they do.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from handrail.cli.output import count, print_json, progress_for, show, warn
-from handrail.cli.project import current_settings
+from handrail.cli.project import current_settings, project_settings
+from handrail.cli.terminal_input import confirm
 
 __all__ = [
+    "confirm",
     "count",
     "open_service",
     "print_json",
     "progress_for",
     "project_folder",
+    "require_project",
     "service_settings",
     "show",
     "warn",
@@ -29,6 +32,11 @@ __all__ = [
 def project_folder() -> Path:
     """The folder of the project that the command works on: the nearest one upwards with a `handrail.toml`, else this one."""
     return current_settings().project
+
+
+def require_project() -> None:
+    """`UsageError` if there is no project here; for a command that looks at what is stored, which must not make a project."""
+    project_settings()
 
 
 def service_settings(name: str) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from handrail.app import Runtime, open_runtime
 from handrail.cli.chat_lines import MOST_TIMES
 from handrail.cli.output import authors_speak_aside, print_json, warn
 from handrail.cli.project import current_settings, kept_or_scratch, tools_at_hand
-from handrail.cli.terminal_input import ask_person
+from handrail.cli.terminal_input import confirm
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, UsageError
 from handrail.runtime.session import Session
@@ -78,7 +78,7 @@ async def _ask(runtime: Runtime, session: Session, yes: bool) -> ToolResponse | 
             continue
         times += 1
         confirmation, token = event.data["id"], event.data["token"]
-        if not (yes or await ask_person(event.data["preview"], "Run it?")):
+        if not (yes or confirm("Run it?", event.data["preview"])):
             return await runtime.decline(confirmation, token=token)
         answer = await runtime.approve(confirmation, token=token, via="--yes" if yes else "terminal")
         is_asked_anew = answer.error is not None and answer.error.type is ErrorType.CONFIRMATION_REQUIRED

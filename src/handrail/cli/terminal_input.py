@@ -11,8 +11,9 @@ import asyncio
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 
 from handrail.cli.output import warn
 
@@ -38,26 +39,26 @@ def is_yes(answer: str) -> bool:
     return answer.strip().lower() in ("y", "yes")
 
 
-def confirm(question: str) -> bool:
-    """Ask on the terminal; for commands that run no event loop."""
-    return asyncio.run(ask_person("", question))
-
-
-async def ask_person(shown: str, question: str) -> bool:
-    """Show a text, ask a question about it on standard error, and wait for the answer: whether it is yes."""
+def confirm(question: str, shown: str = "") -> bool:
+    """Show a text, ask a question about it on standard error, and wait for the answer: whether it is yes. Nothing else runs on
+    this thread meanwhile."""
     source = sys.stdin.fileno()
+
+    def take() -> int:
+        return drain(source)
+
     while True:
         if shown:
             warn(shown)
         sys.stderr.flush()
-        if not await drop_until_quiet(source, lambda: drain(source)):
+        if not _finish(_dropping(source, take)):
             warn(NOT_ASKED)
             return False
         sys.stderr.write(f"{question} [y/N] ")
         sys.stderr.flush()
         if not is_yes(sys.stdin.readline()):
             return False
-        if not await follows_at_once(source, lambda: drain(source)):
+        if not _finish(_following(source, take)):
             return True
         warn(MORE_CAME)
 
@@ -65,24 +66,54 @@ async def ask_person(shown: str, question: str) -> bool:
 async def drop_until_quiet(source: int, take: Callable[[], int]) -> bool:
     """Wait until nothing has come for half a second; False if that does not happen. `take` drops what has come meanwhile, and
     says how many bytes it was."""
-    now = asyncio.get_running_loop().time
-    begun = last = now()
-    with _every_key(source):
-        while now() - last < QUIET_SECONDS:
-            if now() - begun > PATIENCE_SECONDS:
-                return False
-            await asyncio.sleep(_LOOK_SECONDS)
-            if take():
-                last = now()
-        take()
-    return True
+    return await _finish_beside_others(_dropping(source, take))
 
 
 async def follows_at_once(source: int, take: Callable[[], int]) -> bool:
     """Whether more comes faster than a person types, after an answer."""
+    return await _finish_beside_others(_following(source, take))
+
+
+# Each gives the seconds that it waits for, because some callers wait in an event loop and some have none.
+_Waiting = Generator[float, None, bool]
+
+
+def _dropping(source: int, take: Callable[[], int]) -> _Waiting:
+    begun = last = time.monotonic()
     with _every_key(source):
-        await asyncio.sleep(5 * _LOOK_SECONDS)
+        while time.monotonic() - last < QUIET_SECONDS:
+            if time.monotonic() - begun > PATIENCE_SECONDS:
+                return False
+            yield _LOOK_SECONDS
+            if take():
+                last = time.monotonic()
+        take()
+    return True
+
+
+def _following(source: int, take: Callable[[], int]) -> _Waiting:
+    with _every_key(source):
+        yield 5 * _LOOK_SECONDS
         return take() > 0
+
+
+def _finish(waiting: _Waiting) -> bool:
+    with closing(waiting):
+        while True:
+            try:
+                time.sleep(next(waiting))
+            except StopIteration as end:
+                return bool(end.value)
+
+
+async def _finish_beside_others(waiting: _Waiting) -> bool:
+    with closing(waiting):
+        while True:
+            try:
+                seconds = next(waiting)
+            except StopIteration as end:
+                return bool(end.value)
+            await asyncio.sleep(seconds)
 
 
 def drain(source: int) -> int:

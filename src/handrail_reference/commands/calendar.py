@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from handrail.commands import count, open_service, print_json, progress_for
+from handrail.commands import count, open_service, print_json, progress_for, require_project
 from handrail.errors import UsageError
 from handrail.text import escaped
 
@@ -65,6 +65,8 @@ async def _run(options: Namespace) -> int:
     from handrail_reference.services.calendar.embedded import EmbeddedCalendar
     from handrail_reference.services.calendar.library import CalendarLibrary
 
+    if options.action != "import":
+        require_project()
     async with open_service("calendar") as calendar:
         if not isinstance(calendar, EmbeddedCalendar):
             raise UsageError(

@@ -12,7 +12,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from handrail.commands import count, open_service, print_json, progress_for
+from handrail.commands import confirm, count, open_service, print_json, progress_for, require_project
 from handrail.errors import HandrailError, UsageError
 from handrail_reference.commands.kb_output import show_evidence, show_record, show_stats, write_lines
 from handrail_reference.services.kb.files import find_sources
@@ -100,6 +100,8 @@ async def _run(options: Namespace) -> int:
         "import": _import, "search": _search, "get": _get, "stats": _stats, "export": _export, "delete": _delete,
         "embed": _embed,
     }  # fmt: skip
+    if options.action != "import":
+        require_project()
     words_only = options.action in ("get", "export", "delete") or getattr(options, "no_embeddings", False)
     async with open_service("kb", **({"embeddings": "none"} if words_only else {})) as kb:
         if not isinstance(kb, KnowledgeBase):
@@ -325,5 +327,4 @@ def _chosen(rows: list[Any], options: Namespace) -> list[Any]:
 def _agreed(number: int, options: Namespace) -> bool:
     if options.yes or options.json or not sys.stdin.isatty():
         return bool(options.yes)
-    sys.stderr.write(f"Delete {count(number, 'record')}? [y/N] ")
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return confirm(f"Delete {count(number, 'record')}?")
