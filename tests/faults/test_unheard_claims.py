@@ -235,10 +235,10 @@ async def test_row_14_a_no_after_a_yes_that_could_not_be_claimed_is_taken(world,
         world.store.down, world.store.only = 2, "claim"
         moving = world.store.move_hold
 
-        async def away(hold_id, to, *, frm):
+        async def away(hold_id, to, **more):
             if to is HoldState.PENDING:
                 raise StoreUnavailable("The store is away.")
-            return await moving(hold_id, to, frm=frm)
+            return await moving(hold_id, to, **more)
 
         monkeypatch.setattr(world.store, "move_hold", away)
         assert "as soon as it can be" in (await runtime.approve(hold_id, token=token)).error.message
