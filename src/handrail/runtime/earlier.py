@@ -87,8 +87,9 @@ class Earlier:
         in_message = id_in_message(attempt.call)
         own = in_message is not None or attempt.key.startswith("provider:")
         taken: Ordinals = turn.ordinals.setdefault(pair, {}) if own else {}
-        # The same call twice under one id in one message is one call; in a later message the id means another.
-        name = (session.message, in_message) if in_message is not None and session.message else None
+        # The same call twice under one id in one message is one call; in a later message the id means another. Calls that come
+        # one by one, from a framework that may run its step again, tell of no message: there the turn stands for it.
+        name = (session.message, in_message) if in_message is not None else None
         same = max((number for number, other in taken.items() if other == name), default=0) if name else 0
         attempt.ordinal = 0
         while True:
