@@ -267,10 +267,18 @@ def _write(root: Any) -> bytes:
     return b"".join(written)
 
 
+_FIRST_ALIKE, _LAST_ALIKE = 9e-10, 1e21
+
+
 def _number(value: float) -> bytes:
     """A number as ECMAScript writes it: Python has the same shortest digits, but puts the exponent elsewhere."""
     if value.is_integer() and -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
         return b"%d" % int(value)  # zero too, whose sign is not written
+    text = repr(value)
+    if "e" not in text:
+        return text.removesuffix(".0").encode()
+    if not _FIRST_ALIKE < abs(value) < _LAST_ALIKE:
+        return text.encode()  # exponents of two digits are written alike
     _, numerals, exponent = Decimal(repr(abs(value))).as_tuple()
     point = len(numerals) + int(exponent)  # where the decimal point is, counted from the first digit
     digits = "".join(map(str, numerals)).rstrip("0")
