@@ -459,3 +459,17 @@ async def test_a_yes_waits_for_an_approved_call_of_the_tool_that_still_runs_and_
         assert world.starts == 1
         shown = (await next_event(session, "confirmation")).data
         assert "Clashes: eleven" in shown["preview"]
+
+
+async def test_facts_that_differ_only_after_the_cut_are_asked_about_again(make_tools):
+    async with make_tools(TOOLS) as world:
+        facts(world, "x" * 320 + " costs 5 EUR")
+        session = await world.session(user="u1")
+        first = await held(session, call_id="c1")
+        facts(world, "x" * 320 + " costs 9 EUR")
+        answer = await approve(session, first)
+        assert kind(answer) == "CONFIRMATION_REQUIRED"
+        assert world.starts == 0
+        second = (await next_event(session, "confirmation")).data
+        assert (await approve(session, second)).ok
+        assert world.starts == 1

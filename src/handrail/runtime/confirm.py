@@ -37,7 +37,7 @@ from handrail.runtime.held import (
 )
 from handrail.runtime.keys import args_digest, exact_digest
 from handrail.runtime.pipeline import failure_from
-from handrail.runtime.preview import render
+from handrail.runtime.preview import render, text_of_facts
 from handrail.runtime.recorded import declined, not_recorded, settle_from_row
 from handrail.runtime.replays import Entry
 
@@ -81,9 +81,9 @@ class Confirmations:
         session, plan = attempt.session, attempt.plan
         token = secrets.token_urlsafe(32)
         seconds = session.limits.confirmation_seconds
-        new = await self._new_hold(attempt, await self.core.store.now() + seconds * 1000)
+        new, facts = await self._new_hold(attempt, await self.core.store.now() + seconds * 1000)
         self.core.crash("before_hold")
-        asked = await self.core.store.hold(new, token_hash(token), shown_digest(new))
+        asked = await self.core.store.hold(new, token_hash(token), shown_digest(new, facts))
         self.core.crash("after_hold")
         if session.writes.get(new.ledger_key) is entry:
             del session.writes[new.ledger_key]
@@ -271,15 +271,15 @@ class Confirmations:
     ) -> ToolResponse | None:
         """The facts are looked up once more. If they are not what this person saw, the request is shown anew, and this yes
         counts for nothing; None if they are."""
-        preview = await self._preview(attempt) if self._has_facts(attempt.plan) else hold.preview
+        preview, facts = await self._preview(attempt) if self._has_facts(attempt.plan) else (hold.preview, "")
         # Looking up takes time, in which a newer request may have replaced this one.
         stored = await self.core.store.hold_by_id(hold.hold_id)
         if stored is None or stored.state is not HoldState.PENDING:
             return None  # somebody has answered meanwhile, and what they set off may be what has changed
         now = replace(stored, preview=preview)
-        if shown_digest(now) == shown:
+        if shown_digest(now, facts) == shown:
             return None
-        self._announce(session, await self._shown(now, stored.preview))
+        self._announce(session, await self._shown(now, facts, stored.preview))
         self.core.audit_hold("confirmation_changed", session, now)
         message = "Nothing was run: what this would do has changed since it was shown. Look at it again, then decide."
         failure = ToolFailure(ErrorType.CONFIRMATION_REQUIRED, message, False, confirmation_request=request_of(now))
@@ -401,7 +401,7 @@ class Confirmations:
     async def show(self, session: Session, hold: Hold) -> dict[str, Any] | None:
         """An open request for the user's channel, its facts looked up now, with a fresh token; any of its tokens approves, once,
         what was shown with it. None if it was answered meanwhile."""
-        return await self._shown(await self._looked_up(session, hold), hold.preview)
+        return await self._shown(*await self._looked_up(session, hold), hold.preview)
 
     async def show_again(self, hold_id: str, token: str) -> dict[str, Any] | None:
         """`show`, for somebody who was shown it before."""
@@ -417,7 +417,8 @@ class Confirmations:
         return [{**one, "turn": hold.turn} for one, hold in zip(shown, holds, strict=True) if one is not None]
 
     async def _look_at(self, session: Session, hold: Hold) -> dict[str, Any] | None:
-        shown = shown_to_user(await self._looked_up(session, hold), "")
+        looked_up, _ = await self._looked_up(session, hold)
+        shown = shown_to_user(looked_up, "")
         return {name: value for name, value in shown.items() if name != "token"}
 
     async def announce_again(self, session: Session, hold: Hold) -> None:
@@ -438,22 +439,26 @@ class Confirmations:
             if hold.replaced_by == newest.hold_id:
                 await self.announce_again(session, hold)
 
-    async def _shown(self, hold: Hold, stored: str) -> dict[str, Any] | None:
-        """`stored` is the preview that the store has."""
+    async def _shown(self, hold: Hold, facts: str, stored: str) -> dict[str, Any] | None:
+        """`facts` are the uncut ones of the request; `stored` is the preview that the store has."""
         token = secrets.token_urlsafe(32)
         preview = hold.preview if hold.preview != stored else None
         kept = await self.core.store.add_hold_token(
-            hold.hold_id, token_hash(token), shown_digest(hold), preview=preview
+            hold.hold_id, token_hash(token), shown_digest(hold, facts), preview=preview
         )
         return shown_to_user(hold, token) if kept.state is HoldState.PENDING else None
 
-    async def _looked_up(self, session: Session, hold: Hold) -> Hold:
-        """The request with the facts of this moment. Where the call would be refused now, nothing is looked up for it."""
+    async def _looked_up(self, session: Session, hold: Hold) -> tuple[Hold, str]:
+        """The request with the facts of this moment, and these uncut. Where the call would be refused now, nothing is looked
+        up for it."""
         plan = session.plans.find(hold.tool)
         if plan is None or not self._has_facts(plan):
-            return hold
+            return hold, ""
         attempt, _ = self.checked_again(session, hold)
-        return hold if attempt is None else replace(hold, preview=await self._preview(attempt))
+        if attempt is None:
+            return hold, ""
+        preview, facts = await self._preview(attempt)
+        return replace(hold, preview=preview), facts
 
     def _has_facts(self, plan: ToolPlan) -> bool:
         try:
@@ -462,11 +467,12 @@ class Confirmations:
             self.core.log.error("%s", error)
             return False
 
-    async def _new_hold(self, attempt: Attempt, expires: int) -> Hold:
+    async def _new_hold(self, attempt: Attempt, expires: int) -> tuple[Hold, str]:
         session, plan = attempt.session, attempt.plan
         assert attempt.write is not None
         hold_id = "conf_" + secrets.token_hex(12)
-        return Hold(
+        preview, facts = await self._preview(attempt)
+        hold = Hold(
             hold_id=hold_id,
             tenant=session.tenant,
             session_id=session.id,
@@ -477,7 +483,7 @@ class Confirmations:
             args_digest=attempt.exact,
             args=attempt.canonical.decode(),
             raw_args=attempt.raw_digest.decode(),
-            preview=await self._preview(attempt),
+            preview=preview,
             channel=plan.definition.confirmation_channel,
             ledger_key=attempt.write.key,
             ordinal=attempt.ordinal,
@@ -486,9 +492,10 @@ class Confirmations:
             repaired=attempt.repaired,
             call_id=attempt.call.call_id,
         )
+        return hold, facts
 
-    async def _preview(self, attempt: Attempt) -> str:
-        """The trusted text, with the facts that the tool's own `preview` finds, where it has one."""
+    async def _preview(self, attempt: Attempt) -> tuple[str, str]:
+        """The trusted text, with the facts that the tool's own `preview` finds, where it has one; and these uncut."""
         hook = attempt.plan.tool.handler.preview
         facts: Any = None
         unknown = False
@@ -505,7 +512,9 @@ class Confirmations:
         redact = attempt.plan.redact
         masked = attempt.args if redact is None else redact(attempt.args)
         text = render(attempt.plan.definition, attempt.args, facts, masked)
-        return f"{text}\n{NOT_LOOKED_UP}" if unknown else text
+        if unknown:
+            return f"{text}\n{NOT_LOOKED_UP}", ""
+        return text, "" if facts is None else text_of_facts(facts)
 
     def _held_answer(self, attempt: Attempt, hold: Hold) -> ToolResponse:
         duration = (perf_counter() - attempt.started) * 1000

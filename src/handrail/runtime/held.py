@@ -49,10 +49,14 @@ def confirmation_event(shown: Mapping[str, Any]) -> ConfirmationWanted:
     return ConfirmationWanted(**named, replaced_by=shown["replacedBy"])
 
 
-def shown_digest(hold: Hold) -> str:
-    """Stands for what a person sees of it. A token keeps it, so that its approval is for this and nothing else."""
-    mark = b"replaced\0" if hold.replaced_by is not None else b"\0"
-    return sha256(mark + hold.preview.encode("utf-8", "surrogatepass")).hexdigest()
+def shown_digest(hold: Hold, facts: str) -> str:
+    """Stands for what a person sees of it. A token keeps it, so that its approval is for this and nothing else.
+
+    `facts` are those of the tool's own `preview`, uncut: the preview may show only their beginning.
+    """
+    mark = b"replaced" if hold.replaced_by is not None else b""
+    parts = (mark, hold.preview.encode("utf-8", "surrogatepass"), facts.encode("utf-8", "surrogatepass"))
+    return sha256(b"\0".join(sha256(part).digest() for part in parts)).hexdigest()
 
 
 def call_id_of(hold: Hold) -> str | None:
