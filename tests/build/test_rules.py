@@ -137,6 +137,13 @@ SPEAKING = [
     ),
     Case(
         "costly-schema",
+        argument("n", {"type": "array", "contains": {"type": "array", "items": {"$ref": "#/properties/n"}}}),
+        "schema.json",
+        "/parameters/properties/n/contains",
+        "Lists within lists are searched",
+    ),
+    Case(
+        "costly-schema",
         argument("n", {"type": "string", "pattern": "^((a{1,50}){1,40}){1,4}$"}),
         "schema.json",
         "/parameters/properties/n/pattern",
@@ -401,6 +408,8 @@ SILENT = [
     Case("condition", fields(availability={"condition": 'mode == "text" && user != ""'}), "", "", ""),
     Case("condition", fields(confirmation={"when": "size(args.id) > 5"}), "", "", ""),
     Case("costly-schema", argument("n", {"enum": list(range(300)), "pattern": "^[a-z]{1,80}$"}), "", "", ""),
+    Case("costly-schema", argument("n", {"type": "array", "contains": {"type": "string"}}), "", "", ""),
+    Case("costly-schema", argument("n", {"type": "array", "items": {"$ref": "#/properties/n"}}), "", "", ""),
     Case("condition", fields(confirmation={"when": 'args.id.exists(x, x == "a")'}), "", "", ""),
     Case("dedupe-fields", fields(dedupeFields=["id"]), "", "", ""),
     Case("default-value", argument("n", {"type": "integer", "maximum": 5, "default": 5}), "", "", ""),

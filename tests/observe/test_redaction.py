@@ -5,6 +5,7 @@ import copy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.schema.work import calls_of
 
 from handrail.contract.frozen import freeze
 from handrail.observe.redaction import MAX_STEPS, REDACTED, compile_redactor
@@ -183,3 +184,35 @@ def test_a_secret_is_masked_although_the_steps_are_used_up():
     masked, _ = steps_for(schema, {**{f"n{i}": 1 for i in range(4_000)}, "pin": "1"})
     assert masked["pin"] == REDACTED
     assert masked["n0"] == 1
+
+
+def test_the_work_is_bounded_and_not_only_its_count():
+    schema = closed({}, patternProperties={f"^[a-z]{{0,60}}{i}$": SECRET for i in range(900)})
+    redact = compile_redactor(schema, ["pin"])
+    args = {"a" * 50 + str(i): "s3cr3t" for i in range(900)}
+    assert set(redact(args).values()) == {REDACTED}
+    assert calls_of(lambda: redact(args)) < 2 * MAX_STEPS
+
+
+HOLDER = {"properties": {"token": SECRET}}
+
+
+@pytest.mark.parametrize(
+    ("auth", "names"),
+    [
+        (HOLDER, ()),
+        ({"items": SECRET}, ()),
+        ({"items": HOLDER}, ()),
+        ({"anyOf": [HOLDER, {"type": "string"}]}, ()),
+        ({"$ref": "#/$defs/auth"}, ()),
+        ({"additionalProperties": SECRET}, ()),
+        ({"properties": {"Token": {"type": "string"}}}, ("token",)),
+        ({"properties": {"login": {"properties": {"token": {}}}}}, ("token",)),
+    ],
+)
+def test_a_bare_value_in_the_place_of_what_holds_a_secret_is_masked(auth, names):
+    schema = {"properties": {"auth": auth, "id": {}}, "$defs": {"auth": HOLDER}}
+    redact = compile_redactor(schema, names)
+    assert redact({"auth": "s3cr3t", "id": "x"}) == {"auth": REDACTED, "id": "x"}
+    assert redact({"auth": 4711}) == {"auth": REDACTED}
+    assert redact({"auth": None, "id": 1}) == {"auth": None, "id": 1}

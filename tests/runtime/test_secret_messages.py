@@ -67,3 +67,35 @@ async def test_what_is_no_secret_is_told_as_before(make_tools):
     fields = closed({"pin": {"writeOnly": True, "type": "string"}, "size": {"enum": ["small", "large"]}})
     answer, _ = await refused(make_tools, fields, {"pin": SECRET, "size": "huge"}, {"redact": ["token"]})
     assert '"size" must be one of "small", "large"; "huge" was given.' in answer
+
+
+@pytest.mark.parametrize("how", ["writeOnly", "named"])
+async def test_a_bare_value_in_the_place_of_what_holds_a_secret_is_not_told(make_tools, how, caplog):
+    token = {"type": "string", "writeOnly": True} if how == "writeOnly" else {"type": "string"}
+    holder = {"type": "object", "properties": {"token": token}}
+    fields = closed(
+        {
+            "auth": holder,
+            "list": {"type": "array", "items": holder},
+            "either": {"anyOf": [holder, {"type": "integer"}]},
+            "one": {"oneOf": [{"type": "boolean"}, {"type": "object", "required": ["a"], "properties": {"a": holder}}]},
+            "referred": {"$ref": "#/$defs/auth"},
+            "option": {"enum": ["x"], "properties": {"token": token}},
+            "short": {"maxLength": 2, "properties": {"token": token}},
+        }
+    )
+    fields["parameters"]["$defs"] = {"auth": holder}
+    args = dict.fromkeys(fields["parameters"]["properties"], SECRET) | {"list": [SECRET]}
+    policy = {"redact": ["token"]} if how == "named" else {}
+    answer, lines = await refused(make_tools, fields, args, policy)
+    for name in fields["parameters"]["properties"]:
+        assert f"/{name}" in answer
+    for text in (answer, lines, caplog.text):
+        assert SECRET not in text
+
+
+async def test_a_bare_value_beside_a_secret_is_told(make_tools):
+    secret = {"type": "string", "writeOnly": True}
+    fields = closed({"auth": {"type": "object", "properties": {"token": secret}}, "count": {"type": "integer"}})
+    answer, _ = await refused(make_tools, fields, {"auth": {}, "count": "seven"}, {})
+    assert "seven" in answer

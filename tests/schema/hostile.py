@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 SECRET = "s3cr3t"
+HOLDER = "a bare value may be the secret"
 NAMES = ("a", "b", "c", "pin", "é", "a/b", "~0", "x\u202ey", "", "$ref", "k1", "type", "properties", "\U0001f600")
 PATTERNS = (
     "^a+$", "^(a+)+$", "(x+x+)+y", "^[a-z]{1,40}$", r"\d", r"^\w{1,8}$", "é", "^$", "(a|b|ab)*c", "a{0,50}b{0,50}", r"^[^@\s]+@",
@@ -18,7 +19,7 @@ FORMATS = ("email", "date-time", "date", "time", "uri", "uuid", "ipv4", "ipv6")
 TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 NUMBERS = (
     0, 1, -1, 2, 3, 7, 10, 1.0, 0.1, 0.30000000000000004, 2.5, -0.0, 1e300, 5e-324, 1e-7, 1e21, 123456789.25,
-    2**53 - 1, -(2**53) + 1,
+    2**53 - 1, -(2**53) + 1, 1e22, 1e100, 123e60, 19.99, 1e-300,
 )  # fmt: skip
 TEXTS = (
     "", "a", "aaaa", "b1", "é", "xxy", "a@b.org", "2026-03-01", "2026-03-01T09:00:00Z", "192.0.2.1", "\U0001f600", "a\u0301",
@@ -101,7 +102,7 @@ class Generator:
             if self.random.random() < 0.25:
                 schema[keyword] = self.random.choice(NUMBERS)
         if self.random.random() < 0.15:
-            schema["multipleOf"] = self.random.choice((1, 2, 3, 5, 10, 0.5, 0.25))
+            schema["multipleOf"] = self.random.choice((1, 2, 3, 5, 10, 0.5, 0.25, 0.01, 0.1, 1e-10, 1e-300, 1e20))
         return schema
 
     def of_values(self) -> dict[str, Any]:
@@ -172,7 +173,7 @@ class Generator:
         """A schema that is made to cost much."""
         ref = {"$ref": "#/$defs/f"}
         number = self.random.choice((2, 4, 30))
-        which = self.random.randint(0, 7)
+        which = self.random.randint(0, 10)
         root: dict[str, Any] = {
             "type": "object",
             "properties": {"a": ref, "pin": {"type": "string", "writeOnly": True}},
@@ -194,6 +195,15 @@ class Generator:
         elif which == 6:
             chain: dict[str, Any] = {f"g{i}": {"anyOf": [{"$ref": f"#/$defs/g{i + 1}"}] * 2} for i in range(9)}
             root["$defs"] = {"f": {"$ref": "#/$defs/g0"}, **chain, "g9": {"type": "integer"}}
+        elif which == 7:
+            divisors = [{"multipleOf": 10.0**-k} for k in range(1, number)]
+            root["$defs"] = {"f": {"items": {"type": "number", "allOf": divisors}}}
+        elif which == 8:
+            names = {f"^[a-z]{{0,60}}{i}$": {"type": "string", "writeOnly": i % 2 == 0} for i in range(20 * number)}
+            root["$defs"] = {"f": {"patternProperties": names}}
+        elif which == 9:
+            root["title"] = HOLDER
+            root["$defs"] = {"f": {"properties": {"pin": {"writeOnly": True}, "c": ref}, "items": ref, "maxLength": 3}}
         else:
             forms = [{"properties": {f"a{i}": True}} for i in range(number)]
             root["$defs"] = {"f": {"anyOf": forms, "unevaluatedProperties": False}}
@@ -216,6 +226,8 @@ class Generator:
         """Arguments that nearly fit, or hardly; every `pin` in them is a secret."""
         if self.random.random() < 0.004:
             return {"a": self.large()}
+        if schema.get("title") == HOLDER and self.random.random() < 0.5:
+            return {"a": self.random.choice((SECRET, [SECRET], {"c": SECRET}, {"c": [SECRET, {"pin": SECRET}]}))}
         made = self.fitting(schema, schema, 6)
         args = made if isinstance(made, dict) else {self.name(): self.value(3)}
         return hide(args)
@@ -253,7 +265,7 @@ class Generator:
 
     def large(self) -> Any:
         """A value that is large or deep."""
-        which = self.random.randint(0, 5)
+        which = self.random.randint(0, 7)
         leaf: Any = self.value(1)
         if which == 0:
             for level in range(28):
@@ -267,6 +279,10 @@ class Generator:
             return ["a" * 20_000 + "b", leaf]
         if which == 4:
             return list(range(12_000))
+        if which == 5:
+            return [self.random.choice((1e300, 2**53 - 1, 1e22, 19.99))] * self.random.choice((300, 3_000, 9_000))
+        if which == 6:
+            return {"a" * 50 + str(i): leaf for i in range(900)}
         return [[leaf] * 50] * 60
 
     # -------------------------------------------------------------------------------------------------------- texts

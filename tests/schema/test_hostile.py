@@ -14,6 +14,7 @@ import jsonschema_rs
 import orjson
 import pytest
 from tests.schema.hostile import SECRET, Generator
+from tests.schema.work import calls_of
 
 from handrail.contract.errors import JsonError, SchemaError
 from handrail.contract.hidden_characters import escaped
@@ -27,7 +28,14 @@ from handrail.schema.subschemas import LocalRefs
 from handrail.schema.validator import MAX_EXPLANATION, compile_schema
 
 PER_SCHEMA = 100
+# Every so many cases the interpreter counts what is really done, which makes them slow.
+COUNTED = 100
+# A check by the engine is one call, so these are the work of our own: four calls for a step, and one for each kilobyte.
+MAX_CALLS = 8 * MAX_EXPLANATION
+MAX_REDACTION_CALLS = 4 * redaction.MAX_STEPS
+MAX_PREVIEW_CALLS = 5_000
 UNCHECKED = ("size", "json")
+SLOW = 20.0
 
 
 class Tool:
@@ -44,6 +52,13 @@ class Tool:
         self.definition: Any = SimpleNamespace(
             tool_id="pay", parameters=schema, preview="Pay {a} {a|short} {b|count} {c|date}"
         )
+
+    def handle(self, args: dict[str, Any]) -> None:
+        """What a call does with its arguments, once."""
+        self.compiled.validate(args)
+        canonical(args)
+        assert self.redact is not None
+        render(self.definition, args, None, self.redact(args))
 
     def judge(self, args: dict[str, Any]) -> None:
         explanation = self.compiled.explain(args)
@@ -77,6 +92,15 @@ class Tool:
         assert escaped(preview, "\n") == preview
         assert len(preview) < 4_000 + 4_000 * len(args)
 
+    def count(self, args: dict[str, Any]) -> None:
+        """The work that is done, by the interpreter's count, whatever our own counters say."""
+        assert calls_of(lambda: self.compiled.explain(args)) <= MAX_CALLS
+        redact = self.redact
+        assert redact is not None
+        assert calls_of(lambda: redact(args)) <= MAX_REDACTION_CALLS
+        masked = redact(args)
+        assert calls_of(lambda: render(self.definition, args, None, masked)) <= MAX_PREVIEW_CALLS
+
 
 def run(seed: int, cases: int) -> tuple[float, str]:
     """Play so many cases; the slowest in milliseconds of processor time, and what it was."""
@@ -99,12 +123,15 @@ def run(seed: int, cases: int) -> tuple[float, str]:
             except JsonError:
                 continue
             try:
+                tool.handle(args)
+                took = (thread_time() - started) * 1000
                 tool.judge(args)
                 tool.write(args)
+                if done % COUNTED == 0 or took > SLOW:
+                    tool.count(args)
             except (AssertionError, Exhausted):
                 print(f"\nseed {seed}, case {done}\nschema = {schema!r}\nargs = {args!r}"[:20_000])
                 raise
-            took = (thread_time() - started) * 1000
             if took > slowest:
                 slowest, which = took, f"case {done} of seed {seed}"
     return slowest, which

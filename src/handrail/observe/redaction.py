@@ -1,22 +1,26 @@
 """Masks what must not reach the audit log: argument values that a tool's schema marks `writeOnly`, and names from the
 configuration, at any depth. A redactor is compiled once per tool; a tool that has nothing to hide gets None, and its
-calls pay nothing. In doubt, where several subschemas may apply to a value or looking would take too long, it is masked.
+calls pay nothing. In doubt, where several subschemas may apply to a value or looking would take too long, it is masked; so
+is a bare text or number in the place of an object or a list that has a secret in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from handrail.contract.errors import SchemaError
-from handrail.schema.effort import pattern_size, pattern_work
-from handrail.schema.explain import Steps, matcher
+from handrail.schema.explain import Steps, compile_matcher
+from handrail.schema.pattern_cost import pattern_cost, pattern_work
+from handrail.schema.secrets import SecretHolders, is_bare
 from handrail.schema.subschemas import Json, LocalRefs, in_place, is_trivial, walk
 
 REDACTED = "[redacted]"
 MAX_DEPTH = 64
 # More than the values of 64 KiB of arguments, at less than half a microsecond each.
 MAX_STEPS = 40_000
+# In the units of `pattern_work`: what a step stands for, and what a call of a matcher takes that the processor does not hold.
+_WORK_PER_STEP, _MATCHER_CALL = 25, 100
 _MAX_KEPT = 1_000
 _OF_OBJECTS = ("additionalProperties", "unevaluatedProperties")
 _OF_ARRAYS = ("items", "contains", "unevaluatedItems")
@@ -34,7 +38,7 @@ def compile_redactor(
     marked = schema is not None and _has_mark(schema)
     if not marked and (not folded or (validated and schema is not None and not _admits(schema, folded))):
         return None
-    return Redactor(schema if marked else None, folded)
+    return Redactor(schema if marked or (schema is not None and SecretHolders(schema, folded)) else None, folded)
 
 
 class Redactor:
@@ -44,7 +48,7 @@ class Redactor:
 
     def __init__(self, schema: Mapping[str, Any] | None, names: frozenset[str]) -> None:
         self._names = names
-        self._places = _Places(schema) if schema is not None else None
+        self._places = _Places(schema, names) if schema is not None else None
         self._root = self._places.of([schema], Steps(MAX_STEPS)) if self._places is not None else None
 
     def __call__(self, args: Any) -> Any:
@@ -70,17 +74,23 @@ class Redactor:
                 self._masked(item, place.item(index, steps) if place is not None else None, steps, depth + 1)
                 for index, item in enumerate(value)
             ]
-        return value
+        return REDACTED if place is not None and place.holds_secret and is_bare(value) else value
 
 
 class _Places:
     """The kinds of places in the arguments, each found when first met."""
 
-    __slots__ = ("_known", "_refs")
+    __slots__ = ("_known", "_matching_steps", "_refs", "holders", "matchers")
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
+    def __init__(self, schema: Mapping[str, Any], names: frozenset[str]) -> None:
         self._refs = LocalRefs(schema)
         self._known: dict[frozenset[int], _Place] = {}
+        self.holders = SecretHolders(schema, names)
+        # Compiling and judging a pattern takes a hundred times as long as matching a name, so it is not left to the calls.
+        self.matchers = {pattern: compile_matcher(pattern) for pattern in _patterns_of_names(schema)}
+        for pattern in self.matchers:
+            pattern_cost(pattern)
+        self._matching_steps: dict[tuple[int, int], int] = {}
 
     def of(self, schemas: list[Json], steps: Steps) -> _Place | None:
         """The place where the schemas may apply; None if there are none, a secret one if they are too many to look at."""
@@ -99,11 +109,24 @@ class _Places:
             self._known[key] = _Place(found, self)
         return self._known[key]
 
+    def matching_steps(self, schema: Mapping[str, Json], length: int) -> int:
+        """How many steps it takes to match a name of this length with all patterns of a schema."""
+        key = id(schema), length
+        steps = self._matching_steps.get(key)
+        if steps is None:
+            if len(self._matching_steps) >= _MAX_KEPT:
+                self._matching_steps.clear()
+            patterns = schema["patternProperties"]
+            known = self.matchers.keys() >= patterns.keys()
+            work = sum(_MATCHER_CALL + pattern_work(pattern, length) for pattern in patterns) // _WORK_PER_STEP
+            steps = self._matching_steps[key] = work if known else MAX_STEPS + 1
+        return steps
+
 
 class _Place:
     """A place in the arguments: the subschemas that may apply there, and which of them apply below."""
 
-    __slots__ = ("_items", "_keys", "_longest", "_places", "_schemas", "secret")
+    __slots__ = ("_items", "_keys", "_longest", "_places", "_schemas", "holds_secret", "secret")
 
     def __init__(self, schemas: list[Mapping[str, Json]], places: _Places | None) -> None:
         self._schemas = schemas
@@ -112,48 +135,55 @@ class _Place:
         self._places = places
         self._longest = max((len(schema.get("prefixItems", ())) for schema in schemas), default=0)
         self.secret = places is None or any(schema.get("writeOnly") is True for schema in schemas)
+        self.holds_secret = places is None or any(schema in places.holders for schema in schemas)
 
     def key(self, name: str, steps: Steps) -> _Place | None:
         if name in self._keys:
             return self._keys[name]
-        below = self._below((_at_key(schema, name, steps) for schema in self._schemas), steps)
+        if self._places is None or not steps.spare(len(self._schemas)):
+            return _SECRET
+        found: list[Json] = []
+        for schema in self._schemas:
+            if not self._find_at_key(schema, name, steps, found):
+                return _SECRET
+        below = self._places.of(found, steps)
         # Only names that the schema has: foreign ones could fill the memory.
         if below is not _SECRET and any(name in schema.get("properties", ()) for schema in self._schemas):
             self._keys[name] = below
         return below
+
+    def _find_at_key(self, schema: Mapping[str, Json], name: str, steps: Steps, found: list[Json]) -> bool:
+        """Add what a schema says of a member; False if that cannot be told with the steps that are left."""
+        assert self._places is not None
+        known = False
+        if name in schema.get("properties", {}):
+            known = True
+            found.append(schema["properties"][name])
+        if patterns := schema.get("patternProperties"):
+            if not steps.spare(self._places.matching_steps(schema, len(name))):
+                return False
+            matchers = self._places.matchers
+            matching = [subschema for pattern, subschema in patterns.items() if matchers[pattern](name)]
+            known = known or bool(matching)
+            found.extend(matching)
+        if not known:
+            found.extend(schema[keyword] for keyword in _OF_OBJECTS if keyword in schema)
+        return True
 
     def item(self, index: int, steps: Steps) -> _Place | None:
         # Beyond the longest prefix all items are alike.
         index = min(index, self._longest)
         if index in self._items:
             return self._items[index]
-        below = self._below((_at_item(schema, index) for schema in self._schemas), steps)
+        if self._places is None or not steps.spare(len(self._schemas)):
+            return _SECRET
+        below = self._places.of([one for schema in self._schemas for one in _at_item(schema, index)], steps)
         if below is not _SECRET:
             self._items[index] = below
         return below
 
-    def _below(self, found: Iterable[Iterator[Json]], steps: Steps) -> _Place | None:
-        if self._places is None or not steps.spare(len(self._schemas)):
-            return _SECRET
-        return self._places.of([schema for some in found for schema in some], steps)
-
 
 _SECRET = _Place([], None)
-
-
-def _at_key(schema: Mapping[str, Json], name: str, steps: Steps) -> Iterator[Json]:
-    known = False
-    if name in schema.get("properties", {}):
-        known = True
-        yield schema["properties"][name]
-    for pattern, subschema in schema.get("patternProperties", {}).items():
-        # In doubt, a pattern matches and leaves the others in force.
-        sure = steps.spare(1 + pattern_size(pattern) // 50 + pattern_work(pattern, len(name)) // 25)
-        if not sure or matcher(pattern)(name):
-            known = known or sure
-            yield subschema
-    if not known:
-        yield from (schema[keyword] for keyword in _OF_OBJECTS if keyword in schema)
 
 
 def _at_item(schema: Mapping[str, Json], index: int) -> Iterator[Json]:
@@ -161,6 +191,14 @@ def _at_item(schema: Mapping[str, Json], index: int) -> Iterator[Json]:
     if index < len(prefix):
         yield prefix[index]
     yield from (schema[keyword] for keyword in _OF_ARRAYS if keyword in schema)
+
+
+def _patterns_of_names(schema: Mapping[str, Json]) -> set[str]:
+    try:
+        parts = [part for _, part in walk(schema) if isinstance(part, dict)]
+    except SchemaError:
+        return set()  # names that may match one are then taken for secret
+    return {pattern for part in parts for pattern in part.get("patternProperties", ())}
 
 
 def _has_mark(schema: Mapping[str, Any]) -> bool:

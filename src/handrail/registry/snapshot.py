@@ -19,7 +19,7 @@ from handrail.contract.errors import RegistryError, UsageError
 from handrail.contract.providers import without_alias
 from handrail.registry.artifact import Artifact, read_providers
 from handrail.registry.handlers import Handler, HandlerCode
-from handrail.schema.validator import CompiledSchema, SchemaCompiler
+from handrail.schema.validator import CompiledSchema, SchemaCompiler, for_results
 
 
 class LoadedTool:
@@ -84,7 +84,7 @@ class LoadedTool:
     def output_validator(self) -> CompiledSchema | None:
         """The compiled schema of `data`, where the tool has one."""
         if self._output is None and self._entry.get("outputSchema") is not None:
-            self._output = self._compiler.compile(self._entry["outputSchema"], trusted=True)
+            self._output = for_results(self._compiler.compile(self._entry["outputSchema"], trusted=True))
         return self._output
 
     @property

@@ -1,30 +1,44 @@
 """How much work it is to check one instance against a schema, estimated without doing it.
 
 The engine remembers verdicts only where a schema refers back to itself. Elsewhere references that multiply, long lists of
-alternatives and large patterns can make one small instance cost seconds. The estimate is an upper bound, in units of about
-20 ns; a schema beyond `MAX_PER_VALUE` is refused, and a large instance of a costly schema is refused unchecked.
+alternatives, large patterns and divisors of very large numbers can make one small instance cost seconds. The estimate is an
+upper bound, in units of about 20 ns; a schema beyond `MAX_PER_VALUE` is refused, and a large instance of a costly schema is
+refused unchecked.
+
+Measuring must cost less than what it guards. First the instance is written as JSON and its bytes and commas are counted,
+which takes a fraction of the check itself and is enough for nearly all. Only where that bound is too high are the values
+looked at one by one, with the subschemas that apply to each; that look is counted as work too, and ends at the limit.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import repeat
+from math import frexp, log10
 
 import orjson
 
 from handrail.contract.errors import SchemaError
+from handrail.schema.pattern_cost import QUICK_CHARACTERS, pattern_cost, pattern_size, pattern_work
 from handrail.schema.subschemas import Json, LocalRefs, descend, in_place, walk
 
 MAX_PER_VALUE = 100_000
 MAX_EFFORT = 1_000_000
 MAX_PATTERN_SIZE = 100_000
+SHORT_TEXT = 100
+"""Texts of so many characters can always be checked; a schema whose patterns are too costly for that is refused."""
 # What 64 KiB of arguments can hold: a value takes two bytes at least, with its comma.
-_MOST_VALUES, _MOST_CHARACTERS = 32 * 1024, 64 * 1024
+_MAX_VALUES, _MAX_CHARACTERS = 32 * 1024, 64 * 1024
 _LEVELS = 64
-_MOST_REPEATS = 1_000_000
+_MAX_PLACES = 1_000
+# Looking at a value takes a few hundred nanoseconds, and finding out which subschemas apply somewhere two microseconds each.
+_PER_LOOK, _PER_SUBSCHEMA = 10, 100
+# A number is divided as a fraction of two integers that are written out: `1e300` has a thousand bits.
+_EXACT_BITS = 53
+_PER_NUMBER_BYTE, _MAX_PER_NUMBER_BYTE = 30, 140
+_EXPONENT = re.compile(rb"\de")
 
 _Vector = list[int]
 """The work at a value, at its members, at their members, and so on."""
@@ -32,59 +46,156 @@ _Vector = list[int]
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The most that one value of an instance, and one character of its texts and keys, can cost."""
+    """The most that parts of an instance can cost: a value, 16 characters of its texts and keys, a hundredth of a number."""
 
     schema: Mapping[str, Json]
     per_value: int
-    per_character: int
+    per_characters: int
+    per_number: int
+    _places: _Places = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_places", _Places(self.schema))
 
     @property
     def needs_measuring(self) -> bool:
         """Whether arguments of the allowed size can cost too much, so that each instance is measured first."""
-        return self.per_value * _MOST_VALUES + self.per_character * _MOST_CHARACTERS > MAX_EFFORT
+        return self._bound(_MAX_VALUES, _MAX_CHARACTERS) > MAX_EFFORT
 
-    def allows(self, instance: Json) -> bool:
+    def _bound(self, values: int, size: int, per_number_byte: int = _MAX_PER_NUMBER_BYTE) -> int:
+        by_size = self.per_characters * size // QUICK_CHARACTERS + self.per_number * per_number_byte * size // 100
+        return self.per_value * values + by_size
+
+    def allows(self, instance: Json, limit: int = MAX_EFFORT) -> bool:
         """Whether checking the instance stays within the limit."""
         try:
-            size = len(orjson.dumps(instance))
-        except TypeError:  # not JSON, or very deep; the engine refuses it or the count below tells
-            size = MAX_EFFORT
-        if (self.per_value // 2 + self.per_character + 1) * size <= MAX_EFFORT:
+            text = orjson.dumps(instance)
+        except TypeError:  # not JSON, or very deep; the engine refuses it or the look at its values tells
+            return self._work(instance, limit) <= limit
+        if self._bound(len(text) // 2 + 1, len(text)) <= limit:
             return True
-        values, characters = measured(instance)
-        left = MAX_EFFORT - self.per_value * values
-        # Few texts are matched by the schema's most costly patterns; which ones is looked at only where it matters.
-        return left >= 0 and (self.per_character * characters <= left or _matching(self.schema, instance, left) <= left)
+        # Each value but the first of its container comes after a comma. Those inside texts only raise the bound.
+        values = 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
+        large_numbers = self.per_number and _EXPONENT.search(text)
+        bound = self._bound(values, len(text), _MAX_PER_NUMBER_BYTE if large_numbers else _PER_NUMBER_BYTE)
+        return bound <= limit or self._work(instance, limit) <= limit
+
+    def _work(self, instance: Json, limit: int) -> int:
+        """The work by the values themselves and what applies to each; more than `limit` as soon as it is."""
+        places = self._places
+        per_look = _PER_LOOK + self.per_value
+        work = 0
+        todo: list[tuple[_Place, Json]] = [(places.root, instance)]
+        while todo and work <= limit:
+            place, value = todo.pop()
+            members: Iterable[tuple[_Place, Json]] = ((place, value),)
+            if isinstance(value, dict):
+                members = ((place.key(name), item) for name, item in value.items())
+            elif isinstance(value, (list, tuple)):
+                members = zip(place.items(len(value)), value, strict=True)
+            for below, item in members:
+                work += per_look + places.new_work
+                places.new_work = 0
+                if isinstance(item, str):
+                    if below.for_texts:
+                        work += below.text_work(len(item))
+                elif isinstance(item, (dict, list, tuple)):
+                    if item is not value:
+                        todo.append((below, item))
+                elif below.per_number:
+                    work += below.per_number * _number_weight(item) // 100
+                if work > limit:
+                    break
+        return work
 
 
-def _matching(schema: Mapping[str, Json], instance: Json, limit: int) -> int:
-    """The work of matching patterns, by the texts and keys that they may apply to; more than `limit` as soon as it is."""
-    refs = LocalRefs(schema)
-    known: dict[frozenset[int], tuple[list[Mapping[str, Json]], list[str], list[str]]] = {}
-    work = 0
-    todo: list[tuple[list[Json], Json]] = [([schema], instance)]
-    while todo and work <= limit:
-        schemas, value = todo.pop()
+class _Places:
+    """The kinds of places in an instance, each found when first met. `new_work` is what finding took since it was last reset."""
+
+    __slots__ = ("_known", "_refs", "new_work", "root")
+
+    def __init__(self, schema: Mapping[str, Json]) -> None:
+        self._refs = LocalRefs(schema)
+        self._known: dict[frozenset[int], _Place] = {}
+        self.new_work = 0
+        self.root = self.of([schema])
+
+    def of(self, schemas: list[Json]) -> _Place:
         key = frozenset(map(id, schemas))
-        if key not in known:
-            parts = in_place(schemas, refs)
-            known[key] = (
-                parts,
-                [one for part in parts for one in _texts(part)],
-                [one for part in parts for one in _keys(part)],
-            )
-            work += len(parts)
-        parts, for_texts, for_keys = known[key]
-        work += len(parts)
-        if isinstance(value, str):
-            work += sum(pattern_work(pattern, len(value)) for pattern in for_texts)
-        elif isinstance(value, dict):
-            for name, item in value.items():
-                work += sum(pattern_work(pattern, len(name)) for pattern in for_keys)
-                todo.append(([below for part in parts for below in descend(part, name)], item))
-        elif isinstance(value, (list, tuple)):
-            todo.extend(([below for part in parts for below in descend(part, i)], item) for i, item in enumerate(value))
+        place = self._known.get(key)
+        if place is None:
+            parts = in_place(schemas, self._refs)
+            self.new_work += _PER_SUBSCHEMA * (1 + len(parts))
+            if len(self._known) >= _MAX_PLACES:
+                self._known.clear()
+            place = self._known[key] = _Place(parts, self)
+        return place
+
+
+class _Place:
+    """A place in an instance: which patterns and divisors may apply there, and which subschemas below."""
+
+    __slots__ = (
+        "_for_keys", "_key_work", "_members", "_names", "_parts", "_places", "_prefix", "_text_work", "for_texts", "per_number",
+    )  # fmt: skip
+
+    def __init__(self, parts: list[Mapping[str, Json]], places: _Places) -> None:
+        self._parts = parts
+        self._places = places
+        self._for_keys = [one for part in parts for one in _keys(part)]
+        self._text_work: dict[int, int] = {}
+        self._key_work: dict[int, int] = {}
+        self._names = frozenset(name for part in parts for name in part.get("properties", ()))
+        self._prefix = max((len(_listed(part.get("prefixItems"))) for part in parts), default=0)
+        self._members: dict[str | int | None, _Place] = {}
+        self.for_texts = [one for part in parts for one in _texts(part)]
+        self.per_number = sum(map(_work_per_number, parts))
+
+    def text_work(self, length: int) -> int:
+        return _pattern_work(self.for_texts, length, self._text_work)
+
+    def key(self, name: str) -> _Place:
+        """The place of a member. That patterns are matched with its name is added to the new work."""
+        if self._for_keys:
+            length = len(name) if isinstance(name, str) else 0  # other keys are no JSON, and the engine says so
+            self._places.new_work += _pattern_work(self._for_keys, length, self._key_work)
+        # Names that the schema does not have are all alike.
+        return self._member(name, name if name in self._names else None)
+
+    def items(self, number: int) -> Iterator[_Place]:
+        """The places of so many items."""
+        for index in range(min(self._prefix, number)):
+            yield self._member(index, index)
+        if number > self._prefix:
+            yield from repeat(self._member(self._prefix, self._prefix), number - self._prefix)
+
+    def _member(self, token: str | int, key: str | int | None) -> _Place:
+        place = self._members.get(key)
+        if place is None:
+            below = [one for part in self._parts for one in descend(part, token)]
+            place = self._members[key] = self._places.of(below)
+        return place
+
+
+def _pattern_work(patterns: list[str], length: int, known: dict[int, int]) -> int:
+    work = known.get(length)
+    if work is None:
+        if len(known) >= _MAX_PLACES:
+            known.clear()
+        work = known[length] = sum(pattern_work(pattern, length) for pattern in patterns)
     return work
+
+
+def _number_weight(value: Json) -> int:
+    """How costly a number is to divide, in units, for an ordinary divisor."""
+    if isinstance(value, bool):
+        return 0
+    if isinstance(value, int):
+        return max(60, 20 + 9 * value.bit_length() // 2)
+    if isinstance(value, float):
+        bits = max(0, frexp(value)[1])
+        return 60 + (2 * bits if bits <= _EXACT_BITS else 2 * _EXACT_BITS + 7 * (bits - _EXACT_BITS) // 10)
+    return 0
 
 
 def _texts(schema: Mapping[str, Json]) -> list[str]:
@@ -97,29 +208,11 @@ def _keys(schema: Mapping[str, Json]) -> list[str]:
     return [*(by_pattern if isinstance(by_pattern, dict) else ()), *(_texts(names) if isinstance(names, dict) else ())]
 
 
-def measured(instance: Json) -> tuple[int, int]:
-    """How many values an instance holds, itself included, and how many characters its texts and keys have."""
-    values = characters = 0
-    level: list[Json] = [instance]
-    while level and values <= MAX_EFFORT:
-        below: list[Json] = []
-        for value in level:
-            values += 1
-            if isinstance(value, str):
-                characters += len(value)
-            elif isinstance(value, dict):
-                characters += sum(len(key) for key in value if isinstance(key, str))
-                below.extend(value.values())
-            elif isinstance(value, (list, tuple)):
-                below.extend(value)
-        level = below
-    return values, characters
-
-
 def effort_of(schema: Mapping[str, Json]) -> Effort:
     """The estimate for a schema whose subschemas are within the limits of `subschemas.walk`."""
     graph = _Graph(schema)
-    return Effort(schema, graph.heaviest(_work_here), graph.heaviest(_work_per_character))
+    heaviest = graph.heaviest
+    return Effort(schema, heaviest(_work_here), heaviest(_work_per_characters, 0), heaviest(_work_per_number, 0))
 
 
 def widest_place(schema: Mapping[str, Json]) -> int:
@@ -134,7 +227,16 @@ def check_effort(schema: Mapping[str, Json]) -> None:
         raise SchemaError(
             f"The schema's patterns together have more than {MAX_PATTERN_SIZE:,} states; use smaller repetition counts."
         )
-    if effort_of(schema).per_value > MAX_PER_VALUE:
+    graph = _Graph(schema)
+    if (
+        graph.heaviest(lambda part: sum(pattern_work(pattern, SHORT_TEXT) for pattern in patterns_of(part)), 0)
+        > MAX_EFFORT
+    ):
+        raise SchemaError(
+            f"Matching a text of {SHORT_TEXT} characters with the schema's patterns can take too long, because their "
+            "repetitions overlap; use smaller repetition counts, or a separator between the repeated parts."
+        )
+    if graph.heaviest(_work_here) > MAX_PER_VALUE:
         raise SchemaError(
             f"The schema's references and alternatives multiply to more than {MAX_PER_VALUE:,} checks of a single value; "
             "refer to each definition from fewer places, or make the alternatives fewer."
@@ -177,16 +279,16 @@ class _Graph:
                 open_now.discard(id(schema))
                 self._order.append(schema)
 
-    def heaviest(self, own: Callable[[Mapping[str, Json]], int]) -> int:
-        """The most work that one value can cost, by what each subschema costs by itself."""
+    def heaviest(self, own: Callable[[Mapping[str, Json]], int], remembered: int = 1) -> int:
+        """The most work that one value can cost, by what each subschema costs by itself, and a remembered verdict."""
         known: dict[int, _Vector] = {}
 
         def total(schemas: list[Json]) -> _Vector:
             # One that is not known yet leads back to itself; the engine checks it once per value, which is added below.
-            return _added([known.get(id(one), [1]) for one in schemas if isinstance(one, dict)])
+            return _added([known.get(id(one), [remembered]) for one in schemas if isinstance(one, dict)])
 
         def most(schemas: list[Json]) -> _Vector:
-            return _largest([known.get(id(one), [1]) for one in schemas if isinstance(one, dict)])
+            return _largest([known.get(id(one), [remembered]) for one in schemas if isinstance(one, dict)])
 
         for schema in self._order:
             in_place, named, any_name, at_index, any_item = self._below[id(schema)]
@@ -242,93 +344,35 @@ def _largest(vectors: list[_Vector]) -> _Vector:
 
 def _work_here(schema: Mapping[str, Json]) -> int:
     work = 1 + len(schema) // 4
-    for keyword in ("anyOf", "oneOf"):
-        work += 5 * len(_listed(schema.get(keyword)))
+    work += (len(_listed(schema.get("anyOf"))) + len(_listed(schema.get("oneOf")))) // 4
     work += len(_mapped(schema.get("patternProperties")))
     if "const" in schema:
-        work += 10
+        wanted = schema["const"]
+        work += (
+            1 if wanted is None or isinstance(wanted, (str, bool)) else 6 if isinstance(wanted, (int, float)) else 10
+        )
     if "enum" in schema:
         # Plain options are looked up; objects and lists are compared one by one.
-        work += 10 + 20 * sum(isinstance(option, (dict, list, tuple)) for option in schema["enum"])
+        work += 1 + 8 * sum(isinstance(option, (dict, list, tuple)) for option in schema["enum"])
     return work
 
 
-def _work_per_character(schema: Mapping[str, Json]) -> int:
-    return sum(pattern_work(pattern, 1) for pattern in patterns_of(schema))
+def _work_per_characters(schema: Mapping[str, Json]) -> int:
+    """By sixteen characters."""
+    return sum(1 + QUICK_CHARACTERS * pattern_cost(pattern).active for pattern in patterns_of(schema))
+
+
+def _work_per_number(schema: Mapping[str, Json]) -> int:
+    """By a hundredth of a number's weight."""
+    divisor = schema.get("multipleOf")
+    if not isinstance(divisor, (int, float)) or divisor <= 0:
+        return 0
+    if isinstance(divisor, int) or divisor.is_integer():
+        return 12  # integers are divided by integers at once
+    return 100 + int(3 * abs(log10(divisor)))
 
 
 def patterns_of(schema: Mapping[str, Json]) -> list[str]:
     """The patterns that a schema itself matches texts and keys with."""
     by_pattern = schema.get("patternProperties")
     return [*_texts(schema), *(by_pattern if isinstance(by_pattern, dict) else ())]
-
-
-_WIDE = (r"\w", r"\W", r"\D", r"\S", ".")
-_PATTERN_TOKEN = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\{(\d+)(,(\d*))?\}|[()|*+?]|.", re.DOTALL)
-_SIMPLE = 300
-_PER_STATE = 5
-
-
-class _Pattern(NamedTuple):
-    """About how many states a pattern has when its repetitions are written out, and how many of them a text can reach at
-    once; whether it can match at the beginning alone, and no more characters than it has states."""
-
-    size: int
-    active: int
-    is_bounded: bool
-
-
-def pattern_size(pattern: str) -> int:
-    """About how many states a pattern has when its repetitions are written out."""
-    return _read_pattern(pattern).size
-
-
-def pattern_work(pattern: str, characters: int) -> int:
-    """The most that matching so many characters can cost.
-
-    The engine is quick as long as it meets the same sets of states again; counted repetitions can make every set a new one.
-    """
-    size, active, is_bounded = _read_pattern(pattern)
-    return _PER_STATE * active * (min(characters, size) if is_bounded else characters)
-
-
-@lru_cache(maxsize=1_000)
-def _read_pattern(pattern: str) -> _Pattern:
-    sizes = [0]
-    repeats = [False]  # whether each open group holds a repetition
-    last, last_repeats = 0, False
-    counted = endless = nested = alternatives = False
-    variable = 0
-    for token in _PATTERN_TOKEN.finditer(pattern):
-        text = token[0]
-        if text == "(":
-            sizes.append(0)
-            repeats.append(False)
-            continue
-        if text == ")" and len(sizes) > 1:
-            last, last_repeats = sizes.pop() + 1, repeats.pop()
-            repeats[-1] = repeats[-1] or last_repeats
-        elif text in ("*", "+", "?") or token[1] is not None:
-            # An open repetition is written out as often as it must be matched, and once more.
-            open_end = text in ("*", "+") or (token[2] is not None and not token[3])
-            times = 1 if token[1] is None else int(token[3] or token[1]) + open_end
-            counted = counted or token[1] is not None
-            endless = endless or open_end
-            nested = nested or last_repeats
-            variable += open_end or text == "?" or (token[2] is not None and token[1] != token[3])
-            more = max(last * (min(times, _MOST_REPEATS) - 1), 0)
-            sizes[-1] += more
-            last += more
-            repeats[-1] = last_repeats = True
-            continue
-        else:
-            alternatives = alternatives or (text == "|" and len(sizes) == 1)
-            # A class of letters beyond ASCII is compiled to many byte ranges.
-            wide = text in _WIDE or (text[:1] == "[" and (text[1:2] == "^" or not text.isascii()))
-            last, last_repeats = (20 if wide else 1), False
-        sizes[-1] += last
-    size = min(sum(sizes), _MOST_REPEATS)
-    is_bounded = pattern.startswith("^") and not endless and not alternatives
-    if not counted and size <= _SIMPLE:
-        return _Pattern(size, 0, is_bounded)
-    return _Pattern(size, 2 if is_bounded and not nested and variable <= 1 else size, is_bounded)

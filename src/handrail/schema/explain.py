@@ -15,8 +15,8 @@ from itertools import islice
 from typing import TypeAlias
 
 from handrail.contract.errors import SchemaError
-from handrail.schema.effort import pattern_size, pattern_work
 from handrail.schema.engine import BUILD_ERRORS, Subvalidators, build
+from handrail.schema.pattern_cost import pattern_size, pattern_work
 from handrail.schema.subschemas import Json, LocalRefs, Path, walk
 
 MAX_STEPS = 10_000
@@ -191,7 +191,7 @@ class Explainer:
     def matches(self, pattern: str, text: str) -> bool:
         """Whether the text has a match."""
         self.steps.take(1 + pattern_size(pattern) // 2 + len(text) // 1_000 + pattern_work(pattern, len(text)) // 50)
-        return matcher(pattern)(text)
+        return _matcher(pattern)(text)
 
     def covered_names(self, schema: Json, value: Json, path: Path) -> set[str]:
         """The properties that keywords beside `unevaluatedProperties` look at."""
@@ -256,13 +256,15 @@ def first_refused(root: Schema, visits: list[Visit]) -> Visit | None:
     return None
 
 
-@lru_cache(maxsize=256)
-def matcher(pattern: str) -> Callable[[str], bool]:
+def compile_matcher(pattern: str) -> Callable[[str], bool]:
     """Whether a text has a match, by the engine's own idea of a pattern and in linear time; True for one it does not take."""
     try:
         return build({"pattern": pattern}).is_valid
     except BUILD_ERRORS:
         return lambda text: True
+
+
+_matcher = lru_cache(maxsize=256)(compile_matcher)
 
 
 @lru_cache(maxsize=256)

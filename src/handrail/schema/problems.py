@@ -27,6 +27,7 @@ TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 
 _FORMAT = re.compile(rb'"format":"([^"]*)"')
 _KNOWN_FORMATS = frozenset(name.encode() for name in FORMATS)
+_COUNTED = re.compile(rb"[\])\w.]\{\d")
 _PLAIN_SIZE = 10_000
 
 
@@ -36,13 +37,15 @@ def is_plain(text: bytes) -> bool:
     Most tools' schemas are so; the others are looked at properly.
 
     So few braces cannot nest too deeply, so few bytes cannot hold too many subschemas, and without `$ref`, `$defs` and
-    their like the engine visits every subschema and compiles every pattern that can have an effect.
+    their like the engine visits every subschema and compiles every pattern that can have an effect. Patterns with counted
+    repetitions may be costly to match, which the engine does not say.
     """
     return (
         len(text) <= _PLAIN_SIZE
         and text.count(b"{") <= MAX_DEPTH
         and (b"$" not in text or b'"$' not in text)  # the first is much the faster to find out
         and b'"definitions"' not in text
+        and (b'"pattern' not in text or _COUNTED.search(text) is None)
         and (b'"format":"' not in text or _KNOWN_FORMATS.issuperset(_FORMAT.findall(text)))
     )
 

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 from handrail.schema.explain import Exhausted, Explainer, Problem, Steps
 from handrail.schema.phrases import MAX_COMPARED, counted, cut, listed, lowered, nearest, quoted, was_given
 from handrail.schema.pointer import pointer
+from handrail.schema.secrets import SecretHolders, is_bare
 from handrail.schema.subschemas import Json, LocalRefs, Path, descend, in_place
 
 Role: TypeAlias = Literal["arguments", "result"]
@@ -41,10 +42,12 @@ _MAX_HINTS = 200
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A place in the instance: the schemas that may apply there, whether it is secret, and how far its path may be told."""
+    """A place in the instance: the schemas that may apply there, whether it is secret, whether a bare value there may be a
+    secret that belongs further below, and how far its path may be told."""
 
     schemas: Sequence[Mapping[str, Json]]
     hidden: bool
+    holds_secret: bool
     told: Path
     whole: bool
 
@@ -52,7 +55,7 @@ class _Place:
 class Wording:
     """What all sentences about one instance share."""
 
-    __slots__ = ("_declared", "_explainer", "_names", "_places", "_role", "_secrets", "root", "steps")
+    __slots__ = ("_declared", "_explainer", "_holders", "_names", "_places", "_role", "_secrets", "root", "steps")
 
     def __init__(
         self,
@@ -61,23 +64,31 @@ class Wording:
         *,
         secrets: bool = True,
         names: frozenset[str] = frozenset(),
+        holders: SecretHolders | None = None,
         explainer: Explainer | None = None,
     ) -> None:
-        """`secrets` says whether the schema has `writeOnly` anywhere; False saves looking. `names` are secret too, casefolded."""
+        """`secrets` says whether the schema has `writeOnly` anywhere; False saves looking. `names` are secret too, casefolded.
+        `holders` are the subschemas with one of either in them."""
         self.root = root
         self._role = role
         self._secrets = secrets
         self._names = names
+        self._holders = SecretHolders(root, names) if holders is None and (secrets or names) else holders or ()
         self._explainer = explainer if explainer is not None else Explainer(LocalRefs(root), Steps())
         # Of its own: where finding problems has used up its steps, they are told all the same.
         self.steps = Steps(MAX_WORDING)
         self._declared: dict[int, list[str]] = {}
-        schemas = self._applying([root]) if secrets else ()
-        self._places: dict[Path, _Place] = {(): _Place(schemas or (), _marks(schemas), (), True)}
+        schemas = self._applying([root]) if self._holders else ()
+        self._places: dict[Path, _Place] = {(): _Place(schemas or (), _marks(schemas), self._holds(schemas), (), True)}
 
     def hides(self, path: Path) -> bool:
         """Whether the value at the path, or one around it, is secret."""
         return self._place(path).hidden
+
+    def holds_secret(self, path: Path) -> bool:
+        """Whether a value at the path is secret, or has one in it, so that a bare value in its place may be that one."""
+        place = self._place(path)
+        return place.hidden or place.holds_secret
 
     def told(self, path: Path) -> Path:
         """The path as far as it may be told: keys inside a secret value are a part of it, unless the schema has them."""
@@ -94,13 +105,17 @@ class Wording:
 
     def _below(self, above: _Place, token: str | int) -> _Place:
         schemas: Sequence[Mapping[str, Json]] | None = ()
-        if self._secrets:
+        if self._holders:
             schemas = self._applying(below for schema in above.schemas for below in descend(schema, token))
         named = isinstance(token, str) and token.casefold() in self._names
         hidden = above.hidden or named or _marks(schemas)
         foreign = above.hidden and isinstance(token, str) and not _declares(above.schemas, token)
         whole = above.whole and not foreign and not (isinstance(token, str) and len(token) > _LONGEST_KEY)
-        return _Place(schemas or (), hidden, (*above.told, token) if whole else above.told, whole)
+        told = (*above.told, token) if whole else above.told
+        return _Place(schemas or (), hidden, self._holds(schemas), told, whole)
+
+    def _holds(self, schemas: Sequence[Mapping[str, Json]] | None) -> bool:
+        return schemas is None or any(schema in self._holders for schema in schemas)
 
     def _applying(self, schemas: Iterable[Json]) -> Sequence[Mapping[str, Json]] | None:
         """The schemas and all that may apply beside them; None if there are too many to look at."""
@@ -200,9 +215,14 @@ class Fault:
         """Whether the value is a tool's arguments as a whole."""
         return not self.problem.path and self.wording.is_arguments
 
+    @property
+    def may_repeat(self) -> bool:
+        """Whether the given value may be told."""
+        return not self.hidden and not (is_bare(self.value) and self.wording.holds_secret(self.problem.path))
+
     def given(self) -> str:
         """The end of the sentence that tells what was given, where that may be told."""
-        return "" if self.hidden else f", but {_described(self.value)} was given"
+        return f", but {_described(self.value)} was given" if self.may_repeat else ""
 
 
 def _described(value: Json) -> str:
@@ -225,8 +245,8 @@ def _type(fault: Fault) -> str:
 def _enum(fault: Fault) -> str:
     if fault.hidden or not fault.wording.may_list(fault.wanted):
         return f"{fault.subject} must be one of the values that its schema lists."
-    given = _described(fault.value).removeprefix("the string ")
-    return f"{fault.subject} must be one of {listed(fault.wanted)}; {given} was given."
+    given = f"; {_described(fault.value).removeprefix('the string ')} was given" if fault.may_repeat else ""
+    return f"{fault.subject} must be one of {listed(fault.wanted)}{given}."
 
 
 def _const(fault: Fault) -> str:
@@ -248,7 +268,7 @@ def _multiple(fault: Fault) -> str:
 
 def _size(words: str, noun: str, plural: str = "") -> Callable[[Fault], str]:
     def write(fault: Fault) -> str:
-        given = "" if fault.hidden else f", but {was_given(len(fault.value))}"
+        given = f", but {was_given(len(fault.value))}" if fault.may_repeat else ""
         return f"{fault.subject} must have {words} {counted(fault.wanted, noun, plural)}{given}."
 
     return write

@@ -132,6 +132,26 @@ class LocalRefs:
         return self._anchors[name]
 
 
+def applied_below(schema: Mapping[str, Json], refs: LocalRefs) -> list[Json]:
+    """The subschemas that `schema` leads to: those inside it that it applies, and the targets of its references."""
+    found = [child for path, child in children(schema) if path[0] not in ("$defs", "definitions")]
+    return found + [refs.target({"$ref": schema[keyword]}) for keyword in ("$ref", "$dynamicRef") if keyword in schema]
+
+
+def leads_back(schema: Mapping[str, Json], refs: LocalRefs) -> bool:
+    """Whether a schema is reached again from itself."""
+    seen: set[int] = set()
+    todo = applied_below(schema, refs)
+    while todo:
+        one = todo.pop()
+        if one is schema:
+            return True
+        if isinstance(one, dict) and id(one) not in seen:
+            seen.add(id(one))
+            todo.extend(applied_below(one, refs))
+    return False
+
+
 def at(value: Json, path: Iterable[str | int]) -> Json:
     """The value at `path`; `LookupError` if there is none."""
     for token in path:

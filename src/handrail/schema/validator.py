@@ -18,11 +18,12 @@ from jsonschema_rs import Draft202012Validator
 from handrail.contract.errors import SchemaError
 from handrail.contract.frozen import thaw
 from handrail.schema.defaults import Node, build_plan, find_unsafe_defaults
-from handrail.schema.effort import Effort, effort_of
+from handrail.schema.effort import MAX_EFFORT, Effort, effort_of
 from handrail.schema.engine import BUILD_ERRORS, build
 from handrail.schema.explain import MAX_STEPS, Explainer, Problem, Steps, first_refused
 from handrail.schema.phrases import counted
 from handrail.schema.problems import find_schema_problems, is_plain
+from handrail.schema.secrets import SecretHolders
 from handrail.schema.sentences import MAX_WORDING, Role, Wording
 from handrail.schema.subschemas import Json, LocalRefs
 
@@ -35,6 +36,7 @@ __all__ = [
     "Violation",
     "compile_schema",
     "find_schema_problems",
+    "for_results",
     "hide_values",
 ]
 
@@ -45,6 +47,8 @@ EXTRA_STEPS = 1_000
 MAX_EXPLANATION = MAX_STEPS + EXTRA_STEPS + MAX_WORDING
 """The most steps that an explanation takes, one or two microseconds each."""
 MAX_RECOMPILED = 30_000
+RESULT_EFFORT = 16
+"""How many times the work that arguments may cost: results come from handlers, not from a model, and may be as much larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,7 @@ class RustSchema:
         "_engine",
         "_guarded",
         "_hidden",
+        "_holders",
         "_plan",
         "_prepared",
         "_recursive",
@@ -140,6 +145,7 @@ class RustSchema:
         self._effort: Effort | None = None
         self._refs: LocalRefs | None = None
         self._hidden: frozenset[str] = frozenset()
+        self._holders: SecretHolders | None = None
 
     def hiding(self, names: Iterable[str]) -> RustSchema:
         """The same schema, whose violations do not tell the values of properties of these names, in any spelling of case."""
@@ -147,6 +153,13 @@ class RustSchema:
             self._prepare()
         twin = copy(self)
         twin._hidden = self._hidden.union(name.casefold() for name in names)
+        twin._holders = None
+        return twin
+
+    def for_results(self) -> RustSchema:
+        """The same schema for what handlers return: called a result in sentences, and larger."""
+        twin = copy(self)
+        twin._role = "result"
         return twin
 
     def _prepare(self) -> None:
@@ -181,7 +194,8 @@ class RustSchema:
         # The engine follows a recursive schema down any instance, and a deep enough one would end the process.
         if self._recursive and _is_deep(instance):
             return Violation("", f"The value is nested more than {MAX_INSTANCE_DEPTH} levels deep.", "json")
-        if self._effort is not None and not self._effort.allows(instance):
+        limit = MAX_EFFORT if self._role == "arguments" else MAX_EFFORT * RESULT_EFFORT
+        if self._effort is not None and not self._effort.allows(instance, limit):
             message = (
                 f"The {self._role} would take too long to check against this schema; send fewer or shorter values."
             )
@@ -209,7 +223,16 @@ class RustSchema:
             self._refs = LocalRefs(self.schema)
         explainer = Explainer(self._refs, Steps())
         problems = explainer.explain(self.schema, instance)
-        wording = Wording(self.schema, self._role, secrets=self._secrets, names=self._hidden, explainer=explainer)
+        if self._holders is None and (self._secrets or self._hidden):
+            self._holders = SecretHolders(self.schema, self._hidden)
+        wording = Wording(
+            self.schema,
+            self._role,
+            secrets=self._secrets,
+            names=self._hidden,
+            holders=self._holders,
+            explainer=explainer,
+        )
         complete = not explainer.pending
         if not complete and not problems:
             problems = self._first_pending(explainer)
@@ -310,6 +333,11 @@ def hide_values(compiled: CompiledSchema, names: Iterable[str]) -> CompiledSchem
     if isinstance(compiled, RustSchema):
         return compiled.hiding(hidden)
     return _DiscreetSchema(compiled, hidden)
+
+
+def for_results(compiled: CompiledSchema) -> CompiledSchema:
+    """The compiled schema, for what handlers return."""
+    return compiled.for_results() if isinstance(compiled, RustSchema) else compiled
 
 
 class _DiscreetSchema:
