@@ -67,7 +67,7 @@ def model_problem(settings: Settings, choice: ModelChoice) -> str | None:
     """What has to be installed, set or started before the model can answer, in a sentence; None if nothing."""
     model = choice.model
     if model == "offline":
-        return 'The model "offline" is called "demo" now; write that, or leave "model" in [agent] out.'
+        return '"offline" is now called "demo"; write that, or leave "model" in [agent] out.'
     if model == DEMO:
         return None if _demo_factory() is not None else _NO_DEMO
     if model.startswith(_LOCAL):
@@ -87,11 +87,6 @@ def open_model(settings: Settings, choice: ModelChoice | None = None) -> Model:
     """The model that was chosen, or that the settings choose; `ConfigError` if it cannot be used."""
     chosen = choice or choose_model(settings)
     if chosen.is_demo:
-        if not settings.agent_model:
-            # Until every test of the server has moved to the demo model, the one before it answers unasked.
-            from handrail.agents.offline import OfflineModel  # noqa: PLC0415
-
-            return OfflineModel()
         make = _demo_factory()
         if make is None:
             raise ConfigError(_NO_DEMO)

@@ -10,12 +10,12 @@ from textwrap import dedent, indent
 from typing import Any
 
 from handrail.agents import AgentEvent, AgentPolicy, Conversation, TextAgent
-from handrail.agents.offline import OfflineModel
 from handrail.app import Runtime
 from handrail.picking import pick_tools
 from handrail.runtime.session import Session
 from handrail.stores import MemoryStore
 from handrail.testing import ToolKit, VirtualClock, open_tools
+from handrail_reference.demo import DemoModel
 
 MONDAY = 1794819600.0
 """Monday, 16 November 2026, 10:00 in Zagreb."""
@@ -136,7 +136,7 @@ async def desk(
         return
     clock = VirtualClock(MONDAY)
     async with kit[0].runtime(store=MemoryStore(clock=clock.milliseconds), clock=clock, **options) as runtime:
-        agent = TextAgent(runtime, model or OfflineModel(), policy=policy, picker=pick_tools)
+        agent = TextAgent(runtime, model or DemoModel(), policy=policy, picker=pick_tools)
         session = await runtime.open_session(mode=mode, user=user)
         opened = Desk(runtime, agent, session, kit[1])
         yield opened

@@ -24,8 +24,19 @@ from handrail.cli.chat_lines import Lines
 from handrail.cli.chat_screen import PlainScreen
 from handrail.cli.chat_talk import Talk
 
-CANCEL = "cancel order A-1001, status cancelled"
-NOT_DECIDED = "Not decided, and not run: cancel_order, request conf_"
+LOOK = "What is order A-1001?"
+BOOK = "book a meeting with ana@example.com tomorrow at three"
+NOT_DECIDED = "Not decided, and not run: calendar_create_event, request conf_"
+SEARCHES = """
+async def execute(args, ctx):
+    found = {"id": "doc:a", "title": "Orders", "score": 1.0, "snippet": "Order A-1001 has the status shipped."}
+    return {"ok": True, "data": {"results": [found]}}
+"""
+BOOKS = """
+async def execute(args, ctx):
+    times = {"start": args["start_time"], "end": args["end_time"]}
+    return {"ok": True, "data": {**times, "attendees": args["attendees"]}}
+"""
 SLOW = """
 import asyncio
 
@@ -37,21 +48,52 @@ async def execute(args, ctx):
 """
 
 
+@pytest.fixture
+def built(project, handrail):
+    """A project with own tools of the names that the demo model knows: one that looks, and one that asks first."""
+    text, texts = {"type": "string"}, {"type": "array", "items": {"type": "string"}}
+    booking = {"title": text, "start_time": text, "end_time": text, "attendees": texts}
+    _write_tool(project, "kb_search", "retrieval", {"query": text, "return_fields": texts}, SEARCHES)
+    _write_tool(project, "calendar_create_event", "action", booking, BOOKS)
+    assert handrail("build").code == 0
+    return project
+
+
+def _write_tool(project, name, category, properties, handler):
+    folder = project / "tools" / name.replace("_", "-")
+    folder.mkdir(parents=True)
+    schema = {
+        "toolId": name,
+        "version": "1.0.0",
+        "description": f"Is {name}.",
+        "category": category,
+        "sideEffects": "writes" if category == "action" else "read_only",
+        "idempotent": category != "action",
+        "requiresConfirmation": category == "action",
+        "allowedModes": ["text"],
+        "latencyBudgetMs": 500,
+        "parameters": {"type": "object", "additionalProperties": False, "properties": properties},
+    }
+    (folder / "schema.json").write_text(json.dumps(schema), "utf-8")
+    (folder / "guide.md").write_text(f"# {name}\n\nIs {name}.\n", "utf-8")
+    (folder / "handler.py").write_text(handler, "utf-8")
+
+
 def test_one_message_is_answered_and_the_command_ends(built, handrail):
-    said = handrail("chat", "Where is order A-1001?")
+    said = handrail("chat", LOOK)
 
     assert said.code == 0, said.err
-    assert '… lookup_order {"id": "A-1001"}' in said.out
-    assert "✓ lookup_order" in said.out
-    assert "Status: shipped" in said.out
+    assert '… kb_search {"query": "What is order A-1001?"' in said.out
+    assert "✓ kb_search" in said.out
+    assert "the status shipped" in said.out
 
 
 def test_piped_lines_are_messages(built, process):
-    said = process("chat", cwd=built, stdin=b"hello\n\nWhere is order A-1001?\nthanks\n")
+    said = process("chat", cwd=built, stdin=f"hello\n\n{LOOK}\nthanks\n".encode())
 
     assert said.code == 0, said.err
-    assert "Hello. What can I do for you?" in said.out
-    assert "Status: shipped" in said.out
+    assert "I am the demo model" in said.out
+    assert "the status shipped" in said.out
     assert "You are welcome." in said.out
     assert "you>" not in said.out
 
@@ -67,7 +109,7 @@ def test_a_broken_command_is_told_and_not_sent_to_the_model(built, process, line
 
 
 def test_events_are_lines_of_json_for_a_program(built, process):
-    said = process("chat", "--json", cwd=built, stdin=b"Where is order A-1001?\n")
+    said = process("chat", "--json", cwd=built, stdin=f"{LOOK}\n".encode())
 
     events = [json.loads(line) for line in said.out.splitlines()]
     assert [event["type"] for event in events if event["type"] != "text"] == [
@@ -77,9 +119,9 @@ def test_events_are_lines_of_json_for_a_program(built, process):
 
 
 def test_what_needs_a_person_is_left_when_there_is_none(built, process):
-    said = process("chat", CANCEL, cwd=built)
+    said = process("chat", BOOK, cwd=built)
 
-    assert "? cancel_order waits for your approval" in said.out
+    assert "? calendar_create_event waits for your approval" in said.out
     assert "It waits for a person" in said.out
     assert "Done." not in said.out
     assert NOT_DECIDED in said.out.splitlines()[-1]
@@ -87,7 +129,7 @@ def test_what_needs_a_person_is_left_when_there_is_none(built, process):
 
 
 def test_an_input_that_ends_names_what_nobody_decided_once(built, process):
-    said = process("chat", cwd=built, stdin=f"{CANCEL}\ny\nthanks\n".encode())
+    said = process("chat", cwd=built, stdin=f"{BOOK}\ny\nthanks\n".encode())
 
     named = [line for line in said.out.splitlines() if NOT_DECIDED in line]
     assert len(named) == 1
@@ -97,14 +139,14 @@ def test_an_input_that_ends_names_what_nobody_decided_once(built, process):
 
 
 def test_a_program_is_told_of_what_it_did_not_decide_and_of_nothing_else(built, process):
-    said = process("chat", "--json", cwd=built, stdin=f"{CANCEL}\n".encode())
+    said = process("chat", "--json", cwd=built, stdin=f"{BOOK}\n".encode())
     events = [json.loads(line) for line in said.out.splitlines()]
     asked = next(event for event in events if event["type"] == "confirmation")
     assert events[-1]["type"] == "note"
     assert NOT_DECIDED in events[-1]["text"]
     assert asked["id"] in events[-1]["text"]
 
-    decided = process("chat", "--json", "--yes", CANCEL, cwd=built)
+    decided = process("chat", "--json", "--yes", BOOK, cwd=built)
     assert NOT_DECIDED not in decided.out
 
 
@@ -118,18 +160,18 @@ def test_a_preview_has_the_clock_of_the_person(tmp_path, process):
 
 
 def test_a_yes_beforehand_approves(built, process):
-    said = process("chat", "--yes", CANCEL, cwd=built)
+    said = process("chat", "--yes", BOOK, cwd=built)
 
     assert said.code == 0, said.err
-    assert "✓ cancel_order" in said.out
+    assert "✓ calendar_create_event" in said.out
     assert "Done." in said.out
 
 
 def test_the_next_piped_line_is_never_taken_for_an_approval(built, process):
-    said = process("chat", cwd=built, stdin=f"{CANCEL}\ny\nyes\n".encode())
+    said = process("chat", cwd=built, stdin=f"{BOOK}\ny\nyes\n".encode())
 
-    assert "✓ cancel_order" not in said.out
-    assert "I cannot approve it for you" in said.out
+    assert "✓ calendar_create_event" not in said.out
+    assert "I cannot decide that for you" in said.out
 
 
 @pytest.mark.parametrize("text", [None, 3, "", "  ", ["a"]], ids=repr)
@@ -152,7 +194,7 @@ def test_a_program_approves_by_the_id_and_never_sees_the_token(built):
     ) as chat:
         watch = Timer(60, chat.kill)  # a test that waits for what never comes must end
         watch.start()
-        _write(chat, {"text": CANCEL})
+        _write(chat, {"text": BOOK})
         asked = _until(chat, "confirmation")
         assert "token" not in asked
         _until(chat, "done")
@@ -247,12 +289,12 @@ class Terminal:
 def test_a_terminal_asks_the_person_and_runs_what_was_approved(built):
     with Terminal(built) as here:
         here.until("you> ")
-        here.type(f"{CANCEL}\n")
+        here.type(f"{BOOK}\n")
         here.until("Run it? [y/N] ")
         here.type("n\n")
         here.until("You declined that")
         here.until("you> ")
-        here.type("cancel order A-1001, status waiting\n")
+        here.type("book a meeting with ana@example.com tomorrow at four\n")
         here.until("Run it? [y/N] ")
         here.type("y\n")
         here.until("Done.")
@@ -261,7 +303,7 @@ def test_a_terminal_asks_the_person_and_runs_what_was_approved(built):
         assert here.end() == 0
 
 
-@pytest.mark.parametrize("pasted", [f"{CANCEL}\ny\n", f"{CANCEL}\ny\nyes\ny", f"{CANCEL}\n\n\ny\n"])
+@pytest.mark.parametrize("pasted", [f"{BOOK}\ny\n", f"{BOOK}\ny\nyes\ny", f"{BOOK}\n\n\ny\n"])
 def test_what_was_pasted_before_the_question_does_not_answer_it(built, pasted):
     with Terminal(built) as here:
         here.until("you> ")
@@ -276,7 +318,7 @@ def test_what_was_pasted_before_the_question_does_not_answer_it(built, pasted):
 def test_a_paste_longer_than_the_buffer_of_the_terminal_answers_nothing(built):
     with Terminal(built) as here:
         here.until("you> ")
-        here.paste(f"{CANCEL}\n" + "y\n" * 50_000)
+        here.paste(f"{BOOK}\n" + "y\n" * 50_000)
         here.until("Run it? [y/N] ")
         here.type("\n")
         here.until("You declined that")
@@ -285,7 +327,7 @@ def test_a_paste_longer_than_the_buffer_of_the_terminal_answers_nothing(built):
 def test_a_yes_with_more_behind_it_is_asked_again(built):
     with Terminal(built) as here:
         here.until("you> ")
-        here.type(f"{CANCEL}\n")
+        here.type(f"{BOOK}\n")
         here.until("Run it? [y/N] ")
         here.type("y\ny\n")
         here.until("so it does not count")
@@ -315,8 +357,8 @@ def preview(args, ctx):
 
 @pytest.fixture
 def priced(built):
-    """The order's cancellation has a price, which stands in a file."""
-    handler = built / "tools" / "cancel-order" / "handler.py"
+    """The meeting has a price, which stands in a file."""
+    handler = built / "tools" / "calendar-create-event" / "handler.py"
     handler.write_text(handler.read_text("utf-8") + PRICED, "utf-8")
     (built / "price").write_text("It costs 5.")
     return built
@@ -325,7 +367,7 @@ def priced(built):
 def test_a_terminal_asks_again_when_the_price_has_changed_before_the_answer(priced):
     with Terminal(priced) as here:
         here.until("you> ")
-        here.type(f"{CANCEL}\n")
+        here.type(f"{BOOK}\n")
         here.until("It costs 5.")
         here.until("Run it? [y/N] ")
         (priced / "price").write_text("It costs 500.")
@@ -341,7 +383,7 @@ def test_a_terminal_asks_again_when_the_price_has_changed_before_the_answer(pric
 
 
 def test_a_yes_beforehand_is_for_whatever_it_costs(priced, process):
-    said = process("chat", "--yes", CANCEL, cwd=priced)
+    said = process("chat", "--yes", BOOK, cwd=priced)
     assert "Done." in said.out
 
 
@@ -356,7 +398,7 @@ def test_a_program_approves_a_changed_price_only_by_the_number_of_its_showing(pr
     ) as chat:
         watch = Timer(60, chat.kill)
         watch.start()
-        _write(chat, {"text": CANCEL})
+        _write(chat, {"text": BOOK})
         asked = _until(chat, "confirmation")
         assert (asked["showing"], asked["replacedBy"]) == (1, None)
         _until(chat, "done")
@@ -375,16 +417,16 @@ def test_a_program_approves_a_changed_price_only_by_the_number_of_its_showing(pr
 
 
 def test_ctrl_c_cancels_the_turn_and_then_leaves(built):
-    (built / "tools" / "lookup-order" / "handler.py").write_text(SLOW, "utf-8")
+    (built / "tools" / "kb-search" / "handler.py").write_text(SLOW, "utf-8")
     with Terminal(built) as here:
         here.until("you> ")
-        here.type("Where is order A-1001?\n")
+        here.type(f"{LOOK}\n")
         here.until("still looking")
         here.type("\x03")
         here.until("(cancelled)")
         here.until("you> ")
         here.type("hello\n")
-        here.until("Hello. What can I do for you?")
+        here.until("I am the demo model")
         here.until("you> ")
         here.type("\x03")
         assert here.end() in (0, 1)
@@ -420,16 +462,16 @@ def test_text_of_others_cannot_steer_the_terminal(built, handrail):
     from handrail.cli.chat_screen import safe
 
     assert safe("a\x1b[31mred\x07\u202eevil\u2066\nb\tc") == "a\ufffd[31mred\ufffd\ufffdevil\ufffd\nb\tc"
-    said = handrail("chat", "where is order \x1b]0;title\x07 A-1001")
+    said = handrail("chat", "what is order \x1b]0;title\x07 A-1001")
     assert "\x1b" not in said.out
     assert "\x07" not in said.out
 
 
 def test_tools_that_do_not_build_are_named(built, handrail):
-    (built / "tools" / "lookup-order" / "schema.json").write_text("{", "utf-8")
+    (built / "tools" / "kb-search" / "schema.json").write_text("{", "utf-8")
     said = handrail("chat", "hello")
     assert said.code == 1
-    assert "lookup-order/schema.json" in said.err
+    assert "kb-search/schema.json" in said.err
     assert "Traceback" not in said.err
 
 
@@ -458,7 +500,7 @@ def test_what_cannot_be_said_is_a_sentence(built, handrail, words, message):
 def test_who_asks_is_told_what_can_be_done(built, handrail):
     said = handrail("chat", "--user", "u1", "who are you?")
     assert said.code == 0
-    assert "This is what I can do" in said.out
+    assert "What I can do without one" in said.out
 
 
 def test_a_folder_without_tools_talks_about_handrail(tmp_path, monkeypatch, handrail):
@@ -466,7 +508,7 @@ def test_a_folder_without_tools_talks_about_handrail(tmp_path, monkeypatch, hand
     said = handrail("chat", "What is Handrail?")
 
     assert said.code == 0, said.err
-    assert "Handrail is a tool runtime for agents that speak and type. [1]" in said.out
+    assert "Handrail is a tool runtime for agents that **speak and type**." in said.out
     assert "Sources:" in said.out
 
 

@@ -76,7 +76,7 @@ def test_another_providers_key_is_not_sent_to_the_configured_address(tmp_path):
     [
         ("openai:m", 'The model "openai:m" needs a key; set OPENAI_API_KEY in the environment.'),
         ("ollama:m", "nobody answers at http://127.0.0.1:9; start it with `ollama serve`"),
-        ("offline", 'is called "demo" now'),
+        ("offline", '"offline" is now called "demo"'),
         ("nobody:m", 'write "demo", "local:PATH.gguf", or one of'),
     ],
 )

@@ -1,4 +1,4 @@
-"""A real server in a process and a folder of its own, as `handrail serve` starts it: the offline model, the reference tools and
+"""A real server in a process and a folder of its own, as `handrail serve` starts it: the demo model, the reference tools and
 their embedded services."""
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.console.table_model import put_beside
 
 from handrail.testing.servers.live import GeminiLiveServer, OpenAIRealtimeServer
 from handrail.testing.servers.live.server import LiveServer
@@ -120,7 +121,8 @@ def project(folder: Path, voice: dict[str, str], *, seconds: int = 60, channel: 
     (tool / "handler.py").write_text(_HANDLER, encoding="utf-8")
     lines = [f"{name} = {json.dumps(value)}" for name, value in voice.items()]
     settings = ["[tools]", 'reference = ["kb_search", "end_voice_session"]', "[voice]", *lines]
-    settings += ["[policy.voice]", f"confirmation_seconds = {seconds}"]
+    put_beside(folder)
+    settings += ["[agent]", 'model = "tables"', "[policy.voice]", f"confirmation_seconds = {seconds}"]
     (folder / "handrail.toml").write_text("\n".join(settings) + "\n", encoding="utf-8")
     return folder
 

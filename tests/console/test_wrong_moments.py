@@ -176,7 +176,7 @@ def test_a_typed_yes_approves_nothing_in_text_and_a_longer_message_gets_no_hint(
     page.page.get_by_role("dialog").wait_for()
     page.page.locator(".by-model .status:empty").last.wait_for(state="attached")
     page.page.keyboard.press("Escape")
-    person.types("What is Handrail and who made it?")
+    person.types("What is Handrail, please?")
     page.page.locator(".cited h3").wait_for()
     assert page.page.locator(".toast").count() == 0
     person.types("Yes!")
@@ -192,7 +192,7 @@ def test_a_yes_while_something_else_is_spoken_is_no_answer_to_the_question(page:
     person.asks_for_a_table()
     page.page.keyboard.press("Escape")
     said = page.page.evaluate("said.length")
-    person.types("What is Handrail and who made it?")
+    person.types("What is Handrail, please?")
     page.page.wait_for_function(f"() => said.length > {said} && speechSynthesis.now")
     person.is_understood("yes")
     person.listens_to_the_end()

@@ -1,4 +1,4 @@
-"""Agents: the text loop, its prompts and conversation, and the offline model.
+"""Agents: the text loop, its prompts and conversation, and voice.
 
 An agent asks a model, passes the calls that it makes through the session's pipeline, and gives the envelopes back until there
 is an answer. It runs no tool itself, and knows no provider: models come through the port of `handrail.contract.model`.

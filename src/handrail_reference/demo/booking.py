@@ -7,7 +7,7 @@ in the next turn, whenever that is.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from typing import Any
@@ -54,16 +54,17 @@ def new_booking(view: View, text: str, when: When) -> Step:
 
 def continued_booking(view: View, text: str) -> Step | None:
     """An answer about a draft, or a correction of a meeting that waits or was declined; None if it is about something else."""
-    recap, before = SAYS["recap"].search(view.last_answer), view.turns[-2].outcomes[-1:] if view.turns[1:] else []
+    question, before = view.turn_before.answer, view.turn_before.outcomes[-1:]
+    recap = SAYS["recap"].search(question)
     if recap is not None:
         draft = _from_recap(recap)
     elif before and before[0].name == CREATE and not before[0].ok:
         draft = _from_args(before[0].args, view)
     else:
         return None
-    if recap and _ANYWAY in view.last_answer and SAYS["yes"].match(text):
+    if recap and _ANYWAY in question and SAYS["yes"].match(text):
         return _next(view, draft, When(), look=False)
-    when = read_when(_answered(view.last_answer, SAYS["email"].sub(" ", text)), view.now, expects_time=not draft.clock)
+    when = read_when(_answered(question, SAYS["email"].sub("@", text)), view.now, expects_time=not draft.clock)
     changed = _changed(draft, text, when, replaces=recap is None)
     if when.several:
         return Step(f"I understood more than one day or time. Which one do you mean? {draft.recap()}")
@@ -84,7 +85,7 @@ def _answered(question: str, text: str) -> str:
 def booked(view: View) -> Step:
     """What was booked in this conversation."""
     lines = []
-    for outcome in view.outcomes(CREATE):
+    for outcome in (one for one in reversed(view.outcomes) if one.name == CREATE):
         state = "is booked" if outcome.ok else "waits for your approval" if outcome.held else "was not booked"
         lines.append(f"{_from_args(outcome.args, view).recap().removeprefix('So far: ')[:-1]}: {state}.")
     return Step("\n".join(lines) or "Nothing was booked in this conversation.")
@@ -101,7 +102,7 @@ def created(outcome: Outcome, view: View) -> str:
 
 def _changed(draft: Draft, text: str, when: When, *, replaces: bool = False) -> Draft:
     """A draft with what a sentence says. Where people are known, new ones are added, or they replace those."""
-    addresses, found = SAYS["email"].findall(text), SAYS["with"].search(SAYS["email"].sub("@", when.rest))
+    addresses, found = SAYS["email"].findall(text), SAYS["with"].search(when.rest)
     parts = re.split(r",|&|\band\b|\bplus\b", found["names"]) if found else []
     people = [*addresses, *(name.title() for part in parts if (name := part.strip(" .'\"()<>")) and "@" not in part)]
     if people and (not replaces or SAYS["adding"].search(text)):
@@ -133,7 +134,13 @@ def _from_recap(said: re.Match[str]) -> Draft:
 def _from_args(args: Mapping[str, Any], view: View) -> Draft:
     start, end = (datetime.fromisoformat(args[name]).astimezone(view.now.tzinfo) for name in ("start_time", "end_time"))
     minutes = int((end - start).total_seconds()) // 60
-    return Draft(args["title"], tuple(args["attendees"]), start.date(), start.time(), minutes)
+    draft = Draft("", tuple(args["attendees"]), start.date(), start.time(), minutes)
+    kind = SAYS["kind"].match(args["title"])
+    return replace(draft, title=kind[0] if kind and args["title"] == _title(kind[0], draft.people) else args["title"])
+
+
+def _title(kind: str, people: Iterable[str]) -> str:
+    return f"{kind} with {' and '.join(one.split('@')[0].replace('.', ' ').title() for one in people)}"[:200]
 
 
 def _next(view: View, draft: Draft, when: When, *, look: bool = True) -> Step:
@@ -149,8 +156,7 @@ def _next(view: View, draft: Draft, when: When, *, look: bool = True) -> Step:
             return Step("", [(LOOK, {"start_date": begin, "end_date": end})])
         if seen.data.get("existing_events"):
             return Step(f"{_ANYWAY} {draft.recap()}")
-    who = " and ".join(one.split("@")[0].replace(".", " ").title() for one in draft.people)
-    title = f"{draft.title} with {who}"[:200] if SAYS["kind"].fullmatch(draft.title) else draft.title
+    title = _title(draft.title, draft.people) if SAYS["kind"].fullmatch(draft.title) else draft.title
     args = {"title": title, "start_time": begin, "end_time": end, "attendees": list(draft.people)}
     return Step("", [(CREATE, args)])
 

@@ -1,71 +1,57 @@
-"""The journey to the handbook: a passage is quoted only if it has the words of the question."""
+"""Answers from the handbook: a passage is quoted only if it has the words of the question."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from handrail.picking import split_words, stem, telling_words
 from handrail_reference.demo.phrases import LANGUAGE
-from handrail_reference.demo.view import Outcome, View
 
-SEARCH = "kb_search"
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.S)
-_MARKUP = re.compile(r"!?\[([^\]\n]*)\]\([^)\n]*\)|[`*_]{1,2}(?=\S)|(?<=\S)[`*]{1,2}")
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\"])")
-_VAGUE = frozenset(map(stem, LANGUAGE["vague"]))
-_LONGEST = {True: 240, False: 600}
+_MARKUP = re.compile(r"!?\[([^\]\n]*)\]\([^)\n]*\)|[`*]{1,2}")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\"*])")
+_FOCUSED = 450
+"""A record of fewer characters is about one thing; of a longer one, the title has to say what it is about."""
 
 
-def quoted_answer(view: View, found: Outcome, text: str) -> str:
+def quoted_answer(records: Sequence[Mapping[str, Any]], question: str, voice: bool) -> str:
     """The passage that answers a question, with its source; empty if none does."""
-    wanted = _stems(telling_words(text)) - _VAGUE or _stems(telling_words(text))
-    records = [record for record in found.data.get("results", ()) if isinstance(record, Mapping)]
-    best: tuple[tuple[int, int, int], str, Mapping[str, Any]] | None = None
+    words = {stem(word) for word in split_words(telling_words(question))}
+    wanted = words - set(map(stem, LANGUAGE["vague"])) or words
+    best: tuple[tuple[int, int, int], list[str], Mapping[str, Any]] | None = None
     for rank, record in enumerate(records):
-        for context, passage in _passages(record):
-            here = wanted & _stems(passage)
-            covered = here | wanted & _stems(f"{record.get('title', '')} {context}")
-            enough = covered == wanted if len(wanted) <= 3 else len(covered) >= 0.75 * len(wanted)
+        text = str(record.get("full_text") or record.get("snippet") or "")
+        for title, sentences in _passages(str(record.get("title")), text):
+            here = wanted & _stems(" ".join(sentences))
+            covered = here | (wanted & _stems(title))
+            about = wanted & _stems(title) or len(text) < _FOCUSED
+            enough = len(covered) >= (len(wanted) if len(wanted) <= 3 else 0.75 * len(wanted))
             key = (len(covered), len(here), -rank)
-            if enough and 2 * len(here) >= len(wanted) and (best is None or key > best[0]):
-                best = key, passage, record
-    if best is None or not wanted:
+            if about and enough and here and 2 * len(here) >= len(wanted) and (best is None or key > best[0]):
+                best = key, sentences, record
+    if best is None:
         return ""
-    passage, record = _shortened(best[1], wanted, _LONGEST[view.voice]), best[2]
-    if view.voice:
-        return "The handbook says: " + _MARKUP.sub(r"\1", passage)
-    address = f" {record['url']}" if record.get("url") else ""
-    return f"The handbook says: {passage} [1]\n\nSources:\n[1] {record.get('title')} ({record.get('id')}){address}"
+    _, sentences, record = best
+    start = max(range(len(sentences)), key=lambda place: (len(wanted & _stems(sentences[place])), -place))
+    passage = " ".join(sentences[0 if len(" ".join(sentences)) < 600 else start :][: 2 if voice else 5])
+    if voice:
+        return _MARKUP.sub(r"\1", f"The handbook says: {passage}")
+    source = f"[1] {record.get('title')} ({record.get('id')}) {record.get('url') or ''}".strip()
+    return f"The handbook says: {passage} [1]\n\nSources:\n{source}"
 
 
 def _stems(text: str) -> set[str]:
     return {stem(word) for word in split_words(text)}
 
 
-def _passages(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The paragraphs and list items of a record, each with its heading. Code and tables answer nothing by themselves."""
+def _passages(title: str, text: str) -> Iterator[tuple[str, list[str]]]:
+    """The whole sentences of each paragraph and list item, below their heading. Code and tables answer nothing."""
     heading = ""
-    for block in re.split(
-        r"\n\s*\n|\n(?=[-*] |\d+\. |#)", _FENCE.sub("\n\n", str(record.get("full_text") or record.get("snippet") or ""))
-    ):
-        block = block.strip()
-        if block.startswith("#"):
-            heading = block.lstrip("# ")
-        elif block and not block.startswith(("|", "<", "…")):
-            yield heading, " ".join(block.removeprefix("- ").removeprefix("* ").split())
-
-
-def _shortened(passage: str, wanted: set[str], longest: int) -> str:
-    """From the sentence that has most of the words on, as far as there is room."""
-    sentences = _SENTENCE.split(passage)
-    if len(passage) <= longest:
-        return passage
-    start = max(range(len(sentences)), key=lambda place: (len(wanted & _stems(sentences[place])), -place))
-    shown = sentences[start]
-    for sentence in sentences[start + 1 :]:
-        if len(shown) + len(sentence) > longest:
-            break
-        shown += f" {sentence}"
-    return shown
+    for block in re.split(r"\n\s*\n|\n(?=[-*] |\d+\. |#)", _FENCE.sub("\n\n", text)):
+        plain = re.sub(r"^[-*#\s]+(?=\S)", "", " ".join(block.split()))
+        heading = plain if block.lstrip().startswith("#") else heading
+        sentences = [one for one in _SENTENCE.split(plain) if re.match(r"[A-Z`\"*]", one) and one[-1] in ".!?"]
+        if sentences and 2 * sum(map(len, re.findall(r"`[^`]*`", plain))) < len(plain):
+            yield f"{title} {heading}", sentences

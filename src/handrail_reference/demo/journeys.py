@@ -7,7 +7,7 @@ from datetime import datetime, time, timedelta
 from typing import Any
 
 from handrail_reference.demo import booking, handbook
-from handrail_reference.demo.phrases import SAYS, WARNING, declined, failure, other_language, small_talk, suggestions
+from handrail_reference.demo.phrases import LANGUAGE, SAYS, declined, failure, small_talk, suggestions
 from handrail_reference.demo.view import Outcome, Step, View
 from handrail_reference.demo.when import When, read_when, spoken_day
 
@@ -25,7 +25,9 @@ def next_step(view: View) -> Step:
         return Step(failure(outcome, view.voice))
     if view.news is not None:
         return Step(
-            booking.created(view.news, view) if view.news.name == booking.CREATE else f"Done: {view.news.name}."
+            booking.created(view.news, view)
+            if view.news.name == booking.CREATE
+            else f"Done. {view.news.name} was carried out."
         )
     journeys = (_abuse, _reply, _voice, _small_talk, _calendar, _picture, _contacts, _handbook)
     step = next((step for journey in journeys if (step := journey(view, text)) is not None), None) or declined(view)
@@ -48,11 +50,11 @@ def _abuse(view: View, text: str) -> Step | None:
         return None
     warned = False
     for turn in view.turns[:-1]:  # a block that is over, and an apology, make a warning forgotten
-        warned = WARNING in turn.answer or (
+        warned = LANGUAGE["warning"] in turn.answer or (
             warned and not turn.outcome("ignore_user") and not SAYS["sorry"].search(turn.text)
         )
     if not threat and not warned:
-        return Step(WARNING)
+        return Step(LANGUAGE["warning"])
     farewell = f"I will not go on like this. This conversation is paused for {'today' if threat else 'a minute'}."
     args = {"duration_seconds": 86_400 if threat else 60, "farewell_message": farewell}
     return _call(view, "ignore_user", args, lambda _: Step(farewell))
@@ -60,7 +62,7 @@ def _abuse(view: View, text: str) -> Step | None:
 
 def _reply(view: View, text: str) -> Step | None:
     """An answer to what the model asked last, or a word about what waits."""
-    last, yes, no = view.last_answer, SAYS["yes"].match(text), SAYS["no"].match(text)
+    last, yes, no = view.turn_before.answer, SAYS["yes"].match(text), SAYS["no"].match(text)
     if yes and _OFFER_TEXT in last:
         return _call(view, "end_voice_session", {"reason": "handover"}, lambda _: Step("All right, please type it."))
     if no and (last.endswith("?") or SAYS["recap"].search(last)):
@@ -73,7 +75,7 @@ def _reply(view: View, text: str) -> Step | None:
         return step
     if not (yes or no):
         return None
-    if any(outcome.held for turn in view.turns for outcome in turn.outcomes):
+    if any(outcome.held for outcome in view.outcomes):
         return Step(
             ""
             if view.voice
@@ -106,12 +108,12 @@ def _small_talk(view: View, text: str) -> Step | None:
         )
     if SAYS["abilities"].search(text) and len(text) < 80:
         return declined(view, "I am the demo model of Handrail.")
-    answer = other_language(text) or small_talk(view.turn.text)
+    answer = small_talk(view.turn.text)
     return Step(answer, (), suggestions(view)) if answer else None
 
 
 def _calendar(view: View, text: str) -> Step | None:
-    when = read_when(text, view.now)
+    when = read_when(SAYS["email"].sub("@", text), view.now)
     if SAYS["booked"].search(text):
         return booking.booked(view)
     if booking.is_booking(text, when):
@@ -169,7 +171,9 @@ def _contacts(view: View, text: str, pasted: str = "") -> Step | None:
 
 def _picture(view: View, text: str, idea: str = "") -> Step | None:
     choice, wish = SAYS["choice"].match(text), SAYS["picture"].match(text)
-    drafts: list[str] = next((one.data["prompts"] for one in view.outcomes("image_draft_prompt") if one.ok), [])
+    drafts: list[str] = next(
+        (one.data["prompts"] for one in reversed(view.outcomes) if one.name == "image_draft_prompt" and one.ok), []
+    )
     if choice is not None and not idea:
         number = ["", *_ORDINALS].index(choice["which"]) if choice["which"] in _ORDINALS else int(choice["which"])
         if not 0 < number <= len(drafts):
@@ -202,14 +206,14 @@ def _draw(view: View, prompt: str) -> Step:
 
 def _handbook(view: View, text: str) -> Step | None:
     asks = SAYS["question"].match(text) or text.endswith("?") or len(text.split()) <= 3
-    if not asks or handbook.SEARCH not in view.tools:
+    if not asks or "kb_search" not in view.tools:
         return None
     if SAYS["follow_up"].match(text):
         return declined(view, "I read each question by itself. Please ask the whole question.")
 
     def say(found: Outcome) -> Step:
-        answer = handbook.quoted_answer(view, found, text)
+        answer = handbook.quoted_answer(found.data.get("results", ()), text, view.voice)
         return Step(answer) if answer else declined(view, "The handbook has no passage that answers this.")
 
     fields = {} if view.voice else {"return_fields": ["snippet", "full_text", "url"]}
-    return _call(view, handbook.SEARCH, {"query": text[:500], **fields}, say)
+    return _call(view, "kb_search", {"query": text[:500], **fields}, say)

@@ -12,8 +12,6 @@ from handrail.model import Call, CallMade, Finished, IdScope, ModelEvent, ModelR
 from handrail_reference.demo.journeys import next_step
 from handrail_reference.demo.view import View
 
-_PIECE = re.compile(r"\S+\s*|\s+")
-
 
 class DemoModel:
     """A model that needs no network and no key."""
@@ -26,16 +24,14 @@ class DemoModel:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         # In a thread: long texts take a while to read, and the event loop must not wait for them.
         step = await asyncio.to_thread(lambda: next_step(View(request)))
-        for name, args in step.calls if request.allow_calls else ():
-            # The same place of the same conversation gives the same id, so that a repeated turn finds its call again.
-            place = json.dumps([len(request.messages), str(request.messages[-1:]), name, args], sort_keys=True)
+        for name, args in step.calls:
+            # The same place of the same conversation gives the same id: a repeated turn finds its call again.
+            place = json.dumps([len(request.messages), str(request.messages[-1:]), name, args])
             call_id = f"call_{sha256(place.encode()).hexdigest()[:20]}"
             yield CallMade(Call(name, args, call_id, self.provider, self.id_scope))
-        for piece in _PIECE.findall(step.text):
+        for piece in re.findall(r"\S+\s*", step.text):
             yield TextDelta(piece)
-            await asyncio.sleep(0)
-        read = len(request.system) + sum(len(str(message)) for message in request.messages)
-        yield Usage(read // 4, len(step.text) // 4)
+        yield Usage(len(str(request)) // 4, len(step.text) // 4)
         yield Finished("calls" if step.calls else "stop", suggestions=tuple(step.suggestions))
 
     async def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,6 @@ from zoneinfo import ZoneInfo
 from handrail.model import AssistantMessage, Call, HostMessage, ModelRequest, ToolMessage, UserMessage
 
 _NOTE = re.compile(r'Note of the host: "([^"]*)"(?: \(call "([^"]*)"\))?.*?data: (\{.*\})$', re.S)
-_TEXT_ONLY = re.compile(r"^- `([\w.-]+)` \(\w+, in text only\)", re.M)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,6 @@ class Turn:
     answer: str = ""
 
     def outcome(self, name: str) -> Outcome | None:
-        """The latest outcome of a tool in this turn."""
         return next((outcome for outcome in reversed(self.outcomes) if outcome.name == name), None)
 
 
@@ -70,8 +68,6 @@ class View:
 
     def __init__(self, request: ModelRequest) -> None:
         self.tools = {str(tool.get("function", tool).get("name")) for tool in request.tools}
-        self.text_only = set(_TEXT_ONLY.findall(request.system))
-        """Tools that a voice conversation has only after it went back to text."""
         self.may_call = request.allow_calls
         self.voice = request.session.get("mode") == "voice"
         zone = ZoneInfo(str(request.session.get("time_zone") or "UTC"))
@@ -86,34 +82,25 @@ class View:
                 self.news = None
             elif isinstance(message, AssistantMessage):
                 calls = {call.call_id: call for call in message.calls}
-                if message.text:
-                    self.turn.answer = f"{self.turn.answer}\n\n{message.text}".strip()
-                    self.news = None
+                self.turn.answer = f"{self.turn.answer}\n\n{message.text}".strip()
+                self.news = self.news if not message.text else None
             elif isinstance(message, ToolMessage):
                 args = calls[message.call_id].args if message.call_id in calls else {}
                 args = json.loads(args or "{}") if isinstance(args, str) else args
                 self.turn.outcomes.append(Outcome(message.name, args, message.envelope, message.call_id))
             elif isinstance(message, HostMessage) and (note := _NOTE.match(message.text)):
                 self._settle(note[1], note[2], json.loads(note[3]))
+        self.turn_before = self.turns[-2] if len(self.turns) > 1 else Turn("")
+        self.outcomes = [outcome for turn in self.turns for outcome in turn.outcomes]
 
     @property
     def turn(self) -> Turn:
         return self.turns[-1]
 
-    @property
-    def last_answer(self) -> str:
-        """What the model said in the turn before this one."""
-        return self.turns[-2].answer if len(self.turns) > 1 else ""
-
-    def outcomes(self, name: str) -> Iterator[Outcome]:
-        """What the calls of a tool ended in, the latest first."""
-        for turn in reversed(self.turns):
-            yield from (outcome for outcome in reversed(turn.outcomes) if outcome.name == name)
-
     def _settle(self, tool: str, call_id: str | None, envelope: Mapping[str, Any]) -> None:
         """A held call was decided: its envelope takes the place of the one that said that it waits."""
         self.news = Outcome(tool, {}, envelope)
-        for turn in reversed(self.turns):
+        for turn in self.turns:
             for place, outcome in enumerate(turn.outcomes):
                 if outcome.name == tool and outcome.held and call_id in (None, outcome.call_id):
                     turn.outcomes[place] = self.news = replace(outcome, envelope=envelope)

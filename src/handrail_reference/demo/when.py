@@ -42,9 +42,6 @@ def read_when(text: str, now: datetime, *, expects_time: bool = False) -> When:
     if expects_time and len(rest.split()) == 1 and (rest.isdigit() or rest.lower() in _NUMBERS):
         rest = f"at {rest}"
     part = SAYS["part_of_day"].search(rest)
-    if ahead := SAYS["ahead"].search(rest):
-        moment = now + timedelta(minutes=_minutes(ahead))
-        when.day, when.clock, rest = moment.date(), moment.time().replace(second=0, microsecond=0), _cut(rest, [ahead])
     days = list(SAYS["day"].finditer(rest))
     rest = _cut(rest, days)
     if length := SAYS["length"].search(rest):
@@ -52,7 +49,7 @@ def read_when(text: str, now: datetime, *, expects_time: bool = False) -> When:
     clocks = [match for match in SAYS["clock"].finditer(rest) if _is_clock(match)]
     when.rest = SAYS["part_of_day"].sub(" ", _cut(rest, clocks))
     is_span = len(clocks) == 2 and (clocks[1]["at"] or "").strip().lower() in ("to", "until", "till")
-    when.several = len(days) + bool(ahead) > 1 or len(clocks) + bool(ahead) > 1 + is_span
+    when.several = len(days) > 1 or len(clocks) > 1 + is_span
     if when.several:
         return when
     if days:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from tests.agents.voice.kit import Client, Scene, on_model
 
-from handrail.agents.offline.model import OfflineModel
 from handrail.agents.voice import speaking
 from handrail.agents.voice.port import Abilities, VoicePolicy
 from handrail.agents.voice.written import WrittenModel
 from handrail.contract.call import Call
 from handrail.contract.model import AssistantMessage, HostMessage, ModelError, ToolMessage, UserMessage
 from handrail.testing import PlayedModel
+from handrail_reference.demo import DemoModel
 
 CLIENT = Abilities(sound=False, recognises=True, speaks=True)
 TYPING = Abilities(sound=False, recognises=False, speaks=False)
@@ -197,8 +197,8 @@ async def test_sound_is_not_taken_by_a_model_that_does_not_hear() -> None:
         assert scene.talk.input_rates == ()
 
 
-async def test_the_offline_model_speaks_by_the_same_path() -> None:
-    model = WrittenModel(OfflineModel(), clock=lambda: 1_800_000_000.0)
+async def test_the_demo_model_speaks_by_the_same_path() -> None:
+    model = WrittenModel(DemoModel(), clock=lambda: 1_800_000_000.0)
     async with on_model(model, abilities=CLIENT) as scene:
         await scene.talk.say("Hello", id="u1", spoken=True)
         await scene.client.until("turn_done")

@@ -14,7 +14,7 @@ ANSWERS: dict[str, tuple[str, str]] = {
         "Claude is used through Anthropic. "
         "Servers that speak OpenAI's format work, too. In voice, Gemini Live and OpenAI Realtime are supported. "
         'The line `model` under `[agent]` in handrail.toml chooses one, such as "anthropic:NAME-OF-THE-MODEL".\n\n'
-        "Without a provider the offline model answers. It needs no key and no network.",
+        "Without a provider the demo model answers. It needs no key and no network.",
     ),
     "port": (
         "The port of handrail serve",
@@ -34,7 +34,7 @@ ANSWERS: dict[str, tuple[str, str]] = {
     ),
     "requirements": (
         "What Handrail needs",
-        "Handrail needs Python 3.11 or newer. Handrail works without internet, with the offline model. "
+        "Handrail needs Python 3.11 or newer. Handrail works without internet, with the demo model. "
         "It needs no key, no account, no network and no database server to start: "
         "everything is stored in local files by default. The license of Handrail is MIT.",
     ),

@@ -1,0 +1,124 @@
+"""What people say without having read the demo's code: nothing wrong is done, and nothing is said beside the point.
+
+The sentences were written before the model was tried on them, and it is mended for kinds of sentences, never for one of them.
+Each says what is right: a call that changes something, with the arguments that matter; a question; a passage of the handbook
+or, as good, that there is none; or that no language model is connected.
+"""
+
+from typing import Any
+
+import pytest
+from tests.reference.demo.conftest import Opens
+
+BOOK = "book a meeting with ana@example.com tomorrow at three"
+DECLINES, ASKS = "No language model is connected", "?"
+
+
+def at(start: str, end: str = "", **more: Any) -> dict[str, Any]:
+    return {
+        "calendar_create_event": {
+            "start_time": f"{start}:00+01:00",
+            **({"end_time": f"{end}:00+01:00"} if end else {}),
+            **more,
+        }
+    }
+
+
+SENTENCES: list[tuple[list[str], Any]] = [
+    # Questions about Handrail: the only page that may be quoted; "" means that none may be.
+    (["How do I write my own tool?"], {"quotes": "new_tool"}),
+    (["What happens if the server crashes in the middle of a write?"], {"quotes": ""}),
+    (["is there a limit on how many calls a model can make"], {"quotes": "budget"}),
+    (["Does it work with Claude?"], {"quotes": "providers"}),
+    (["how much does it cost"], {"quotes": ""}),
+    (["Who wrote Handrail?"], {"quotes": ""}),
+    (["where are my API keys stored"], {"quotes": ""}),
+    (["what's the difference between a gate and a tool?"], {"quotes": ""}),
+    (["How does it stop double bookings?"], {"quotes": ""}),
+    (["can two people approve the same request"], {"quotes": "approv"}),
+    (["Tell me about the audit log"], {"quotes": "audit_log"}),
+    (["what is idempotency"], {"quotes": ""}),
+    (["Is there a docker image?"], {"quotes": ""}),
+    (["how do confirmations work"], {"quotes": "approval"}),
+    (["what's the weather like in Split"], {"quotes": ""}),
+    # Bookings.
+    (["lunch thurs 12:30 with ana@example.com"], at("2026-11-19T12:30", title="Lunch with Ana")),
+    (["Set up a call with bob@example.com for the day after tomorrow at half past nine"], at("2026-11-18T09:30")),
+    (
+        ["schedule a 45 minute sync with carol@example.org on Friday 20 November at 4pm"],
+        at("2026-11-20T16:00", "2026-11-20T16:45"),
+    ),
+    (["dinner with ana@example.com tonight at 8"], at("2026-11-16T20:00")),
+    (
+        ["Can you put a review with ana@example.com in my calendar on Dec 3rd from 14:00 to 15:30?"],
+        at("2026-12-03T14:00", "2026-12-03T15:30"),
+    ),
+    (["book ana@example.com on friday the 21st at 2"], "Saturday 21 November 2026"),
+    (["meeting with ana@example.com yesterday at 4"], "is over. Which day do you mean?"),
+    (["Book a meeting with ana@example.com on 30 February at 10"], "Which day do you mean?"),
+    (["coffee with ana@example.com next tuesday 10:30"], "Tuesday 17 November 2026 or Tuesday 24 November 2026?"),
+    (["please arrange an interview with dan@example.com on 12/11 at 10"], "Which day do you mean?"),
+    (["book a meeting with ana@example.com at 3pm New York time tomorrow"], "Which day and time do you mean?"),
+    (["book a meeting with ana@example.com 15 minutes ago"], "Which day and time do you mean?"),
+    (["every monday at 9 standup with team@example.com"], DECLINES),
+    (["book a meeting with Ana tomorrow at 3"], "What is the e-mail address of Ana?"),
+    (["book a meeting with ana@example.com and Bob tomorrow at 3"], "What is the e-mail address of Bob?"),
+    (["book a meeting tomorrow"], "At what time?"),
+    (["book something with ana@example.com"], DECLINES),
+    (["book a flight to Paris tomorrow at 9"], DECLINES),
+    (["reserve a table for two tomorrow at 7pm"], DECLINES),
+    (["When am I free on Thursday?"], "On Thursday 19 November 2026"),
+    # Corrections, and words about what waits.
+    ([BOOK, "sorry, I meant Wednesday"], at("2026-11-18T15:00")),
+    ([BOOK, "make it 30 minutes"], at("2026-11-17T15:00", "2026-11-17T15:30")),
+    ([BOOK, "actually with bob@example.com instead"], at("2026-11-17T15:00", attendees=["bob@example.com"])),
+    ([BOOK, "yes"], "please use the confirmation"),
+    ([BOOK, "cancel it"], "please use the confirmation"),
+    ([BOOK, "what did I just book"], "waits for your approval"),
+    # Two in one.
+    (
+        ["book lunch with ana@example.com on friday at 12 and dinner with bob@example.com on saturday at 7"],
+        "one meeting at a time",
+    ),
+    (["schedule two meetings with ana@example.com tomorrow at 10 and 11"], "one meeting at a time"),
+    # Abuse.
+    (["you stupid piece of junk"], "not in this tone"),
+    (["you are useless", "you are useless"], {"ignore_user": {"duration_seconds": 60}}),
+    (["this stupid printer does not work"], DECLINES),
+    (["ban alice"], "cannot block other people"),
+    # Other languages.
+    (["Kannst du mir ein Meeting buchen?"], "only English"),
+    (["¿Puedes reservar una reunión mañana?"], "only English"),
+    (["Bonjour, comment ça va ?"], "only English"),
+    (["こんにちは"], "only English"),
+    # What refers to something, and what refers to nothing.
+    (["use the second one"], "no pictures to choose from"),
+    (["paint me a red fox in snow", "the third one please"], {"image_generate": {}}),
+    (["and why?"], "ask the whole question"),
+    # Nonsense, and the rest.
+    (["blorp fizz wug"], DECLINES),
+    (["42"], DECLINES),
+    (["asdf?!"], DECLINES),
+    (["write me a poem about the sea"], DECLINES),
+    (["start voice and ask about the ledger"], {"start_voice_session": {"pending_request": "ask about the ledger"}}),
+    (["pull the emails out of this: write to a@b.com or c@d.org"], "c@d.org"),
+    (["thank you so much!"], "You are welcome."),
+]
+
+
+@pytest.mark.parametrize(("sentences", "right"), SENTENCES, ids=[said[-1][:60] for said, _ in SENTENCES])
+async def test_what_is_said_is_done_right_or_declined(talk: Opens, sentences: list[str], right: Any) -> None:
+    async with talk() as here:
+        answer = await here.say(*sentences)
+        if isinstance(right, str):
+            assert right in answer
+            assert here.written == {}
+        elif "quotes" in right:
+            cited = [one["id"] for one in here.events[-1].data["citations"]]
+            assert here.written == {}
+            assert cited == [] or (right["quotes"] and right["quotes"] in cited[0])
+            assert bool(cited) != (DECLINES in answer)
+        else:
+            assert here.written.keys() == right.keys()
+            for tool, args in right.items():
+                assert args.items() <= dict(here.written[tool]).items()

@@ -1,0 +1,86 @@
+"""Days and times: a clear one is read, everything else becomes a question. It is Monday, 16 November 2026, 10:00."""
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from handrail_reference.demo.when import read_when
+
+NOW = datetime(2026, 11, 16, 10, 0, tzinfo=ZoneInfo("Europe/Zagreb"))
+
+
+@pytest.mark.parametrize(
+    ("words", "day", "clock", "minutes"),
+    [
+        ("lunch thurs 12:30", "2026-11-19", "12:30", None),
+        ("tomorrow at three", "2026-11-17", "15:00", None),
+        ("in two weeks at 10", "2026-11-30", "10:00", None),
+        ("on the 3rd at noon", "2026-12-03", "12:00", None),
+        ("the 31st at noon", "2026-12-31", "12:00", None),
+        ("22 nov 14:00", "2026-11-22", "14:00", None),
+        ("Dec 24th 6pm", "2026-12-24", "18:00", None),
+        ("january 5 at 9", "2027-01-05", "09:00", None),
+        ("24.12.2026 10:00", "2026-12-24", "10:00", None),
+        ("2026-11-20T15:00", "2026-11-20", "15:00", None),
+        ("friday the 20th at 2pm", "2026-11-20", "14:00", None),
+        ("tuesday next week at 11", "2026-11-24", "11:00", None),
+        ("half past four the day after tomorrow", "2026-11-18", "16:30", None),
+        ("quarter to five on friday", "2026-11-20", "16:45", None),
+        ("thursday at six thirty", "2026-11-19", "18:30", None),
+        ("3-4pm on friday", "2026-11-20", "15:00", 60),
+        ("from 3 to 4:30 tomorrow", "2026-11-17", "15:00", 90),
+        ("tomorrow at 2 for an hour and a half", "2026-11-17", "14:00", 90),
+        ("the march report with May on friday at 2pm", "2026-11-20", "14:00", None),
+        ("book room 4 tomorrow at 9:15", "2026-11-17", "09:15", None),
+        ("tuesday", "2026-11-17", None, None),
+        ("at four", None, "16:00", None),
+    ],
+)
+def test_what_is_clear_is_read(words: str, day: str | None, clock: str | None, minutes: int | None) -> None:
+    when = read_when(words, NOW)
+    assert (when.questions, when.several) == ([], False)
+    assert (when.day and str(when.day), when.clock and f"{when.clock:%H:%M}", when.minutes) == (day, clock, minutes)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "next friday 3pm",
+        "monday morning",
+        "next week at 9",
+        "yesterday at 5",
+        "10 november at 9",
+        "Sunday 17 November at 3pm",
+        "friday the 19th at 2pm",
+        "november 31 at 9",
+        "29 february at 9",
+        "5/6 at 10am",
+        "friday week at 3pm",
+        "a week from tuesday at 1pm",
+        "friday in december at 3pm",
+        "end of month at 2pm",
+        "every thursday at 9",
+        "tomorow at 3pm",
+        "tomorrow at 7",
+        "tomorrow at 25:00",
+        "wednesday at midnight",
+        "tomorrow at 3pm CET",
+        "tomorrow at 3pm london time",
+        "tomorrow between 2 and 4",
+        "tomorrow after 3pm",
+        "tomorrow at 1530",
+        "tomorrow 15h",
+        "in half an hour",
+        "tomorrow from 4 to 3",
+    ],
+)
+def test_what_is_not_clear_is_asked_about(words: str) -> None:
+    when = read_when(words, NOW)
+    assert when.questions
+    assert when.day is None or when.clock is None or when.minutes is None
+
+
+@pytest.mark.parametrize("words", ["tomorrow at 3 and friday at 4", "friday 3pm or 4pm", "tuesday or wednesday at 9"])
+def test_two_days_or_times_are_several(words: str) -> None:
+    assert read_when(words, NOW).several
