@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = (ROOT, ROOT / "packages" / "handrail-reference")
 ENVIRONMENTS = ROOT / "build" / "pythons"
 OLDEST = 11
 """The minor version of the oldest supported Python 3."""
@@ -127,9 +128,8 @@ def environment(version: str, interpreter: Path) -> tuple[Path, list[str]]:
     folder = ENVIRONMENTS / version
     python = folder / "bin" / "python"
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
-    made_from = hashlib.sha256(
-        f"{ROOT}\n{interpreter}\n{lock}\n{(ROOT / 'pyproject.toml').read_text()}".encode()
-    ).hexdigest()
+    projects = [(folder / "pyproject.toml").read_text(encoding="utf-8") for folder in PACKAGES]
+    made_from = hashlib.sha256("\n".join([str(ROOT), str(interpreter), lock, *projects]).encode()).hexdigest()
     stamp = folder / "stamp"
     if stamp.exists():
         known, *left_out = stamp.read_text(encoding="utf-8").split("\n")
@@ -154,19 +154,8 @@ def environment(version: str, interpreter: Path) -> tuple[Path, list[str]]:
                 raise
             left_out.append(missing[1])
             lock = _without(lock, missing[1])
-    _run(
-        [
-            *PIP,
-            "--python",
-            str(python),
-            "install",
-            "--no-deps",
-            "--no-build-isolation",
-            "--quiet",
-            "--editable",
-            str(ROOT),
-        ]
-    )
+    editable = [argument for package in PACKAGES for argument in ("--editable", str(package))]
+    _run([*PIP, "--python", str(python), "install", "--no-deps", "--no-build-isolation", "--quiet", *editable])
     stamp.write_text("\n".join([made_from, *left_out]), encoding="utf-8")
     return python, left_out
 
