@@ -210,3 +210,32 @@ def test_the_environment_overrides_the_policy(tmp_path):
 def test_a_policy_in_the_environment_that_cannot_be_is_one_sentence(tmp_path, variable, text, says):
     with pytest.raises(ConfigError, match=says):
         load_settings(tmp_path, {variable: text})
+
+
+@pytest.mark.parametrize(
+    ("text", "variable", "place"),
+    [
+        ('[kb]\npath = "x"\n', "HANDRAIL_KB_PATH", "write [services.kb] instead, and HANDRAIL_SERVICES_KB_<KEY>"),
+        ("[calendar]\n", "HANDRAIL_CALENDAR_NAMES", "write [services.calendar] instead"),
+        ("[images]\n", "HANDRAIL_IMAGES_PAID", "write [services.images] instead"),
+        ("[models]\n", "HANDRAIL_MODELS_DIRECTORY", '"models_directory" in [services.kb]'),
+        (
+            '[policy]\nforget_events = "keep"\n',
+            "HANDRAIL_POLICY_FORGET_EVENTS",
+            "has moved: write it in [services.calendar].",
+        ),
+    ],
+)
+def test_a_setting_that_has_moved_says_where_to(tmp_path, text, variable, place):
+    for folder, environment in ((write(tmp_path, text), {}), (tmp_path / "empty", {variable: "x"})):
+        with pytest.raises(ConfigError) as caught:
+            load_settings(folder, environment)
+        assert "has moved: " in str(caught.value)
+        assert place in str(caught.value)
+
+
+def test_what_services_are_given_is_in_no_representation(tmp_path):
+    settings = load_settings(write(tmp_path, '[services.shop]\nfactory = "a:b"\npassword = "hidden"\n'), {})
+    assert dict(settings.services["shop"].settings) == {"password": "hidden"}
+    assert "hidden" not in repr(settings)
+    assert "hidden" not in repr(settings.services["shop"])

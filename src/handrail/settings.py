@@ -116,7 +116,7 @@ class Settings:
     prompts_directory: str = ""
     """A folder with prompts of the project's own; a file that is not there is Handrail's."""
     policy: Policy = field(default_factory=Policy)
-    services: Mapping[str, ServiceConfig] = field(default_factory=dict)
+    services: Mapping[str, ServiceConfig] = field(default_factory=dict, repr=False)
     """`[services.NAME]`, by name: what tools reach as `ctx.NAME`."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """`HANDRAIL_SECRET_<NAME>`, by name in lower case. Only from the environment: a file of settings is committed."""

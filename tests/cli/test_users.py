@@ -124,3 +124,36 @@ def test_only_what_is_typed_after_the_question_deletes(built, pasted, answer, co
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == code, seen[-500:]
+
+
+FORGETFUL = """
+class Ledger:
+    def forget_user(self, user, tenant):
+        with open("forgotten.txt", "a") as file:
+            file.write(f"{user} of {tenant!r}")
+        return 3
+
+def open_cards():
+    return Ledger()
+
+def open_broken():
+    raise OSError("no such host")
+"""
+
+
+def test_every_service_is_asked_to_forget_and_one_that_cannot_be_opened_is_named(handrail, built):
+    (built / "cards_service.py").write_text(FORGETFUL)
+    with (built / "handrail.toml").open("a") as file:
+        file.write('\n[services.cards]\nfactory = "cards_service:open_cards"\n')
+    said = handrail("users", "forget", "ana", "--tenant", "acme", "--yes", "--json")
+    assert json.loads(said.out)["deleted"]["cards"] == 3
+    assert (built / "forgotten.txt").read_text() == "ana of 'acme'"
+    with (built / "handrail.toml").open("a") as file:
+        file.write('\n[services.bank]\nfactory = "cards_service:open_broken"\n')
+    said = handrail("users", "forget", "bob", "--yes")
+    assert said.code == 1
+    assert said.err == (
+        'handrail users: Everything was deleted but what the service "bank" keeps: The service "bank" could not be opened: '
+        "OSError: no such host.\n"
+    )
+    assert "bob" in (built / "forgotten.txt").read_text()

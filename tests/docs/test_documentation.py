@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from tests.docs.pages import DOCS, ROOT, blocks, run, shell, write_files
@@ -105,7 +106,7 @@ async def test_the_pattern_of_graceful_degradation_degrades():
     exec(source[-1], namespace)
 
     class Bare:
-        kb = None
+        capabilities: ClassVar[dict[str, bool]] = {}
 
     answer = await namespace["execute"]({"query": "x"}, Bare())
     assert answer["data"] == {"hits": [], "degraded": True}

@@ -6,14 +6,15 @@ import logging
 import sqlite3
 import textwrap
 from collections.abc import AsyncIterator, Iterator
+from typing import ClassVar
 
 import pytest
 from tests.runtime.kit import reading
 
 from handrail import Runtime
 from handrail.authoring.services import ServiceFactory, find_factory, service_types
-from handrail.contract.errors import ConfigError, ServiceError, UsageError
-from handrail.contract.service import ServiceConfig
+from handrail.contract.errors import ConfigError, HandrailError, ServiceError, UsageError
+from handrail.contract.service import EnvironmentText, ServiceConfig
 from handrail.runtime.services import Services
 from handrail.testing import open_service, open_tools
 
@@ -220,6 +221,56 @@ def test_settings_that_do_not_fit_are_named(module, tmp_path, attribute, setting
     assert "shop" in str(caught.value)
 
 
+TYPED = """
+    from collections.abc import Sequence
+    from typing import Literal
+    def open_shop(*, url: str = "", size: int = 1, rate: float = 1.0, live: bool = False, names: Sequence[str] = (),
+                  kind: Literal["a", "b"] = "a", note: str | None = None, free=None): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ({"url": 1}, '"url" in [services.shop] must be text; 1 is not.'),
+        ({"size": "2"}, "\"size\" in [services.shop] must be a whole number; '2' is not."),
+        ({"size": True}, '"size" in [services.shop] must be a whole number; True is not.'),
+        ({"rate": "x"}, "\"rate\" in [services.shop] must be a number; 'x' is not."),
+        ({"live": 1}, '"live" in [services.shop] must be true or false; 1 is not.'),
+        ({"names": "a"}, "\"names\" in [services.shop] must be a list of texts; 'a' is not."),
+        ({"kind": "c"}, '"kind" in [services.shop] must be "a" or "b"; \'c\' is not.'),
+        ({"note": 1}, '"note" in [services.shop] must be text; 1 is not.'),
+    ],
+    ids=lambda one: str(one)[:30],
+)
+def test_a_value_of_the_wrong_kind_is_named(module, tmp_path, setting, sentence):
+    with pytest.raises(ConfigError) as caught:
+        find_factory(config(f"{module(TYPED)}:open_shop", **setting), tmp_path)
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("url", "8080", "8080"),
+        ("size", "8", 8),
+        ("rate", "1.5", 1.5),
+        ("live", "true", True),
+        ("names", "a, b", ["a", "b"]),
+        ("names", '["a"]', ["a"]),
+        ("kind", "b", "b"),
+        ("note", "1", "1"),
+        ("free", "8", 8),
+        ("free", "plain", "plain"),
+    ],
+)
+def test_a_value_from_the_environment_becomes_what_its_parameter_wants(module, tmp_path, key, text, value):
+    given = {key: EnvironmentText(text)}
+    found = find_factory(config(f"{module(TYPED)}:open_shop", **given), tmp_path)
+    assert dict(found.arguments) == {key: value}
+    assert type(found.arguments[key]) is type(value)
+
+
 @pytest.mark.parametrize(
     ("source", "reason"),
     [("import nowhere_at_all", "No module named"), ("1 / 0", "division by zero"), ("(", "never closed")],
@@ -348,3 +399,35 @@ def test_a_host_that_lacks_a_capability_is_told_where_it_comes_from(project):
         'The tool "ask_shop" needs the capability "shop", which this host does not have; [services.shop] in '
         "handrail.toml supplies it, or `Runtime(capabilities=…)`."
     )
+
+
+class Hooked:
+    """A service with every hook."""
+
+    session_attributes: ClassVar = {"tier": "gold"}
+
+    def __init__(self):
+        self.calls = []
+
+    def preload(self):
+        self.calls.append("preload")
+        return "The shop has no stock."
+
+    async def warm_up(self):
+        self.calls.append("warm_up")
+        raise HandrailError("The stock cannot be counted.")
+
+
+async def test_a_host_calls_the_hooks_of_a_service(project, caplog):
+    with open_tools(project.folder / "tools") as tools:
+        hooked = Hooked()
+        services = Services([factory("shop", lambda: hooked), factory("plain", object)])
+        async with Runtime(tools.registry, store="memory:", services=services) as runtime:
+            assert await runtime.preload_services() == ["The shop has no stock."]
+            with caplog.at_level(logging.WARNING):
+                await runtime.warm_up_services()
+            session = await runtime.open_session(attributes={"tier": "none", "own": 1})
+            assert session.facts()["session"]["tier"] == "gold", "what the host says wins"
+            assert session.facts()["session"]["own"] == 1
+    assert hooked.calls == ["preload", "warm_up"]
+    assert "The stock cannot be counted." in caplog.messages

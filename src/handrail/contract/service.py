@@ -20,4 +20,4 @@ class ServiceConfig:
 
     name: str
     factory: str = ""
-    settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
