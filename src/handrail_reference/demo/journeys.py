@@ -12,7 +12,7 @@ from handrail_reference.demo.view import Outcome, Step, View
 from handrail_reference.demo.when import When, read_when, spoken_day
 
 _OFFER_TEXT = "I can do that in text only. Shall I end voice, so that you can type it?"
-_PASTE, _SHOW = "Please paste the text that I should look through.", "What should the picture show?"
+_PASTE = "Please paste the text that I should look through."
 _FREE_DAY = "For which day shall I look into the calendar?"
 _ORDINALS = ("first", "second", "third", "fourth")
 
@@ -24,11 +24,8 @@ def next_step(view: View) -> Step:
     if outcome is not None and not outcome.ok:
         return Step(failure(outcome, view.voice))
     if view.news is not None:
-        return Step(
-            booking.created(view.news, view)
-            if view.news.name == booking.CREATE
-            else f"Done. {view.news.name} was carried out."
-        )
+        is_event = view.news.name == booking.CREATE
+        return Step(booking.created(view.news, view) if is_event else f"Done. {view.news.name} was carried out.")
     journeys = (_abuse, _reply, _voice, _small_talk, _calendar, _picture, _contacts, _handbook)
     step = next((step for journey in journeys if (step := journey(view, text)) is not None), None) or declined(view)
     return step if view.may_call or not step.calls else Step("I could not finish that in one turn.")
@@ -41,7 +38,9 @@ def _call(view: View, tool: str, args: dict[str, Any], say: Callable[[Outcome], 
         return say(done)
     if tool in view.tools:
         return Step("", [(tool, args)])
-    return Step(_OFFER_TEXT) if view.voice else declined(view, f"`{tool}` is not offered in this conversation.")
+    if view.voice:
+        return Step(_OFFER_TEXT if "end_voice_session" in view.tools else "I can do that in text only.")
+    return declined(view, f"`{tool}` is not offered in this conversation.")
 
 
 def _abuse(view: View, text: str) -> Step | None:
@@ -67,8 +66,8 @@ def _reply(view: View, text: str) -> Step | None:
         return _call(view, "end_voice_session", {"reason": "handover"}, lambda _: Step("All right, please type it."))
     if no and (last.endswith("?") or SAYS["recap"].search(last)):
         return Step("All right, I leave it.")
-    if _PASTE in last or _SHOW in last:
-        return _contacts(view, text, text) if _PASTE in last else _picture(view, text, text)
+    if _PASTE in last:
+        return _contacts(view, text, text)
     if _FREE_DAY in last and (when := read_when(text, view.now)):
         return _free(view, when, text)
     if (step := booking.continued_booking(view, text)) is not None:
@@ -169,26 +168,26 @@ def _contacts(view: View, text: str, pasted: str = "") -> Step | None:
     return _call(view, "extract_contacts", {"text": pasted[:20_000]}, say)
 
 
-def _picture(view: View, text: str, idea: str = "") -> Step | None:
+def _picture(view: View, text: str) -> Step | None:
     choice, wish = SAYS["choice"].match(text), SAYS["picture"].match(text)
-    drafts: list[str] = next(
-        (one.data["prompts"] for one in reversed(view.outcomes) if one.name == "image_draft_prompt" and one.ok), []
-    )
-    if choice is not None and not idea:
-        number = ["", *_ORDINALS].index(choice["which"]) if choice["which"] in _ORDINALS else int(choice["which"])
-        if not 0 < number <= len(drafts):
-            return Step(f"I have offered {len(drafts) or 'no'} pictures to choose from.", (), suggestions(view))
-        return _draw(view, drafts[number - 1])
-    if wish is None and not idea:
+    drafts = next((one for one in reversed(view.outcomes) if one.name == "image_draft_prompt" and one.ok), None)
+    prompts: list[str] = drafts.data["prompts"] if drafts else []
+    if choice is not None:
+        which = choice["which"].lower()
+        number = _ORDINALS.index(which) + 1 if which in _ORDINALS else int(which) if which.isdigit() else len(prompts)
+        if not 0 < number <= len(prompts):
+            return Step(f"I have offered {len(prompts) or 'no'} pictures to choose from.", (), suggestions(view))
+        return _draw(view, prompts[number - 1])
+    if wish is None:
         return None
-    idea = idea or (wish["text"].strip(" .?!") if wish else "")
 
     def say(done: Outcome) -> Step:
         lines = [f"{number}. {prompt}" for number, prompt in enumerate(done.data["prompts"], 1)]
         picks = [f"Use the {word} one" for word in _ORDINALS[: len(lines)]]
         return Step("\n".join(["Here are prompts for it:", "", *lines, "", "Which one shall I draw?"]), (), picks)
 
-    return _call(view, "image_draft_prompt", {"idea": idea[:500]}, say) if idea else Step(_SHOW)
+    idea = wish["text"].strip(" .?!")[:500]
+    return _call(view, "image_draft_prompt", {"idea": idea}, say) if idea else Step("A picture of what?")
 
 
 def _draw(view: View, prompt: str) -> Step:

@@ -104,6 +104,8 @@ async def test_a_picture_is_drafted_chosen_and_shown(talk: Opens) -> None:
         assert "draft card" in await here.say("Use the second one")
         assert here.written["image_generate"]["prompt"].startswith("a lighthouse at dawn. Close-up")
         assert "3 pictures" in await here.say("use the fourth one")
+        await here.say("The LAST one, please")
+        assert here.written["image_generate"]["prompt"].startswith("a lighthouse at dawn. Seen from low")
 
 
 async def test_contacts_are_found_in_a_text_that_is_pasted_afterwards(talk: Opens) -> None:
