@@ -137,8 +137,9 @@ def environment(version: str, interpreter: Path) -> tuple[Path, list[str]]:
             return python, left_out
 
     _tell(version, "making the environment")
-    # Without pip: the one that runs this script installs into it, so an interpreter without ensurepip will do.
+    # The pip that runs this script installs into it, so an interpreter without ensurepip will do. Some tests need one there.
     _run([str(interpreter), "-m", "venv", "--clear", "--without-pip", str(folder)])
+    _run([*PIP, "--python", str(python), "install", "--quiet", "pip"])
     left_out = []
     requirements = folder / "requirements.txt"
     while True:

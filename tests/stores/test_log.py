@@ -140,7 +140,7 @@ async def test_however_large_the_pages_no_more_are_written_than_the_log_will_hol
     monkeypatch.setattr(log_room, "write_a_page", counted)
     store = await with_room(path)
     await store.close()
-    assert 7_900 < len(pages) <= 8_000
+    assert 7_800 < len(pages) <= 8_000  # the tables themselves take some, more with each that is added
 
 
 async def test_another_process_that_writes_is_given_way_to(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
