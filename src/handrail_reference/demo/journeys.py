@@ -11,9 +11,7 @@ from handrail_reference.demo.phrases import LANGUAGE, SAYS, declined, failure, s
 from handrail_reference.demo.view import Outcome, Step, View
 from handrail_reference.demo.when import When, read_when, spoken_day
 
-_OFFER_TEXT = "I can do that in text only. Shall I end voice, so that you can type it?"
-_PASTE = "Please paste the text that I should look through."
-_FREE_DAY = "For which day shall I look into the calendar?"
+_SAY: dict[str, str] = LANGUAGE["sentences"]
 _ORDINALS = ("first", "second", "third", "fourth")
 
 
@@ -39,7 +37,7 @@ def _call(view: View, tool: str, args: dict[str, Any], say: Callable[[Outcome], 
     if tool in view.tools:
         return Step("", [(tool, args)])
     if view.voice:
-        return Step(_OFFER_TEXT if "end_voice_session" in view.tools else "I can do that in text only.")
+        return Step(_SAY["offer_text"] if "end_voice_session" in view.tools else "I can do that in text only.")
     return declined(view, f"`{tool}` is not offered in this conversation.")
 
 
@@ -49,11 +47,11 @@ def _abuse(view: View, text: str) -> Step | None:
         return None
     warned = False
     for turn in view.turns[:-1]:  # a block that is over, and an apology, make a warning forgotten
-        warned = LANGUAGE["warning"] in turn.answer or (
+        warned = _SAY["warning"] in turn.answer or (
             warned and not turn.outcome("ignore_user") and not SAYS["sorry"].search(turn.text)
         )
     if not threat and not warned:
-        return Step(LANGUAGE["warning"])
+        return Step(_SAY["warning"])
     farewell = f"I will not go on like this. This conversation is paused for {'today' if threat else 'a minute'}."
     args = {"duration_seconds": 86_400 if threat else 60, "farewell_message": farewell}
     return _call(view, "ignore_user", args, lambda _: Step(farewell))
@@ -62,49 +60,39 @@ def _abuse(view: View, text: str) -> Step | None:
 def _reply(view: View, text: str) -> Step | None:
     """An answer to what the model asked last, or a word about what waits."""
     last, yes, no = view.turn_before.answer, SAYS["yes"].match(text), SAYS["no"].match(text)
-    if yes and _OFFER_TEXT in last:
+    if yes and _SAY["offer_text"] in last:
         return _call(view, "end_voice_session", {"reason": "handover"}, lambda _: Step("All right, please type it."))
     if no and (last.endswith("?") or SAYS["recap"].search(last)):
         return Step("All right, I leave it.")
-    if _PASTE in last:
+    if _SAY["paste"] in last:
         return _contacts(view, text, text)
-    if _FREE_DAY in last and (when := read_when(text, view.now)):
+    if _SAY["free_day"] in last and (when := read_when(text, view.now)):
         return _free(view, when, text)
     if (step := booking.continued_booking(view, text)) is not None:
         return step
     if not (yes or no):
         return None
     if any(outcome.held for outcome in view.outcomes):
-        return Step(
-            ""
-            if view.voice
-            else "I cannot decide that for you: please use the confirmation that your application shows."
-        )
+        return Step("" if view.voice else _SAY["cannot_decide"])  # in voice, the host asks and hears the answer
     return Step("I have asked nothing that this answers. What can I do for you?", (), suggestions(view))
 
 
 def _voice(view: View, text: str) -> Step | None:
     if view.voice:
-        leaves = SAYS["leave"].match(text) or small_talk(text) == "Goodbye."
-        return (
-            _call(view, "end_voice_session", {"reason": "user_requested"}, lambda _: Step("Goodbye."))
-            if leaves
-            else None
-        )
+        if not SAYS["leave"].match(text) and small_talk(text) != "Goodbye.":
+            return None
+        return _call(view, "end_voice_session", {"reason": "user_requested"}, lambda _: Step("Goodbye."))
     wish = SAYS["voice"].search(text)
     if wish is None or SAYS["question"].match(text) or SAYS["not"].search(text[: wish.start()]):
         return None
     before, after = SAYS["joins"].sub("", text[: wish.start()]), SAYS["joined"].sub("", text[wish.end() :])
     args = {"pending_request": f"{before} {after}".strip(" ,.;")[:500]}
-    say = "I have asked your application to start voice. You can go on by speaking there."
-    return _call(view, "start_voice_session", args, lambda _: Step(say))
+    return _call(view, "start_voice_session", args, lambda _: Step(_SAY["voice_starts"]))
 
 
 def _small_talk(view: View, text: str) -> Step | None:
     if SAYS["block"].match(text):
-        return Step(
-            "I cannot block other people for you. I pause only a conversation that I am in, and only for abuse."
-        )
+        return Step(_SAY["no_blocking"])
     if SAYS["abilities"].search(text) and len(text) < 80:
         return declined(view, "I am the demo model of Handrail.")
     answer = small_talk(view.turn.text)
@@ -116,23 +104,16 @@ def _calendar(view: View, text: str) -> Step | None:
     if SAYS["booked"].search(text):
         return booking.booked(view)
     if booking.is_booking(text, when):
-        return (
-            booking.new_booking(view, text, when)
-            if booking.CREATE in view.tools
-            else _call(view, booking.CREATE, {}, lambda _: Step())
-        )
+        has_tool = booking.CREATE in view.tools
+        return booking.new_booking(view, text, when) if has_tool else _call(view, booking.CREATE, {}, lambda _: Step())
     if SAYS["free"].search(text):
         return _free(view, when, text)
-    return (
-        Step("I can create events, but I have no tool that changes or deletes one.")
-        if SAYS["undo"].match(text)
-        else None
-    )
+    return Step(_SAY["no_changes"]) if SAYS["undo"].match(text) else None
 
 
 def _free(view: View, when: When, text: str) -> Step:
     if when.questions or when.day is None:
-        return Step(" ".join([*when.questions[:1], _FREE_DAY]))
+        return Step(" ".join([*when.questions[:1], _SAY["free_day"]]))
     start = datetime.combine(when.day, when.clock or time(8), view.now.tzinfo)
     end = start + timedelta(hours=1 if when.clock else 10)
 
@@ -153,17 +134,13 @@ def _contacts(view: View, text: str, pasted: str = "") -> Step | None:
     if wish is None and not pasted:
         return None
     if wish is not None and not pasted and not (pasted := wish["text"].strip()):
-        return Step(_PASTE)
+        return Step(_SAY["paste"])
 
     def say(done: Outcome) -> Step:
         names = {person["contact"]: f"{person['name']}: " for person in done.data["people"]}
         found = [one[name] for name in ("email", "phone", "url") for one in done.data[f"{name}s"]]
         lines = [f"- {names.get(one, '')}{one}" for one in dict.fromkeys(found)]
-        return Step(
-            "\n".join(["I found:", *lines])
-            if lines
-            else "I found no e-mail address, link or phone number with a country code in that."
-        )
+        return Step("\n".join(["I found:", *lines]) if lines else _SAY["no_contacts"])
 
     return _call(view, "extract_contacts", {"text": pasted[:20_000]}, say)
 
@@ -193,12 +170,8 @@ def _picture(view: View, text: str) -> Step | None:
 def _draw(view: View, prompt: str) -> Step:
     def say(made: Outcome) -> Step:
         image = made.data["images"][0]
-        what = (
-            "a draft card: the words set as a poster, not a painted picture"
-            if "draft" in image["engine"]
-            else "the picture"
-        )
-        return _call(view, "send_image", {"image_id": image["id"]}, lambda _: Step(f"Here is {what}."))
+        shown = _SAY["draft_card" if "draft" in image["engine"] else "picture"]
+        return _call(view, "send_image", {"image_id": image["id"]}, lambda _: Step(shown))
 
     return _call(view, "image_generate", {"prompt": prompt}, say)
 
