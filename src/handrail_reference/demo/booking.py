@@ -122,13 +122,8 @@ def _changed(draft: Draft, text: str, when: When, *, replaces: bool = False) -> 
 def _from_recap(said: re.Match[str]) -> Draft:
     day = datetime.strptime(said["day"], "%d %B %Y").date() if said["day"] else None  # noqa: DTZ007  # only its date
     clock = time.fromisoformat(said["clock"]) if said["clock"] else None
-    return Draft(
-        said["title"],
-        tuple((said["people"] or "").split(", ")) if said["people"] else (),
-        day,
-        clock,
-        int(said["minutes"]),
-    )
+    people = said["people"].split(", ") if said["people"] else ()
+    return Draft(said["title"], tuple(people), day, clock, int(said["minutes"]))
 
 
 def _from_args(args: Mapping[str, Any], view: View) -> Draft:
@@ -146,6 +141,8 @@ def _title(kind: str, people: Iterable[str]) -> str:
 def _next(view: View, draft: Draft, when: When, *, look: bool = True) -> Step:
     """Ask for what is missing, look at the calendar, or make the call."""
     question = when.questions[0] if when.questions else _missing(draft, view.now)
+    if when.questions and "day" in question:  # whatever day stood there before, another one was meant
+        draft = replace(draft, day=None, clock=None if "day and time" in question else draft.clock)
     if question or draft.day is None or draft.clock is None:
         return Step(f"{question} {draft.recap()}")
     start = datetime.combine(draft.day, draft.clock, view.now.tzinfo)

@@ -51,6 +51,15 @@ async def test_a_day_that_may_be_two_is_chosen_by_its_place(talk: Opens) -> None
         assert here.written["calendar_create_event"]["start_time"] == "2026-11-27T12:30:00+01:00"
 
 
+async def test_a_day_that_was_to_be_changed_is_not_kept_while_the_new_one_is_unclear(talk: Opens) -> None:
+    async with talk() as here:
+        assert "Friday 20 November 2026 or Friday 27 November 2026?" in await here.say(BOOK, "no, next friday")
+        assert "On which day?" in await here.say("at four")
+        assert here.written == {}
+        await here.say("on the 27th")
+        assert here.written["calendar_create_event"]["start_time"] == "2026-11-27T16:00:00+01:00"
+
+
 async def test_an_hour_that_may_be_two_is_asked_about(talk: Opens) -> None:
     async with talk() as here:
         assert "in the morning or in the evening?" in await here.say("call bob tomorrow at 7 with bob@example.com")
