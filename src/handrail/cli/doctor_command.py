@@ -139,7 +139,8 @@ def _models(settings: Settings) -> Iterator[Check]:
     try:
         choice = choose_working_model(settings)
     except HandrailError as error:
-        yield Check("model", False, str(error))
+        # A project that only builds and calls tools needs no model: nothing is wrong unless one was asked for.
+        yield Check("model", not settings.agent_model, str(error))
         return
     checked = Check("model", True, choice.sentence.removesuffix("."))
     if choice.model.partition(":")[0] in CLIENTS and not choice.model.startswith("ollama:"):

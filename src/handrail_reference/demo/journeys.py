@@ -47,9 +47,8 @@ def _abuse(view: View, text: str) -> Step | None:
         return None
     warned = False
     for turn in view.turns[:-1]:  # a block that is over, and an apology, make a warning forgotten
-        warned = _SAY["warning"] in turn.answer or (
-            warned and not turn.outcome("ignore_user") and not SAYS["sorry"].search(turn.text)
-        )
+        forgotten = turn.outcome("ignore_user") or SAYS["sorry"].search(turn.text)
+        warned = _SAY["warning"] in turn.answer or bool(warned and not forgotten)
     if not threat and not warned:
         return Step(_SAY["warning"])
     farewell = f"I will not go on like this. This conversation is paused for {'today' if threat else 'a minute'}."

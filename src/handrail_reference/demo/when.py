@@ -115,9 +115,8 @@ def _days(said: dict[str, str], today: date) -> list[date]:
         numbers = re.findall(r"\d+", written)
         if re.match(r"\d+[/.]", written) and max(map(int, numbers[:2])) <= 12:
             return []  # day or month first: nobody knows
-        day = parse(
-            re.sub(r"\bof\b", "", written), default=datetime.combine(today.replace(day=1), time()), dayfirst=True
-        )
+        start = datetime.combine(today.replace(day=1), time())
+        day = parse(re.sub(r"\bof\b", "", written), default=start, dayfirst=True)
         # Without a year, what is long over is meant for next year; what is over for some weeks is asked about.
         next_year = len(re.findall(r"\d+|[a-z]{3,}", written, re.I)) < 3 and day.date() < today - timedelta(days=180)
         return [day.date() + relativedelta(years=1 if next_year else 0)]
