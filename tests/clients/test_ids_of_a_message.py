@@ -101,25 +101,14 @@ async def test_two_identical_calls_of_one_message_both_run(tools):
     assert server.problems == []
 
 
-@pytest.mark.parametrize("kind", PROVIDERS)
-async def test_an_id_that_returns_in_a_later_message_of_the_turn_is_a_new_call(tools, kind):
-    """Pay, look at the answer, pay once more: the second is asked for by a message of its own, and is made."""
-    script = [Reply("", [PAY]), Reply("", [PAY]), PAID_WORDS]
-    async with counting_anew(kind, script) as server, desk(tools[1], server, kind) as here:
-        await here.say("Pay the rent for March and, when that is done, the same for April.")
-
-    assert tools[0].started() == [{"q": "rent"}, {"q": "rent"}]
-    assert ended(here) == [(True, False), (True, False)]
-    assert server.problems == []
-
-
-async def test_a_message_that_is_repeated_over_and_over_is_stopped_as_a_loop(tools):
-    script = [*(Reply("", [PAY]) for _ in range(4)), PAID_WORDS]
+async def test_a_call_that_is_repeated_under_its_id_in_the_same_turn_is_made_once(tools):
+    """A cache in between, or a weak model, repeats its message: by id and content it is the call that was made."""
+    script = [Reply("", [PAY, PAY]), Reply("", [PAY, PAY]), PAID_WORDS]
     async with counting_anew("openai", script) as server, desk(tools[1], server, "openai") as here:
-        await here.say("Pay the rent.")
+        await here.say("Pay the rent for two months.")
 
     assert tools[0].started() == [{"q": "rent"}, {"q": "rent"}]
-    assert [ok for ok, _ in ended(here)] == [True, True, False, False]
+    assert ended(here) == [(True, False), (True, False), (True, True), (True, True)]
     assert server.problems == []
 
 

@@ -87,10 +87,8 @@ class Earlier:
         in_message = id_in_message(attempt.call)
         own = in_message is not None or attempt.key.startswith("provider:")
         taken: Ordinals = turn.ordinals.setdefault(pair, {}) if own else {}
-        # The same call twice under one id in one message is one call; in a later message the id means another. Calls that come
-        # one by one, from a framework that may run its step again, tell of no message: there the turn stands for it.
-        name = (session.message, in_message) if in_message is not None else None
-        same = max((number for number, other in taken.items() if other == name), default=0) if name else 0
+        # The same call under the same id again, in a later message: by its content it is the one that was made before.
+        same = max((number for number, name in taken.items() if name == in_message), default=0) if in_message else 0
         attempt.ordinal = 0
         while True:
             if same and not attempt.ordinal:
@@ -99,7 +97,7 @@ class Earlier:
                 attempt.ordinal = next(number for number in range(attempt.ordinal + 1, 1 << 31) if number not in taken)
                 write.taken = taken
             # Before anything is awaited: an identical call at the same time takes the next.
-            write.taken[attempt.ordinal] = name
+            write.taken[attempt.ordinal] = in_message
             write.key = ledger_key(
                 session.tenant, session.id, turn.number, plan.tool_id, attempt.digest, attempt.ordinal
             )

@@ -42,11 +42,10 @@ _PASSING = (ErrorType.TRANSIENT, ErrorType.TIMEOUT, ErrorType.CANCELLED)
 class Pipeline:
     """The pipeline of one runtime."""
 
-    __slots__ = ("_messages", "core")
+    __slots__ = ("core",)
 
     def __init__(self, core: RuntimeCore) -> None:
         self.core = core
-        self._messages = 0
 
     async def call(self, session: Session, call: Call) -> ToolResponse:
         """The envelope that this call ends in. Every call gets one.
@@ -138,13 +137,6 @@ class Pipeline:
 
     async def call_many(self, session: Session, calls: Sequence[Call]) -> list[ToolResponse]:
         """Several calls of one message: a writing call waits for all before it, and is waited for by all after it."""
-        self._messages = session.message = self._messages + 1
-        try:
-            return await self._call_all(session, calls)
-        finally:
-            session.message = 0
-
-    async def _call_all(self, session: Session, calls: Sequence[Call]) -> list[ToolResponse]:
         answers: list[ToolResponse] = []
         together: list[Call] = []
         interruptions = session.interruptions

@@ -50,7 +50,6 @@ class Session:
         "is_stale",
         "last_used",
         "limits",
-        "message",
         "messages",
         "plans",
         "policy",
@@ -127,8 +126,6 @@ class Session:
         self.interruptions = 0
         self.messages = 0
         """Model messages with calls on this connection, as its agent counts them."""
-        self.message = 0
-        """The number of the model message whose calls are being made together; 0 where calls come one by one."""
         self._first: asyncio.Future[int] | None = None
         self.dirty = False
         self.last_used = perf_counter()

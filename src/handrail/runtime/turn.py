@@ -11,8 +11,8 @@ from handrail.contract.store import LedgerRow
 
 Pair = tuple[str, str]
 """A tool and the digest of its arguments."""
-Ordinals = dict[int, "tuple[int, str] | None"]
-"""Which are taken, and by which message and id if the id counts for one message: there the same call may come again."""
+Ordinals = dict[int, "str | None"]
+"""Which are taken, and by which id if that counts for one message: under it the same call may come again."""
 _MOST_DIGESTS = 64
 
 
