@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from handrail.app import audit_key, store_path, store_url
 from handrail.cli.output import print_json, printable
-from handrail.cli.project import current_settings, project_settings
+from handrail.cli.project import current_settings
 from handrail.contract.errors import UsageError
 from handrail.contract.store import AuditCheckpoint, SettledCall, Store
 from handrail.observe.explain import lines_in, tell
@@ -72,7 +72,7 @@ def run(options: Namespace) -> int:
 
 
 def _directory(chosen: str | None) -> Path:
-    settings = current_settings() if chosen else project_settings()
+    settings = current_settings()
     path = Path(chosen) if chosen else settings.project / settings.audit_directory
     if not path.is_dir():
         raise UsageError(f'There is no audit log in "{os.path.relpath(path)}"; --dir names another directory.')
