@@ -3,14 +3,18 @@
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from handrail import plugins
 from handrail.authoring import reference
 from handrail.build.scaffold import new_tool
+from handrail.cli import main
 from handrail.contract.errors import ConfigError
 from handrail.plugins import COMMANDS, MODELS, SERVICES, TOOLS, entry_points_of, load_module, load_plugin
+from handrail.settings import Settings
+from handrail.text_model import open_model
 
 
 @pytest.fixture
@@ -156,3 +160,30 @@ def test_a_command_of_a_package_is_one_of_handrails(install):
     assert failed.returncode == 1
     assert failed.stderr.count("\n") == 1
     assert 'did you mean "greet"?' in run(site, "gret").stderr
+
+
+def test_a_package_that_cannot_be_loaded_breaks_only_what_names_its_tools(install):
+    install("acme", {TOOLS: {"acme": "acme_nowhere.tools"}})
+    assert len(reference.read_reference(["get_tool_guide"])) == 1
+    for name in ("acme:thing", "no_such_tool"):
+        with pytest.raises(
+            ConfigError, match=r'"acme" \("acme_nowhere\.tools"\) of the package "acme" cannot be loaded'
+        ):
+            reference.read_reference([name])
+
+
+def test_a_model_whose_factory_raises_is_one_sentence(install):
+    install(
+        "acme",
+        {MODELS: {"acme": "acme_model_g:open_model"}},
+        acme_model_g="def open_model(name): raise RuntimeError('no licence')",
+    )
+    settings = Settings(project=Path(), agent_model="acme:large")
+    with pytest.raises(ConfigError, match=r'The model "acme" could not be opened by its package: no licence\.'):
+        open_model(settings)
+
+
+def test_a_command_that_is_none_is_one_sentence(install, capsys):
+    install("acme", {COMMANDS: {"acme": "acme_command_h"}}, acme_command_h='"""Says hello."""')
+    assert main(["acme"]) == 1
+    assert "a command is a module with `configure(parser)` and `run(options)`" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from handrail import clients
 from handrail.clients.model_choice import DEMO, ModelChoice, Offer, choose
 from handrail.clients.ollama_probe import find_ollama, ollama_problem
-from handrail.contract.errors import ConfigError, missing_extra
+from handrail.contract.errors import ConfigError, HandrailError, missing_extra
 from handrail.contract.model import Model
 from handrail.plugins import MODELS, entry_points_of, load_plugin
 from handrail.settings import Settings
@@ -90,10 +90,10 @@ def open_model(settings: Settings, choice: ModelChoice | None = None) -> Model:
         make = _demo_factory()
         if make is None:
             raise ConfigError(_NO_DEMO)
-        return make("")
+        return _made(make, DEMO, "")
     if _is_plugin(chosen.model):
         scheme, _, name = chosen.model.partition(":")
-        return _plugin(scheme)(name)
+        return _made(_plugin(scheme), scheme, name)
     seconds = float(settings.agent_model_seconds)
     limits = clients.ClientLimits(
         connect_seconds=min(10.0, seconds), idle_seconds=seconds, total_seconds=max(300.0, seconds)
@@ -104,6 +104,17 @@ def open_model(settings: Settings, choice: ModelChoice | None = None) -> Model:
         path = _local_path(settings, chosen.model)
         return open_local(path, limits=limits, instructions=_own_instructions(settings))
     return clients.open_model(chosen.model, environment=os.environ, base_url=chosen.base_url, limits=limits)
+
+
+def _made(factory: Callable[[str], Model], scheme: str, name: str) -> Model:
+    """A model of another package; `ConfigError` with one sentence if its factory fails."""
+    try:
+        return factory(name)
+    except HandrailError:
+        raise
+    except Exception as error:  # another package's code may raise anything
+        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+        raise ConfigError(f'The model "{scheme}" could not be opened by its package: {reason}.') from error
 
 
 def model_provider(settings: Settings) -> str:

@@ -48,6 +48,7 @@ def test_without_any_model_the_ways_to_connect_one_are_named():
         choose("", has_demo=False, offers=[OPENAI])
     for way in ("Ollama", "local:", "openai:", "anthropic:", "gemini:", "handrail[reference]"):
         assert way in str(caught.value)
+    assert f"{OPENAI.reason}: `--model {OPENAI.model}` uses it." in str(caught.value)
 
 
 def test_what_answers_already_is_not_offered():

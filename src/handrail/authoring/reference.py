@@ -40,14 +40,19 @@ def read_reference(names: Sequence[str]) -> list[ToolSource]:
     """
     if not names:
         return []
-    known = {
-        name: {folder.replace("-", "_"): folder for folder in tool_folders(collection_root(name))}
-        for name in collections()
-    }
+    known: dict[str, dict[str, str]] = {}
+    broken: dict[str, ConfigError] = {}
+    for name in collections():
+        try:
+            known[name] = {folder.replace("-", "_"): folder for folder in tool_folders(collection_root(name))}
+        except ConfigError as error:  # a package that cannot be loaded breaks only what names its tools
+            broken[name] = error
     chosen: dict[tuple[str, str], None] = {}
     for name in names:
         collection, separator, tool = name.rpartition(":")
         places = [collection] if separator else [one for one in (CORE, REFERENCE) if one in known or one == CORE]
+        if (separator and collection in broken) or (tool == ALL and not separator and REFERENCE in broken):
+            raise broken[collection or REFERENCE]
         if separator and collection not in known:
             raise ConfigError(_no_collection(name, collection, list(known)))
         if tool == ALL:
@@ -55,7 +60,12 @@ def read_reference(names: Sequence[str]) -> list[ToolSource]:
                 raise missing_extra("All reference tools", "reference")
             chosen.update(dict.fromkeys((place, tool_id) for place in places for tool_id in known[place]))
         else:
-            chosen[_find(name, tool.replace("-", "_"), places if separator else list(known), known)] = None
+            try:
+                chosen[_find(name, tool.replace("-", "_"), places if separator else list(known), known)] = None
+            except ConfigError:
+                if separator or not broken:
+                    raise
+                raise next(iter(broken.values())) from None  # it may be there that the tool is
     return [
         read_folder(collection_root(place), known[place][tool_id], origin=place)
         for place, tool_id in sorted(chosen, key=lambda one: (one[1], one[0]))

@@ -144,13 +144,20 @@ def _run(name: str, words: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    command.configure(parser)
+    try:
+        configure, run = command.configure, command.run
+    except AttributeError as error:
+        sys.stderr.write(
+            f"handrail {name}: {error}; a command is a module with `configure(parser)` and `run(options)`.\n"
+        )
+        return 1
+    configure(parser)
     options = parser.parse_args(words)
     from handrail.cli.output import warn  # every command has these; help and the version do not
     from handrail.contract.errors import HandrailError, UsageError
 
     try:
-        return int(command.run(options))
+        return int(run(options))
     except UsageError as error:
         warn(f"handrail {name}: {error}")
         return 2

