@@ -12,6 +12,7 @@ handrail() {
 }
 
 rm -f model.there
+[ -f kb.db ] || echo "Search by meaning is being prepared beside the server; until it is ready, search knows words only."
 (
     handrail models install minilm && : >model.there
     [ -f kb.db ] || handrail kb search handrail >/dev/null # makes the knowledge base, with its first pages

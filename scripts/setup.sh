@@ -81,7 +81,7 @@ write_lock() {
 
 install_everything() {
     python=$(find_python)
-    echo "Setting up .venv with $("$python" --version) ..."
+    echo "Setting up .venv with $("$python" --version); the first time this takes one to three minutes ..."
     make_environment "$python" .venv
     quietly .venv/bin/python -m pip install --require-hashes --only-binary :all: --no-compile -r requirements.lock ||
         fail "the packages in requirements.lock could not be installed; the reason is above."

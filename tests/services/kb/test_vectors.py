@@ -198,6 +198,15 @@ async def test_a_model_without_vectors_to_compare_is_told_of_once(open_base, emb
     assert [one.record.id for one in await kb.search("physician", user=None, tenant="")] == ["person:doctor"]
 
 
+async def test_pages_of_handrail_without_vectors_are_no_cause_for_a_warning(open_base, embedder, caplog):
+    kb = open_base(embedder=embedder, with_starter=True)
+    await kb.search("handrail", user=None, tenant="")
+    assert "`handrail kb embed`" not in caplog.text
+    kb.database.write_now(lambda db: put_records(db, [make_record(RECORDS[0])], Tally()))
+    await kb.search("handrail", user=None, tenant="")
+    assert caplog.text.count("`handrail kb embed`") == 1
+
+
 async def test_a_model_that_cannot_be_loaded_means_keywords_and_is_said_once(open_base, caplog):
     kb = open_base(*RECORDS)
 

@@ -62,7 +62,7 @@ class KnowledgeBase:
         self._index: VectorIndex | None = None
         self._lock = threading.Lock()
         self._opened = False
-        self._said = False
+        self._said = logging.NOTSET  # the level at which missing vectors were reported
 
     # For handlers
 
@@ -230,10 +230,17 @@ class KnowledgeBase:
         return self._index
 
     def _say_that_vectors_are_missing(self, db: Connection) -> None:
-        if not self._said and db.execute("SELECT 1 FROM piece LIMIT 1").fetchone():
-            self._said = True
-            _LOG.warning(
-                "The knowledge base has no vectors, so it works on keywords alone; `handrail kb embed` makes them."
+        """A warning once for records of the user's own; Handrail's pages alone, as after a first start, are no cause for one."""
+        if self._said >= logging.WARNING:
+            return
+        sources = "SELECT max(r.source IS NOT ?) FROM piece p JOIN record r ON r.key = p.record"
+        (own,) = db.execute(sources, (starter.SOURCE,)).fetchone()
+        level = logging.NOTSET if own is None else logging.WARNING if own else logging.INFO
+        if level > self._said:
+            self._said = level
+            _LOG.log(
+                level,
+                "The knowledge base has no vectors, so it works on keywords alone; `handrail kb embed` makes them.",
             )
 
     def _searching(
