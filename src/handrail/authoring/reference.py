@@ -57,7 +57,7 @@ def read_reference(names: Sequence[str]) -> list[ToolSource]:
             raise ConfigError(_no_collection(name, collection, list(known)))
         if tool == ALL:
             if not separator and REFERENCE not in known:
-                raise missing_extra("All reference tools", "reference")
+                raise missing_extra("Using all reference tools", "reference")
             chosen.update(dict.fromkeys((place, tool_id) for place in places for tool_id in known[place]))
         else:
             try:

@@ -14,11 +14,13 @@ from handrail.contract.errors import ConfigError
 
 DEMO = "demo"
 WAYS = (
-    'Start Ollama with a model that can call tools, such as `ollama pull qwen3`; then `model = "ollama:qwen3"` in [agent], '
-    "or nothing at all: it is found at the next start.",
-    'Name a file that you have: `model = "local:model.gguf"` in [agent], with the extra "local".',
+    'Start Ollama with a model that can call tools, such as `ollama pull qwen3`; then write `model = "ollama:qwen3"` '
+    "under [agent] in handrail.toml, or nothing at all, and start again.",
+    'Name a file that you have: write `model = "local:model.gguf"` under [agent] in handrail.toml, then start again; it needs '
+    'the extra "local".',
     "Set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY, and name the model: "
-    '`model = "openai:…"`, "anthropic:…" or "gemini:…" in [agent], or `--model`.',
+    'write `model = "openai:…"`, "anthropic:…" or "gemini:…" under [agent] in handrail.toml, then start again; or start with '
+    "`--model`.",
 )
 """How a language model is connected, as sentences for people."""
 

@@ -48,8 +48,8 @@ ANSWERS: dict[str, tuple[str, str]] = {
     "keys": (
         "Where keys go",
         "The API key of a provider goes into the environment, such as OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY. "
-        "The key for the server is made at the first start of `handrail serve` and shown once. `handrail doctor` says which "
-        "key is missing.",
+        "The key for the server is made at the first start of `handrail serve` and shown once; `make run` keeps its key, which "
+        "stays the same. `handrail doctor` says which key is missing.",
     ),
     "calendar_files": (
         "Importing and exporting a calendar",
