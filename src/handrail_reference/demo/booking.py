@@ -4,15 +4,13 @@ A draft lives in the question that the model asked last ("So far: …"), with th
 in the next turn, whenever that is.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
-from handrail_reference.demo.phrases import SAYS
+from handrail_reference.demo.phrases import FILLERS, SAYS
 from handrail_reference.demo.view import Outcome, Step, View
 from handrail_reference.demo.when import When, read_when, spoken_day
 
@@ -38,38 +36,46 @@ class Draft:
 
 
 def is_booking(text: str, when: When) -> bool:
-    """Whether a sentence orders a meeting. One that only begins like one ("lunch thurs 12:30") has to say when."""
-    order = SAYS["order"].search(when.rest)
-    return order is not None and not SAYS["question"].match(text) and (bool(when) or not order["short"])
+    """Whether a sentence plainly orders a meeting. One without a verb ("lunch thurs 12:30") has to say when, and no more."""
+    order = SAYS["order"].match(when.rest)
+    if order is None or SAYS["question"].match(text) or SAYS["forbids"].search(when.rest):
+        return False
+    return not order["short"] or (bool(when) and ("@" in when.rest or not _names(when.rest)[1]))
 
 
 def new_booking(view: View, text: str, when: When) -> Step:
     """A meeting is ordered."""
     if when.several or SAYS["several_meetings"].search(SAYS["title"].sub("", when.rest)):
         return Step(f"I book one meeting at a time. Who, which day and what time is the first? {Draft().recap()}")
-    kind = SAYS["kind"].search(when.rest)
-    draft = Draft(kind[0].capitalize() if kind and kind[0].lower() not in ("event", "slot") else "Meeting")
+    order, kind = SAYS["order"].match(when.rest), SAYS["kind"].search(when.rest)
+    what = (order and order["what"]) or (kind[0] if kind else "")
+    draft = Draft(what.capitalize() if what.lower() not in ("", "event", "slot") else "Meeting")
     return _next(view, _changed(draft, text, when), when)
 
 
 def continued_booking(view: View, text: str) -> Step | None:
     """An answer about a draft, or a correction of a meeting that waits or was declined; None if it is about something else."""
-    question, before = view.turn_before.answer, view.turn_before.outcomes[-1:]
+    bare, turn = read_when(SAYS["email"].sub("@", text), view.now), view.turn_before
+    if (bare or SAYS["email"].search(text)) and not any(_names(bare.rest)):
+        # Nothing but a day, a time or an address: it may answer what was asked some turns ago.
+        for turn in reversed(view.turns[:-1]):
+            if SAYS["recap"].search(turn.answer) or turn.outcome(CREATE) or SAYS["no"].match(turn.text):
+                break
+    question, before = turn.answer, turn.outcomes[-1:]
     recap = SAYS["recap"].search(question)
-    if recap is not None:
-        draft = _from_recap(recap)
-    elif before and before[0].name == CREATE and not before[0].ok:
-        draft = _from_args(before[0].args, view)
-    else:
+    if recap is None and (not before or before[0].name != CREATE or before[0].ok):
         return None
-    if recap and _ANYWAY in question and SAYS["yes"].match(text):
-        return _next(view, draft, When(), look=False)
+    draft = _from_recap(recap) if recap else _from_args(before[0].args, view)
+    if recap and "Shall I book it" in question and SAYS["yes"].match(text):
+        return _next(view, draft, When(), look=_ANYWAY not in question)
     when = read_when(_answered(question, SAYS["email"].sub("@", text)), view.now, expects_time=not draft.clock)
     changed = _changed(draft, text, when, replaces=recap is None)
     if when.several:
         return Step(f"I understood more than one day or time. Which one do you mean? {draft.recap()}")
     if (changed == draft and not when.questions) or (len(when.rest.split()) > 6 and not SAYS["fixing"].match(text)):
         return None
+    if SAYS["forbids"].search(when.rest):
+        return Step(f"Please say what it should be, not what it should not be. {draft.recap()}")
     return _next(view, changed, when)
 
 
@@ -102,21 +108,26 @@ def created(outcome: Outcome, view: View) -> str:
 
 def _changed(draft: Draft, text: str, when: When, *, replaces: bool = False) -> Draft:
     """A draft with what a sentence says. Where people are known, new ones are added, or they replace those."""
-    addresses, found = SAYS["email"].findall(text), SAYS["with"].search(when.rest)
-    parts = re.split(r",|&|\band\b|\bplus\b", found["names"]) if found else []
-    people = [*addresses, *(name.title() for part in parts if (name := part.strip(" .'\"()<>")) and "@" not in part)]
+    people = [*(addresses := SAYS["email"].findall(text)), *_names(when.rest)[0]]
     if people and (not replaces or SAYS["adding"].search(text)):
         names = [one for one in draft.people if "@" not in one][len(addresses) :]  # each address answers for one name
         people = [*(one for one in draft.people if "@" in one), *people, *names]
-    title = SAYS["title"].search(when.rest)
-    return replace(
-        draft,
-        title=title["title"].strip(" ,").capitalize() if title else draft.title,
-        people=tuple(dict.fromkeys(people)) or draft.people,
-        day=when.day or draft.day,
-        clock=when.clock or draft.clock,
-        minutes=when.minutes or draft.minutes,
-    )
+    found, everybody = SAYS["title"].search(when.rest), tuple(dict.fromkeys(people)) or draft.people
+    title = found["title"].strip(" ,").capitalize() if found else draft.title
+    return Draft(title, everybody, when.day or draft.day, when.clock or draft.clock, when.minutes or draft.minutes)
+
+
+def _names(rest: str) -> tuple[list[str], list[str]]:
+    """The names of people in a sentence, and the words that say something else than is understood."""
+    names: list[str] = []
+    rest = SAYS["title"].sub(" ", rest)
+    found = SAYS["with"].search(rest)
+    unread = SAYS["kind"].sub("", SAYS["order"].sub("", SAYS["with"].sub(" ", rest)))
+    for part in re.split(r",|&|\band\b|\bplus\b", re.sub(r"[\w ]*[<(]@[>)]", "@", found["names"])) if found else ():
+        words = re.findall(r"[\w'’-]+", part)
+        is_name = 0 < len(words) <= 3 and "@" not in part and FILLERS.isdisjoint(part.lower().split())
+        names, unread = ([*names, " ".join(words).title()], unread) if is_name else (names, f"{unread} {part}")
+    return names, [word for word in re.findall(r"[\w'’-]+", unread) if word.lower() not in FILLERS]
 
 
 def _from_recap(said: re.Match[str]) -> Draft:
@@ -128,8 +139,7 @@ def _from_recap(said: re.Match[str]) -> Draft:
 
 def _from_args(args: Mapping[str, Any], view: View) -> Draft:
     start, end = (datetime.fromisoformat(args[name]).astimezone(view.now.tzinfo) for name in ("start_time", "end_time"))
-    minutes = int((end - start).total_seconds()) // 60
-    draft = Draft("", tuple(args["attendees"]), start.date(), start.time(), minutes)
+    draft = Draft("", tuple(args["attendees"]), start.date(), start.time(), (end - start) // timedelta(minutes=1))
     kind = SAYS["kind"].match(args["title"])
     return replace(draft, title=kind[0] if kind and args["title"] == _title(kind[0], draft.people) else args["title"])
 
@@ -141,8 +151,12 @@ def _title(kind: str, people: Iterable[str]) -> str:
 def _next(view: View, draft: Draft, when: When, *, look: bool = True) -> Step:
     """Ask for what is missing, look at the calendar, or make the call."""
     question = when.questions[0] if when.questions else _missing(draft, view.now)
+    known = re.findall(r"\w+", " ".join(draft.people).lower())
+    unread = " ".join(word for word in _names(when.rest)[1] if word.lower() not in known)
     if when.questions and "day" in question:  # whatever day stood there before, another one was meant
         draft = replace(draft, day=None, clock=None if "day and time" in question else draft.clock)
+    if unread and "I did not understand" not in question:
+        question = f'I cannot note "{unread}". {question or "Shall I book it without that?"}'
     if question or draft.day is None or draft.clock is None:
         return Step(f"{question} {draft.recap()}")
     start = datetime.combine(draft.day, draft.clock, view.now.tzinfo)

@@ -1,7 +1,5 @@
 """Answers from the handbook: a passage is quoted only if it has the words of the question."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,21 +11,22 @@ _FENCE = re.compile(r"```.*?(?:```|\Z)", re.S)
 _MARKUP = re.compile(r"!?\[([^\]\n]*)\]\([^)\n]*\)|[`*]{1,2}")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\"*])")
 _FOCUSED = 450
-"""A record of fewer characters is about one thing; of a longer one, the title has to say what it is about."""
+"""A record of fewer characters is about one thing; of a longer one, and for a single word, the title has to say so."""
 
 
 def quoted_answer(records: Sequence[Mapping[str, Any]], question: str, voice: bool) -> str:
     """The passage that answers a question, with its source; empty if none does."""
-    words = {stem(word) for word in split_words(telling_words(question))}
+    words = _stems(telling_words(re.sub(r"['’]\w+", "", question)))
     wanted = words - set(map(stem, LANGUAGE["vague"])) or words & {"handrail"}
+    # What is the user's own ("my contacts"), no handbook knows: a question about it needs two telling words.
     best: tuple[tuple[int, int, int], list[str], Mapping[str, Any]] | None = None
     for rank, record in enumerate(records):
         text = str(record.get("full_text") or record.get("snippet") or "")
         for title, sentences in _passages(str(record.get("title")), text):
             here = wanted & _stems(" ".join(sentences))
             covered = here | (wanted & _stems(title))
-            about = wanted & _stems(title) or len(text) < _FOCUSED
-            enough = len(covered) >= (len(wanted) if len(wanted) <= 3 else 0.75 * len(wanted))
+            about = wanted & _stems(title) or (len(text) < _FOCUSED and len(here) > 1)
+            enough = len(covered) >= max(2 if "my" in question.lower().split() else 1, len(wanted) - len(wanted) // 4)
             key = (len(covered), len(here), -rank)
             if about and enough and here and 2 * len(here) >= len(wanted) and (best is None or key > best[0]):
                 best = key, sentences, record

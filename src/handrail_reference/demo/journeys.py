@@ -1,7 +1,5 @@
 """Which journey a sentence begins or continues, and the next step on it. Everything is worked out anew from the messages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime, time, timedelta
 from typing import Any
@@ -67,10 +65,9 @@ def _reply(view: View, text: str) -> Step | None:
         return _contacts(view, text, text)
     if _SAY["free_day"] in last and (when := read_when(text, view.now)):
         return _free(view, when, text)
-    if (step := booking.continued_booking(view, text)) is not None:
+    step = booking.continued_booking(view, text)
+    if step is not None or not (yes or no):
         return step
-    if not (yes or no):
-        return None
     if any(outcome.held for outcome in view.outcomes):
         return Step("" if view.voice else _SAY["cannot_decide"])  # in voice, the host asks and hears the answer
     return Step("I have asked nothing that this answers. What can I do for you?", (), suggestions(view))
@@ -82,7 +79,7 @@ def _voice(view: View, text: str) -> Step | None:
             return None
         return _call(view, "end_voice_session", {"reason": "user_requested"}, lambda _: Step("Goodbye."))
     wish = SAYS["voice"].search(text)
-    if wish is None or SAYS["question"].match(text) or SAYS["not"].search(text[: wish.start()]):
+    if wish is None or SAYS["question"].match(text) or SAYS["forbids"].search(text[: wish.start()]):
         return None
     before, after = SAYS["joins"].sub("", text[: wish.start()]), SAYS["joined"].sub("", text[wish.end() :])
     args = {"pending_request": f"{before} {after}".strip(" ,.;")[:500]}
@@ -105,7 +102,9 @@ def _calendar(view: View, text: str) -> Step | None:
     if booking.is_booking(text, when):
         has_tool = booking.CREATE in view.tools
         return booking.new_booking(view, text, when) if has_tool else _call(view, booking.CREATE, {}, lambda _: Step())
-    if SAYS["free"].search(text):
+    if SAYS["mention"].search(when.rest) and not SAYS["question"].match(text):
+        return declined(view, _SAY["plain"])
+    if SAYS["free"].match(text):
         return _free(view, when, text)
     return Step(_SAY["no_changes"]) if SAYS["undo"].match(text) else None
 
@@ -117,10 +116,8 @@ def _free(view: View, when: When, text: str) -> Step:
     end = start + timedelta(hours=1 if when.clock else 10)
 
     def say(seen: Outcome) -> Step:
-        taken = "; ".join(
-            f"{one['start'][11:16]}–{one['end'][11:16]} {one.get('title') or ''}".strip()
-            for one in seen.data["existing_events"]
-        )
+        events, hours = seen.data["existing_events"], slice(11, 16)
+        taken = "; ".join(f"{e['start'][hours]}–{e['end'][hours]} {e.get('title') or ''}".strip() for e in events)
         about = f"On {spoken_day(start.date())} between {start:%H:%M} and {end:%H:%M}"
         return Step(f"{about}, this is taken: {taken}. The rest is free." if taken else f"{about}, you are free.")
 
@@ -132,7 +129,8 @@ def _contacts(view: View, text: str, pasted: str = "") -> Step | None:
     wish = SAYS["contacts"].match(text)
     if wish is None and not pasted:
         return None
-    if wish is not None and not pasted and not (pasted := wish["text"].strip()):
+    pasted = pasted or (wish["text"].strip() if wish else "")
+    if wish is not None and not SAYS["contact"].search(pasted):  # "this text", but no text
         return Step(_SAY["paste"])
 
     def say(done: Outcome) -> Step:
@@ -176,8 +174,7 @@ def _draw(view: View, prompt: str) -> Step:
 
 
 def _handbook(view: View, text: str) -> Step | None:
-    asks = SAYS["question"].match(text) or text.endswith("?") or len(text.split()) <= 3
-    if not asks or "kb_search" not in view.tools:
+    if not (SAYS["question"].match(text) or text.endswith("?")) or "kb_search" not in view.tools:
         return None
     if SAYS["follow_up"].match(text):
         return declined(view, "I read each question by itself. Please ask the whole question.")

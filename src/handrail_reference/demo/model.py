@@ -1,7 +1,5 @@
 """The demo model as a model: it is asked, and streams words or calls. The same request always gives the same stream."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

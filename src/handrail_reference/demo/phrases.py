@@ -1,7 +1,5 @@
 """What people say, by the patterns of language.toml, and what the demo model says about itself."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from importlib.resources import files
@@ -17,6 +15,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 SAYS = {name: _compiled(pattern) for name, pattern in LANGUAGE["patterns"].items()}
+FILLERS = frozenset(LANGUAGE["fillers"].split())
 _SMALL_TALK = {answer: _compiled(pattern) for answer, pattern in LANGUAGE["small_talk"].items()}
 _WORDS = {answer: frozenset(words.split()) for answer, words in LANGUAGE["languages"].items()}
 
@@ -42,10 +41,10 @@ def declined(view: View, why: str = "") -> Step:
     """That this takes a language model, what works without one, and how to connect one."""
     if view.voice:
         return Step(f"{why} No language model is connected, so I cannot help with that.".strip())
-    can = [words for tool, (words, _) in LANGUAGE["journeys"].items() if tool in view.tools]
-    lines = [why, f"No language model is connected. What I can do without one: {', '.join(can) or 'nothing'}."]
-    if own := sorted(view.tools.difference(LANGUAGE["reference_tools"]))[:8]:
-        lines.append(f"Your own tools need one: {', '.join(f'`{name}`' for name in own)}.")
+    can = ", ".join(words for tool, (words, _) in LANGUAGE["journeys"].items() if tool in view.tools)
+    lines = [why, f"No language model is connected.{f' What I can do without one: {can}.' if can else ''}"]
+    if own := ", ".join(f"`{name}`" for name in sorted(view.tools.difference(LANGUAGE["reference_tools"]))[:8]):
+        lines.append(f"Your own tools need one: {own}. Try them by hand under Tools.")
     if not any(LANGUAGE["connect"] in turn.answer for turn in view.turns[-4:]):
         lines.append(LANGUAGE["connect"])
     return Step("\n\n".join(filter(None, lines)), (), suggestions(view))

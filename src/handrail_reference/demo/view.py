@@ -1,7 +1,5 @@
 """What the demo model sees of a request: which tools are offered, and the conversation as turns."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

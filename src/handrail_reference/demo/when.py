@@ -4,16 +4,13 @@ A wrong day is the worst fault of a booking. So whatever looks like a day or a t
 over, contradictory or left unread becomes a question.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 
 from handrail_reference.demo.phrases import LANGUAGE, SAYS
 
-_NUMBERS = {word: number for number, word in enumerate(LANGUAGE["numbers"], 1)}
-_NUMBERS |= {"a": 1, "an": 1, "half": 30, "quarter": 15, "twenty": 20}
+_NUMBERS = dict(zip(LANGUAGE["numbers"], range(1, 13), strict=True)) | LANGUAGE["other_numbers"]
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
@@ -45,7 +42,8 @@ def read_when(text: str, now: datetime, *, expects_time: bool = False) -> When:
     days = list(SAYS["day"].finditer(rest))
     rest = _cut(rest, days)
     if length := SAYS["length"].search(rest):
-        when.minutes, rest = _minutes(length) + (30 if length["more"] else 0), _cut(rest, [length])
+        unit = 1 if length["count"].lower() == "half" or length["unit"].lower() == "min" else 60
+        when.minutes, rest = _number(length["count"]) * unit + (30 if length["more"] else 0), _cut(rest, [length])
     clocks = [match for match in SAYS["clock"].finditer(rest) if _is_clock(match)]
     when.rest = SAYS["part_of_day"].sub(" ", _cut(rest, clocks))
     is_span = len(clocks) == 2 and (clocks[1]["at"] or "").strip().lower() in ("to", "until", "till")
@@ -81,11 +79,6 @@ def _number(word: str) -> int:
     return _NUMBERS.get(word.lower()) or int(word)
 
 
-def _minutes(match: re.Match[str]) -> int:
-    in_minutes = match["count"].lower() == "half" or match["unit"].lower() == "min"
-    return _number(match["count"]) * (1 if in_minutes else 60)
-
-
 def _read_day(when: When, match: re.Match[str], today: date) -> None:
     try:
         days = _days(match.groupdict(), today)
@@ -112,8 +105,7 @@ def _days(said: dict[str, str], today: date) -> list[date]:
     if said["iso"]:
         return [date.fromisoformat(said["iso"])]
     if written := said["written"]:
-        numbers = re.findall(r"\d+", written)
-        if re.match(r"\d+[/.]", written) and max(map(int, numbers[:2])) <= 12:
+        if re.match(r"\d+[/.]", written) and max(map(int, re.findall(r"\d+", written)[:2])) <= 12:
             return []  # day or month first: nobody knows
         start = datetime.combine(today.replace(day=1), time())
         day = parse(re.sub(r"\bof\b", "", written), default=start, dayfirst=True)
@@ -122,8 +114,7 @@ def _days(said: dict[str, str], today: date) -> list[date]:
         return [day.date() + relativedelta(years=1 if next_year else 0)]
     if said["nth"]:
         number = int(said["nth"][:-2])
-        months = (today + relativedelta(months=ahead, day=1) for ahead in range(12))
-        days = (month + timedelta(days=number - 1) for month in months)
+        days = (today + relativedelta(months=ahead, day=1, days=number - 1) for ahead in range(12))
         return [day for day in days if day >= today and day.day == number][:1]
     if said["word"]:
         ahead = {"yesterday": -1, "today": 0, "tonight": 0, "tomorrow": 1}.get(said["word"].lower(), 2)

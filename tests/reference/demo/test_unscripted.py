@@ -11,7 +11,22 @@ import pytest
 from tests.reference.demo.conftest import Opens
 
 BOOK = "book a meeting with ana@example.com tomorrow at three"
-DECLINES, ASKS = "No language model is connected", "?"
+NINE = "Book a meeting with a@x.org tomorrow at 9am"
+DECLINES, PLAIN = "No language model is connected", "I book only what is plainly asked for"
+NO_ORDERS = [
+    f"Don't {NINE}",
+    f"Do not {NINE}",
+    f"Please never {NINE}",
+    "I did not schedule a meeting with a@x.org tomorrow at 9am",
+    "Book a meeting with a@x.org except tomorrow at 9am",
+    f"Anna will {NINE}",
+    "I hate it when people schedule meetings with a@x.org tomorrow at 9am",
+    f"If Anna says yes, {NINE}",
+    f"{NINE} if Anna says yes",
+    f"Unless it rains, {NINE}",
+    f"Translate into German: {NINE}",
+    f"My colleague said: {NINE}",
+]
 
 
 def at(start: str, end: str = "", **more: Any) -> dict[str, Any]:
@@ -34,7 +49,7 @@ SENTENCES: list[tuple[list[str], Any]] = [
     (["Who wrote Handrail?"], {"quotes": ""}),
     (["where are my API keys stored"], {"quotes": ""}),
     (["what's the difference between a gate and a tool?"], {"quotes": ""}),
-    (["How does it stop double bookings?"], {"quotes": ""}),
+    (["How does it stop double bookings?"], {"quotes": "double_bookings"}),
     (["can two people approve the same request"], {"quotes": "approv"}),
     (["Tell me about the audit log"], {"quotes": "audit_log"}),
     (["what is idempotency"], {"quotes": ""}),
@@ -109,6 +124,51 @@ SENTENCES: list[tuple[list[str], Any]] = [
     (["start voice and ask about the ledger"], {"start_voice_session": {"pending_request": "ask about the ledger"}}),
     (["pull the emails out of this: write to a@b.com or c@d.org"], "c@d.org"),
     (["thank you so much!"], "You are welcome."),
+    # What was forbidden, reported, quoted or made conditional is not booked.
+    *(([said], PLAIN) for said in NO_ORDERS),
+    # Words that a booking cannot keep are not dropped.
+    ([f"{NINE} for half a day"], 'I cannot note "half day". Shall I book it without that?'),
+    ([f"{NINE} for the whole day"], 'I cannot note "whole day"'),
+    ([f"{NINE} in Berlin"], 'I cannot note "Berlin"'),
+    ([f"{NINE} in Berlin", "yes"], at("2026-11-17T09:00", "2026-11-17T10:00", attendees=["a@x.org"])),
+    (["Book a meeting with a@x.org and b@x.org tomorrow at 9am but without b@x.org"], PLAIN),
+    (["book a meeting with Anna and draw a cat tomorrow at 9"], 'So far: "Meeting" with Anna on Tuesday'),
+    (["book a meeting with Ken a week from monday at 9"], 'So far: "Meeting", 60 minutes.'),
+    ([BOOK, "not friday"], "Please say what it should be"),
+    # Plain orders in polite words.
+    (["Hey, can you please schedule a call with Ana Kovac <a@x.org> on Thursday at 10am?"], at("2026-11-19T10:00")),
+    (
+        ["I would like to book a project review with a@x.org tomorrow at 9am"],
+        at("2026-11-17T09:00", title="Project review"),
+    ),
+    (["Let's have lunch with a@x.org tomorrow at noon"], at("2026-11-17T12:00", title="Lunch with A")),
+    # A draft outlives a question in between.
+    (["book a meeting with Anna tomorrow at 9", "What is Handrail?", "anna@x.org"], at("2026-11-17T09:00")),
+    (["book a meeting with Anna", "What is Handrail?", "tomorrow at 9am"], "What is the e-mail address of Anna?"),
+    (["book a meeting with Anna", "never mind", "tomorrow at 9am"], DECLINES),
+    # The handbook is not quoted beside the point.
+    (["5"], DECLINES),
+    (["draw a lighthouse", "all three"], DECLINES),
+    (["book a meeting", "No, stop."], "All right, I leave it."),
+    (["What's the refund policy?"], {"quotes": ""}),
+    (["What did I just say?"], {"quotes": ""}),
+    (["Who is in my contacts?"], {"quotes": ""}),
+    (["Can we talk?"], {"quotes": ""}),
+    (["How do I write a tool?"], {"quotes": "new_tool"}),
+    (["Can I use Claude?"], {"quotes": "providers"}),
+    # Only the user's own calendar is looked at.
+    (["Is Anna free tomorrow at 10?"], DECLINES),
+    (["Is the meeting room free tomorrow?"], DECLINES),
+    (["is lunch free"], DECLINES),
+    (["I'm busy tomorrow"], DECLINES),
+    (["am I free tomorrow?"], "you are free"),
+    # Words that only look like an order.
+    (["Let's switch to voice please"], {"start_voice_session": {"pending_request": ""}}),
+    (["Extract the emails from this text"], "Please paste the text"),
+    (["read my emails from yesterday"], DECLINES),
+    (["Draw attention to the bug"], DECLINES),
+    (["Draw the line at Friday"], DECLINES),
+    (["Lunch was great today"], DECLINES),
 ]
 
 

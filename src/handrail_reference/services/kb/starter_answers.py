@@ -9,7 +9,7 @@ import re
 
 ANSWERS: dict[str, tuple[str, str]] = {
     "providers": (
-        "Supported providers",
+        "Supported providers, such as OpenAI and Claude",
         "The supported providers of models are OpenAI (Chat Completions and Responses), Anthropic, Gemini and Ollama. "
         "Claude is used through Anthropic. "
         "Servers that speak OpenAI's format work, too. In voice, Gemini Live and OpenAI Realtime are supported. "
@@ -119,6 +119,11 @@ ANSWERS: dict[str, tuple[str, str]] = {
         "What the ledger is",
         "The ledger is the record of every writing call: a call is claimed in it before its handler runs, so that no side effect "
         "happens twice. `handrail ledger list` shows it, and `handrail ledger settle` settles a call whose outcome is not known.",
+    ),
+    "double_bookings": (
+        "How double bookings are stopped",
+        "The ledger stops double bookings: a writing call is claimed in it before its handler runs, so that the same call, sent "
+        "again, gets the first answer and does not book twice.",
     ),
     "timeout": (
         "When a tool takes too long",
