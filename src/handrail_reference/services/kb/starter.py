@@ -15,7 +15,6 @@ from pathlib import Path
 
 import orjson
 
-import handrail
 import handrail_reference
 from handrail_reference.services.kb.database import Connection
 from handrail_reference.services.kb.record import Record, make_record
@@ -73,8 +72,7 @@ def starter_records() -> list[Record]:
     root = packed if packed.is_dir() else package.parents[1]
     pages = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
     records = {record.id: record for page in pages if page.is_file() for record in _page(page)}
-    guides = [*Path(handrail.__file__).parent.glob("tools/*/guide.md"), *package.glob("tools/*/guide.md")]
-    for guide in sorted(guides, key=lambda one: one.parent.name):
+    for guide in sorted(package.glob("tools/*/guide.md")):
         record = _guide(guide)
         records[record.id] = record
     for name, (title, text) in ANSWERS.items() if records else ():
