@@ -16,6 +16,7 @@ import orjson
 from benchmarks.catalogue import HANDLER, write_tools
 from benchmarks.report import Result
 from handrail import Call, Runtime
+from handrail.runtime.admission import prepare
 from handrail.runtime.attempt import Attempt
 from handrail.runtime.hydrate import parse_call
 from handrail.runtime.outcome import checked_result
@@ -145,7 +146,7 @@ async def _steps(runtime: Runtime) -> list[Result]:
     attempt = Attempt(session, Call(name="tool_00000", args=args, call_id="c"), plan, session.turn, time.perf_counter())
     attempt.args, attempt.key = args, "provider:c"
     response, raw = checked_result(returned, plan.tool)
-    runtime.pipeline.prepare(attempt)
+    prepare(attempt)
     jobs: dict[str, Callable[[], object]] = {
         "step of the flow: parse text": lambda: parse_call(text),
         "step of the flow: parse object": lambda: parse_call(args),
@@ -153,7 +154,7 @@ async def _steps(runtime: Runtime) -> list[Result]:
         "step of the flow: validate with defaults": lambda: plan.validator.validate(args),
         "step of the flow: canonical form": lambda: canonical(args),
         "step of the flow: check the result": lambda: checked_result(returned, plan.tool),
-        "step of the flow: envelope, audit, metrics": lambda: runtime.pipeline.finished(attempt, *response, raw),
+        "step of the flow: envelope, audit, metrics": lambda: runtime.answers.finish(attempt, response, raw),
     }
     found = []
     for name, job in jobs.items():

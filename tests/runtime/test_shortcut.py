@@ -171,7 +171,7 @@ class World:
             capabilities={"stage": self.stage},
             policy={"replays": 4, "refusals": 3, "observe": ["mode"]},
         )
-        self.runtime.jitter = lambda: 0.5
+        self.runtime.execution.jitter = lambda: 0.5
         self.session: Session
 
     async def open(self, mode: str, user: str | None) -> None:

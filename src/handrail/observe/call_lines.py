@@ -1,6 +1,6 @@
 """The audit lines of calls that went the short way, put together when they are written: a call only leaves a `CallRecord`.
 
-They have the members that `Recording.audit_call` gives to the line of any other call, made from parts that are JSON already.
+They have the members that `AuditTrail.audit_call` gives to the line of any other call, made from parts that are JSON already.
 """
 
 from __future__ import annotations

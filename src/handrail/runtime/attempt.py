@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from handrail.contract.call import Call
+from handrail.contract.envelope import ToolFailure
 from handrail.contract.errors import ErrorType
 from handrail.contract.intents import Intent
 
@@ -33,6 +34,19 @@ class Refusal(NamedTuple):
     suggestion: str | None = None
     details: Sequence[Mapping[str, Any]] = ()
     retryable: bool = False
+
+    def failure(self) -> ToolFailure:
+        """The refusal as the model reads it."""
+        return ToolFailure(
+            self.type,
+            self.message,
+            self.retryable,
+            False,
+            self.details,
+            self.retry_after,
+            None,
+            self.suggestion,
+        )
 
 
 class Write:

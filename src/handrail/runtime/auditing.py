@@ -113,7 +113,7 @@ class AuditKeeper:
             await core.store.end_audit(left.owner)
 
     async def _write(self, row: LedgerRow, call: str | None) -> None:
-        """A line as `Recording.audit_call` writes it, from what the ledger knows."""
+        """A line as `AuditTrail.audit_call` writes it, from what the ledger knows."""
         core = self._core
         session = await core.detached_session(row.session_id)
         plan = session.plans.find(row.tool) if session is not None else None
@@ -153,4 +153,4 @@ class AuditKeeper:
         if session is None:
             core.audit.emit("execution", line)
         else:
-            core.note("execution", session, line)
+            core.trail.note("execution", session, line)

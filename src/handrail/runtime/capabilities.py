@@ -176,7 +176,7 @@ class Notes:
         attempt = self._attempt
         core, session = attempt.session.core, attempt.session
         fields = {"callId": attempt.call.call_id, "idempotencyKey": attempt.key, "toolId": attempt.plan.tool_id}
-        core.note(NOTE_PREFIX + event, session, {**core.who(session), **fields, **_noted(data)})
+        core.trail.note(NOTE_PREFIX + event, session, {**core.trail.who(session), **fields, **_noted(data)})
 
 
 class Secrets:

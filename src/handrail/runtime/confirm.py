@@ -21,6 +21,7 @@ from handrail.contract.call import Call
 from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType, RegistryError, SchemaError
 from handrail.contract.store import Approval, Hold, HoldState, LedgerState, StoreUnavailable
+from handrail.runtime.admission import admit, prepare
 from handrail.runtime.attempt import Attempt, Refusal, Write
 from handrail.runtime.gates import budget
 from handrail.runtime.held import (
@@ -36,7 +37,6 @@ from handrail.runtime.held import (
     shown_to_user,
 )
 from handrail.runtime.keys import args_digest, exact_digest
-from handrail.runtime.pipeline import failure_from
 from handrail.runtime.preview import render, text_of_facts
 from handrail.runtime.recorded import declined, not_recorded, settle_from_row
 from handrail.runtime.replays import Entry
@@ -109,7 +109,7 @@ class Confirmations:
         else:
             await self.announce_again(session, asked)
         self._announce_replaced(session, asked)
-        self.core.audit_hold("confirmation_wanted", session, asked)
+        self.core.trail.audit_hold("confirmation_wanted", session, asked)
         return self._held_answer(attempt, asked)
 
     async def again(self, attempt: Attempt, entry: Entry) -> ToolResponse:
@@ -118,7 +118,7 @@ class Confirmations:
         if hold is None:
             message = "The request for a confirmation is no longer kept."
             refusal = Refusal("confirmation", ErrorType.CONFLICT, message, rule="expired")
-            return self.core.pipeline.refuse(attempt, refusal, free=True)
+            return self.core.answers.refuse(attempt, refusal, free=True)
         if attempt.turn.from_before:
             self.core.earlier.take_held(attempt.session, attempt.turn, hold)
         if hold.state in OPEN:
@@ -127,11 +127,11 @@ class Confirmations:
             await self._outcome(entry, hold.ledger_key, attempt.session.limits.wait_seconds)
             return await self._replayed(attempt, entry, hold.hold_id)
         if hold.state is HoldState.DECLINED:
-            return self.core.pipeline.refuse(attempt, declined(hold.tool), free=True)
+            return self.core.answers.refuse(attempt, declined(hold.tool), free=True)
         failure = closed_answer(hold).error
         assert failure is not None
         refusal = Refusal("confirmation", failure.type, failure.message, rule=hold.state.value)
-        return self.core.pipeline.refuse(attempt, refusal, free=True)
+        return self.core.answers.refuse(attempt, refusal, free=True)
 
     async def answered_from(self, attempt: Attempt, hold: Hold, entry: Entry) -> ToolResponse | None:
         """The answer that an open or carried-out confirmation gives to an identical call; None if it gives none any more."""
@@ -176,7 +176,7 @@ class Confirmations:
 
     async def _replayed(self, attempt: Attempt, entry: Entry, hold_id: str) -> ToolResponse:
         """The outcome as the answer to a further call: so the model knows it."""
-        answer = await self.core.pipeline.await_outcome(attempt, entry)
+        answer = await self.core.answers.replay(attempt, entry)
         if entry.settled:
             await self.outcome_told(hold_id, attempt.turn.number)
         return answer
@@ -248,7 +248,7 @@ class Confirmations:
             if moved is not None and moved.state is HoldState.CONSUMED:
                 return await self.carried_out(moved)
             return closed_answer(moved or hold)
-        self.core.audit_hold("confirmation_approved", session, hold, approver=named, approved_via=approval.via)
+        self.core.trail.audit_hold("confirmation_approved", session, hold, approver=named, approved_via=approval.via)
         if not self.core.has_connection(session):
             taken = await self._left_to_owner(session, moved)
             if taken is not None:
@@ -259,12 +259,12 @@ class Confirmations:
             return closed_answer(refused)
         unheard = answer.error is not None and answer.error.type is ErrorType.STORE_UNAVAILABLE
         if unheard and refused is not None and refused.state is HoldState.PENDING:
-            return answer._replace(error=failure_from(not_recorded(hold.tool, "")))
+            return answer._replace(error=not_recorded(hold.tool, "").failure())
         return answer
 
     def refused(self, session: Session, hold: Hold, refusal: Refusal) -> ToolResponse:
-        self.core.audit_hold("confirmation_refused", session, hold, refusal)
-        return ToolResponse(False, None, failure_from(refusal), (), {"toolId": hold.tool})
+        self.core.trail.audit_hold("confirmation_refused", session, hold, refusal)
+        return ToolResponse(False, None, refusal.failure(), (), {"toolId": hold.tool})
 
     async def _ask_anew_if_changed(
         self, session: Session, attempt: Attempt, hold: Hold, shown: str
@@ -280,7 +280,7 @@ class Confirmations:
         if shown_digest(now, facts) == shown:
             return None
         self._announce(session, await self._shown(now, facts, stored.preview))
-        self.core.audit_hold("confirmation_changed", session, now)
+        self.core.trail.audit_hold("confirmation_changed", session, now)
         message = "Nothing was run: what this would do has changed since it was shown. Look at it again, then decide."
         failure = ToolFailure(ErrorType.CONFIRMATION_REQUIRED, message, False, confirmation_request=request_of(now))
         return ToolResponse(False, None, failure, (), {"toolId": hold.tool})
@@ -325,7 +325,7 @@ class Confirmations:
             session.dirty = True
         answer = declined_answer(hold)
         entry.settle(answer, b"")
-        self.core.audit_hold("confirmation_declined", session, hold)
+        self.core.trail.audit_hold("confirmation_declined", session, hold)
         self._tell(session, hold, entry, answer)
 
     def _tell(self, session: Session, hold: Hold, entry: Entry, answer: ToolResponse) -> None:
@@ -501,7 +501,7 @@ class Confirmations:
         unknown = False
         if hook is not None:
             try:
-                context = self.core.pipeline.context(attempt, None)
+                context = self.core.execution.context(attempt, None)
                 seconds = min(_PREVIEW_SECONDS, attempt.plan.timeout)
                 facts = await self.core.runner.call_hook(hook, orjson.loads(attempt.canonical), context, seconds)
             except Exception as error:  # noqa: BLE001  # an author's code may raise anything
@@ -531,8 +531,8 @@ class Confirmations:
             confirmation_request=request_of(hold),
         )
         attempt.charged = False  # a held call keeps its unit
-        self.core.audit_call("held", attempt, duration, False, failure.type.value)
-        return ToolResponse(False, None, failure, (), self.core.pipeline.meta(attempt, duration))
+        self.core.trail.audit_call("held", attempt, duration, False, failure.type.value)
+        return ToolResponse(False, None, failure, (), self.core.answers.meta(attempt, duration))
 
     async def _authentic(self, hold_id: object, token: object) -> tuple[Hold | None, str]:
         """The held call, if the token is one of its secrets, and the digest of what was shown with it."""
@@ -558,13 +558,10 @@ class Confirmations:
         attempt.args = orjson.loads(hold.raw_args)
         stale, session.is_stale = session.is_stale, False
         try:
-            for gate in plan.early:
-                refusal = gate(attempt)
-                if refusal is not None:
-                    return None, refusal
+            refusal = admit(attempt)
         finally:
             session.is_stale = stale
-        refusal = self.core.pipeline.prepare(attempt)
+        refusal = refusal or prepare(attempt)
         if refusal is not None:
             return None, refusal
         attempt.digest = args_digest(plan.definition, attempt.args, attempt.canonical)
@@ -585,7 +582,7 @@ class Confirmations:
     async def _supersede(self, session: Session, hold: Hold) -> None:
         await self.core.store.move_hold(hold.hold_id, HoldState.SUPERSEDED, frm=OPEN)
         session.holds.pop(pair_of(hold), None)
-        self.core.audit_hold("confirmation_superseded", session, hold)
+        self.core.trail.audit_hold("confirmation_superseded", session, hold)
 
     async def _left_to_owner(self, session: Session, hold: Hold) -> ToolResponse | None:
         """The process that has the session's connection runs it; if it does not within two seconds, we do."""

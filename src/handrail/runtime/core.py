@@ -25,17 +25,19 @@ from handrail.contract.intents import Intent
 from handrail.contract.ports import AuditPort, Clock, DurableAudit, MetricsPort
 from handrail.contract.store import AuditSubject, Block, Hold, HoldState, SessionRecord, Store, StoreUnavailable
 from handrail.registry import Registry, Snapshot
+from handrail.runtime.answers import Answers
 from handrail.runtime.attempt import Attempt
+from handrail.runtime.audit_trail import AuditTrail
 from handrail.runtime.auditing import AuditKeeper
 from handrail.runtime.confirm import Confirmations
 from handrail.runtime.doubts import Doubts
 from handrail.runtime.earlier import Earlier
+from handrail.runtime.execution import Execution
 from handrail.runtime.housekeeper import Housekeeper
 from handrail.runtime.pipeline import Pipeline
 from handrail.runtime.plan import Meaning, Plans, RedactorFactory
 from handrail.runtime.policy import Policy
 from handrail.runtime.rates import Rates
-from handrail.runtime.recording import Recording
 from handrail.runtime.resuming import restore
 from handrail.runtime.runner import Runner
 from handrail.runtime.services import Services
@@ -48,7 +50,7 @@ from handrail.runtime.writing import Writing
 from handrail.schema.condition import load_engine
 
 
-class RuntimeCore(Recording):
+class RuntimeCore:
     """Use `handrail.Runtime`, which opens the store and the audit log by their settings."""
 
     def __init__(
@@ -80,13 +82,16 @@ class RuntimeCore(Recording):
         self.log = logging.getLogger("handrail.runtime")
         self.owner = f"owner-{secrets.token_hex(8)}"
         self.crash: Callable[[str], None] = crash or _no_crash
-        self.jitter: Callable[[], float] = random.Random().random  # noqa: S311
         self.blocks: Mapping[tuple[str, str], int] = {}
         self.switches: Mapping[str, str] = {}
         self.rates = Rates(clock)
         self.unsaved_blocks: dict[tuple[str, str], int] = {}
         self.runner = Runner(self.policy.workers, self._late, metrics.straggling)
-        self.pipeline = Pipeline(self)
+        self.trail = AuditTrail(audit, self.log)
+        self.answers = Answers(self.trail, metrics, clock)
+        jitter = random.Random().random  # noqa: S311
+        self.execution = Execution(self.runner, self.capabilities, clock, jitter, self.log)
+        self.pipeline = Pipeline(self, self.answers, self.execution)
         self.writing = Writing(self)
         self.earlier = Earlier(self)
         self.confirmations = Confirmations(self)
@@ -258,7 +263,7 @@ class RuntimeCore(Recording):
             self.blocks = {**self.blocks, (tenant, user): opened.blocked_until}
         self.sessions[session.id] = session
         self.metrics.session_opened(session.id)
-        self.audit_session("session_start", session)
+        self.trail.audit_session("session_start", session)
         return session
 
     async def resume_session(
@@ -301,8 +306,8 @@ class RuntimeCore(Recording):
         await restore(self, session, record, restored_calls or (), old)
         session.dirty = True
         if record.registry_version != snapshot.version:
-            self.audit_session("session_repinned", session, previousVersion=record.registry_version)
-        self.audit_session("session_resume", session)
+            self.trail.audit_session("session_repinned", session, previousVersion=record.registry_version)
+        self.trail.audit_session("session_resume", session)
         return session
 
     async def view_session(self, session_id: str, *, token: str) -> Session:
@@ -360,7 +365,7 @@ class RuntimeCore(Recording):
                 continue
             attempt.interrupted = True
             task.cancel()
-        self.note("interrupt", session, self.who(session))
+        self.trail.note("interrupt", session, self.trail.who(session))
 
     async def save(self, *sessions: Session) -> None:
         saves = [(session.id, session.connection, session.fields()) for session in sessions]
@@ -388,7 +393,7 @@ class RuntimeCore(Recording):
         finally:
             if not session.events_queue.is_closed:
                 session.events_queue.close()
-                self.audit_session("session_end", session)
+                self.trail.audit_session("session_end", session)
 
     async def drop_forgotten(self) -> None:
         """Somebody was forgotten, here or by another process: of their sessions nothing is kept, and nothing written back."""
@@ -410,7 +415,7 @@ class RuntimeCore(Recording):
         self.metrics.session_closed(session.id)
         if not session.events_queue.is_closed:
             session.events_queue.close()
-            self.audit_session("session_end", session)
+            self.trail.audit_session("session_end", session)
 
     def has_connection(self, session: Session) -> bool:
         """Whether the session's model stream is attached to this process."""
@@ -465,7 +470,7 @@ class RuntimeCore(Recording):
                 "callId": attempt.call.call_id,
                 "toolId": attempt.plan.tool_id,
             }
-            self.note("intent", session, {**self.who(session), **fields, "reason": verdict.reason})
+            self.trail.note("intent", session, {**self.trail.who(session), **fields, "reason": verdict.reason})
             if not verdict.applied:
                 continue
             if intent.type == "BLOCK_USER" and session.user is not None:
@@ -533,7 +538,7 @@ class RuntimeCore(Recording):
         plans = self._plans.get(key) if policy is self.policy else None
         if plans is None:
             shortcut = partial(shortcut_for, core=self)
-            plans = Plans(snapshot, policy, self.observe, self._redactors, allowed, self._meaning, shortcut)
+            plans = Plans(snapshot, policy, self.trail.observe, self._redactors, allowed, self._meaning, shortcut)
             if policy is self.policy:
                 self._plans = {known: kept for known, kept in self._plans.items() if known[0] == snapshot.version}
                 self._plans[key] = plans

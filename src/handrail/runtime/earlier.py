@@ -47,14 +47,14 @@ class Earlier:
             if await self._may_be_abandoned(row):
                 return None
             if waited >= attempt.session.limits.wait_seconds:
-                return self.core.pipeline.refuse(attempt, running(known.tool), free=True)
+                return self.core.answers.refuse(attempt, running(known.tool), free=True)
             await self.core.clock.sleep(_POLL_SECONDS)
             waited += _POLL_SECONDS
         if row is None:
             return None
         settle_from_row(known, row)
         attempt.turn.take(row)
-        return await self.core.pipeline.await_outcome(attempt, known)
+        return await self.core.answers.replay(attempt, known)
 
     async def take_ordinal(self, attempt: Attempt, key: str) -> None:
         """An id of an earlier connection, delivered again: it takes its ordinal here too, before an identical call does."""
@@ -111,11 +111,11 @@ class Earlier:
                 return None
             if not entry.settled:
                 write.taken.pop(attempt.ordinal, None)
-                return self.core.pipeline.refuse(attempt, running(plan.tool_id), free=True)
+                return self.core.answers.refuse(attempt, running(plan.tool_id), free=True)
             assert entry.response is not None
             if not may_try_again(entry.response[0]):
                 await self.remember(attempt, entry)
-                return await self.core.pipeline.await_outcome(attempt, entry)
+                return await self.core.answers.replay(attempt, entry)
 
     async def _met_unknown(self, attempt: Attempt) -> ToolResponse | None:
         """After an unknown outcome no further ordinal is given: that outcome answers, also once it has become known."""
@@ -135,7 +135,7 @@ class Earlier:
         entry = Entry(row.tool, attempt.raw_digest)
         settle_from_row(entry, row)
         await self.remember(attempt, entry)
-        return await self.core.pipeline.await_outcome(attempt, entry)
+        return await self.core.answers.replay(attempt, entry)
 
     async def _entry(self, attempt: Attempt, key: str) -> Entry | None:
         """The execution with this ledger key, after a wait if it still runs; None if there is none, or it may be taken over."""

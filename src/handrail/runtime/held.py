@@ -13,7 +13,6 @@ from handrail.contract.errors import ErrorType
 from handrail.contract.events import ConfirmationWanted
 from handrail.contract.store import Hold, HoldState
 from handrail.runtime.keys import exact_digest, hash_key, id_of_key
-from handrail.runtime.pipeline import failure_from
 from handrail.runtime.recorded import declined
 from handrail.runtime.turn import Pair
 
@@ -74,7 +73,7 @@ def key_of(hold: Hold) -> str:
 
 
 def declined_answer(hold: Hold) -> ToolResponse:
-    return ToolResponse(False, None, failure_from(declined(hold.tool)), (), {"toolId": hold.tool})
+    return ToolResponse(False, None, declined(hold.tool).failure(), (), {"toolId": hold.tool})
 
 
 def closed_answer(hold: Hold) -> ToolResponse:

@@ -7,28 +7,27 @@ that does not write; a writing or held call goes on in `writing.py`, a confirmat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from handrail.contract.call import Call
-from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, ToolFailure, ToolResponse
-from handrail.contract.errors import ErrorType, JsonError, ToolError
-from handrail.contract.intents import Intent
+from handrail.contract.envelope import ToolResponse
+from handrail.contract.errors import ErrorType, JsonError
 from handrail.contract.store import StoreUnavailable
+from handrail.runtime.admission import admit, charge, prepare
+from handrail.runtime.answers import Answers, StartOver
 from handrail.runtime.attempt import Attempt, Refusal
 from handrail.runtime.context import Context
-from handrail.runtime.gates import budget
-from handrail.runtime.hydrate import parse_call, unknown_tool, validate_call
-from handrail.runtime.keys import args_digest, hash_key, id_in_message, id_key, loop_key
+from handrail.runtime.execution import Execution
+from handrail.runtime.hydrate import parse_call, unknown_tool
+from handrail.runtime.keys import args_digest, hash_key, id_in_message, id_key
 from handrail.runtime.known_ids import known_by_id
-from handrail.runtime.outcome import BadResult, checked_result, failure_of, is_empty, without_retry
 from handrail.runtime.replays import Entry
-from handrail.runtime.runner import DeadlinePassed, NotStarted, Started
+from handrail.runtime.runner import Started
 from handrail.runtime.turn import Turn
 from handrail.schema.canonical import canonical
 from handrail.schema.strict_json import parse_arguments, parse_plain
-from handrail.schema.trimmed import trimmed
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
@@ -42,16 +41,25 @@ _PASSING = (ErrorType.TRANSIENT, ErrorType.TIMEOUT, ErrorType.CANCELLED)
 class Pipeline:
     """The pipeline of one runtime."""
 
-    __slots__ = ("core",)
+    __slots__ = ("answers", "core", "execution")
 
-    def __init__(self, core: RuntimeCore) -> None:
+    def __init__(self, core: RuntimeCore, answers: Answers, execution: Execution) -> None:
         self.core = core
+        self.answers = answers
+        self.execution = execution
 
     async def call(self, session: Session, call: Call) -> ToolResponse:
         """The envelope that this call ends in. Every call gets one.
 
         Calls in which no step has anything to say may take the short way instead; see `shortcut.py`.
         """
+        while True:
+            try:
+                return await self._call(session, call)
+            except StartOver:
+                continue
+
+    async def _call(self, session: Session, call: Call) -> ToolResponse:
         turn = session.turn or await session.first_turn()
         # 1. Find
         name = call.name
@@ -59,14 +67,14 @@ class Pipeline:
         started = perf_counter()  # a tool's first call loads it, which is not the tool's own time
         if plan is None:
             message = unknown_tool(name, session.plans.names())
-            return self._refuse_unknown(
+            return self.answers.refuse_unplanned(
                 session, call, Refusal("find", ErrorType.NOT_FOUND, message, rule="name", value=name), started
             )
         attempt = Attempt(session, call, plan, turn, started)
         # 2. Parse
         refusal = self._parse(attempt)
         if refusal is not None:
-            return self._refuse(attempt, refusal)
+            return self.answers.refuse(attempt, refusal)
         if plan.meaning is not None and call.provider is not None:
             attempt.args = plan.meaning(call.provider, attempt.args)
         # 3. Replay by id
@@ -79,7 +87,7 @@ class Pipeline:
                     known = await known_by_id(session, key)
                 except StoreUnavailable as error:
                     if plan.writes:  # reads go on while the store is away
-                        return self.core.writing.unavailable(attempt, error)
+                        return self.answers.refuse_unrecorded(attempt, error)
             while known is not None:
                 answer = await self._again(attempt, known if isinstance(known, Entry) else Entry.of_plain(known))
                 if answer is not None:
@@ -88,14 +96,13 @@ class Pipeline:
                 if known is left:
                     break  # a dead process left it; otherwise the same id, delivered at once, goes on with it already
         # 4. Session, 5. mode, 6. availability
-        for gate in plan.early:
-            refusal = gate(attempt)
-            if refusal is not None:
-                return self._refuse(attempt, refusal)
-        # 7. Validate, 8. clamp
-        refusal = self.prepare(attempt)
+        refusal = admit(attempt)
         if refusal is not None:
-            return self._refuse(attempt, refusal)
+            return self.answers.refuse(attempt, refusal)
+        # 7. Validate, 8. clamp
+        refusal = prepare(attempt)
+        if refusal is not None:
+            return self.answers.refuse(attempt, refusal)
         # 9. Key
         needs_person = plan.may_ask and self.core.confirmations.wanted(attempt)
         if plan.writes or needs_person:
@@ -109,16 +116,12 @@ class Pipeline:
                 if not met.retryable:
                     return await self._again_by_hash(attempt, met)
         # 10. Rate limit, 11. loop, 12. budget
-        for gate in plan.late:
-            refusal = gate(attempt)
-            if refusal is not None:
-                return self._refuse(attempt, refusal)
-        if plan.rate_limit is not None:
-            self.charged(attempt)
-        session.dirty = True
+        refusal = charge(attempt)
+        if refusal is not None:
+            return self.answers.refuse(attempt, refusal)
         # 15. Run (13 and 14 are for writing and held calls)
-        context = Context(attempt, self.core.capabilities, key)
-        return await self.run_and_settle(attempt, context, self.core.runner.start(attempt, context))
+        context = self.execution.context(attempt)
+        return await self.run_and_settle(attempt, context, self.execution.start(attempt, context))
 
     async def run_and_settle(self, attempt: Attempt, context: Context, first: Started) -> ToolResponse:
         """Steps 15 and 16 for a handler that was started."""
@@ -127,11 +130,11 @@ class Pipeline:
         if len(replays) > replays.most:
             replays.drop_oldest()
         try:
-            response, raw = await self.run(attempt, context, first)
+            response, raw = await self.execution.run(attempt, context, first)
         except BaseException:
             replays.forget(key, entry)
             entry.abandon()
-            self._audit_cut_off(attempt)
+            self.answers.cut_off(attempt)
             raise
         return self.settle(attempt, response, raw, entry)
 
@@ -169,13 +172,13 @@ class Pipeline:
             await session.first_turn()
         message = f'The call id "{call.call_id}" was used for another call of the same message.'
         refusal = Refusal("replay", ErrorType.CONFLICT, message, rule="call_id_reused", value=call.call_id)
-        return self._refuse_unknown(session, call, refusal, perf_counter())
+        return self.answers.refuse_unplanned(session, call, refusal, perf_counter())
 
     def _cancelled(self, session: Session, call: Call) -> ToolResponse:
         """The user interrupted while calls before this one ran."""
         message = "The call was cancelled before it started, because the user interrupted."
         refusal = Refusal("interrupt", ErrorType.CANCELLED, message, rule="interrupt", retryable=True)
-        return self._refuse_unknown(session, call, refusal, perf_counter(), free=True)
+        return self.answers.refuse_unplanned(session, call, refusal, perf_counter(), free=True)
 
     def _parse(self, attempt: Attempt) -> Refusal | None:
         plain = parse_plain(attempt.call.args)
@@ -202,34 +205,6 @@ class Pipeline:
         message = f"The arguments are not valid JSON. {error.message}" if about_text else error.message
         return Refusal("parse", ErrorType.VALIDATION, message, rule=error.code, details=details)
 
-    def prepare(self, attempt: Attempt) -> Refusal | None:
-        """Steps 7 and 8: validated arguments with defaults, clamped by mode, in canonical form."""
-        plan, session = attempt.plan, attempt.session
-        raw = attempt.args
-        value, defaulted, violations = plan.validator.validate(raw)
-        if defaulted:
-            attempt.defaulted = defaulted
-        if violations and session.policy.repair:
-            checked = validate_call(plan.tool, raw, repair=True, validator=plan.validator)
-            value, attempt.defaulted, violations = checked.args, checked.defaulted, list(checked.violations)
-            attempt.repaired = attempt.repaired or checked.repaired
-        if violations:
-            message = " ".join(violation.message for violation in violations[:5])
-            details = tuple(violation.to_dict() for violation in violations)
-            first = violations[0]
-            return Refusal(
-                "validate", ErrorType.VALIDATION, message, rule=first.keyword, value=first.pointer, details=details
-            )
-        clamp = plan.clamps.get(session.mode) if plan.clamps else None
-        if clamp is not None:
-            value, attempt.clamped = clamp(value)
-        attempt.args = value
-        attempt.canonical = text = trimmed(canonical(value))
-        attempt.loop_key = text if text.isascii() else loop_key(text)
-        changed = attempt.defaulted or attempt.clamped or attempt.repaired
-        attempt.raw_digest = trimmed(canonical(raw)) if changed else text
-        return None
-
     def digest(self, session: Session, plan: ToolPlan, call: Call) -> str | None:
         """What this writing call would be compared by with others, found without making it; None if its arguments are refused."""
         attempt = Attempt(session, call, plan, session.turn or Turn(0, 0.0), 0.0)
@@ -237,151 +212,25 @@ class Pipeline:
             return None
         if plan.meaning is not None and call.provider is not None:
             attempt.args = plan.meaning(call.provider, attempt.args)
-        if self.prepare(attempt) is not None:
+        if prepare(attempt) is not None:
             return None
         return args_digest(plan.definition, attempt.args, attempt.canonical)
-
-    def charge(self, attempt: Attempt) -> Refusal | None:
-        """Steps 10 to 12."""
-        for gate in attempt.plan.late:
-            refusal = gate(attempt)
-            if refusal is not None:
-                return refusal
-        self.charged(attempt)
-        return None
-
-    def charged(self, attempt: Attempt) -> None:
-        """The gates let the call pass; what it used up is written behind."""
-        plan, session = attempt.plan, attempt.session
-        limit = plan.rate_limit
-        if limit is not None and (not plan.writes or limit.scope == "session"):
-            self.core.rates.write_behind(session, plan.tool_id, limit, attempt.rate_slot)
-        session.counted(attempt.turn)
-
-    async def run(self, attempt: Attempt, context: Context, first: Started | None = None) -> tuple[ToolResponse, bytes]:
-        """Step 15: the handler's envelope and its data as JSON. Retried once where policy and tool allow it.
-
-        `first` is what came of starting the handler, where that was done already.
-        """
-        retries = attempt.session.limits.retries if attempt.plan.definition.idempotent else 0
-        attempts = 1
-        while True:
-            response, raw = await self._run_once(attempt, first or self.core.runner.start(attempt, context))
-            error = response.error
-            if error is None or attempts > retries or error.type is not ErrorType.TRANSIENT or not error.retryable:
-                break
-            await self.core.clock.sleep(self.core.jitter() * 0.2)
-            attempts += 1
-            first = attempt.intents = None
-        if attempts > 1:
-            response = response.with_meta(attempts=attempts)
-        if attempt.intents and response.ok:
-            response = response._replace(intents=(*response.intents, *attempt.intents))
-        return response, raw
-
-    async def _run_once(self, attempt: Attempt, started: Started) -> tuple[ToolResponse, bytes]:
-        plan = attempt.plan
-        done, returned = started
-        try:
-            response, raw = checked_result(returned if done else await returned, plan.tool)
-            if response.error is not None and attempt.session.mode == "voice":
-                response = response._replace(error=without_retry(response.error))
-            return response, raw
-        except DeadlinePassed as error:
-            message = f'"{plan.tool_id}" did not finish within {plan.timeout * 1000:g} ms.'
-            if isinstance(error, NotStarted):
-                message = (
-                    f'"{plan.tool_id}" could not be started within {plan.timeout * 1000:g} ms: all workers are busy.'
-                )
-                self.core.log.warning("%s", message)
-            unsafe = plan.effects == "unsafe" and not isinstance(error, NotStarted)
-            if attempt.write is not None:
-                attempt.write.uncertain = unsafe
-            return ToolResponse(False, None, ToolFailure(ErrorType.TIMEOUT, message, not unsafe, unsafe)), b""
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not attempt.interrupted or task is None:
-                raise
-            task.uncancel()
-            message = f'"{plan.tool_id}" was cancelled because the user interrupted.'
-            return ToolResponse(False, None, ToolFailure(ErrorType.CANCELLED, message, True)), b""
-        except Exception as error:  # noqa: BLE001  # an author's code may raise anything
-            return self._failed(attempt, error)
-
-    def _failed(self, attempt: Attempt, error: Exception) -> tuple[ToolResponse, bytes]:
-        failure = failure_of(error, attempt.plan.definition, voice=attempt.session.mode == "voice")
-        if not isinstance(error, ToolError):
-            if attempt.write is not None:
-                attempt.write.uncertain = not isinstance(error, BadResult)
-            self.core.log.error("The handler of %s failed", attempt.plan.tool_id, exc_info=error)
-        # A result that cannot be used is not a failed effect: the ledger keeps that it happened.
-        meta = {"resultUnavailable": True} if isinstance(error, BadResult) else {}
-        return ToolResponse(False, None, failure, (), meta), b""
 
     def settle(self, attempt: Attempt, response: ToolResponse, raw: bytes, entry: Entry) -> ToolResponse:
         """Step 16 for a tool that does not write."""
         error = response.error
         entry.retryable = error is not None and error.type in _PASSING and not attempt.key.startswith("provider:")
-        answer = self.finished(attempt, *response, raw)
+        answer = self.answers.finish(attempt, response, raw)
         entry.settle(answer, raw)
         if response.intents and error is None:
             self.core.apply_intents(attempt.session, attempt, response.intents)
         return answer
 
-    def finished(
-        self,
-        attempt: Attempt,
-        ok: bool,
-        data: Any,
-        error: ToolFailure | None,
-        intents: tuple[Intent, ...],
-        facts: Mapping[str, Any] | None,
-        raw: bytes,
-    ) -> ToolResponse:
-        """The envelope of these parts with the facts about the call; audit line and metrics written."""
-        plan, session, core = attempt.plan, attempt.session, self.core
-        session.last_used = attempt.started
-        duration = (perf_counter() - attempt.started) * 1000
-        meta = self.meta(attempt, duration)
-        if facts:
-            meta = {**facts, **meta}
-        if plan.retrieval and error is None and is_empty(data):
-            attempt.turn.empties[plan.tool_id] = attempt.turn.empties.get(plan.tool_id, 0) + 1
-            session.counted(attempt.turn)
-        error_type = None if error is None else error.type.value
-        record = core.record_of(attempt, duration, len(raw)) if ok else None
-        if attempt.held:
-            core.metrics.ran_held(session.id, plan.tool_id, duration, error_type, len(raw))
-        else:
-            core.metrics.note(record or (session.id, plan.tool_id, duration, error_type, len(raw)))
-        if record is not None:
-            core.audit.note(record if session.subject is None else (*record, session.subject))
-        else:
-            core.audit_call("execution", attempt, duration, ok, error_type)
-        soft = plan.latency_budget_ms
-        if duration > soft or (plan.retrieval and duration > session.limits.retrieval_ms):
-            meta["slow"] = core.warn_latency(attempt, duration)
-        return ToolResponse(ok, data, error, intents, meta)
-
-    def meta(self, attempt: Attempt, duration: float) -> dict[str, Any]:
-        plan = attempt.plan
-        meta: dict[str, Any] = plan.meta.copy()
-        meta["duration"] = int(duration * 1000) / 1000
-        if attempt.defaulted or attempt.clamped or attempt.repaired or plan.unvalidated:
-            _tell_changes(attempt, meta)
-        limits = attempt.session.limits
-        if limits.retrieval_calls is not None or limits.total_calls is not None:
-            meta["budget"] = budget.left(limits, attempt.turn)
-        return meta
-
-    def context(self, attempt: Attempt, idempotency_key: str | None) -> Context:
-        return Context(attempt, self.core.capabilities, idempotency_key or attempt.key)
-
     async def _again(self, attempt: Attempt, known: Entry) -> ToolResponse | None:
         """Step 3: an id that this session has settled, runs or holds. None: a dead process left it, and it may be run."""
         if known.tool != attempt.plan.tool_id or not self._same_arguments(attempt, known):
             message = f'The call id "{attempt.call.call_id}" was used before for another call.'
-            return self._refuse(
+            return self.answers.refuse(
                 attempt,
                 Refusal("replay", ErrorType.CONFLICT, message, rule="call_id_reused", value=attempt.call.call_id),
             )
@@ -393,8 +242,8 @@ class Pipeline:
             if known.ledger_key is not None and attempt.turn.from_before:
                 await self.core.earlier.take_ordinal(attempt, known.ledger_key)
         except StoreUnavailable as error:
-            return self.core.writing.unavailable(attempt, error)
-        answer = await self.await_outcome(attempt, known)
+            return self.answers.refuse_unrecorded(attempt, error)
+        answer = await self.answers.replay(attempt, known)
         if known.hold_id is not None and known.settled:
             await self.core.confirmations.outcome_told(known.hold_id, attempt.turn.number)
         return answer
@@ -404,76 +253,15 @@ class Pipeline:
         for gate in attempt.plan.late[-2:-1]:
             refusal = gate(attempt)
             if refusal is not None:
-                return self._refuse(attempt, refusal)
+                return self.answers.refuse(attempt, refusal)
         replayed = attempt.turn.replayed
         key = (attempt.plan.tool_id, attempt.loop_key)
         replayed[key] = replayed.get(key, 0) + 1
-        return await self.await_outcome(attempt, known)
-
-    async def await_outcome(self, attempt: Attempt, known: Entry) -> ToolResponse:
-        """The envelope of the first; it is waited for a little if it still runs."""
-        held = known.hold_id
-        if not known.settled and not await known.wait(self.core.clock, attempt.session.limits.wait_seconds):
-            if known.abandoned or (known.hold_id is not None and known.hold_id != held):
-                return await self.call(attempt.session, attempt.call)  # the first came to nothing, or is held now
-            message = f'"{attempt.plan.tool_id}" is still running from an earlier request.'
-            return self._refuse(
-                attempt,
-                Refusal("replay", ErrorType.IN_PROGRESS, message, rule="running", retry_after=1.0, retryable=True),
-                free=True,
-            )
-        first = known.call_id if known.call_id != attempt.call.call_id else None
-        answer = known.replay(**({"duplicateOf": first} if first else {}))
-        duration = (perf_counter() - attempt.started) * 1000
-        self.core.audit_call("replay", attempt, duration, answer.ok, _type(answer), first)
-        return answer
+        return await self.answers.replay(attempt, known)
 
     def _same_arguments(self, attempt: Attempt, known: Entry) -> bool:
         raw = canonical(attempt.args)
         return known.raw_digest in (raw, self.core.digest_of(raw))
-
-    def _refuse(self, attempt: Attempt, refusal: Refusal, *, free: bool = False) -> ToolResponse:
-        """A refusal envelope. Too many refusals by the first eight steps in a turn are a loop."""
-        budget.give_back(attempt)
-        turn = attempt.turn
-        attempt.session.counted(turn)  # refusals, and identical calls that are refused, count after a restart too
-        if not free and refusal.gate in _COUNTED:
-            turn.refusals += 1
-            if turn.refusals > attempt.session.policy.refusals:
-                refusal = _too_many(turn.refusals, attempt.session.policy.refusals, refusal)
-        duration = (perf_counter() - attempt.started) * 1000
-        error = failure_from(refusal)
-        if attempt.held:
-            self.core.metrics.refused_held(attempt.plan.tool_id, duration, error.type.value)
-        else:
-            self.core.metrics.record(attempt.plan.tool_id, duration, False, error.type.value, 0)
-        self.core.audit_refusal(attempt, refusal, duration)
-        return ToolResponse(False, None, error, (), self.meta(attempt, duration))
-
-    refuse = _refuse
-
-    def _refuse_unknown(
-        self, session: Session, call: Call, refusal: Refusal, started: float, *, free: bool = False
-    ) -> ToolResponse:
-        turn = session.turn
-        assert turn is not None
-        turn.refusals += not free
-        session.counted(turn)
-        if not free and turn.refusals > session.policy.refusals:
-            refusal = _too_many(turn.refusals, session.policy.refusals, refusal)
-        duration = (perf_counter() - started) * 1000
-        self.core.audit_unknown(session, call, refusal, duration)
-        meta = {
-            "toolId": call.name if isinstance(call.name, str) else "",
-            "registryVersion": session.snapshot.version,
-            "duration": round(duration, 3),
-            "responseSchemaVersion": RESPONSE_SCHEMA_VERSION,
-        }
-        return ToolResponse(False, None, failure_from(refusal), (), meta)
-
-    def _audit_cut_off(self, attempt: Attempt) -> None:
-        budget_used = (perf_counter() - attempt.started) * 1000
-        self.core.audit_call("execution", attempt, budget_used, False, ErrorType.CANCELLED.value)
 
 
 def _ids_used_twice(calls: Sequence[Call]) -> set[int]:
@@ -496,46 +284,3 @@ def _is_same(call: Call, first: Call) -> bool:
         )
     except JsonError:  # refused for that
         return False
-
-
-_COUNTED = frozenset({"find", "parse", "replay", "session", "mode", "availability", "validate"})
-
-
-def _tell_changes(attempt: Attempt, meta: dict[str, Any]) -> None:
-    if attempt.defaulted:
-        meta["defaulted"] = list(attempt.defaulted)
-    if attempt.clamped:
-        meta["clamped"] = list(attempt.clamped)
-    if attempt.repaired:
-        meta["repaired"] = True
-    if attempt.plan.unvalidated:
-        meta["unvalidated"] = True
-
-
-def failure_from(refusal: Refusal) -> ToolFailure:
-    return ToolFailure(
-        refusal.type,
-        refusal.message,
-        refusal.retryable,
-        False,
-        refusal.details,
-        refusal.retry_after,
-        None,
-        refusal.suggestion,
-    )
-
-
-def _too_many(count: int, limit: int, last: Refusal) -> Refusal:
-    return Refusal(
-        "loop",
-        ErrorType.LOOP_DETECTED,
-        f"{count} calls were refused in this turn; the last because: {last.message}",
-        rule="refusals",
-        value=count,
-        limit=limit,
-        suggestion="Stop calling tools in this turn, and answer the user.",
-    )
-
-
-def _type(response: ToolResponse) -> str | None:
-    return None if response.error is None else response.error.type.value

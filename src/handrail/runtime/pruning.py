@@ -27,7 +27,7 @@ async def end_detached(core: RuntimeCore, session: Session) -> None:
     if session.is_active:
         session.state.set("isActive", False)
         await core.save(session)
-        core.audit_session("session_end", session)
+        core.trail.audit_session("session_end", session)
 
 
 class Pruning:

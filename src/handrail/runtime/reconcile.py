@@ -32,7 +32,7 @@ async def reconcile(core: RuntimeCore, row: LedgerRow) -> LedgerRow:
     assert plan is not None
     attempt = Attempt(session, Call(name=row.tool), plan, session.enter_turn(row.turn, perf_counter()), perf_counter())
     attempt.args = orjson.loads(row.args)
-    context = core.pipeline.context(attempt, row.key)
+    context = core.execution.context(attempt, row.key)
     returned = await core.runner.call_hook(tool.handler.reconcile, attempt.args, context, plan.timeout)
     if returned is None:
         return row

@@ -202,7 +202,7 @@ def _run_and_settle(plan: ToolPlan, core: RuntimeCore) -> Run:
         note_call(record)
         note_line(record if session.subject is None else (*record, session.subject))
         if duration > plan.latency_budget_ms or (retrieval and duration > limits.retrieval_ms):
-            more = {**(more or {}), "slow": core.warn_latency(context.attempt, duration)}
+            more = {**(more or {}), "slow": core.trail.warn_latency(context.attempt, duration)}
         if more:
             meta.update(more)
         replays = session.replays

@@ -152,11 +152,11 @@ class Turns:
             return
         turn.ended = True
         duration = (perf_counter() - turn.started) * 1000
-        self.core.note(
+        self.core.trail.note(
             "turn_summary",
             session,
             {
-                **self.core.who(session),
+                **self.core.trail.who(session),
                 "duration": round(duration, 3),
                 "calls": turn.total_used,
                 "retrieval": turn.retrieval_used,

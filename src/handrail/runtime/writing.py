@@ -30,6 +30,8 @@ from handrail.contract.store import (
     LedgerState,
     StoreUnavailable,
 )
+from handrail.runtime.admission import charge
+from handrail.runtime.answers import StartOver
 from handrail.runtime.attempt import Attempt, Refusal, Write
 from handrail.runtime.earlier import LookAgain
 from handrail.runtime.gates import budget, loop
@@ -97,7 +99,7 @@ class Writing:
             return await self._answer(attempt, needs_person, entry)
         except StoreUnavailable as error:
             self._not_started(attempt)
-            return self.unavailable(attempt, error)
+            return self.core.answers.refuse_unrecorded(attempt, error)
         except asyncio.CancelledError:
             if not entry.kept:
                 self._not_started(attempt)
@@ -126,10 +128,10 @@ class Writing:
             return known
         session.writes[attempt.write.key] = entry
         # 10. Rate limit, 11. loop, 12. budget
-        refusal = self.core.pipeline.charge(attempt) if attempt.write.takeover is None else None
+        refusal = charge(attempt) if attempt.write.takeover is None else None
         if refusal is not None:
             attempt.write.taken.pop(attempt.ordinal, None)
-            return self.core.pipeline.refuse(attempt, refusal)
+            return self.core.answers.refuse(attempt, refusal)
         # 13. Confirmation
         if needs_person:
             return await self.core.confirmations.hold(attempt, entry)
@@ -148,7 +150,7 @@ class Writing:
                 if answer is not None:
                     return answer
             if pair in attempt.turn.declined:
-                return self.core.pipeline.refuse(attempt, declined(attempt.plan.tool_id))
+                return self.core.answers.refuse(attempt, declined(attempt.plan.tool_id))
             try:
                 return await self.core.earlier.known(attempt)
             except LookAgain:
@@ -186,9 +188,14 @@ class Writing:
         assert write is not None
         key = write.key = hold.ledger_key if hold else write.key
         write.hold_id = hold.hold_id if hold else None
-        there = session.writes.get(key)
-        if there is not None and there is not entry:
-            return await self.core.pipeline.await_outcome(attempt, there)
+        while (there := session.writes.get(key)) is not None and there is not entry:
+            try:
+                return await self.core.answers.replay(attempt, there)
+            except StartOver:
+                if hold is None:
+                    self._forget(attempt, entry, None)
+                    budget.give_back(attempt)
+                    raise
         first = self.under_way.get(key)
         if first is not None:
             return await self._after(first, attempt, hold, entry)
@@ -212,11 +219,11 @@ class Writing:
         if hold is None:
             self._forget(attempt, entry, None)
         elif entry.settled:
-            return await self.core.pipeline.await_outcome(attempt, entry)
+            return await self.core.answers.replay(attempt, entry)
         elif first.done() and not first.cancelled() and first.exception() is None:
             answer: ToolResponse | BaseException = first.result()
             return answer
-        return self.core.pipeline.refuse(attempt, running(attempt.plan.tool_id), free=True)
+        return self.core.answers.refuse(attempt, running(attempt.plan.tool_id), free=True)
 
     async def _claim_alone(
         self, attempt: Attempt, hold: Hold | None, entry: Entry, key: str
@@ -228,7 +235,7 @@ class Writing:
         refusal = self._cannot_start(attempt, hold)
         if refusal is not None:
             self._forget(attempt, entry, hold)
-            return self.core.pipeline.refuse(attempt, refusal, free=True)
+            return self.core.answers.refuse(attempt, refusal, free=True)
         self.core.crash("before_claim")
         try:
             await self.core.audit_keeper.begin()
@@ -236,8 +243,8 @@ class Writing:
         except StoreUnavailable as error:
             self._forget(attempt, entry, hold)
             if hold is None:
-                return self.unavailable(attempt, error)
-            return self.core.pipeline.refuse(attempt, not_heard(attempt.plan.tool_id, str(error)), free=True)
+                return self.core.answers.refuse_unrecorded(attempt, error)
+            return self.core.answers.refuse(attempt, not_heard(attempt.plan.tool_id, str(error)), free=True)
         self.core.crash("after_claim")
         if result.verdict not in (ClaimVerdict.CLAIMED, ClaimVerdict.TAKEN_OVER):
             return await self._not_claimed(attempt, entry, hold, result)
@@ -287,7 +294,7 @@ class Writing:
                 ):  # whoever shows the request sees that it runs, also where it was approved elsewhere
                     running = ConfirmationRunning(id=hold.hold_id, tool_id=plan.tool_id, call_id=attempt.call.call_id)
                     attempt.session.events_queue.emit(running)
-                response, raw = await self.core.pipeline.run(attempt, self.core.pipeline.context(attempt, key))
+                response, raw = await self.core.execution.run(attempt, self.core.execution.context(attempt, key))
         except BaseException as error:  # noqa: BLE001  # a process exit or cancellation: recorded here, raised again for the caller
             passed_on = error
             failure = ToolFailure(
@@ -315,7 +322,7 @@ class Writing:
         assert write is not None
         uncertain = write.uncertain and not response.ok
         state = state_of(response, unsafe=plan.effects == "unsafe", uncertain=uncertain, cut_off=cut_off)
-        answer = self.core.pipeline.finished(attempt, *response, raw)
+        answer = self.core.answers.finish(attempt, response, raw)
         row = await self._finish(attempt, key, fence, state, answer)
         self.core.crash("after_finish")
         if row is not None and (row.fence != fence or row.state is not state):
@@ -347,12 +354,12 @@ class Writing:
         except Exception as error:  # noqa: BLE001  # an author's code may raise anything
             response = ToolResponse(False, None, failure_of(error, plan.definition, voice=False))
         error_type = None if response.error is None else response.error.type.value
-        self.core.audit_call("late_result", attempt, (perf_counter() - started) * 1000, response.ok, error_type)
+        self.core.trail.audit_call("late_result", attempt, (perf_counter() - started) * 1000, response.ok, error_type)
         if write is None or plan.effects != "unsafe" or not response.ok:
             return
         fence = write.fence
         answer = ToolResponse(
-            True, response.data, None, response.intents, {**response.meta, **self.core.pipeline.meta(attempt, 0.0)}
+            True, response.data, None, response.intents, {**response.meta, **self.core.answers.meta(attempt, 0.0)}
         )
         row = await self._finish(attempt, write.key, fence, LedgerState.SUCCEEDED, answer)
         entry = attempt.session.writes.get(write.key)
@@ -411,13 +418,13 @@ class Writing:
                 budget.give_back(attempt)
                 settle_from_row(entry, row)
                 await self.core.earlier.remember(attempt, entry)
-                return await self.core.pipeline.await_outcome(attempt, entry)
+                return await self.core.answers.replay(attempt, entry)
             case ClaimVerdict.RUNNING if row is not None:
                 self._forget(attempt, entry, hold)
                 elsewhere = Entry.of(attempt.plan.tool_id, attempt.raw_digest, ledger_key=row.key)
                 answer = await self.core.earlier.again(attempt, elsewhere)
                 if answer is None:
-                    return self.core.pipeline.refuse(attempt, running(attempt.plan.tool_id), free=True)
+                    return self.core.answers.refuse(attempt, running(attempt.plan.tool_id), free=True)
                 return answer
             case ClaimVerdict.UNKNOWN if row is not None:
                 self._forget(attempt, entry, hold)
@@ -427,15 +434,15 @@ class Writing:
                 self._forget(attempt, entry, hold)
                 if result.verdict is ClaimVerdict.STALE_CONNECTION:
                     attempt.session.is_stale = True
-                return self.core.pipeline.refuse(attempt, verdict_refusal(attempt, result), free=True)
+                return self.core.answers.refuse(attempt, verdict_refusal(attempt, result), free=True)
 
     def outcome_unknown(self, attempt: Attempt, key: str) -> ToolResponse:
         """It may have run: that is the answer, and it never runs again by itself."""
         keep_unknown(attempt, key)
         duration = (perf_counter() - attempt.started) * 1000
         refusal = Refusal("ledger", ErrorType.CONFLICT, unknown_message(attempt.plan.tool_id), rule="unknown")
-        self.core.audit_refusal(attempt, refusal, duration)
-        return unknown_answer(attempt.plan.tool_id, self.core.pipeline.meta(attempt, duration))
+        self.core.trail.audit_refusal(attempt, refusal, duration)
+        return unknown_answer(attempt.plan.tool_id, self.core.answers.meta(attempt, duration))
 
     def _claim(self, attempt: Attempt, key: str, hold: Hold | None) -> Claim:
         session, plan, write = attempt.session, attempt.plan, attempt.write
@@ -485,9 +492,6 @@ class Writing:
 
     def _audit_again(self) -> None:
         self._audited = False
-
-    def unavailable(self, attempt: Attempt, error: StoreUnavailable) -> ToolResponse:
-        return self.core.pipeline.refuse(attempt, not_recorded(attempt.plan.tool_id, str(error)), free=True)
 
     def _not_started(self, attempt: Attempt) -> None:
         """The handler did not start: ordinal, limit and loop count are as if nobody had called."""

@@ -204,7 +204,9 @@ async def _outcome_of(session: Session, first: First, call: Call) -> ToolRespons
     """The first call's envelope for the one that repeats it; that it still runs, if it takes too long."""
     fields = {"callId": call.call_id, "toolId": call.name, "duplicateOf": first.call.call_id}
     core = session.core
-    core.note("replay", session, {**core.who(session), **fields, "reason": "outcome not known to the model"})
+    core.trail.note(
+        "replay", session, {**core.trail.who(session), **fields, "reason": "outcome not known to the model"}
+    )
     if first.outcome is None and first.ended is not None:
         with suppress(TimeoutError):
             async with asyncio.timeout(session.limits.wait_seconds):

@@ -114,7 +114,9 @@ class Farewell:
             session.state.set("pendingEndVoiceSession", None)
             reason = "The person spoke into the farewell: the end was taken back."
             core = session.core
-            core.note("intent", session, {**core.who(session), "intent": intent, "ok": False, "reason": reason})
+            core.trail.note(
+                "intent", session, {**core.trail.who(session), "intent": intent, "ok": False, "reason": reason}
+            )
             talk.order.put(lambda: talk.runtime.save(session))
         else:
             talk.watch.start()  # it has looked for the last time when nobody had spoken for long

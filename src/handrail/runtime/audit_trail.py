@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from time import perf_counter
 from typing import Any, TypeGuard
 
@@ -17,13 +17,15 @@ from handrail.runtime.held import call_id_of, key_of
 from handrail.runtime.session import Session
 
 
-class Recording:
-    """The recording part of a runtime."""
+class AuditTrail:
+    """Writes the events of one runtime to its audit log."""
 
-    audit: AuditPort
-    durable_audit: DurableAudit | None
-    log: logging.Logger
-    now: Callable[[], float]
+    __slots__ = ("_durable", "_log", "audit")
+
+    def __init__(self, audit: AuditPort, log: logging.Logger) -> None:
+        self.audit = audit
+        self._durable = audit if isinstance(audit, DurableAudit) else None
+        self._log = log
 
     def audit_call(
         self,
@@ -70,10 +72,10 @@ class Recording:
     def note(self, event: str, session: Session, fields: Mapping[str, Any], *, private: Collection[str] = ()) -> None:
         """An event of a session; the words of a user who may be forgotten are sealed, and so are the fields in `private`."""
         subject = session.subject
-        if subject is None or self.durable_audit is None:
+        if subject is None or self._durable is None:
             self.audit.emit(event, fields)
         else:
-            self.durable_audit.emit_for(subject, event, fields, private=private)
+            self._durable.emit_for(subject, event, fields, private=private)
 
     def record_of(self, attempt: Attempt, duration: float, size: int) -> CallRecord | None:
         """The line of a call that ended well, to be put together when it is written; None where it holds more than most."""
@@ -95,7 +97,7 @@ class Recording:
             return None
         where = attempt.turn.number, session.connection, session.mode, provider, call_id
         facts = session.id, plan.tool_id, round(duration, 3), None, size
-        return *facts, self.now(), plan.stamp, *where, attempt.canonical, attempt.defaulted
+        return *facts, self.audit.clock(), plan.stamp, *where, attempt.canonical, attempt.defaulted
 
     def audit_refusal(self, attempt: Attempt, refusal: Refusal, duration: float, event: str = "refusal") -> None:
         session, plan, call = attempt.session, attempt.plan, attempt.call
@@ -160,7 +162,7 @@ class Recording:
         limit = plan.latency_budget_ms
         if plan.retrieval:
             limit = min(limit, attempt.session.limits.retrieval_ms)
-        self.log.warning("%s took %.0f ms; its budget is %d ms", plan.tool_id, duration, limit)
+        self._log.warning("%s took %.0f ms; its budget is %d ms", plan.tool_id, duration, limit)
         return {"budgetMs": limit, "overMs": int(duration - limit)}
 
     def who(self, session: Session) -> dict[str, Any]:

@@ -1,0 +1,164 @@
+"""The envelope that answers a call: of a refusal, of an outcome, or of an earlier execution. Each is audited and counted here."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from handrail.contract.call import Call
+from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, ToolResponse
+from handrail.contract.errors import ErrorType
+from handrail.contract.ports import Clock, MetricsPort
+from handrail.contract.store import StoreUnavailable
+from handrail.runtime.attempt import Attempt, Refusal
+from handrail.runtime.audit_trail import AuditTrail
+from handrail.runtime.gates import budget
+from handrail.runtime.outcome import is_empty
+from handrail.runtime.recorded import not_recorded
+from handrail.runtime.replays import Entry
+
+if TYPE_CHECKING:
+    from handrail.runtime.session import Session
+
+_COUNTED_GATES = frozenset({"find", "parse", "replay", "session", "mode", "availability", "validate"})
+"""The gates of the first eight steps. Too many refusals by them in a turn are a loop."""
+
+
+class StartOver(Exception):
+    """The execution that a call waited for came to nothing, or is held now: the call passes the pipeline from its start."""
+
+
+class Answers:
+    """Makes the envelopes of one runtime."""
+
+    __slots__ = ("_clock", "_metrics", "_trail")
+
+    def __init__(self, trail: AuditTrail, metrics: MetricsPort, clock: Clock) -> None:
+        self._trail = trail
+        self._metrics = metrics
+        self._clock = clock
+
+    def refuse(self, attempt: Attempt, refusal: Refusal, *, free: bool = False) -> ToolResponse:
+        """The envelope of a refusal. A `free` one does not count towards the refusals that make a loop."""
+        budget.give_back(attempt)
+        turn = attempt.turn
+        attempt.session.counted(turn)  # refusals, and identical calls that are refused, count after a restart too
+        if not free and refusal.gate in _COUNTED_GATES:
+            turn.refusals += 1
+            if turn.refusals > attempt.session.policy.refusals:
+                refusal = _too_many_refusals(turn.refusals, attempt.session.policy.refusals, refusal)
+        duration = (perf_counter() - attempt.started) * 1000
+        error = refusal.failure()
+        if attempt.held:
+            self._metrics.refused_held(attempt.plan.tool_id, duration, error.type.value)
+        else:
+            self._metrics.record(attempt.plan.tool_id, duration, False, error.type.value, 0)
+        self._trail.audit_refusal(attempt, refusal, duration)
+        return ToolResponse(False, None, error, (), self.meta(attempt, duration))
+
+    def refuse_unplanned(
+        self, session: Session, call: Call, refusal: Refusal, started: float, *, free: bool = False
+    ) -> ToolResponse:
+        """The envelope of a refusal where no tool was found for the call, or none was looked for."""
+        turn = session.turn
+        assert turn is not None
+        turn.refusals += not free
+        session.counted(turn)
+        if not free and turn.refusals > session.policy.refusals:
+            refusal = _too_many_refusals(turn.refusals, session.policy.refusals, refusal)
+        duration = (perf_counter() - started) * 1000
+        self._trail.audit_unknown(session, call, refusal, duration)
+        meta = {
+            "toolId": call.name if isinstance(call.name, str) else "",
+            "registryVersion": session.snapshot.version,
+            "duration": round(duration, 3),
+            "responseSchemaVersion": RESPONSE_SCHEMA_VERSION,
+        }
+        return ToolResponse(False, None, refusal.failure(), (), meta)
+
+    def refuse_unrecorded(self, attempt: Attempt, error: StoreUnavailable) -> ToolResponse:
+        """The envelope of a writing call that did not run, because the store is away."""
+        return self.refuse(attempt, not_recorded(attempt.plan.tool_id, str(error)), free=True)
+
+    async def replay(self, attempt: Attempt, known: Entry) -> ToolResponse:
+        """The envelope of an earlier execution, which is waited for a little if it still runs; or `StartOver`."""
+        held = known.hold_id
+        if not known.settled and not await known.wait(self._clock, attempt.session.limits.wait_seconds):
+            if known.abandoned or (known.hold_id is not None and known.hold_id != held):
+                raise StartOver
+            message = f'"{attempt.plan.tool_id}" is still running from an earlier request.'
+            refusal = Refusal("replay", ErrorType.IN_PROGRESS, message, rule="running", retry_after=1.0, retryable=True)
+            return self.refuse(attempt, refusal, free=True)
+        first = known.call_id if known.call_id != attempt.call.call_id else None
+        answer = known.replay(**({"duplicateOf": first} if first else {}))
+        duration = (perf_counter() - attempt.started) * 1000
+        error_type = None if answer.error is None else answer.error.type.value
+        self._trail.audit_call("replay", attempt, duration, answer.ok, error_type, first)
+        return answer
+
+    def finish(self, attempt: Attempt, response: ToolResponse, raw: bytes) -> ToolResponse:
+        """The envelope of an outcome with the facts about its call. `raw` is its data as JSON."""
+        ok, data, error, intents, facts = response
+        plan, session = attempt.plan, attempt.session
+        session.last_used = attempt.started
+        duration = (perf_counter() - attempt.started) * 1000
+        meta = self.meta(attempt, duration)
+        if facts:
+            meta = {**facts, **meta}
+        if plan.retrieval and error is None and is_empty(data):
+            attempt.turn.empties[plan.tool_id] = attempt.turn.empties.get(plan.tool_id, 0) + 1
+            session.counted(attempt.turn)
+        error_type = None if error is None else error.type.value
+        record = self._trail.record_of(attempt, duration, len(raw)) if ok else None
+        if attempt.held:
+            self._metrics.ran_held(session.id, plan.tool_id, duration, error_type, len(raw))
+        else:
+            self._metrics.note(record or (session.id, plan.tool_id, duration, error_type, len(raw)))
+        if record is not None:
+            self._trail.audit.note(record if session.subject is None else (*record, session.subject))
+        else:
+            self._trail.audit_call("execution", attempt, duration, ok, error_type)
+        if duration > plan.latency_budget_ms or (plan.retrieval and duration > session.limits.retrieval_ms):
+            meta["slow"] = self._trail.warn_latency(attempt, duration)
+        return ToolResponse(ok, data, error, intents, meta)
+
+    def cut_off(self, attempt: Attempt) -> None:
+        """The caller went away while the handler ran: there is nobody to answer, and the audit says so."""
+        duration = (perf_counter() - attempt.started) * 1000
+        self._trail.audit_call("execution", attempt, duration, False, ErrorType.CANCELLED.value)
+
+    def meta(self, attempt: Attempt, duration: float) -> dict[str, Any]:
+        """What an envelope says about its call."""
+        plan = attempt.plan
+        meta: dict[str, Any] = plan.meta.copy()
+        meta["duration"] = int(duration * 1000) / 1000
+        if attempt.defaulted or attempt.clamped or attempt.repaired or plan.unvalidated:
+            _add_changes(attempt, meta)
+        limits = attempt.session.limits
+        if limits.retrieval_calls is not None or limits.total_calls is not None:
+            meta["budget"] = budget.left(limits, attempt.turn)
+        return meta
+
+
+def _add_changes(attempt: Attempt, meta: dict[str, Any]) -> None:
+    """What the pipeline has changed in the arguments."""
+    if attempt.defaulted:
+        meta["defaulted"] = list(attempt.defaulted)
+    if attempt.clamped:
+        meta["clamped"] = list(attempt.clamped)
+    if attempt.repaired:
+        meta["repaired"] = True
+    if attempt.plan.unvalidated:
+        meta["unvalidated"] = True
+
+
+def _too_many_refusals(count: int, limit: int, last: Refusal) -> Refusal:
+    return Refusal(
+        "loop",
+        ErrorType.LOOP_DETECTED,
+        f"{count} calls were refused in this turn; the last because: {last.message}",
+        rule="refusals",
+        value=count,
+        limit=limit,
+        suggestion="Stop calling tools in this turn, and answer the user.",
+    )
