@@ -37,12 +37,20 @@ __all__ = ["make_tools"]
 PAID_WORDS = Reply("It is paid.")
 
 
-def counting_anew(kind, script):
+RESPONSE_IDS = {"fresh": "answer-{}", "constant": "answer", "none": None}
+"""The ids that a server gives to its answers."""
+
+
+def counting_anew(kind, script, response_ids="fresh"):
     """The local server of a provider that names the calls of every message `call_0`, `call_1`, …"""
 
     class CountingAnew(PROVIDERS[kind]):
         def frames(self, reply, calls):
             return super().frames(reply, [replace(one, id=f"call_{place}") for place, one in enumerate(calls)])
+
+        def response_id(self, number):
+            template = RESPONSE_IDS[response_ids]
+            return template and template.format(number)
 
     return CountingAnew(script)
 
@@ -101,15 +109,86 @@ async def test_two_identical_calls_of_one_message_both_run(tools):
     assert server.problems == []
 
 
-async def test_a_call_that_is_repeated_under_its_id_in_the_same_turn_is_made_once(tools):
-    """A cache in between, or a weak model, repeats its message: by id and content it is the call that was made."""
-    script = [Reply("", [PAY, PAY]), Reply("", [PAY, PAY]), PAID_WORDS]
-    async with counting_anew("openai", script) as server, desk(tools[1], server, "openai") as here:
-        await here.say("Pay the rent for two months.")
+WITH_RESPONSE_IDS = [kind for kind in PROVIDERS if kind != "ollama"]
+
+
+@pytest.mark.parametrize("kind", WITH_RESPONSE_IDS)
+async def test_an_identical_call_of_a_new_message_in_the_same_turn_is_a_new_call(tools, kind):
+    """Pay, look at the answer, pay once more: the second is asked for by a message with a response id of its own."""
+    script = [Reply("", [PAY]), Reply("", [PAY]), PAID_WORDS]
+    async with counting_anew(kind, script) as server, desk(tools[1], server, kind) as here:
+        await here.say("Pay the rent for March and, when that is done, the same for April.")
 
     assert tools[0].started() == [{"q": "rent"}, {"q": "rent"}]
-    assert ended(here) == [(True, False), (True, False), (True, True), (True, True)]
+    assert ended(here) == [(True, False), (True, False)]
     assert server.problems == []
+
+
+async def test_the_third_identical_call_of_a_turn_is_a_loop_whatever_message_it_comes_in(tools):
+    script = [*(Reply("", [PAY]) for _ in range(3)), PAID_WORDS]
+    async with counting_anew("openai", script) as server, desk(tools[1], server, "openai") as here:
+        await here.say("Pay the rent.")
+
+    assert tools[0].started() == [{"q": "rent"}, {"q": "rent"}]
+    (refused,) = [event.data for event in here.events if event.type == "tool_refused"]
+    assert refused["error"]["type"] == "LOOP_DETECTED"
+
+
+@pytest.mark.parametrize("kind", WITH_RESPONSE_IDS)
+async def test_a_message_that_a_cache_repeats_is_made_once(tools, kind):
+    """It comes with its own response id a second time, after another message and between two wishes."""
+    gas = call("pay", q="gas")
+    script = [Reply("", [PAY, gas], fault="echo"), Reply("", [PAY]), PAID_WORDS]
+    async with counting_anew(kind, script) as server, desk(tools[1], server, kind) as here:
+        await here.say("Pay the rent and the gas, then the rent once more.")
+
+    assert tools[0].started() == [{"q": "rent"}, {"q": "gas"}, {"q": "rent"}]
+    assert ended(here) == [(True, False), (True, False), (True, True), (True, True), (True, False)]
+    assert server.problems == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "response_ids"),
+    [*((kind, ids) for kind in WITH_RESPONSE_IDS for ids in ("constant", "none")), ("ollama", "none")],
+)
+async def test_without_distinct_response_ids_a_repeated_id_with_its_arguments_is_one_write(tools, kind, response_ids):
+    """Nothing tells a second wish from a repeated message. Other arguments are another call, and never a conflict."""
+    gas = call("pay", q="gas")
+    script = [Reply("", [PAY, PAY]), Reply("", [PAY, PAY]), Reply("", [gas]), PAID_WORDS]
+    async with counting_anew(kind, script, response_ids) as server, desk(tools[1], server, kind) as here:
+        await here.say("Pay the rent for two months, and the gas.")
+
+    assert tools[0].started() == [{"q": "rent"}, {"q": "rent"}, {"q": "gas"}]
+    assert ended(here) == [(True, False), (True, False), (True, True), (True, True), (True, False)]
+    assert server.problems == []
+
+
+@pytest.mark.parametrize("response_ids", RESPONSE_IDS)
+async def test_two_wishes_of_one_turn_are_two_writes_also_after_a_resend(tools, response_ids):
+    """Both payments were made in messages of their own when the answer broke off; the resent message makes none."""
+    gas = call("pay", q="gas")
+    asked = [Reply("", [PAY]), Reply("", [gas]), Reply("", [PAY])]
+    script = [*asked, Reply("It is", fault="drop")]
+    async with counting_anew("openai", script, response_ids) as server, desk(tools[1], server, "openai") as here:
+        await here.say("Pay the rent, the gas, and the rent once more.", "m1")
+        before = tools[0].started()
+        server.say_next(*asked, PAID_WORDS)
+        await here.say("Pay the rent, the gas, and the rent once more.", "m1")
+
+    assert before.count({"q": "rent"}) == (2 if response_ids == "fresh" else 1)
+    assert tools[0].started() == before
+    assert server.problems == []
+
+
+async def test_a_message_without_a_response_id_may_be_the_one_before_it(make_tools):
+    async with make_tools({"pay": (writing(), PAID)}) as world:
+        session = await world.session()
+        made = [
+            (await session.call_many([Call("pay", {"q": "a"}, "call_0", "openai-chat", "message", response_id)]))[0]
+            for response_id in ("r1", None, "r2", "r1")
+        ]
+        assert [bool(answer.meta.get("replayed")) for answer in made] == [False, True, False, True]
+        assert world.starts == 2
 
 
 @pytest.mark.parametrize("kind", PROVIDERS)

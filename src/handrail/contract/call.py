@@ -14,7 +14,9 @@ class Call(NamedTuple):
 
     `args` is what the provider sent: an object, or JSON text. `call_id` is the provider's id, verbatim; `id_scope` says
     for how long the provider keeps that id the same for the same call, and the transport sets it; the ids of a host's own
-    calls count for the session. A named tuple, because one is made for every call.
+    calls count for the session. `response_id` is the provider's id of the model message, where ids count for that: the same
+    one again is the same message delivered twice, another is a new message. A named tuple, because one is made for every
+    call.
     """
 
     name: str
@@ -22,3 +24,4 @@ class Call(NamedTuple):
     call_id: str | None = None
     provider: str | None = None
     id_scope: IdScope = "session"
+    response_id: str | None = None

@@ -219,8 +219,10 @@ class Slot:
         return self.size > MOST_ARGUMENTS
 
 
-def call_of(slot: Slot, provider: str, id_scope: IdScope) -> Call:
-    return Call(slot.name, bounded_args(slot.args), slot.call_id, provider, id_scope)
+def call_of(slot: Slot, provider: str, id_scope: IdScope, response_id: str | None = None) -> Call:
+    """The call as it goes to the pipeline. Only an id that counts for its message needs to say which message that is."""
+    message = response_id if id_scope == "message" else None
+    return Call(slot.name, bounded_args(slot.args), slot.call_id, provider, id_scope, message)
 
 
 def admit(slot: Slot, calls: list[Slot], counters: StreamCounters) -> bool:

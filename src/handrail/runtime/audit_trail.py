@@ -80,7 +80,7 @@ class AuditTrail:
     def record_of(self, attempt: Attempt, duration: float, size: int) -> CallRecord | None:
         """The line of a call that ended well, to be put together when it is written; None where it holds more than most."""
         session, plan = attempt.session, attempt.plan
-        _, _, call_id, provider, _ = attempt.call
+        _, _, call_id, provider, _, _ = attempt.call
         if (
             plan.redact is not None
             or self.audit.masks

@@ -17,7 +17,7 @@ from handrail.runtime.replays import Entry
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
     from handrail.runtime.session import Session
-    from handrail.runtime.turn import Ordinals, Turn
+    from handrail.runtime.turn import MessageId, Ordinals, Turn
 
 _POLL_SECONDS = 0.05
 
@@ -87,8 +87,9 @@ class Earlier:
         in_message = id_in_message(attempt.call)
         own = in_message is not None or attempt.key.startswith("provider:")
         taken: Ordinals = turn.ordinals.setdefault(pair, {}) if own else {}
-        # The same call under the same id again, in a later message: by its content it is the one that was made before.
-        same = max((number for number, name in taken.items() if name == in_message), default=0) if in_message else 0
+        name = (attempt.call.response_id, in_message) if in_message is not None else None
+        # The same call under the same id again, where no id of the message says that this is a new message.
+        same = max((number for number, known in taken.items() if _may_be_same(known, name)), default=0)
         attempt.ordinal = 0
         while True:
             if same and not attempt.ordinal:
@@ -97,7 +98,7 @@ class Earlier:
                 attempt.ordinal = next(number for number in range(attempt.ordinal + 1, 1 << 31) if number not in taken)
                 write.taken = taken
             # Before anything is awaited: an identical call at the same time takes the next.
-            write.taken[attempt.ordinal] = in_message
+            write.taken[attempt.ordinal] = name
             write.key = ledger_key(
                 session.tenant, session.id, turn.number, plan.tool_id, attempt.digest, attempt.ordinal
             )
@@ -210,3 +211,10 @@ class Earlier:
                 self.core.log.error("The call id %s cannot be stored; it is given up: %s", alias.call_id, error)
             if self.unstored.get(place) is alias:
                 del self.unstored[place]
+
+
+def _may_be_same(known: MessageId | None, name: MessageId | None) -> bool:
+    """Whether both ids may be of one message: what gives no id to its messages may have repeated this one."""
+    if known is None or name is None or known[1] != name[1]:
+        return False
+    return known[0] == name[0] or known[0] is None or name[0] is None

@@ -29,7 +29,7 @@ def id_key(call: Call, connection: int) -> str | None:
 
     An id of a session that begins as a connection's key does gets one more colon, which neither of the others has there.
     """
-    _, _, call_id, _, scope = call
+    _, _, call_id, _, scope, _ = call
     if scope != "session" and scope != "connection":
         return None
     if not call_id or not ((type(call_id) is str and call_id.isascii()) or _is_text(call_id)):

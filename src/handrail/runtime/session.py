@@ -187,6 +187,7 @@ class Session:
         call_id: str | None = None,
         provider: str | None = None,
         id_scope: IdScope = "session",
+        response_id: str | None = None,
     ) -> ToolResponse:
         """One call of the model, through the pipeline. Every call is answered with an envelope."""
         shortcut = self.plans.shortcuts.get(name) if type(name) is str else None
@@ -196,11 +197,18 @@ class Session:
                 return answer
             if answer is not None:
                 return await answer
-        return await self.core.pipeline.call(self, Call(name, args, call_id, provider, id_scope))
+        return await self.core.pipeline.call(self, Call(name, args, call_id, provider, id_scope, response_id))
 
     def take(self, call: Call) -> Coroutine[Any, Any, ToolResponse]:
         """`call`, for one that is put together."""
-        return self.call(call.name, call.args, call_id=call.call_id, provider=call.provider, id_scope=call.id_scope)
+        return self.call(
+            call.name,
+            call.args,
+            call_id=call.call_id,
+            provider=call.provider,
+            id_scope=call.id_scope,
+            response_id=call.response_id,
+        )
 
     async def call_many(self, calls: Sequence[Call]) -> list[ToolResponse]:
         """The calls of one model message: read-only neighbours together, a writing one alone; answers in the order asked."""

@@ -11,7 +11,9 @@ from handrail.contract.store import LedgerRow
 
 Pair = tuple[str, str]
 """A tool and the digest of its arguments."""
-Ordinals = dict[int, "str | None"]
+MessageId = tuple[str | None, str]
+"""The provider's id of a model message, where it gives one, and of a call in it."""
+Ordinals = dict[int, "MessageId | None"]
 """Which are taken, and by which id if that counts for one message: under it the same call may come again."""
 _MOST_DIGESTS = 64
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.providers.wire_examples import LAMP, example
 
+from handrail import Call
 from handrail.providers.mcp import transport
 from handrail.providers.mcp.messages import Fault, Malformed, Notice, Reply, Request, read_message
 from handrail.providers.mcp.transport import Answer, Called, Cancelled, Listed, Opened, Reader
@@ -36,7 +37,7 @@ def test_a_client_of_the_handshake_is_read():
     opened, _, listed, called, cancelled, reply, with_task, *tasks = told
 
     assert (opened, listed) == (Opened(0, "2025-11-25"), Listed(1, "2025-11-25"))
-    assert called.call == ("set_lamp", {"room": "kitchen", "level": 20}, "2", "mcp", "connection")
+    assert called.call == Call("set_lamp", {"room": "kitchen", "level": 20}, "2", "mcp", "connection")
     assert (called.progress, called.turn) == ("p2", None)
     assert cancelled == Cancelled(2, "2")
     assert reply is None

@@ -150,6 +150,7 @@ class Reader:
     def __init__(self, model: str, counters: StreamCounters, id_scope: IdScope = ID_SCOPE) -> None:
         self._model = model
         self._id_scope = id_scope
+        self._response_id: str | None = None
         self._counters = counters
         self._blocks: dict[int, _Block] = {}
         self._calls = 0
@@ -182,7 +183,9 @@ class Reader:
             if block is not None:
                 block.stopped = True
         elif kind == "message_start":
-            self._count(object_in(told.get("message")).get("usage"))
+            message = object_in(told.get("message"))
+            self._response_id = id_in(message.get("id"))
+            self._count(message.get("usage"))
         elif kind == "message_delta":
             self._reason = id_in(object_in(told.get("delta")).get("stop_reason")) or self._reason
             self._count(told.get("usage"))
@@ -245,6 +248,7 @@ class Reader:
             yield from self._start(index, block)
             if index in self._blocks:
                 self._blocks[index].stopped = True
+        self._response_id = id_in(message.get("id"))
         self._reason = id_in(message.get("stop_reason"))
         self._count(message.get("usage"))
         self._done = True
@@ -264,7 +268,7 @@ class Reader:
         blocks, slots = self._whole_calls(blocks)
         if self._reason == "tool_use" and not slots:
             raise unreadable_calls(WHO)
-        calls = [call_of(slot, PROVIDER, self._id_scope) for slot in slots]
+        calls = [call_of(slot, PROVIDER, self._id_scope, self._response_id) for slot in slots]
         content = [block.raw() for block in blocks if block.kind != "text" or block.start["text"].strip()]
         raw = kept_turn(PROVIDER, self._model, content)
         yield from ending(WHO, calls, Usage(self._input, self._output), reason, raw)

@@ -115,6 +115,7 @@ class Reader:
     def __init__(self, model: str, counters: StreamCounters, id_scope: IdScope = ID_SCOPE) -> None:
         self._model = model
         self._id_scope = id_scope
+        self._response_id: str | None = None
         self._counters = counters
         self._parts: list[dict[str, Any]] = []
         self._slots: list[Slot] = []
@@ -133,6 +134,7 @@ class Reader:
             return
         if chunk.get("error") is not None:
             raise failed(WHO, chunk["error"], retryable=True)
+        self._response_id = self._response_id or id_in(_either(chunk, "responseId", "response_id"))
         usage = object_in(_either(chunk, "usageMetadata", "usage_metadata"))
         # What was said until then grows with every chunk that says something, so that two which are the same are one.
         # Thoughts do not count here: they are over when the answer begins, and their number stays.
@@ -193,7 +195,7 @@ class Reader:
         if self._reason is None and not self._blocked:
             raise broke_off(WHO)
         reason: Reason = "refusal" if self._blocked else _REASONS.get(self._reason or "", "refusal")
-        calls = [call_of(slot, PROVIDER, self._id_scope) for slot in self._slots]
+        calls = [call_of(slot, PROVIDER, self._id_scope, self._response_id) for slot in self._slots]
         yield from ending(WHO, calls, self._usage, reason, kept_turn(PROVIDER, self._model, self._parts))
 
 

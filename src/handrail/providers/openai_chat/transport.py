@@ -104,6 +104,7 @@ class Reader:
     def __init__(self, model: str, counters: StreamCounters, id_scope: IdScope = ID_SCOPE) -> None:
         self._model = model
         self._id_scope = id_scope
+        self._response_id: str | None = None
         self._counters = counters
         self._text: list[str] = []
         self._slots: list[Slot] = []
@@ -127,6 +128,7 @@ class Reader:
             return
         if chunk.get("error") is not None:
             raise failed(WHO, chunk["error"], retryable=True)
+        self._response_id = self._response_id or id_in(chunk.get("id"))
         usage = chunk.get("usage")
         if isinstance(usage, dict):
             self._usage = Usage(count_in(usage.get("prompt_tokens")), count_in(usage.get("completion_tokens")))
@@ -189,7 +191,7 @@ class Reader:
         slots: list[Slot] = []
         for slot in self._slots[:-1] if self._reason == "length" else self._slots:
             admit(slot, slots, self._counters)
-        calls = [call_of(slot, PROVIDER, self._id_scope) for slot in slots]
+        calls = [call_of(slot, PROVIDER, self._id_scope, self._response_id) for slot in slots]
         reason = "refusal" if self._refused else _REASONS.get(self._reason)
         yield from ending(WHO, calls, self._usage, reason, self._raw(slots))
 

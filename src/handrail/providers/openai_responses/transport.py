@@ -183,7 +183,8 @@ class Reader:
             raise broke_off(WHO)
         whole = [item for item in self._items.values() if item.get("status") in ("completed", None)]
         slots = [_slot(item) for item in whole if item.get("type") == "function_call"]
-        calls = [call_of(slot, PROVIDER, self._id_scope) for slot in slots]
+        response_id = id_in(self._response.get("id"))
+        calls = [call_of(slot, PROVIDER, self._id_scope, response_id) for slot in slots]
         reason = self._reason(self._response)
         if reason is None and not calls:
             reason = "length"  # it says that it is not whole, and that is all one has to know of words

@@ -12,7 +12,6 @@ from handrail.testing.servers.server import ProviderServer, Received, json_or_te
 
 _REASONS = {"length": "max_tokens", "refusal": "refusal"}
 _MESSAGE: dict[str, Any] = {
-    "id": "msg_local",
     "type": "message",
     "role": "assistant",
     "model": "local",
@@ -83,6 +82,7 @@ class AnthropicServer(ProviderServer):
         content += [{"type": "tool_use", "id": one.id, "name": one.name, "input": one.args} for one in calls]
         given, made = reply.usage
         return {
+            **self.named(),
             **_MESSAGE,
             "content": content,
             "stop_reason": _REASONS.get(reply.reason, "tool_use" if calls else "end_turn"),
@@ -98,7 +98,7 @@ class AnthropicServer(ProviderServer):
     def _played(self, reply: Reply, calls: Sequence[NumberedCall], reason: str) -> Iterator[Frame]:
         given, made = reply.usage
         usage = {"input_tokens": given, "output_tokens": 1}
-        yield Frame({"type": "message_start", "message": {**_MESSAGE, "usage": usage}})
+        yield Frame({"type": "message_start", "message": {**self.named(), **_MESSAGE, "usage": usage}})
         index = 0
         if calls:
             thought = {"type": "thinking", "thinking": "", "signature": ""}

@@ -59,20 +59,20 @@ class GeminiServer(ProviderServer):
         return functions or refused_name(arguments, "[A-Za-z_][A-Za-z0-9_]{0,63}")
 
     def frames(self, reply: Reply, calls: Sequence[NumberedCall]) -> Iterator[Frame]:
-        yield Frame(_chunk([{"text": "Thinking.", "thought": True}]))
+        yield Frame(self._chunk([{"text": "Thinking.", "thought": True}]))
         for piece in pieces(reply.text) if reply.text else ():
-            yield Frame(_chunk([{"text": piece}]))
+            yield Frame(self._chunk([{"text": piece}]))
         for part, one in enumerate(calls):
             call = {**({} if one.id is None else {"id": one.id}), "name": one.name, "args": one.args}
             signed = {} if part else {"thoughtSignature": SIGNATURE}
-            yield Frame(_chunk([{"functionCall": call, **signed}]), part)
-        end = _chunk([{"text": "", "thoughtSignature": SIGNATURE}], _REASONS.get(reply.reason, "STOP"))
+            yield Frame(self._chunk([{"functionCall": call, **signed}]), part)
+        end = self._chunk([{"text": "", "thoughtSignature": SIGNATURE}], _REASONS.get(reply.reason, "STOP"))
         given, made = reply.usage
         usage = {"promptTokenCount": given, "candidatesTokenCount": made, "totalTokenCount": given + made}
         yield Frame({**end, "usageMetadata": usage}, end=True)
 
     def truncated(self, reply: Reply, calls: Sequence[NumberedCall]) -> Iterator[Frame]:
-        chunk = _chunk([], "MALFORMED_FUNCTION_CALL")
+        chunk = self._chunk([], "MALFORMED_FUNCTION_CALL")
         chunk["candidates"][0]["finishMessage"] = f"Malformed function call: {calls[-1].name}("
         yield Frame(chunk, end=True)
 
@@ -84,11 +84,10 @@ class GeminiServer(ProviderServer):
         answers = [part["functionResponse"]["response"] for part in parts if "functionResponse" in part]
         return [one.get("output", one.get("error")) for one in answers]
 
-
-def _chunk(parts: list[dict[str, Any]], reason: str | None = None) -> dict[str, Any]:
-    candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
-    if not parts:
-        candidate["content"].pop("parts")
-    if reason is not None:
-        candidate["finishReason"] = reason
-    return {"candidates": [candidate], "modelVersion": "local", "responseId": "r-local"}
+    def _chunk(self, parts: list[dict[str, Any]], reason: str | None = None) -> dict[str, Any]:
+        candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
+        if not parts:
+            candidate["content"].pop("parts")
+        if reason is not None:
+            candidate["finishReason"] = reason
+        return {"candidates": [candidate], "modelVersion": "local", **self.named("responseId")}

@@ -74,7 +74,7 @@ class OpenAIChatServer(ProviderServer):
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
         given, spent = reply.usage
         usage = {"prompt_tokens": given, "completion_tokens": spent, "total_tokens": given + spent}
-        named = {"id": "chatcmpl-local", "object": "chat.completion", "created": 1, "model": "local"}
+        named = {**self.named(), "object": "chat.completion", "created": 1, "model": "local"}
         return {**named, "choices": [choice], "usage": usage}
 
     def frames(self, reply: Reply, calls: Sequence[NumberedCall]) -> Iterator[Frame]:
@@ -109,7 +109,7 @@ class OpenAIChatServer(ProviderServer):
 
     def _chunk(self, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        named = {"id": "chatcmpl-local", "object": "chat.completion.chunk", "created": 1, "model": "local"}
+        named = {**self.named(), "object": "chat.completion.chunk", "created": 1, "model": "local"}
         return {**named, "choices": [choice]}
 
     def failure(self) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -63,7 +63,7 @@ class OpenAIResponsesServer(ProviderServer):
         yield from self._played(reply, calls, whole=False)
 
     def _played(self, reply: Reply, calls: Sequence[NumberedCall], *, whole: bool) -> Iterator[Frame]:
-        response = _response()
+        response = _response(self.named())
         yield Frame({"type": "response.created", "response": response})
         output: list[dict[str, Any]] = []
         if reply.text:
@@ -135,9 +135,9 @@ class OpenAIResponsesServer(ProviderServer):
         return [json_or_text(one["output"]) for one in at_the_end(body["input"], "type", "function_call_output")]
 
 
-def _response() -> dict[str, Any]:
+def _response(named: Mapping[str, str]) -> dict[str, Any]:
     return {
-        "id": "resp_local",
+        **named,
         "object": "response",
         "created_at": 1,
         "status": "in_progress",

@@ -67,6 +67,7 @@ class ProviderServer(ABC):
         self._faulted: set[int] = set()
         self._echo: list[bytes] | None = None
         self._numbers = 0
+        self._responses = 0
         self._server: asyncio.Server | None = None
         self.connections: set[asyncio.StreamWriter] = set()
         """Those that are open."""
@@ -117,6 +118,15 @@ class ProviderServer(ABC):
 
     def new_id(self, number: int) -> str | None:
         return f"call_{number}"
+
+    def response_id(self, number: int) -> str | None:
+        """The id of an answer, in protocols that have one."""
+        return f"response_{number}"
+
+    def named(self, field: str = "id") -> dict[str, str]:
+        """The field of the answer that is being played with its id; none if it has no id."""
+        made = self.response_id(self._responses)
+        return {} if made is None else {field: made}
 
     # ------------------------------------------------------------------------------------------------- serving
     @property
@@ -181,6 +191,7 @@ class ProviderServer(ABC):
             self.problems.append(problem)
             return await self._refuse(writer, 400, problem)
         reply = self._script[self._place]
+        self._responses += 1
         fault = reply.fault if reply.lasting or self._place not in self._faulted else None
         self._faulted.add(self._place)
         self.playing = fault
