@@ -174,7 +174,7 @@ def _in_process(name: str) -> Callable[[], dict[str, Any]]:
                 return asyncio.run(_called(recorder, _project(Path(folder)), name))
         finally:
             sys.setprofile(None)
-            threading.setprofile(None)  # type: ignore[arg-type]
+            threading.setprofile(None)
 
     return walk
 
