@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from handrail.contract.store import StoreUnavailable
-from handrail.runtime.pruning import Pruning
+from handrail.runtime.retention import Pruning
 
 _DAY_MS = 86_400_000
 

@@ -21,7 +21,7 @@ from tests.runtime.kit import (
 
 from handrail import Call, Runtime
 from handrail.contract.store import Block
-from handrail.runtime.confirm import NOT_LOOKED_UP
+from handrail.runtime.confirmation import NOT_LOOKED_UP
 from handrail.testing import VirtualClock, settle
 
 TOOLS = {"pay": (confirmed(), PAID), "look": (reading(), FOUND)}

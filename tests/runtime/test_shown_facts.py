@@ -7,7 +7,7 @@ import pytest
 from tests.runtime.kit import PAID, asked, audited, confirmed, kind, next_event, until
 
 from handrail.contract.store import HOLD_TOKENS, HoldState
-from handrail.runtime.confirm import NOT_LOOKED_UP, token_hash
+from handrail.runtime.confirmation import NOT_LOOKED_UP, token_hash
 from handrail.runtime.runner import Runner
 
 # The facts stand in a file beside the marks, which a test writes; each lookup is marked.

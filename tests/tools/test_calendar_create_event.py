@@ -17,7 +17,7 @@ from handrail.build.guide import examples_in
 from handrail.cli import main
 from handrail.contract.errors import ErrorType, ToolError
 from handrail.contract.store import LedgerState
-from handrail.runtime.confirm import NOT_LOOKED_UP
+from handrail.runtime.confirmation import NOT_LOOKED_UP
 from handrail.runtime.reconcile import reconcile
 from handrail.testing import CrashAt, Crashed
 from handrail_reference.services.calendar.embedded import EmbeddedCalendar

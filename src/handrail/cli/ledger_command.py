@@ -22,8 +22,8 @@ from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, UsageError
 from handrail.contract.store import LedgerRow, LedgerState
 from handrail.runtime.core import RuntimeCore
-from handrail.runtime.pruning import PAUSE_SECONDS, Pruning
 from handrail.runtime.reconcile import reconcile
+from handrail.runtime.retention import PAUSE_SECONDS, Pruning
 
 EXAMPLES = """examples:
   handrail ledger list

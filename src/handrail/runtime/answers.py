@@ -13,8 +13,8 @@ from handrail.contract.store import StoreUnavailable
 from handrail.runtime.attempt import Attempt, Refusal
 from handrail.runtime.audit_trail import AuditTrail
 from handrail.runtime.gates import budget
+from handrail.runtime.ledger_view import not_recorded
 from handrail.runtime.outcome import is_empty
-from handrail.runtime.recorded import not_recorded
 from handrail.runtime.replays import Entry
 
 if TYPE_CHECKING:

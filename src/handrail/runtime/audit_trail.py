@@ -13,7 +13,7 @@ from handrail.contract.call import Call
 from handrail.contract.ports import AuditPort, CallRecord, DurableAudit
 from handrail.contract.store import Hold
 from handrail.runtime.attempt import Attempt, Refusal
-from handrail.runtime.held import call_id_of, key_of
+from handrail.runtime.confirmation_view import call_id_of, key_of
 from handrail.runtime.session import Session
 
 

@@ -27,26 +27,26 @@ from handrail.contract.store import AuditSubject, Block, Hold, HoldState, Sessio
 from handrail.registry import Registry, Snapshot
 from handrail.runtime.answers import Answers
 from handrail.runtime.attempt import Attempt
+from handrail.runtime.audit_recovery import AuditRecovery
 from handrail.runtime.audit_trail import AuditTrail
-from handrail.runtime.auditing import AuditKeeper
-from handrail.runtime.confirm import Confirmations
-from handrail.runtime.doubts import Doubts
-from handrail.runtime.earlier import Earlier
+from handrail.runtime.confirmation import Confirmations
+from handrail.runtime.dedup import Dedup
 from handrail.runtime.execution import Execution
 from handrail.runtime.housekeeper import Housekeeper
+from handrail.runtime.ledger_claims import Writing
 from handrail.runtime.pipeline import Pipeline
 from handrail.runtime.plan import Meaning, Plans, RedactorFactory
 from handrail.runtime.policy import Policy
 from handrail.runtime.rates import Rates
-from handrail.runtime.resuming import restore
 from handrail.runtime.runner import Runner
 from handrail.runtime.services import Services
 from handrail.runtime.session import Client, Session
+from handrail.runtime.session_restore import restore
 from handrail.runtime.shortcut import shortcut_for
+from handrail.runtime.shutdown import let_writes_end, name_of
 from handrail.runtime.state import StateController
-from handrail.runtime.stopping import let_writes_end, name_of
 from handrail.runtime.turns import Turns
-from handrail.runtime.writing import Writing
+from handrail.runtime.unconfirmed_claims import UnconfirmedClaims
 from handrail.schema.condition import load_engine
 
 
@@ -93,11 +93,11 @@ class RuntimeCore:
         self.execution = Execution(self.runner, self.capabilities, clock, jitter, self.log)
         self.pipeline = Pipeline(self, self.answers, self.execution)
         self.writing = Writing(self)
-        self.earlier = Earlier(self)
+        self.dedup = Dedup(self)
         self.confirmations = Confirmations(self)
-        self.doubts = Doubts(self)
+        self.unconfirmed_claims = UnconfirmedClaims(self)
         self.turns = Turns(self)
-        self.audit_keeper = AuditKeeper(self)
+        self.audit_recovery = AuditRecovery(self)
         self.housekeeper = Housekeeper(self)
         self.sessions: dict[str, Session] = {}
         self.forgettings = 0
@@ -148,7 +148,7 @@ class RuntimeCore:
         try:
             await self.store.register_owner(self.owner)
             await self.housekeeper.learn()
-            await self.audit_keeper.recover()
+            await self.audit_recovery.recover()
         except BaseException:
             await self.store.close()
             raise
@@ -177,7 +177,7 @@ class RuntimeCore:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        finish, store_ids = self.writing.finish_the_unfinished, self.earlier.store_ids
+        finish, store_ids = self.writing.finish_the_unfinished, self.dedup.store_ids
         for write in (finish, store_ids, self.housekeeper.write_behind, self.save_blocks):
             try:
                 await write()
@@ -187,7 +187,7 @@ class RuntimeCore:
             self.log.error("Stopped although these calls still run: %s", ", ".join(left))
         self.runner.close()
         try:
-            await self.audit_keeper.close()
+            await self.audit_recovery.close()
         except StoreUnavailable as error:
             self.log.warning("The last checkpoint of the audit log could not be stored: %s", error)
         try:

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from handrail.contract.store import StoreUnavailable
-from handrail.runtime.pruning import DailyPruning
+from handrail.runtime.retention import DailyPruning
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
@@ -37,13 +37,13 @@ class Housekeeper:
         chores: tuple[Callable[[], Awaitable[None]], ...] = (
             self.renew,
             self._flush,
-            self.core.audit_keeper.checkpoint_in_time,
+            self.core.audit_recovery.checkpoint_in_time,
             self.write_behind,
             self.learn,
             self.learn_connections,
             self.core.writing.finish_the_unfinished,
-            self.core.earlier.store_ids,
-            self.core.doubts.settle,
+            self.core.dedup.store_ids,
+            self.core.unconfirmed_claims.settle,
             self._follow_confirmations,
             self._forget_idle,
             self.pruning.go_on,

@@ -1,7 +1,7 @@
 """The one flow of a call, from what a model asked for to the envelope that it gets. Nothing reaches a handler around it.
 
 `Pipeline.call` reads as the steps of the contract, in their order. Steps 1 to 12 neither wait nor touch a disk for a tool
-that does not write; a writing or held call goes on in `writing.py`, a confirmation in `confirm.py`.
+that does not write; a writing or held call goes on in `ledger_claims.py`, a confirmation in `confirmation.py`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from handrail.contract.store import StoreUnavailable
 from handrail.runtime.admission import admit, charge, prepare
 from handrail.runtime.answers import Answers, StartOver
 from handrail.runtime.attempt import Attempt, Refusal
+from handrail.runtime.call_ids import known_by_id
 from handrail.runtime.context import Context
 from handrail.runtime.execution import Execution
 from handrail.runtime.hydrate import parse_call, unknown_tool
 from handrail.runtime.keys import args_digest, hash_key, id_in_message, id_key
-from handrail.runtime.known_ids import known_by_id
 from handrail.runtime.replays import Entry
 from handrail.runtime.runner import Started
 from handrail.runtime.turn import Turn
@@ -238,9 +238,9 @@ class Pipeline:
             if known.hold_id is not None and not known.settled:
                 return await self.core.confirmations.again(attempt, known)
             if known.ledger_key is not None and (known.unknown or not (known.settled or known.kept)):
-                return await self.core.earlier.again(attempt, known)
+                return await self.core.dedup.again(attempt, known)
             if known.ledger_key is not None and attempt.turn.from_before:
-                await self.core.earlier.take_ordinal(attempt, known.ledger_key)
+                await self.core.dedup.take_ordinal(attempt, known.ledger_key)
         except StoreUnavailable as error:
             return self.answers.refuse_unrecorded(attempt, error)
         answer = await self.answers.replay(attempt, known)

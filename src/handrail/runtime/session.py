@@ -15,8 +15,8 @@ from handrail.contract.errors import UsageError
 from handrail.contract.events import LateEnvelope, SessionEvent
 from handrail.contract.store import AuditSubject, Hold
 from handrail.runtime.attempt import Attempt
+from handrail.runtime.call_ids import CallIds, trim
 from handrail.runtime.events import Events
-from handrail.runtime.known_ids import KnownIds, trim
 from handrail.runtime.plan import Plans
 from handrail.runtime.policy import ModePolicy, Policy
 from handrail.runtime.rates import Rates
@@ -111,7 +111,7 @@ class Session:
         self.beginning = 0
         """So many turns are about to begin: which one the store has the session in is not known until it has answered."""
         self.replays = Replays(policy.replays)
-        self.calls_by_id = KnownIds()
+        self.calls_by_id = CallIds()
         self.writes: dict[str, Entry] = {}
         """Executions by ledger key, in this process."""
         self.holds: dict[tuple[str, str], tuple[Hold, Entry]] = {}

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from handrail.contract.definition import RateLimit
 from handrail.contract.store import HoldState, StoreUnavailable, TurnStart
-from handrail.runtime.held import pair_of
+from handrail.runtime.confirmation_view import pair_of
 from handrail.runtime.session import TURNS_COUNTED, Session
 from handrail.runtime.turn import Turn
 

@@ -29,7 +29,7 @@ from handrail.contract.events import LateEnvelope
 from handrail.contract.model import Message
 from handrail.contract.store import StoreUnavailable
 from handrail.runtime.local_time import attributes_for
-from handrail.runtime.pruning import end_detached
+from handrail.runtime.retention import end_detached
 from handrail.runtime.session import Session
 from handrail.server.conversations import (
     MOST_TURNS,

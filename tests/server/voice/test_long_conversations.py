@@ -20,7 +20,7 @@ from handrail.agents.voice import again, hearing, items
 from handrail.providers import live_memory
 from handrail.providers.openai_realtime import inputs
 from handrail.registry import Registry
-from handrail.runtime import known_ids
+from handrail.runtime import call_ids
 from handrail.runtime.core import RuntimeCore
 from handrail.runtime.plan import Plans
 from handrail.server import conversations
@@ -37,7 +37,7 @@ SMALL = (
     (live_memory, "_MOST_ENTRIES", 12),
     (live_memory, "_MOST_SEEN", 8),
     (inputs, "_MOST_KNOWN", 12),
-    (known_ids, "MOST_KNOWN", 8),
+    (call_ids, "MAX_KNOWN", 8),
     (conversations, "MOST_TURNS", 6),
     (minutes, "MOST_TURNS", 6),
     (line_module, "MOST_EVENTS", 40),

@@ -25,7 +25,7 @@ _MARGIN_MS = 60_000
 """Clocks are set, and files bear the time of another clock than the store's: so much more is looked at than has to be."""
 
 
-class AuditKeeper:
+class AuditRecovery:
     """Keeps the audit log of one runtime and its store in step. Does nothing for a log that ends with the process."""
 
     __slots__ = ("_begun", "_core", "_log", "_looked", "_saved", "_turnstile")

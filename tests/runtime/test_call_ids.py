@@ -5,11 +5,11 @@ from tests.runtime.kit import kind
 
 from handrail import ToolResponse
 from handrail.contract.store import StoreUnavailable
-from handrail.runtime import known_ids
-from handrail.runtime.known_ids import MOST_KNOWN, Forgotten, KnownIds
+from handrail.runtime import call_ids
+from handrail.runtime.call_ids import MAX_KNOWN, CallIds, Forgotten
 from handrail.runtime.replays import Entry
 
-CALLS = MOST_KNOWN + 40
+CALLS = MAX_KNOWN + 40
 
 
 async def _many(desk, session):
@@ -44,7 +44,7 @@ async def test_what_is_held_of_calls_is_bounded_and_holds_no_outcome_of_an_earli
     async with open_desk() as desk:
         session, _ = await desk.open()
         await _many(desk, session)
-        assert len(session.calls_by_id) <= MOST_KNOWN
+        assert len(session.calls_by_id) <= MAX_KNOWN
         assert not any(entry.settled for entry in session.calls_by_id.values())
         assert not session.writes
         await session.call("write_note", {"text": "0"}, call_id="w0")
@@ -54,7 +54,7 @@ async def test_what_is_held_of_calls_is_bounded_and_holds_no_outcome_of_an_earli
 
 
 async def test_a_request_that_waits_for_a_person_is_kept_whatever_comes_after_it(monkeypatch) -> None:
-    monkeypatch.setattr(known_ids, "MOST_KNOWN", 4)
+    monkeypatch.setattr(call_ids, "MAX_KNOWN", 4)
     async with open_desk() as desk:
         session, _ = await desk.open()
         held = await session.call("delete_file", {"path": "held"}, call_id="h1")
@@ -69,7 +69,7 @@ async def test_a_request_that_waits_for_a_person_is_kept_whatever_comes_after_it
 
 async def _answered_under_another_id(desk, monkeypatch):
     """A call that was answered from another's execution while its id could not be stored: its session, and how to mend it."""
-    monkeypatch.setattr(known_ids, "MOST_KNOWN", 4)
+    monkeypatch.setattr(call_ids, "MAX_KNOWN", 4)
     first, _ = await desk.open()
     await first.begin_turn("input")
     assert (await first.call("write_note", {"text": "a"}, call_id="first")).ok
@@ -107,7 +107,7 @@ async def test_an_id_that_could_not_be_stored_is_stored_later_and_need_not_be_he
         session, mend = await _answered_under_another_id(desk, monkeypatch)
         mend()
         session = await desk.runtime.resume_session(session.id, token=session.token)
-        assert not desk.runtime.earlier.unstored
+        assert not desk.runtime.dedup.unstored
         await _ten_more(session)
         assert len(session.calls_by_id) <= 4
         again = await session.call("write_note", {"text": "a"}, call_id="second")
@@ -124,12 +124,12 @@ async def test_the_housekeeper_stores_ids_that_could_not_be_stored(monkeypatch) 
 
 
 async def _stored(desk):
-    while desk.runtime.earlier.unstored:
+    while desk.runtime.dedup.unstored:
         await desk.clock.sleep(0.25)
 
 
 def test_a_call_that_runs_stays_and_one_whose_outcome_is_not_known_too() -> None:
-    known = KnownIds()
+    known = CallIds()
     answer = (ToolResponse(True, None), b"{}")
     running, unknown, settled = Entry("note", b"{}"), Entry("note", b"{}", answer), Entry("note", b"{}", answer)
     running.kept = unknown.unknown = True

@@ -28,7 +28,7 @@ async def restore(
             turn.begin_again()
     elif record.current_turn:
         session.enter_turn(record.current_turn, perf_counter()).restore(record.counters)
-    await core.earlier.store_ids()
+    await core.dedup.store_ids()
     aliases = [alias for alias in await core.store.aliases(session.id) if alias.call_id.startswith("provider:")]
     for alias in aliases:
         entry = session.writes.get(alias.ledger_key) if alias.ledger_key is not None else None
@@ -58,5 +58,5 @@ async def _take_ordinals(
         elif found[-1].hold_id is not None:
             hold = await core.store.hold_by_id(found[-1].hold_id)
             if hold is not None:
-                core.earlier.take_held(session, turn, hold)
+                core.dedup.take_held(session, turn, hold)
     turn.remembered = {pair: dict(taken) for pair, taken in turn.ordinals.items()}

@@ -23,8 +23,7 @@ from handrail.contract.errors import ErrorType, RegistryError, SchemaError
 from handrail.contract.store import Approval, Hold, HoldState, LedgerState, StoreUnavailable
 from handrail.runtime.admission import admit, prepare
 from handrail.runtime.attempt import Attempt, Refusal, Write
-from handrail.runtime.gates import budget
-from handrail.runtime.held import (
+from handrail.runtime.confirmation_view import (
     OPEN,
     call_id_of,
     closed_answer,
@@ -36,9 +35,10 @@ from handrail.runtime.held import (
     shown_digest,
     shown_to_user,
 )
+from handrail.runtime.gates import budget
 from handrail.runtime.keys import args_digest, exact_digest
+from handrail.runtime.ledger_view import declined, not_recorded, settle_from_row
 from handrail.runtime.preview import render, text_of_facts
-from handrail.runtime.recorded import declined, not_recorded, settle_from_row
 from handrail.runtime.replays import Entry
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Confirmations:
         session.holds[pair] = (asked, entry)
         entry.held(asked.hold_id, asked.ledger_key)
         if attempt.key.startswith("provider:"):
-            self.core.earlier.stands_for(attempt, entry)
+            self.core.dedup.stands_for(attempt, entry)
         limit = plan.definition.rate_limit
         if limit is not None and plan.writes and limit.scope == "user":
             self.core.rates.write_behind(
@@ -120,7 +120,7 @@ class Confirmations:
             refusal = Refusal("confirmation", ErrorType.CONFLICT, message, rule="expired")
             return self.core.answers.refuse(attempt, refusal, free=True)
         if attempt.turn.from_before:
-            self.core.earlier.take_held(attempt.session, attempt.turn, hold)
+            self.core.dedup.take_held(attempt.session, attempt.turn, hold)
         if hold.state in OPEN:
             return self._held_answer(attempt, hold)
         if hold.state is HoldState.CONSUMED:
@@ -192,9 +192,9 @@ class Confirmations:
     async def _same_hold(self, attempt: Attempt, hold: Hold, entry: Entry) -> None:
         """Another id for a call that is held, or was: it stands for the same request from now on."""
         if attempt.key.startswith("provider:") and attempt.session.calls_by_id.get(attempt.key) is not entry:
-            self.core.earlier.stands_for(attempt, entry)
+            self.core.dedup.stands_for(attempt, entry)
             key = hold.ledger_key if hold.state is HoldState.CONSUMED else None
-            await self.core.earlier.remember_id(attempt, key, hold.hold_id)
+            await self.core.dedup.remember_id(attempt, key, hold.hold_id)
 
     async def approve(
         self, hold_id: str, token: str, approver: str | None = None, via: str | None = None
@@ -208,8 +208,8 @@ class Confirmations:
                 {"confirmationId": hold_id, "ok": False, "errorType": "NOT_FOUND", "gate": "confirmation"},
             )
             return _failure(ErrorType.NOT_FOUND, "There is no such confirmation request.")
-        if self.core.doubts.about(hold):
-            return await self.core.doubts.again(hold)
+        if self.core.unconfirmed_claims.about(hold):
+            return await self.core.unconfirmed_claims.again(hold)
         if hold.state is HoldState.CONSUMED:
             return await self.carried_out(hold)
         if hold.state not in OPEN:
@@ -309,7 +309,7 @@ class Confirmations:
         # Also after a yes: a claim that comes later finds no grant.
         moved = await self.core.store.move_hold(hold_id, HoldState.DECLINED, frm=OPEN)
         was_open = moved is not None and moved.state is HoldState.DECLINED
-        if moved is None or not (was_open or await self.core.doubts.declined(moved)):
+        if moved is None or not (was_open or await self.core.unconfirmed_claims.declined(moved)):
             return closed_answer(moved or hold)
         session = await self.core.session_for(hold)
         if session is not None:

@@ -11,7 +11,7 @@ from handrail.contract.errors import ErrorType, UsageError
 from handrail.contract.store import Alias, Hold, LedgerRow, LedgerState, StoreUnavailable
 from handrail.runtime.attempt import Attempt
 from handrail.runtime.keys import args_digest, id_in_message, ledger_key
-from handrail.runtime.recorded import may_try_again, running, settle_from_row
+from handrail.runtime.ledger_view import may_try_again, running, settle_from_row
 from handrail.runtime.replays import Entry
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class LookAgain(Exception):
     """The call that was waited for is held now: its request is the answer."""
 
 
-class Earlier:
+class Dedup:
     """Finds earlier executions of writing calls."""
 
     __slots__ = ("core", "unstored")
@@ -174,7 +174,7 @@ class Earlier:
 
     async def _may_be_abandoned(self, row: LedgerRow) -> bool:
         """Whether a claim may take it over; the claim looks whether its owner lives, or is we ourselves, unheard."""
-        if row.hold_id is None and row.key in self.core.doubts.ids:
+        if row.hold_id is None and row.key in self.core.unconfirmed_claims.ids:
             return True
         return row.effects != "unsafe" and row.lease_until < await self.core.store.now()
 

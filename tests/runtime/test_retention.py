@@ -8,7 +8,7 @@ from tests.runtime.kit import PAID, audited, kind, writing
 
 from handrail.contract.store import StoreUnavailable
 from handrail.runtime.policy import Policy
-from handrail.runtime.pruning import Pruning
+from handrail.runtime.retention import Pruning
 from handrail.testing import VirtualClock, settle
 
 TOOLS = {"pay": (writing(), PAID)}

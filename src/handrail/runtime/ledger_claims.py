@@ -33,12 +33,10 @@ from handrail.contract.store import (
 from handrail.runtime.admission import charge
 from handrail.runtime.answers import StartOver
 from handrail.runtime.attempt import Attempt, Refusal, Write
-from handrail.runtime.earlier import LookAgain
+from handrail.runtime.dedup import LookAgain
 from handrail.runtime.gates import budget, loop
 from handrail.runtime.keys import args_digest, exact_digest, hash_key, held_key, id_in_message
-from handrail.runtime.outcome import checked_result, failure_of
-from handrail.runtime.rates import claim_charge
-from handrail.runtime.recorded import (
+from handrail.runtime.ledger_view import (
     declined,
     keep_unknown,
     not_heard,
@@ -51,8 +49,10 @@ from handrail.runtime.recorded import (
     unknown_message,
     verdict_refusal,
 )
+from handrail.runtime.outcome import checked_result, failure_of
+from handrail.runtime.rates import claim_charge
 from handrail.runtime.replays import Entry
-from handrail.runtime.stopping import latest_end
+from handrail.runtime.shutdown import latest_end
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
@@ -152,7 +152,7 @@ class Writing:
             if pair in attempt.turn.declined:
                 return self.core.answers.refuse(attempt, declined(attempt.plan.tool_id))
             try:
-                return await self.core.earlier.known(attempt)
+                return await self.core.dedup.known(attempt)
             except LookAgain:
                 write.taken.pop(attempt.ordinal, None)
 
@@ -238,8 +238,8 @@ class Writing:
             return self.core.answers.refuse(attempt, refusal, free=True)
         self.core.crash("before_claim")
         try:
-            await self.core.audit_keeper.begin()
-            result = await self.core.doubts.claimed(self._claim(attempt, key, hold))
+            await self.core.audit_recovery.begin()
+            result = await self.core.unconfirmed_claims.claimed(self._claim(attempt, key, hold))
         except StoreUnavailable as error:
             self._forget(attempt, entry, hold)
             if hold is None:
@@ -274,7 +274,7 @@ class Writing:
         write = attempt.write
         if hold is not None or write is None:
             # A person has approved it; nobody's connection matters, but that person's no.
-            return hold is not None and hold.ledger_key in self.core.doubts.given_up
+            return hold is not None and hold.ledger_key in self.core.unconfirmed_claims.given_up
         return write.left or write.interruptions != attempt.session.interruptions
 
     async def _execute(
@@ -417,12 +417,12 @@ class Writing:
             case ClaimVerdict.SETTLED if row is not None:
                 budget.give_back(attempt)
                 settle_from_row(entry, row)
-                await self.core.earlier.remember(attempt, entry)
+                await self.core.dedup.remember(attempt, entry)
                 return await self.core.answers.replay(attempt, entry)
             case ClaimVerdict.RUNNING if row is not None:
                 self._forget(attempt, entry, hold)
                 elsewhere = Entry.of(attempt.plan.tool_id, attempt.raw_digest, ledger_key=row.key)
-                answer = await self.core.earlier.again(attempt, elsewhere)
+                answer = await self.core.dedup.again(attempt, elsewhere)
                 if answer is None:
                     return self.core.answers.refuse(attempt, running(attempt.plan.tool_id), free=True)
                 return answer
@@ -469,7 +469,7 @@ class Writing:
             rate=None if hold else claim_charge(session, plan.tool_id, plan.definition.rate_limit, attempt.rate_slot),
             counters=None if hold else session.counters(attempt.turn),
             check_connection=hold is None,
-            claim_id=self.core.doubts.ids.get(key) or f"{self.core.owner}-{next(self._numbers)}",
+            claim_id=self.core.unconfirmed_claims.ids.get(key) or f"{self.core.owner}-{next(self._numbers)}",
         )
 
     def alias(self, attempt: Attempt, key: str | None, hold_id: str | None) -> Alias | None:

@@ -1,7 +1,7 @@
 """The calls of a session by the provider's id: writing and held ones, which are known for as long as the session lives.
 
 A session may live for hours, so what is held of a call shrinks. In its turn it is the whole outcome; afterwards the names under
-which the store has it; beyond `MOST_KNOWN` of those, a few bits that say whether the store has to be asked at all.
+which the store has it; beyond `MAX_KNOWN` of those, a few bits that say whether the store has to be asked at all.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from handrail.runtime.replays import Entry
 if TYPE_CHECKING:
     from handrail.runtime.session import Session
 
-MOST_KNOWN = 256
+MAX_KNOWN = 256
 _BYTES = 16 * 1024
 _HELD_MS = 60_000
 """So long after its time a request that was carried out is still held: clocks differ."""
 
 
-class KnownIds(dict[str, Entry]):
+class CallIds(dict[str, Entry]):
     """Entries by id, the newest whole."""
 
     __slots__ = ("_whole", "forgotten")
@@ -53,10 +53,10 @@ class KnownIds(dict[str, Entry]):
             del self._whole[key]
             if entry is not None:
                 super().__setitem__(key, _names_of(entry))
-        if len(self) > MOST_KNOWN:
+        if len(self) > MAX_KNOWN:
             self.forgotten = self.forgotten or Forgotten()
             stored = [key for key in self if key not in self._whole and key not in unstored]
-            for key in stored[: len(self) - MOST_KNOWN]:
+            for key in stored[: len(self) - MAX_KNOWN]:
                 del self[key]
                 self.forgotten.add(key)
 
@@ -72,7 +72,7 @@ def trim(session: Session) -> None:
     unstored = session.core.writing.unfinished
     needed = {entry for _, entry in session.holds.values()}
     needed |= {entry for entry in session.calls_by_id.whole() if entry.ledger_key in unstored}
-    ids = {call_id for session_id, call_id in session.core.earlier.unstored if session_id == session.id}
+    ids = {call_id for session_id, call_id in session.core.dedup.unstored if session_id == session.id}
     session.calls_by_id.trim(needed, ids)
 
 

@@ -96,7 +96,7 @@ async def test_a_runtime_that_is_stopping_says_so_takes_a_no_and_can_be_opened_a
 
 
 async def test_a_handler_past_its_deadline_does_not_keep_the_runtime_open(make_tools, reopened, caplog, monkeypatch):
-    monkeypatch.setattr("handrail.runtime.stopping.GRACE_SECONDS", 0.05)
+    monkeypatch.setattr("handrail.runtime.shutdown.GRACE_SECONDS", 0.05)
     stubborn = """
 async def execute(args, ctx):
     mark(args)

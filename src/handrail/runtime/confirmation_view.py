@@ -13,7 +13,7 @@ from handrail.contract.errors import ErrorType
 from handrail.contract.events import ConfirmationWanted
 from handrail.contract.store import Hold, HoldState
 from handrail.runtime.keys import exact_digest, hash_key, id_of_key
-from handrail.runtime.recorded import declined
+from handrail.runtime.ledger_view import declined
 from handrail.runtime.turn import Pair
 
 OPEN = (HoldState.PENDING, HoldState.APPROVED)

@@ -26,7 +26,7 @@ from handrail.contract.store import (
     LedgerState,
     StoreUnavailable,
 )
-from handrail.runtime.held import declined_answer
+from handrail.runtime.confirmation_view import declined_answer
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _GRANTED = (HoldState.APPROVED, HoldState.CONSUMED)
 
 
-class Doubts:
+class UnconfirmedClaims:
     """The unheard claims of one runtime."""
 
     __slots__ = ("core", "given_up", "holds", "ids")
