@@ -71,7 +71,7 @@ def model_problem(settings: Settings, choice: ModelChoice) -> str | None:
     if model == DEMO:
         return None if _demo_factory() is not None else _NO_DEMO
     if model.startswith(_LOCAL):
-        from handrail.clients.local import local_problem  # noqa: PLC0415  # only where such a model is named
+        from handrail.providers.local import local_problem  # noqa: PLC0415  # only where such a model is named
 
         return local_problem(_local_path(settings, model))
     if _is_plugin(model):
@@ -99,7 +99,7 @@ def open_model(settings: Settings, choice: ModelChoice | None = None) -> Model:
         connect_seconds=min(10.0, seconds), idle_seconds=seconds, total_seconds=max(300.0, seconds)
     )
     if chosen.model.startswith(_LOCAL):
-        from handrail.clients.local import open_local  # noqa: PLC0415  # only where such a model is named
+        from handrail.providers.local import open_local  # noqa: PLC0415  # only where such a model is named
 
         path = _local_path(settings, chosen.model)
         return open_local(path, limits=limits, instructions=_own_instructions(settings))
@@ -121,7 +121,7 @@ def model_provider(settings: Settings) -> str:
     """Whose schema format the model's tools have. A configured model is not opened: no key is needed to ask."""
     choice = choose_model(settings)
     if choice.model.startswith(_LOCAL):
-        from handrail.clients.local import LocalModel  # noqa: PLC0415  # only where such a model is named
+        from handrail.providers.local import LocalModel  # noqa: PLC0415  # only where such a model is named
 
         return LocalModel.provider
     if choice.is_demo or _is_plugin(choice.model):
@@ -137,7 +137,7 @@ def _local_path(settings: Settings, model: str) -> Path:
 
 
 def _own_instructions(settings: Settings) -> str:
-    """The project's own `core.md`. Handrail's prompts are too long for a small model; see `clients.local.prompt`."""
+    """The project's own `core.md`. Handrail's prompts are too long for a small model; see `providers.local.prompt`."""
     path = settings.project / settings.prompts_directory / "core.md"
     return path.read_text("utf-8") if settings.prompts_directory and path.is_file() else ""
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.clients.local.answers import AnswerReader, answer_schema, reduced
-from handrail.clients.local.prompt import messages_for
 from handrail.contract.call import Call
 from handrail.contract.model import AssistantMessage, HostMessage, ModelRequest, ToolMessage, UserMessage
+from handrail.providers.local.answers import AnswerReader, answer_schema, reduced
+from handrail.providers.local.prompt import messages_for
 
 PAY = {
     "type": "function",

@@ -14,10 +14,10 @@ from tests.runtime.kit import FOUND, Tools, reading
 from handrail.agents import Conversation, TextAgent
 from handrail.app import Runtime
 from handrail.cli import main
-from handrail.clients.local import local_problem, open_local
-from handrail.clients.streaming import ClientLimits
 from handrail.contract.errors import ConfigError
 from handrail.contract.model import CallMade, Finished, ModelError, ModelRequest, TextDelta, Usage, UserMessage
+from handrail.providers.local import local_problem, open_local
+from handrail.providers.streaming_model import ClientLimits
 from handrail.schema.validator import compile_schema
 from handrail.settings import Settings
 from handrail.text_model import choose_working_model, open_model
@@ -184,7 +184,7 @@ async def test_the_child_ends_with_a_parent_that_is_killed(tiny, tmp_path):
     program = (
         "import asyncio, sys\n"
         "from pathlib import Path\n"
-        "from handrail.clients.local import open_local\n"
+        "from handrail.providers.local import open_local\n"
         "async def run():\n"
         "    model = open_local(Path(sys.argv[1]))\n"
         "    await model.load()\n"
@@ -265,7 +265,7 @@ def test_a_file_that_cannot_be_a_model_is_one_sentence(tiny, tmp_path, monkeypat
         with pytest.raises(ConfigError, match=r'"model.gguf" is not a GGUF file, or it is damaged'):
             choose_working_model(settings)
     assert "is a folder" in local_problem(tmp_path)
-    monkeypatch.setattr("handrail.clients.local.find_spec", lambda name: None)
+    monkeypatch.setattr("handrail.providers.local.find_spec", lambda name: None)
     assert 'needs the extra "local"; run `pip install "handrail[local]"`' in local_problem(tiny)
 
 

@@ -7,8 +7,8 @@ import pytest
 from tests.clients.kit import build
 
 from handrail.app import Runtime
+from handrail.providers.event_stream import StreamCounters
 from handrail.providers.mcp import transport
-from handrail.providers.streams import StreamCounters
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 import orjson
 import pytest
 
-from handrail.clients.streaming import ClientLimits, Failure, RawAnswer, StreamingModel
 from handrail.contract.model import Finished, ModelError, ModelRequest, TextDelta, UserMessage
 from handrail.providers.ollama import transport
+from handrail.providers.streaming_model import ClientLimits, Failure, RawAnswer, StreamingModel
 
 REQUEST = ModelRequest(system="", messages=[UserMessage("Hello?")])
 LIMITS = ClientLimits(idle_seconds=5.0, total_seconds=5.0, first_wait=3.0, answer_bytes=10_000)

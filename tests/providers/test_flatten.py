@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from handrail.providers.flatten import Clash, Flat, Part, allows_null, fits_type, flatten, leaves
+from handrail.providers.schema_flattening import Clash, Flat, Part, allows_null, fits_type, flatten, leaves
 from handrail.schema.subschemas import LocalRefs
 
 

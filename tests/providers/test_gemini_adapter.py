@@ -7,8 +7,8 @@ from tests.providers.made_schemas import TEXT, a_definition, an_object
 from tests.providers.wire_examples import LAMP, ORDER, cases, example
 
 from handrail.providers import adapt
-from handrail.providers.gemini_schema import SchemaReduction
-from handrail.providers.root import PlainRoot
+from handrail.providers.gemini.schema_format import SchemaReduction
+from handrail.providers.root_schema import PlainRoot
 
 
 def in_schema_form(schema: Any, **root: Any) -> tuple[dict[str, Any], list[str]]:

@@ -9,9 +9,9 @@ from tests.providers.made_schemas import TEXT, a_definition, an_object
 from tests.providers.wire_examples import cases, example
 
 from handrail.providers import adapt
-from handrail.providers.nulls import strip_nulls
-from handrail.providers.openai import FORMATS, to_strict
-from handrail.providers.openai_limits import MAX_ENUM_VALUES, MAX_LEVELS
+from handrail.providers.openai.function_schema import FORMATS, to_strict
+from handrail.providers.openai.strict_limits import MAX_ENUM_VALUES, MAX_LEVELS
+from handrail.providers.optional_nulls import strip_nulls
 
 
 def function(parameters: Any, *, strict: bool = False) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from tests.providers.made_schemas import a_definition, cases, resolve
 
 from handrail.contract.frozen import thaw
 from handrail.providers import adapt
-from handrail.providers.nulls import strip_nulls
-from handrail.providers.openai import FORMATS, to_strict
+from handrail.providers.openai.function_schema import FORMATS, to_strict
+from handrail.providers.optional_nulls import strip_nulls
 
 STRICT_KEYWORDS = {
     "type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf", "description", "title",

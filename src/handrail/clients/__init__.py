@@ -16,9 +16,9 @@ from importlib.util import find_spec
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from handrail.clients.streaming import ClientLimits, StreamingModel
 from handrail.contract.errors import ConfigError, missing_extra
 from handrail.contract.model import Model
+from handrail.providers.streaming_model import ClientLimits, StreamingModel
 
 __all__ = ["CLIENTS", "Client", "ClientLimits", "address_of", "open_model", "provider_of", "whats_missing"]
 
@@ -57,12 +57,12 @@ _OPENAI: dict[str, Any] = {
     "vendor": "api.openai.com",
 }
 CLIENTS: Mapping[str, Client] = {
-    "openai": Client(provider="openai-chat", opener="openai.open_chat", **_OPENAI),
-    "openai-chat": Client(provider="openai-chat", opener="openai.open_chat", **_OPENAI),
-    "openai-responses": Client(provider="openai-responses", opener="openai.open_responses", **_OPENAI),
+    "openai": Client(provider="openai-chat", opener="openai.client:open_chat", **_OPENAI),
+    "openai-chat": Client(provider="openai-chat", opener="openai.client:open_chat", **_OPENAI),
+    "openai-responses": Client(provider="openai-responses", opener="openai.client:open_responses", **_OPENAI),
     "anthropic": Client(
         provider="anthropic",
-        opener="anthropic.open_messages",
+        opener="anthropic.client:open_messages",
         package="anthropic",
         distribution="anthropic",
         versions=("2.8", None),
@@ -73,7 +73,7 @@ CLIENTS: Mapping[str, Client] = {
     ),
     "gemini": Client(
         provider="gemini",
-        opener="gemini.open_generate",
+        opener="gemini.http.client:open_generate",
         package="google.genai",
         distribution="google-genai",
         versions=("3.1", "4"),
@@ -84,7 +84,7 @@ CLIENTS: Mapping[str, Client] = {
     ),
     "ollama": Client(
         provider="ollama",
-        opener="ollama.open_ollama",
+        opener="ollama.client:open_ollama",
         package="httpx2",
         distribution="httpx2",
         versions=("2.16", None),
@@ -107,8 +107,8 @@ def open_model(
     missing = _missing(spec, client, address, key)
     if missing is not None:
         raise ConfigError(missing)
-    module, _, opener = client.opener.partition(".")
-    make = getattr(import_module(f"handrail.clients.{module}"), opener)
+    module, _, opener = client.opener.partition(":")
+    make = getattr(import_module(f"handrail.providers.{module}"), opener)
     # A local server wants no key, but the SDKs want one to send.
     sent = key or ("none" if client.needs_key else "")
     model: Model = make(name, api_key=sent, base_url=address or None, limits=limits or ClientLimits())

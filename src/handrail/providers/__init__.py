@@ -15,7 +15,14 @@ from handrail.providers.adapted import Adapted, Loss
 
 __all__ = ["ADAPTERS", "ALIASES", "Adapted", "Loss", "adapt", "as_meant", "canonical_name", "provider_names"]
 
-ADAPTERS = {name: f"handrail.providers.{name.replace('-', '_')}.adapter" for name in PROVIDERS}
+_FOLDERS = {
+    "openai-chat": "openai.chat",
+    "openai-responses": "openai.responses",
+    "openai-realtime": "openai.realtime",
+    "gemini": "gemini.http",
+    "gemini-live": "gemini.live",
+}
+ADAPTERS = {name: f"handrail.providers.{_FOLDERS.get(name, name)}.adapter" for name in PROVIDERS}
 """Provider → the module whose `adapt(definition)` speaks its format."""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from handrail.contract.providers import without_alias
-from handrail.providers.strict import every_schema
+from handrail.providers.strict_mode import every_schema
 
 MAX_TOOLS = {
     "openai-chat": 128,

@@ -23,10 +23,10 @@ from handrail import Runtime
 from handrail.agents.conversation import Conversation
 from handrail.agents.voice.agent import VoiceAgent
 from handrail.agents.voice.port import Abilities, Sound, VoicePolicy
-from handrail.clients.live.link import Gone, LiveLink
 from handrail.contract.live import LiveConfig
-from handrail.providers.gemini_live.transport import GeminiLiveTransport
-from handrail.providers.openai_realtime.transport import OpenAIRealtimeTransport
+from handrail.providers.gemini.live.transport import GeminiLiveTransport
+from handrail.providers.live_link import Gone, LiveLink
+from handrail.providers.openai.realtime.transport import OpenAIRealtimeTransport
 from handrail.stores.memory import MemoryStore
 from handrail.testing.hosting import hosted
 from handrail.testing.servers.live import GeminiLiveServer, OpenAIRealtimeServer, Turn

@@ -8,8 +8,8 @@ from tests.clients.live.kit import IMPATIENT, LIMITS, RECENT_GEMINI, conversatio
 
 from handrail.contract.call import Call
 from handrail.contract.live import Answer, Connected, LiveConfig, TurnEnded, Utterance
-from handrail.providers.gemini_live.families import family_of
-from handrail.providers.gemini_live.transport import GeminiLiveTransport
+from handrail.providers.gemini.live.model_families import family_of
+from handrail.providers.gemini.live.transport import GeminiLiveTransport
 from handrail.testing.servers.live import Ask, Fault, Say, Turn, call
 
 BOOK = call("book_table", guest="Ana")

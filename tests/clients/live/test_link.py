@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from tests.clients.live.kit import LIMITS
 
-from handrail.clients.live.link import Gone, LiveLink
 from handrail.contract.live import AudioOut, CallsMade, Closed, Connected, Disconnected, GoAway, LiveConfig, LiveError
-from handrail.providers.gemini_live.transport import INPUT_RATES, GeminiLiveTransport
+from handrail.providers.gemini.live.transport import INPUT_RATES, GeminiLiveTransport
+from handrail.providers.live_link import Gone, LiveLink
 
 AUDIO = {"serverContent": {"modelTurn": {"parts": [{"inlineData": {"mimeType": "audio/pcm", "data": "AAAA"}}]}}}
 DONE = {"serverContent": {"turnComplete": True}}

@@ -59,7 +59,7 @@ def test_a_missing_sdk_is_told_with_the_extra_to_install(monkeypatch: pytest.Mon
 def test_no_sdk_is_imported_before_a_model_is_opened() -> None:
     program = (
         "import sys, handrail.clients.live, handrail.contract.live\n"
-        "import handrail.providers.gemini_live.transport, handrail.providers.openai_realtime.transport\n"
+        "import handrail.providers.gemini.live.transport, handrail.providers.openai.realtime.transport\n"
         "print([name for name in ('google.genai', 'openai', 'websockets') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -13,11 +13,11 @@ from tests.clients.live.test_link import AUDIO, call, linked, settle
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 
-from handrail.clients.live.gemini import GeminiLive
-from handrail.clients.live.link import Gone
-from handrail.clients.live.openai import OpenAIRealtime
-from handrail.clients.live.wire import OPTIONS, LiveWire, WireSocket
 from handrail.contract.live import AudioOut, CallsMade, Closed, Connected, Disconnected, LiveConfig, LiveEvent
+from handrail.providers.gemini.live.client import GeminiLive
+from handrail.providers.live_link import Gone
+from handrail.providers.live_socket import OPTIONS, LiveWire, WireSocket
+from handrail.providers.openai.realtime.client import OpenAIRealtime
 from handrail.testing.servers.live import GeminiLiveServer, OpenAIRealtimeServer
 
 Behaviour = Callable[[ServerConnection], Awaitable[None]]

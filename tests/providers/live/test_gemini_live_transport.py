@@ -27,9 +27,9 @@ from handrail.contract.live import (
     UserSpeechEnded,
     UserSpeechStarted,
 )
-from handrail.providers.gemini_live import messages
-from handrail.providers.gemini_live.transport import GeminiLiveTransport
-from handrail.providers.live_memory import MAX_CALLS
+from handrail.providers.gemini.live import messages
+from handrail.providers.gemini.live.transport import GeminiLiveTransport
+from handrail.providers.live_history import MAX_CALLS
 
 PCM = b"\x00\x00\x10\x00\xf0\xff\x00\x00"
 OK = {"ok": True, "data": {"level": 20}, "intents": [], "meta": {}}

@@ -25,9 +25,9 @@ from handrail.contract.live import (
     UserSpeechStarted,
     Utterance,
 )
-from handrail.providers.live_memory import MAX_CALLS
-from handrail.providers.openai_realtime import messages
-from handrail.providers.openai_realtime.transport import BUSY, OpenAIRealtimeTransport
+from handrail.providers.live_history import MAX_CALLS
+from handrail.providers.openai.realtime import messages
+from handrail.providers.openai.realtime.transport import BUSY, OpenAIRealtimeTransport
 
 PCM = b"\x00\x00\x10\x00\xf0\xff\x00\x00"
 OK = {"ok": True, "data": {"level": 20}, "intents": [], "meta": {}}

@@ -6,14 +6,15 @@ from importlib import import_module
 from tests.providers import wire_examples
 
 from handrail.contract.model import CallMade, Finished, TextDelta, Usage
-from handrail.providers.streams import StreamCounters
+from handrail.providers import ADAPTERS
+from handrail.providers.event_stream import StreamCounters
 
 NAMES = ("openai-chat", "openai-responses", "anthropic", "gemini", "ollama")
 MODEL = "example-model"
 
 
 def transport(name):
-    return import_module(f"handrail.providers.{name.replace('-', '_')}.transport")
+    return import_module(ADAPTERS[name].removesuffix("adapter") + "transport")
 
 
 def example(name):

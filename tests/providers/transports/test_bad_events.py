@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.providers.transports.kit import MODEL, NAMES, calls, finished, read, text, transport
 
 from handrail.contract.model import AssistantMessage, ModelError, ModelRequest, UserMessage
-from handrail.providers.streams import MOST_ARGUMENTS, MOST_CALLS, StreamCounters
+from handrail.providers.event_stream import MOST_ARGUMENTS, MOST_CALLS, StreamCounters
 from handrail.testing.servers import (
     AnthropicServer,
     GeminiServer,

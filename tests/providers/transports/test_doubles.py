@@ -3,7 +3,7 @@
 import pytest
 from tests.providers.transports.kit import read, text
 
-from handrail.providers.streams import StreamCounters
+from handrail.providers.event_stream import StreamCounters
 
 
 def chat(piece, **more):

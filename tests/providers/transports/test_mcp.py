@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from tests.providers.wire_examples import LAMP, example
 
 from handrail import Call
+from handrail.providers.event_stream import StreamCounters
 from handrail.providers.mcp import transport
 from handrail.providers.mcp.messages import Fault, Malformed, Notice, Reply, Request, read_message
 from handrail.providers.mcp.transport import Answer, Called, Cancelled, Listed, Opened, Reader
-from handrail.providers.streams import StreamCounters
 
 OK = {"ok": True, "data": {"room": "kitchen", "level": 20}, "intents": [], "meta": {}}
 BAD = {"ok": False, "error": {"type": "TRANSIENT", "message": "Lamp offline"}, "intents": [], "meta": {}}

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.providers.streams import MOST_EVENT_BYTES, Lines, ServerSentEvents, StreamCounters, Whole
+from handrail.providers.event_stream import MOST_EVENT_BYTES, Lines, ServerSentEvents, StreamCounters, Whole
 
 STREAM = (
     b': a comment\r\n\r\nevent: named\ndata: {"a": 1}\n\ndata:first\ndata: second\r\n\r\nid: 7\nretry: 3\n\n'

@@ -15,9 +15,9 @@ from tests.server.voice.kit import VoiceClient, limits, on_the_line, ticket_for,
 
 from handrail.agents.voice.agent import VoiceAgent
 from handrail.agents.voice.port import VoicePolicy
-from handrail.clients.live.gemini import GeminiLive
-from handrail.clients.live.openai import OpenAIRealtime
 from handrail.contract.live import LiveLimits
+from handrail.providers.gemini.live.client import GeminiLive
+from handrail.providers.openai.realtime.client import OpenAIRealtime
 from handrail.testing.servers.live import (
     Ask,
     Depart,

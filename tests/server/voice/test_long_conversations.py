@@ -18,7 +18,7 @@ from tests.server.voice.test_conversations import PROVIDERS, room
 from handrail.agents import conversation as agents_conversation
 from handrail.agents.voice import again, hearing, items
 from handrail.providers import live_memory
-from handrail.providers.openai_realtime import inputs
+from handrail.providers.openai.realtime import spoken_inputs as inputs
 from handrail.registry import Registry
 from handrail.runtime import call_ids
 from handrail.runtime.core import RuntimeCore

@@ -13,7 +13,7 @@ from handrail.agents.conversation import Conversation, lost
 from handrail.contract.call import Call
 from handrail.contract.live import Answer, Note, Utterance
 from handrail.contract.model import AssistantMessage, HostMessage, Message, ToolMessage, UserMessage
-from handrail.providers.live_memory import late_note
+from handrail.providers.live_history import late_note
 
 UNHEARD = "(The person spoke; their words are not known.)"
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from handrail.contract.definition import ToolDefinition
-from handrail.providers import names
+from handrail.providers import parameter_names
 from handrail.providers.adapted import Adapted
-from handrail.providers.names import renaming
-from handrail.providers.once import Once
+from handrail.providers.definition_cache import Once
+from handrail.providers.parameter_names import renaming
 from handrail.providers.request_limits import MAX_STRICT_OPTIONAL, MAX_STRICT_UNIONS, optional_and_unions
-from handrail.providers.root import PlainRoot
-from handrail.providers.strict import Dialect, Strict, attempt, every_schema
+from handrail.providers.root_schema import PlainRoot
+from handrail.providers.strict_mode import Dialect, Strict, attempt, every_schema
 from handrail.schema.subschemas import Json
 
-_renaming = Once(lambda definition: renaming(definition.parameters, names.ANTHROPIC))
+_renaming = Once(lambda definition: renaming(definition.parameters, parameter_names.ANTHROPIC))
 _MAX_DESCRIPTION = 10_000
 """Long before any limit that is known; it keeps a huge schema in words away from the tool's own description."""
 

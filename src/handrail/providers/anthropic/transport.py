@@ -13,8 +13,8 @@ from typing import Any
 from handrail.contract.call import IdScope
 from handrail.contract.frozen import thaw
 from handrail.contract.model import ModelEvent, ModelRequest, TextDelta, Usage
-from handrail.providers.history import GOING_ON, Answered, Result, Said, entries, kept_turn
-from handrail.providers.streams import (
+from handrail.providers.conversation_history import GOING_ON, Answered, Result, Said, entries, kept_turn
+from handrail.providers.event_stream import (
     MOST_CALLS,
     Doubles,
     Reason,
@@ -35,7 +35,7 @@ from handrail.providers.streams import (
     unreadable_calls,
     wire_name,
 )
-from handrail.providers.streams import object_of as args_object
+from handrail.providers.event_stream import object_of as args_object
 
 PROVIDER = "anthropic"
 WHO = "Anthropic"

@@ -1,1 +1,1 @@
-"""The format of Gemini's `generateContent`."""
+"""Gemini: `generateContent` over HTTP, and Gemini Live."""

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from handrail.providers.streams import MOST_EVENT_BYTES, StreamCounters, object_in, text_in
+from handrail.providers.event_stream import MOST_EVENT_BYTES, StreamCounters, object_in, text_in
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600

@@ -16,6 +16,7 @@ import orjson
 
 from handrail.contract.call import Call, IdScope
 from handrail.contract.frozen import thaw
+from handrail.providers.event_stream import StreamCounters, as_text, bounded_args, id_in, object_in, text_in
 from handrail.providers.mcp.messages import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
@@ -27,7 +28,6 @@ from handrail.providers.mcp.messages import (
     Request,
     read_message,
 )
-from handrail.providers.streams import StreamCounters, as_text, bounded_args, id_in, object_in, text_in
 
 PROVIDER = "mcp"
 WHO = "The MCP client"

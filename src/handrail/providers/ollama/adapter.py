@@ -9,10 +9,10 @@ from __future__ import annotations
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.frozen import thaw
 from handrail.providers.adapted import Adapted
-from handrail.providers.flatten import Flat
-from handrail.providers.reduced import Reduction
-from handrail.providers.root import PlainRoot
-from handrail.providers.words import with_phrases
+from handrail.providers.keyword_notes import with_phrases
+from handrail.providers.root_schema import PlainRoot
+from handrail.providers.schema_flattening import Flat
+from handrail.providers.schema_reduction import Reduction
 from handrail.schema.subschemas import Json
 
 

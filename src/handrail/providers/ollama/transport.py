@@ -14,8 +14,8 @@ from typing import Any
 from handrail.contract.call import IdScope
 from handrail.contract.frozen import thaw
 from handrail.contract.model import ModelEvent, ModelRequest, TextDelta, Usage
-from handrail.providers.history import Answered, Result, Said, entries, kept_turn
-from handrail.providers.streams import (
+from handrail.providers.conversation_history import Answered, Result, Said, entries, kept_turn
+from handrail.providers.event_stream import (
     Doubles,
     Reason,
     Slot,
