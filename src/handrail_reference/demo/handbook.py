@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from handrail.picking import split_words, stem, telling_words
-from handrail_reference.demo.phrases import LANGUAGE
+from handrail_reference.demo.phrases import LANGUAGE, SAYS
 
-_FENCE = re.compile(r"```.*?(?:```|\Z)", re.S)
+_NO_PROSE = re.compile(r"```.*?(?:```|\Z)|^[-*] `[^`\n]*`:.*?(?=\n[-*#\n]|\Z)|^\|[^\n]*", re.S | re.M)
 _MARKUP = re.compile(r"!?\[([^\]\n]*)\]\([^)\n]*\)|[`*]{1,2}")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\"*])")
 _FOCUSED = 450
@@ -18,7 +18,7 @@ def quoted_answer(records: Sequence[Mapping[str, Any]], question: str, voice: bo
     """The passage that answers a question, with its source; empty if none does."""
     words = _stems(telling_words(re.sub(r"['’]\w+", "", question)))
     wanted = words - set(map(stem, LANGUAGE["vague"])) or words & {"handrail"}
-    # What is the user's own ("my contacts"), no handbook knows: a question about it needs two telling words.
+    # What is the user's own ("my contacts"), no handbook knows, and a single word in common says neither yes nor no.
     best: tuple[tuple[int, int, int], list[str], Mapping[str, Any]] | None = None
     for rank, record in enumerate(records):
         text = str(record.get("full_text") or record.get("snippet") or "")
@@ -26,7 +26,7 @@ def quoted_answer(records: Sequence[Mapping[str, Any]], question: str, voice: bo
             here = wanted & _stems(" ".join(sentences))
             covered = here | (wanted & _stems(title))
             about = wanted & _stems(title) or (len(text) < _FOCUSED and len(here) > 1)
-            enough = len(covered) >= max(2 if "my" in question.lower().split() else 1, len(wanted) - len(wanted) // 4)
+            enough = len(covered) >= max(1 + bool(SAYS["two_words"].search(question)), len(wanted) - len(wanted) // 4)
             key = (len(covered), len(here), -rank)
             if about and enough and here and 2 * len(here) >= len(wanted) and (best is None or key > best[0]):
                 best = key, sentences, record
@@ -46,9 +46,10 @@ def _stems(text: str) -> set[str]:
 
 
 def _passages(title: str, text: str) -> Iterator[tuple[str, list[str]]]:
-    """The whole sentences of each paragraph and list item, below their heading. Code and tables answer nothing."""
+    """The whole sentences of each paragraph and list item, below their heading. Code, tables and the meaning of a
+    parameter ("`email`: the address") answer nothing."""
     heading = ""
-    for block in re.split(r"\n\s*\n|\n(?=[-*] |\d+\. |#)", _FENCE.sub("\n\n", text)):
+    for block in re.split(r"\n\s*\n|\n(?=[-*] |\d+\. |#)", _NO_PROSE.sub("\n\n", text)):
         plain = re.sub(r"^[-*#\s]+(?=\S)", "", " ".join(block.split()))
         heading = plain if block.lstrip().startswith("#") else heading
         sentences = [one for one in _SENTENCE.split(plain) if re.match(r"[A-Z`\"*]", one) and one[-1] in ".!?"]

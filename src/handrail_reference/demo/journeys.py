@@ -10,7 +10,7 @@ from handrail_reference.demo.view import Outcome, Step, View
 from handrail_reference.demo.when import When, read_when, spoken_day
 
 _SAY: dict[str, str] = LANGUAGE["sentences"]
-_ORDINALS = ("first", "second", "third", "fourth")
+_PLACES = {"first": 1, "second": 2, "third": 3, "fourth": 4, "1": 1, "2": 2, "3": 3, "4": 4}
 
 
 def next_step(view: View) -> Step:
@@ -147,17 +147,17 @@ def _picture(view: View, text: str) -> Step | None:
     drafts = next((one for one in reversed(view.outcomes) if one.name == "image_draft_prompt" and one.ok), None)
     prompts: list[str] = drafts.data["prompts"] if drafts else []
     if choice is not None:
-        which = choice["which"].lower()
-        number = _ORDINALS.index(which) + 1 if which in _ORDINALS else int(which) if which.isdigit() else len(prompts)
+        number = _PLACES.get(choice["which"].lower(), len(prompts))
         if not 0 < number <= len(prompts):
-            return Step(f"I have offered {len(prompts) or 'no'} pictures to choose from.", (), suggestions(view))
+            offered = f"{len(prompts)} pictures" if prompts else "nothing"
+            return Step(f"I have offered {offered} to choose from.", (), suggestions(view))
         return _draw(view, prompts[number - 1])
     if wish is None:
         return None
 
     def say(done: Outcome) -> Step:
         lines = [f"{number}. {prompt}" for number, prompt in enumerate(done.data["prompts"], 1)]
-        picks = [f"Use the {word} one" for word in _ORDINALS[: len(lines)]]
+        picks = [f"Use the {word} one" for word in list(_PLACES)[: len(lines)]]
         return Step("\n".join(["Here are prompts for it:", "", *lines, "", "Which one shall I draw?"]), (), picks)
 
     idea = wish["text"].strip(" .?!")[:500]
@@ -174,14 +174,14 @@ def _draw(view: View, prompt: str) -> Step:
 
 
 def _handbook(view: View, text: str) -> Step | None:
-    if not (SAYS["question"].match(text) or text.endswith("?")) or "kb_search" not in view.tools:
+    if not SAYS["for_handbook"].match(text) or "kb_search" not in view.tools:
         return None
     if SAYS["follow_up"].match(text):
         return declined(view, "I read each question by itself. Please ask the whole question.")
 
     def say(found: Outcome) -> Step:
         answer = handbook.quoted_answer(found.data.get("results", ()), text, view.voice)
-        return Step(answer) if answer else declined(view, "The handbook has no passage that answers this.")
+        return Step(answer) if answer else declined(view, "I found no passage in the handbook that answers this.")
 
     fields = {} if view.voice else {"return_fields": ["snippet", "full_text", "url"]}
     return _call(view, "kb_search", {"query": text[:500], **fields}, say)

@@ -44,7 +44,7 @@ def declined(view: View, why: str = "") -> Step:
     can = ", ".join(words for tool, (words, _) in LANGUAGE["journeys"].items() if tool in view.tools)
     lines = [why, f"No language model is connected.{f' What I can do without one: {can}.' if can else ''}"]
     if own := ", ".join(f"`{name}`" for name in sorted(view.tools.difference(LANGUAGE["reference_tools"]))[:8]):
-        lines.append(f"Your own tools need one: {own}. Try them by hand under Tools.")
+        lines.append(LANGUAGE["sentences"]["own_tools"].format(own))
     if not any(LANGUAGE["connect"] in turn.answer for turn in view.turns[-4:]):
         lines.append(LANGUAGE["connect"])
     return Step("\n\n".join(filter(None, lines)), (), suggestions(view))

@@ -90,6 +90,7 @@ async def test_what_was_declined_is_left_and_can_be_corrected(talk: Opens) -> No
     async with talk() as here:
         await here.say(BOOK)
         assert "You declined that" in await here.decide("decline")
+        assert "was not booked" in await here.say("so is it booked?")
         await here.say("no, at four")
         assert here.written["calendar_create_event"]["start_time"] == "2026-11-17T16:00:00+01:00"
 
@@ -139,6 +140,7 @@ async def test_own_tools_are_named_and_not_used(talk: Opens) -> None:
         async with talk(kit=kit) as here:
             answer = await here.say("refund order 17")
             assert "Your own tools need one: `refund_order`." in answer
+            assert "`handrail call`" in answer
             assert here.calls == []
 
 

@@ -96,6 +96,10 @@ SENTENCES: list[tuple[list[str], Any]] = [
     ([BOOK, "yes"], "please use the confirmation"),
     ([BOOK, "cancel it"], "please use the confirmation"),
     ([BOOK, "what did I just book"], "waits for your approval"),
+    ([BOOK, "so is it booked?"], "waits for your approval"),
+    (["is my meeting confirmed yet?"], "Nothing was booked in this conversation."),
+    (["is it booked twice if the connection drops?"], {"quotes": "double_bookings"}),
+    (["any free slots on thursday?"], "On Thursday 19 November 2026"),
     # Two in one.
     (
         ["book lunch with ana@example.com on friday at 12 and dinner with bob@example.com on saturday at 7"],
@@ -113,7 +117,7 @@ SENTENCES: list[tuple[list[str], Any]] = [
     (["Bonjour, comment ça va ?"], "only English"),
     (["こんにちは"], "only English"),
     # What refers to something, and what refers to nothing.
-    (["use the second one"], "no pictures to choose from"),
+    (["use the second one"], "I have offered nothing to choose from."),
     (["paint me a red fox in snow", "the third one please"], {"image_generate": {}}),
     (["and why?"], "ask the whole question"),
     # Nonsense, and the rest.
@@ -141,6 +145,7 @@ SENTENCES: list[tuple[list[str], Any]] = [
         ["I would like to book a project review with a@x.org tomorrow at 9am"],
         at("2026-11-17T09:00", title="Project review"),
     ),
+    (["I need a call with a@x.org tomorrow at 9am"], at("2026-11-17T09:00", title="Call with A")),
     (["Let's have lunch with a@x.org tomorrow at noon"], at("2026-11-17T12:00", title="Lunch with A")),
     # A draft outlives a question in between.
     (["book a meeting with Anna tomorrow at 9", "What is Handrail?", "anna@x.org"], at("2026-11-17T09:00")),
@@ -156,6 +161,11 @@ SENTENCES: list[tuple[list[str], Any]] = [
     (["Can we talk?"], {"quotes": ""}),
     (["How do I write a tool?"], {"quotes": "new_tool"}),
     (["Can I use Claude?"], {"quotes": "providers"}),
+    # One word in common answers no yes-or-no question, and a parameter's meaning no question about its value.
+    (["is it allowed?"], DECLINES),
+    (["is bob@@example..com a valid email?"], DECLINES),
+    (["What does Ana Kovac do on linkedin"], DECLINES),
+    (["whats the audit log"], {"quotes": "audit_log"}),
     # Only the user's own calendar is looked at.
     (["Is Anna free tomorrow at 10?"], DECLINES),
     (["Is the meeting room free tomorrow?"], DECLINES),
@@ -164,6 +174,8 @@ SENTENCES: list[tuple[list[str], Any]] = [
     (["am I free tomorrow?"], "you are free"),
     # Words that only look like an order.
     (["Let's switch to voice please"], {"start_voice_session": {"pending_request": ""}}),
+    (["can we talk instead of typing?"], {"start_voice_session": {"pending_request": ""}}),
+    (["thx, bye!"], "Goodbye."),
     (["Extract the emails from this text"], "Please paste the text"),
     (["read my emails from yesterday"], DECLINES),
     (["Draw attention to the bug"], DECLINES),

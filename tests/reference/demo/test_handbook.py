@@ -1,0 +1,36 @@
+"""Which passage of a record answers a question, and which does not."""
+
+import pytest
+
+from handrail_reference.demo.handbook import quoted_answer
+
+PAGE = """A key opens the server for one user.
+
+- `key`: The key of the server. Spaces around the key are ignored
+  by the server.
+- Every key of a server is stored as a hash.
+
+| what | how |
+| --- | --- |
+| a stolen key | Revoke it. The server then refuses the stolen key. Make another. |
+"""
+
+
+def quoted(question: str) -> str:
+    return quoted_answer([{"id": "doc:keys", "title": "Keys", "full_text": PAGE}], question, voice=False)
+
+
+def test_a_paragraph_and_an_item_of_a_list_are_quoted() -> None:
+    assert "A key opens the server" in quoted("What does a key open?")
+    assert "stored as a hash" in quoted("How is a key stored?")
+
+
+@pytest.mark.parametrize("question", ["Are spaces around a key ignored?", "What happens to a stolen key?"])
+def test_the_meaning_of_a_parameter_and_the_rows_of_a_table_are_not(question: str) -> None:
+    assert quoted(question) == ""
+
+
+@pytest.mark.parametrize("question", ["Is it a key?", "Was the key there?", "Where is my key?"])
+def test_one_word_in_common_answers_nothing_about_the_state_of_things(question: str) -> None:
+    assert quoted(question) == ""
+    assert quoted("What is a key?")
