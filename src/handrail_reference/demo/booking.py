@@ -61,9 +61,9 @@ def continued_booking(view: View, text: str) -> Step | None:
         for turn in reversed(view.turns[:-1]):
             if SAYS["recap"].search(turn.answer) or turn.outcome(CREATE) or SAYS["no"].match(turn.text):
                 break
-    question, before = turn.answer, turn.outcomes[-1:]
+    question, before = turn.answer, [one for one in turn.outcomes[-1:] if one.name == CREATE and not one.ok]
     recap = SAYS["recap"].search(question)
-    if recap is None and (not before or before[0].name != CREATE or before[0].ok):
+    if not (recap or before) or (bare and SAYS["another"].match(bare.rest)):
         return None
     draft = _from_recap(recap) if recap else _from_args(before[0].args, view)
     if recap and "Shall I book it" in question and SAYS["yes"].match(text):
@@ -125,7 +125,7 @@ def _names(rest: str) -> tuple[list[str], list[str]]:
     unread = SAYS["kind"].sub("", SAYS["order"].sub("", SAYS["with"].sub(" ", rest)))
     for part in re.split(r",|&|\band\b|\bplus\b", re.sub(r"[\w ]*[<(]@[>)]", "@", found["names"])) if found else ():
         words = re.findall(r"[\w'’-]+", part)
-        is_name = 0 < len(words) <= 3 and "@" not in part and FILLERS.isdisjoint(part.lower().split())
+        is_name = 0 < len(words) <= 3 and not re.search(r"[@\d]", part) and FILLERS.isdisjoint(part.lower().split())
         names, unread = ([*names, " ".join(words).title()], unread) if is_name else (names, f"{unread} {part}")
     return names, [word for word in re.findall(r"[\w'’-]+", unread) if word.lower() not in FILLERS]
 

@@ -42,7 +42,8 @@ def quoted_answer(records: Sequence[Mapping[str, Any]], question: str, voice: bo
 
 
 def _stems(text: str) -> set[str]:
-    return {stem(word) for word in split_words(text)}
+    """The stems of the words of a text. What a link names is said elsewhere."""
+    return {stem(word) for word in split_words(re.sub(r"\[[^\]\n]*\]\([^)\n]*\)", " ", text))}
 
 
 def _passages(title: str, text: str) -> Iterator[tuple[str, list[str]]]:

@@ -43,7 +43,7 @@ def read_when(text: str, now: datetime, *, expects_time: bool = False) -> When:
     rest = _cut(rest, days)
     if length := SAYS["length"].search(rest):
         unit = 1 if length["count"].lower() == "half" or length["unit"].lower() == "min" else 60
-        when.minutes, rest = _number(length["count"]) * unit + (30 if length["more"] else 0), _cut(rest, [length])
+        when.minutes, rest = _number(length["count"]) * unit + 30 * (length["more"] is not None), _cut(rest, [length])
     clocks = [match for match in SAYS["clock"].finditer(rest) if _is_clock(match)]
     when.rest = SAYS["part_of_day"].sub(" ", _cut(rest, clocks))
     is_span = len(clocks) == 2 and (clocks[1]["at"] or "").strip().lower() in ("to", "until", "till")

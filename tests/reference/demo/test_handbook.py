@@ -30,6 +30,13 @@ def test_the_meaning_of_a_parameter_and_the_rows_of_a_table_are_not(question: st
     assert quoted(question) == ""
 
 
+def test_what_a_link_names_is_said_elsewhere() -> None:
+    text = "Keys end by themselves. The [rotation of keys](rotation.md) has a page of its own."
+    assert (
+        quoted_answer([{"id": "doc:end", "title": "The end", "full_text": text}], "What is key rotation?", False) == ""
+    )
+
+
 @pytest.mark.parametrize("question", ["Is it a key?", "Was the key there?", "Where is my key?"])
 def test_one_word_in_common_answers_nothing_about_the_state_of_things(question: str) -> None:
     assert quoted(question) == ""

@@ -100,6 +100,18 @@ SENTENCES: list[tuple[list[str], Any]] = [
     (["is my meeting confirmed yet?"], "Nothing was booked in this conversation."),
     (["is it booked twice if the connection drops?"], {"quotes": "double_bookings"}),
     (["any free slots on thursday?"], "On Thursday 19 November 2026"),
+    # A meeting of its own is no correction of the one that waits, nor an answer about the one that is drafted.
+    (
+        [BOOK, "and then coffee with zoe@example.com on friday at 3pm"],
+        at("2026-11-20T15:00", title="Coffee with Zoe", attendees=["zoe@example.com"]),
+    ),
+    ([BOOK, "and then coffee with zoe@example.com at 4pm"], 'On which day? So far: "Coffee" with zoe@example.com at'),
+    (
+        ["book lunch with Ken on friday", "coffee with zoe@example.com saturday 3pm"],
+        at("2026-11-21T15:00", title="Coffee with Zoe", attendees=["zoe@example.com"]),
+    ),
+    (["book a meeting tomorrow at 9", "a meeting with a@x.org"], at("2026-11-17T09:00", attendees=["a@x.org"])),
+    ([BOOK, "no, a call with bob@example.com"], at("2026-11-17T15:00", attendees=["bob@example.com"])),
     # Two in one.
     (
         ["book lunch with ana@example.com on friday at 12 and dinner with bob@example.com on saturday at 7"],
@@ -135,6 +147,8 @@ SENTENCES: list[tuple[list[str], Any]] = [
     ([f"{NINE} for the whole day"], 'I cannot note "whole day"'),
     ([f"{NINE} in Berlin"], 'I cannot note "Berlin"'),
     ([f"{NINE} in Berlin", "yes"], at("2026-11-17T09:00", "2026-11-17T10:00", attendees=["a@x.org"])),
+    ([f"{NINE} for an hour and 15 minutes"], 'I cannot note "15 minutes"'),
+    ([f"{NINE}, 1h30"], 'I cannot note "1h30"'),
     (["Book a meeting with a@x.org and b@x.org tomorrow at 9am but without b@x.org"], PLAIN),
     (["book a meeting with Anna and draw a cat tomorrow at 9"], 'So far: "Meeting" with Anna on Tuesday'),
     (["book a meeting with Ken a week from monday at 9"], 'So far: "Meeting", 60 minutes.'),

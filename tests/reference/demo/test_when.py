@@ -31,6 +31,9 @@ NOW = datetime(2026, 11, 16, 10, 0, tzinfo=ZoneInfo("Europe/Zagreb"))
         ("3-4pm on friday", "2026-11-20", "15:00", 60),
         ("from 3 to 4:30 tomorrow", "2026-11-17", "15:00", 90),
         ("tomorrow at 2 for an hour and a half", "2026-11-17", "14:00", 90),
+        ("tomorrow at 10 for one and a half hours", "2026-11-17", "10:00", 90),
+        ("tomorrow at 10 for 2.5 hours", "2026-11-17", "10:00", 150),
+        ("tomorrow at 10 for half an hour", "2026-11-17", "10:00", 30),
         ("the march report with May on friday at 2pm", "2026-11-20", "14:00", None),
         ("book room 4 tomorrow at 9:15", "2026-11-17", "09:15", None),
         ("tuesday", "2026-11-17", None, None),
@@ -73,6 +76,7 @@ def test_what_is_clear_is_read(words: str, day: str | None, clock: str | None, m
         "tomorrow 15h",
         "in half an hour",
         "tomorrow from 4 to 3",
+        "tomorrow at 10 for 2.25 hours",
     ],
 )
 def test_what_is_not_clear_is_asked_about(words: str) -> None:
