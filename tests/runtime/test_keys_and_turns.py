@@ -382,16 +382,77 @@ async def test_another_process_knows_what_was_found_empty_after_a_long_wait(make
         assert kind(await session.call("look", {"q": "c"})) == "LOOP_DETECTED"
 
 
-@pytest.mark.parametrize("same_process", [True, False])
-async def test_a_call_from_an_older_connection_is_refused(make_tools, same_process):
+async def test_a_session_that_another_process_has_resumed_refuses_its_calls_here(make_tools):
     async with make_tools(TOOLS) as world:
         old = await world.session()
-        new = await resumed(old, None if same_process else world.runtime())
+        new = await resumed(old, world.runtime())
         assert kind(await pay(old, "1")) == "CONFLICT"
         assert kind(await old.call("note", {})) == "CONFLICT"
         assert world.starts == 0
         await old.close()
         assert (await pay(new, "1")).ok, "an old connection cannot end the session"
+
+
+async def test_a_session_that_comes_back_from_another_process_is_a_new_object(make_tools):
+    async with make_tools(TOOLS) as world:
+        old = await world.session()
+        back = await resumed(await resumed(old, world.runtime()), old.core)
+        assert back is not old, "what this process knew of it is old"
+        assert kind(await old.call("note", {}, call_id="n1")) == "CONFLICT", "replaced for good"
+        assert (await back.call("note", {}, call_id="n1")).ok
+
+
+async def test_a_session_stays_one_object_and_refuses_the_calls_of_connections_before(make_tools):
+    async with make_tools(TOOLS) as world:
+        session = await world.session()
+        assert await session.begin_turn("m1") == 1
+        first = session.connection
+        assert await resumed(session) is session
+        assert (session.connection, first) == (2, 1)
+        assert not session.is_current(first)
+        assert kind(await pay(session, "1", connection=first)) == "CONFLICT"
+        assert kind(await session.call("note", {}, call_id="n1", connection=first)) == "CONFLICT"
+        calls = [Call("note", {}, "n2", connection=first), Call("note", {}, "n3")]
+        assert [kind(answer) for answer in await session.call_many(calls)] == ["CONFLICT", None]
+        assert await session.begin_turn("m2", connection=first) == 1, "it cannot begin turns either"
+        lines = audited(session.core, "refusal")
+        assert {line["connection"] for line in lines} == {1}, "a refusal names the connection that its call came on"
+        assert (await pay(session, "1")).ok
+        assert await session.begin_turn("m2") == 2
+
+
+async def test_calls_that_wait_in_their_message_belong_to_the_connection_they_came_on(make_tools):
+    source = PAID.replace("mark(args)", "mark(args)\n    await asyncio.sleep(0.1)")
+    async with make_tools({**TOOLS, "pay": (writing(), source)}) as world:
+        session = await world.session()
+        message = session.call_many([Call("pay", {"q": "a"}, "c1"), Call("pay", {"q": "b"}, "c2")])
+        task = asyncio.create_task(message)
+        await until(lambda: world.starts)
+        await resumed(session)
+        assert [kind(answer) for answer in await task] == [None, "CONFLICT"]
+        assert world.starts == 1
+
+
+async def test_whatever_is_begun_while_a_session_is_resumed_here_does_not_lose_it(make_tools, monkeypatch):
+    async with make_tools(TOOLS) as world:
+        session = await world.session()
+        connect = session.core.store.connect
+
+        async def heard_late(*args, **facts):
+            number = await connect(*args, **facts)
+            await asyncio.sleep(0.01)  # others hear of the next connection before whoever has made it
+            return number
+
+        monkeypatch.setattr(session.core.store, "connect", heard_late)
+        for number in range(1, 9):
+            before = session.connection
+            turn, called, *_ = await asyncio.gather(
+                session.begin_turn(f"m{number}"), pay(session, f"c{number}"), resumed(session), resumed(session)
+            )
+            assert (session.connection, session.is_taken_over) == (before + 2, False)
+            assert turn == session.turn.number == number, "an input is not lost to a reconnect"
+            assert kind(called) in (None, "CONFLICT")
+            assert (await pay(session, f"d{number}")).ok
 
 
 async def test_a_handler_that_has_started_settles_although_its_connection_is_gone(make_tools):

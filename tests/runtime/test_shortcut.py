@@ -201,7 +201,7 @@ class World:
             case "resume":
                 self._adopt(await self.runtime.resume_session(self.session.id, token=self.session.token))
             case "stale":
-                self.session.is_stale = True
+                self.session.is_taken_over = True
             case "later":
                 await self.clock.advance(given)
             case "reload":

@@ -106,6 +106,8 @@ class Loop:
         self._most = rounds
         self._message_id = message_id
         self._turn = turn
+        self._connection = session.connection
+        """The one that this turn is played on: if it is replaced meanwhile, the turn's calls are refused."""
         self._shown: list[str] = []
         """Everything that the user was shown as text in this turn, piece by piece."""
         self._room = agent.policy.answer_chars
@@ -290,9 +292,10 @@ class Loop:
     async def _call(self, calls: Sequence[Call], number: int) -> AsyncGenerator[AgentEvent, None]:
         """The calls of one message, through the pipeline; their envelopes go into the conversation in full."""
         session, most = self._session, self._agent.policy.calls_per_round
-        made, left_out = calls[:most], calls[most:]
+        made = [call._replace(connection=self._connection) for call in calls[:most]]
+        left_out = calls[most:]
         session.messages += 1
-        message = f"{session.connection}.{session.messages}"
+        message = f"{self._connection}.{session.messages}"
         for call in made:
             yield events.started(session, call, number, message)
         again = self._conversation.again

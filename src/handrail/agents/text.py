@@ -134,7 +134,7 @@ def _no_turn(session: Session) -> tuple[str, dict[str, Any]]:
     """The words for somebody who cannot be answered now, and why; none if a turn can begin."""
     if not session.is_active:
         return ended_words(), {"reason": "ended"}
-    if session.is_stale:
+    if session.is_taken_over:
         return moved_words(), {"reason": "stale"}
     left = session.blocked_for()
     if left > 0:

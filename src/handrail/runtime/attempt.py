@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from handrail.contract.call import Call
+from handrail.contract.call import Call, Connection
 from handrail.contract.envelope import ToolFailure
 from handrail.contract.errors import ErrorType
 from handrail.contract.intents import Intent
@@ -100,6 +100,8 @@ class Attempt:
     def __init__(self, session: Session, call: Call, plan: ToolPlan, turn: Turn, started: float) -> None:
         self.session = session
         self.call = call
+        self.connection: Connection | None = call.connection or session.connection
+        """The one that the call came on; None for an approval, which a person gives on none."""
         self.plan = plan
         self.turn = turn
         self.started = started

@@ -40,7 +40,7 @@ class AuditTrail:
         fields = {
             "sessionId": session.id,
             "turnId": attempt.turn.number,
-            "connection": session.connection,
+            "connection": attempt.connection or session.connection,
             "mode": session.mode,
             "provider": call.provider,
             "toolId": plan.tool_id,
@@ -80,7 +80,7 @@ class AuditTrail:
     def record_of(self, attempt: Attempt, duration: float, size: int) -> CallRecord | None:
         """The line of a call that ended well, to be put together when it is written; None where it holds more than most."""
         session, plan = attempt.session, attempt.plan
-        _, _, call_id, provider, _, _ = attempt.call
+        _, _, call_id, provider, _, _, _ = attempt.call
         if (
             plan.redact is not None
             or self.audit.masks
@@ -95,7 +95,7 @@ class AuditTrail:
             or not (provider is None or _is_plain(provider))
         ):
             return None
-        where = attempt.turn.number, session.connection, session.mode, provider, call_id
+        where = attempt.turn.number, attempt.connection or session.connection, session.mode, provider, call_id
         facts = session.id, plan.tool_id, round(duration, 3), None, size
         return *facts, self.audit.clock(), plan.stamp, *where, attempt.canonical, attempt.defaulted
 
@@ -106,6 +106,7 @@ class AuditTrail:
             session,
             {
                 **self.who(session),
+                "connection": attempt.connection or session.connection,
                 "callId": call.call_id,
                 "idempotencyKey": attempt.key,
                 "toolId": plan.tool_id,

@@ -369,9 +369,11 @@ class Confirmations:
                     settle_from_row(entry, row)
                     self._tell(session, stored, entry, entry.replay())
 
-    async def restore(self, session: Session, before: Mapping[tuple[str, str], tuple[Hold, Entry]]) -> None:
+    async def restore(self, session: Session) -> None:
         """After a resume: open requests go to the user's channel again; those whose tool changed are superseded."""
-        for hold in await self.core.store.holds(session.id, (*OPEN, HoldState.CONSUMED, HoldState.DECLINED)):
+        stored = await self.core.store.holds(session.id, (*OPEN, HoldState.CONSUMED, HoldState.DECLINED))
+        before, session.holds = session.holds, {}
+        for hold in stored:
             pair = pair_of(hold)
             kept = before.get(pair)
             known = kept[1] if kept is not None and kept[0].hold_id == hold.hold_id else None
@@ -556,12 +558,8 @@ class Confirmations:
         call = Call(name=hold.tool, args=None, call_id=call_id_of(hold))
         attempt = Attempt(session, call, plan, turn, perf_counter())
         attempt.args = orjson.loads(hold.raw_args)
-        stale, session.is_stale = session.is_stale, False
-        try:
-            refusal = admit(attempt)
-        finally:
-            session.is_stale = stale
-        refusal = refusal or prepare(attempt)
+        attempt.connection = None
+        refusal = admit(attempt) or prepare(attempt)
         if refusal is not None:
             return None, refusal
         attempt.digest = args_digest(plan.definition, attempt.args, attempt.canonical)

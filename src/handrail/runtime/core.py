@@ -16,7 +16,9 @@ from functools import partial
 from hashlib import sha256
 from time import perf_counter
 from typing import Any, Self
+from weakref import WeakValueDictionary
 
+from handrail.contract.call import Connection
 from handrail.contract.definition import Mode
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ConfigError, UsageError
@@ -109,6 +111,8 @@ class RuntimeCore:
         self._housekeeper: asyncio.Task[None] | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
         """Where the runtime lives, while it is open; other threads reach it there."""
+        self._resuming: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By session id: one resumption at a time, so that what happens to the connection has one order."""
         self._opening = asyncio.Lock()
         self._opened = False
         self._closing = False
@@ -242,7 +246,6 @@ class RuntimeCore:
             snapshot=snapshot,
             policy=rules,
             connection=1,
-            resumed=False,
         )
         opened = await self.store.create_session(
             SessionRecord(
@@ -274,7 +277,8 @@ class RuntimeCore:
         restored_calls: Sequence[str] | None = None,
         policy: Policy | Mapping[str, Any] | None = None,
     ) -> Session:
-        """The model stream reconnects: the same session and turn under the next connection number.
+        """The model stream reconnects: the same session and turn under the next connection number. Where this process has the
+        session, it is the same object.
 
         `restored_calls` are the ids of calls that the model still remembers; unknown means none.
         """
@@ -282,33 +286,41 @@ class RuntimeCore:
         record = await self._authentic(session_id, token)
         if not record.active:
             raise UsageError("The session has ended; open a new one.")
-        snapshot = self.registry.snapshot()
-        connection = await self.store.connect(session_id, registry_version=snapshot.version, owner=self.owner)
-        old = self.sessions.get(session_id)
-        if old is not None and old.connection != connection - 1:
-            old.is_stale = True  # the session was resumed elsewhere since: what this process knows of it is old
-            old = None
-        if policy is not None:
-            rules = self._session_policy(policy)
-        else:
-            rules = old.policy if old is not None else self._policy_of(record)
-        session = await self._known(self._from_record(record, token, snapshot, rules, connection))
-        if old is not None:
-            old.is_stale = True
-            session.state = old.state
-            session.limits = rules.for_mode(session.mode)
-            session.events_queue = old.events_queue
-            session.replays = old.replays
-            session.running = old.running
-            old.drop_settled_writes()
-            session.writes = old.writes  # shared: what is under way there may come to nothing, and must not stay here
-        self.sessions[session_id] = session
-        await restore(self, session, record, restored_calls or (), old)
+        async with self._resuming.setdefault(session_id, asyncio.Lock()):
+            snapshot = self.registry.snapshot()
+            connection = await self.store.connect(session_id, registry_version=snapshot.version, owner=self.owner)
+            session = self.sessions.get(session_id)
+            if session is not None and session.connection != connection - 1:
+                session.is_taken_over = True  # resumed elsewhere since: what this process knows of it is old
+                session = None
+            before = session.snapshot.version if session is not None else record.registry_version
+            rules = self._session_policy(policy) if policy is not None else None
+            if session is not None:
+                rules = rules or session.policy
+                session.reattach(connection, snapshot, self._plans_for(snapshot, rules, session.user), rules)
+                await self._known(session)
+            else:
+                rules = rules or self._policy_of(record)
+                session = await self._known(self._from_record(record, token, snapshot, rules, connection))
+                if record.current_turn:
+                    session.enter_turn(record.current_turn, perf_counter()).restore(record.counters)
+                self.sessions[session_id] = session
+            await restore(self, session, restored_calls or ())
         session.dirty = True
-        if record.registry_version != snapshot.version:
-            self.trail.audit_session("session_repinned", session, previousVersion=record.registry_version)
+        if before != snapshot.version:
+            self.trail.audit_session("session_repinned", session, previousVersion=before)
         self.trail.audit_session("session_resume", session)
         return session
+
+    async def lost_connection(self, session: Session, connection: Connection | None) -> bool:
+        """The store has a newer connection than this one. Whether it was made here; else another process has the session."""
+        resuming = self._resuming.get(session.id)
+        if resuming is not None:
+            async with resuming:  # it may be about to make known the newer one
+                pass
+        if connection == session.connection:
+            session.is_taken_over = True
+        return not session.is_taken_over
 
     async def view_session(self, session_id: str, *, token: str) -> Session:
         """The session as it is stored, for somebody who only looks: whoever has its connection keeps it."""
@@ -404,7 +416,7 @@ class RuntimeCore:
 
     async def drop(self, session: Session) -> None:
         """Let go of a session whose user was forgotten: its reads are cancelled, whoever listens hears that it is closed."""
-        session.is_forgotten = session.is_stale = True
+        session.is_forgotten = session.is_taken_over = True
         session.dirty = False
         if session.is_active:
             session.state.set("isActive", False)
@@ -419,7 +431,7 @@ class RuntimeCore:
 
     def has_connection(self, session: Session) -> bool:
         """Whether the session's model stream is attached to this process."""
-        return self.sessions.get(session.id) is session and not session.is_stale
+        return self.sessions.get(session.id) is session and not session.is_taken_over
 
     async def session_for(self, hold: Hold) -> Session | None:
         """The session of a held call: the one that is open here, or one made from the store for this approval."""
@@ -475,7 +487,7 @@ class RuntimeCore:
                 continue
             if intent.type == "BLOCK_USER" and session.user is not None:
                 self._block((session.tenant, session.user), int(intent.fields["until"] * 1000), stored)
-            self.sessions.get(session.id, session).dirty = True
+            session.dirty = True
             session.events_queue.emit(IntentApplied(intent))
 
     def _block(self, whom: tuple[str, str], until: int, stored: bool) -> None:
@@ -533,6 +545,10 @@ class RuntimeCore:
             return self.policy
 
     def _make(self, *, snapshot: Snapshot, policy: Policy, user: str | None, **facts: Any) -> Session:
+        plans = self._plans_for(snapshot, policy, user)
+        return Session(self, snapshot=snapshot, plans=plans, policy=policy, user=user, **facts)
+
+    def _plans_for(self, snapshot: Snapshot, policy: Policy, user: str | None) -> Plans:
         allowed = policy.tools_of(user)
         key = (snapshot.version, allowed)
         plans = self._plans.get(key) if policy is self.policy else None
@@ -542,7 +558,7 @@ class RuntimeCore:
             if policy is self.policy:
                 self._plans = {known: kept for known, kept in self._plans.items() if known[0] == snapshot.version}
                 self._plans[key] = plans
-        return Session(self, snapshot=snapshot, plans=plans, policy=policy, user=user, **facts)
+        return plans
 
     def _from_record(
         self, record: SessionRecord, token: str, snapshot: Snapshot, policy: Policy, connection: int
@@ -557,12 +573,12 @@ class RuntimeCore:
             snapshot=snapshot,
             policy=policy,
             connection=connection,
-            resumed=True,
         )
 
     def _introduce(self, session: Session, subject: AuditSubject | None) -> None:
         """Under which name the user of a session stands in the audit log, and how what they say does."""
         session.pseudonym = subject.pseudonym if subject is not None else None
+        session.subject = None
         how = session.policy.audit_arguments
         if how == "none":
             session.subject = AuditSubject(session.pseudonym or "", b"")

@@ -103,10 +103,11 @@ class Housekeeper:
         if now < self._looked + CONNECTION_SECONDS:
             return
         since, self._looked = self._looked, now
-        used = [one for one in self.core.sessions.values() if one.last_used >= since and not one.is_stale]
+        used = [one for one in self.core.sessions.values() if one.last_used >= since and not one.is_taken_over]
         current = await self.core.store.connections([session.id for session in used])
         for session in used:
-            session.is_stale = session.is_stale or current.get(session.id, session.connection) > session.connection
+            if current.get(session.id, session.connection) > session.connection:
+                await self.core.lost_connection(session, session.connection)
 
     async def renew(self) -> None:
         core = self.core

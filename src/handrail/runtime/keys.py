@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from handrail.contract.call import Call
+from handrail.contract.call import Call, Connection
 from handrail.contract.definition import ToolDefinition
 from handrail.schema.canonical import canonical
 
@@ -24,12 +24,12 @@ _KEY = re.compile(r"provider:(?::(?=[0-9]*:)|[0-9]+:)?(.*)", re.DOTALL)
 _HELD_KEY = re.compile(r"message:[^:]*:(.*)", re.DOTALL)
 
 
-def id_key(call: Call, connection: int) -> str | None:
+def id_key(call: Call, connection: Connection) -> str | None:
     """The key by the provider's id; None where that is missing or does not outlive its message.
 
     An id of a session that begins as a connection's key does gets one more colon, which neither of the others has there.
     """
-    _, _, call_id, _, scope, _ = call
+    _, _, call_id, _, scope, _, _ = call
     if scope != "session" and scope != "connection":
         return None
     if not call_id or not ((type(call_id) is str and call_id.isascii()) or _is_text(call_id)):

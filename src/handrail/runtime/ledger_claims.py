@@ -433,7 +433,7 @@ class Writing:
             case _:
                 self._forget(attempt, entry, hold)
                 if result.verdict is ClaimVerdict.STALE_CONNECTION:
-                    attempt.session.is_stale = True
+                    await self.core.lost_connection(attempt.session, attempt.connection)
                 return self.core.answers.refuse(attempt, verdict_refusal(attempt, result), free=True)
 
     def outcome_unknown(self, attempt: Attempt, key: str) -> ToolResponse:
@@ -454,7 +454,7 @@ class Writing:
             session_id=session.id,
             user=session.user,
             turn=first.turn if first is not None else attempt.turn.number,
-            connection=session.connection,
+            connection=attempt.connection or session.connection,
             tool=plan.tool_id,
             tool_hash=plan.tool.hash,
             registry_version=session.snapshot.version,

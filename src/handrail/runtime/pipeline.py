@@ -78,7 +78,7 @@ class Pipeline:
         if plan.meaning is not None and call.provider is not None:
             attempt.args = plan.meaning(call.provider, attempt.args)
         # 3. Replay by id
-        key = id_key(call, session.connection)
+        key = id_key(call, call.connection or session.connection)
         if key is not None:
             attempt.key = key
             known = session.replays.get(key) or session.calls_by_id.get(key)

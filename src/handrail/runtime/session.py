@@ -8,7 +8,7 @@ from contextlib import aclosing
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from handrail.contract.call import Call, IdScope
+from handrail.contract.call import Call, Connection, IdScope
 from handrail.contract.definition import Mode
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import UsageError
@@ -47,7 +47,7 @@ class Session:
         "id",
         "interruptions",
         "is_forgotten",
-        "is_stale",
+        "is_taken_over",
         "last_used",
         "limits",
         "messages",
@@ -55,7 +55,6 @@ class Session:
         "policy",
         "pseudonym",
         "replays",
-        "resumed",
         "running",
         "snapshot",
         "spent",
@@ -84,7 +83,6 @@ class Session:
         plans: Plans,
         policy: Policy,
         connection: int,
-        resumed: bool,
     ) -> None:
         self.core = core
         self.id = id
@@ -101,8 +99,10 @@ class Session:
         self.plans = plans
         self.policy = policy
         self.limits: ModePolicy = policy.for_mode(state.get("mode"))
-        self.connection = connection
-        self.resumed = resumed
+        self.connection = Connection(connection)
+        """The newest that this process knows of. A call of any other is refused."""
+        self.is_taken_over = False
+        """Another process has resumed the session. This object stays replaced for good; resuming here makes a new one."""
         self.turn: Turn | None = None
         self.turns: dict[int, Turn] = {}
         """Those entered last, the newest at the end."""
@@ -118,14 +118,13 @@ class Session:
         """Held calls by tool and all arguments, open or carried out."""
         self.running: dict[Attempt, asyncio.Task[Any] | None] = {}
         self.events_queue = Events()
-        self.is_stale = False
         self.is_forgotten = False
         """Its user was forgotten: nothing of it is kept."""
         self.voice_open = False
         """A voice connection is open for this session; set by the host that has it."""
         self.interruptions = 0
         self.messages = 0
-        """Model messages with calls on this connection, as its agent counts them."""
+        """Model messages with calls, as its agent counts them."""
         self._first: asyncio.Future[int] | None = None
         self.dirty = False
         self.last_used = perf_counter()
@@ -138,6 +137,20 @@ class Session:
     @property
     def is_active(self) -> bool:
         return self.state.is_active
+
+    def is_current(self, connection: Connection) -> bool:
+        """Whether calls of this connection are accepted: nobody has resumed the session since, here or elsewhere."""
+        return connection == self.connection and not self.is_taken_over
+
+    def reattach(self, connection: int, snapshot: Snapshot, plans: Plans, policy: Policy) -> None:
+        """Continue on the next connection, which replaces the one before; handlers that have started settle."""
+        self.connection = Connection(connection)
+        self.snapshot, self.plans, self.policy = snapshot, plans, policy
+        self.limits = policy.for_mode(self.mode)
+        self.drop_settled_writes()
+        for turn in self.turns.values():
+            turn.remembered = {}
+            turn.begin_again()
 
     @property
     def switches(self) -> Mapping[str, str]:
@@ -163,9 +176,10 @@ class Session:
             "session": {**self.attributes, "id": self.id},
         }
 
-    async def begin_turn(self, input_id: str | None = None) -> int:
-        """A user's input was committed: the turn's number. The same input sent again keeps its turn."""
-        return await self.core.turns.begin(self, input_id)
+    async def begin_turn(self, input_id: str | None = None, *, connection: Connection | None = None) -> int:
+        """A user's input was committed: the turn's number. The same input sent again keeps its turn. An input of a `connection`
+        that was replaced begins none."""
+        return await self.core.turns.begin(self, input_id, connection)
 
     async def first_turn(self) -> Turn:
         """The turn that a call opens if nobody has begun one; calls at the same time open one together."""
@@ -188,16 +202,19 @@ class Session:
         provider: str | None = None,
         id_scope: IdScope = "session",
         response_id: str | None = None,
+        connection: Connection | None = None,
     ) -> ToolResponse:
-        """One call of the model, through the pipeline. Every call is answered with an envelope."""
+        """One call of the model, through the pipeline. Every call is answered with an envelope. `connection` is the one that it
+        came on; without it, the current one."""
         shortcut = self.plans.shortcuts.get(name) if type(name) is str else None
-        if shortcut is not None:
+        if shortcut is not None and (connection is None or connection == self.connection):
             answer = shortcut(self, args, call_id, provider, id_scope)
             if isinstance(answer, ToolResponse):
                 return answer
             if answer is not None:
                 return await answer
-        return await self.core.pipeline.call(self, Call(name, args, call_id, provider, id_scope, response_id))
+        call = Call(name, args, call_id, provider, id_scope, response_id, connection or self.connection)
+        return await self.core.pipeline.call(self, call)
 
     def take(self, call: Call) -> Coroutine[Any, Any, ToolResponse]:
         """`call`, for one that is put together."""
@@ -208,11 +225,14 @@ class Session:
             provider=call.provider,
             id_scope=call.id_scope,
             response_id=call.response_id,
+            connection=call.connection,
         )
 
     async def call_many(self, calls: Sequence[Call]) -> list[ToolResponse]:
         """The calls of one model message: read-only neighbours together, a writing one alone; answers in the order asked."""
-        return await self.core.pipeline.call_many(self, calls)
+        # Those that wait for others to end came on today's connection all the same.
+        made = [call if call.connection else call._replace(connection=self.connection) for call in calls]
+        return await self.core.pipeline.call_many(self, made)
 
     async def interrupt(self, call_ids: Collection[str] | None = None) -> None:
         """The user interrupted: calls that do not write are cancelled, writing ones that have started are finished.
@@ -304,12 +324,12 @@ class Session:
         return [turn for turn in late if turn.stored and turn is not self.turn]
 
     def counted(self, turn: Turn) -> None:
-        """Something was counted in `turn`, perhaps late: it may have been left, and another connection have the session."""
+        """Something was counted in `turn`, perhaps late: it may have been left."""
         turn.kept = False
-        self.core.sessions.get(self.id, self).dirty = True
+        self.dirty = True
 
     def drop_settled_writes(self) -> None:
-        """Those are looked for in the store from now on. In place, because connections of one session share what runs."""
+        """Those are looked for in the store from now on."""
         for key in [key for key, entry in self.writes.items() if entry.settled]:
             del self.writes[key]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from time import perf_counter
 from typing import TYPE_CHECKING
 
-from handrail.contract.store import Alias, SessionRecord
+from handrail.contract.store import Alias
+from handrail.runtime.call_ids import CallIds
 from handrail.runtime.keys import id_of_key
 from handrail.runtime.replays import Entry
 from handrail.runtime.session import Session
@@ -16,20 +16,11 @@ if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
 
 
-async def restore(
-    core: RuntimeCore, session: Session, record: SessionRecord, restored: Sequence[str], old: Session | None
-) -> None:
-    """Give a resumed session its turn, its calls by id and its held calls; `old` is what this process knew of it."""
-    if old is not None:
-        session.turns, session.spent = old.turns, old.spent
-        session.turn = old.turn
-        for turn in session.turns.values():
-            turn.remembered = {}
-            turn.begin_again()
-    elif record.current_turn:
-        session.enter_turn(record.current_turn, perf_counter()).restore(record.counters)
+async def restore(core: RuntimeCore, session: Session, restored: Sequence[str]) -> None:
+    """Give a resumed session its calls by id, the ordinals that the model remembers, and its held calls."""
     await core.dedup.store_ids()
     aliases = [alias for alias in await core.store.aliases(session.id) if alias.call_id.startswith("provider:")]
+    session.calls_by_id = CallIds()
     for alias in aliases:
         entry = session.writes.get(alias.ledger_key) if alias.ledger_key is not None else None
         # What became of it is looked up when it is asked for.
@@ -38,7 +29,7 @@ async def restore(
         )
     if session.turn is not None:
         await _take_ordinals(core, session, session.turn, aliases, restored)
-    await core.confirmations.restore(session, old.holds if old is not None else {})
+    await core.confirmations.restore(session)
 
 
 async def _take_ordinals(

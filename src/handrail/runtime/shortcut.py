@@ -102,7 +102,7 @@ def _steps_until_run(plan: ToolPlan, core: RuntimeCore, fits: Fits, defaults: De
             args = meaning(provider, args)
         # 4. Session, 5. mode, 6. availability
         turn, state = session.turn, session.state
-        if turn is None or not state.is_active or session.is_stale or session.snapshot is not registry.generation:
+        if turn is None or not state.is_active or session.is_taken_over or session.snapshot is not registry.generation:
             return None
         if (modes is not None and state.mode not in modes) or (wants_user and session.user is None):
             return None

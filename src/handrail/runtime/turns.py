@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from handrail.contract.call import Connection
 from handrail.contract.definition import RateLimit
 from handrail.contract.store import HoldState, StoreUnavailable, TurnStart
 from handrail.runtime.confirmation_view import pair_of
@@ -26,14 +27,19 @@ class Turns:
         self._limits: dict[str, list[tuple[str, RateLimit]]] = {}
         """The limits of each registry version, so that their use elsewhere is known when a turn begins."""
 
-    async def begin(self, session: Session, input_id: str | None) -> int:
+    async def begin(self, session: Session, input_id: str | None, connection: Connection | None) -> int:
+        """Begin the turn of an input on `connection`, or on whichever is current. A replaced connection begins none."""
         session.beginning += 1
         try:
-            started = await self._begin_stored(session, input_id)
-            if started.turn == 0:
-                session.is_stale = True
-                turn = session.turn or session.enter_turn(0, perf_counter())
-                return turn.number
+            used = connection or session.connection
+            while not (started := await self._begin_stored(session, input_id, used)).turn:
+                is_here = await self.core.lost_connection(session, used)
+                if is_here and connection is None:
+                    used = session.connection
+                    continue
+                if session.turn is None and not is_here:
+                    session.enter_turn(0, perf_counter())  # calls are answered in a turn, also with a refusal
+                return session.turn.number if session.turn is not None else 0
             turn = self._enter(session, started)
         except StoreUnavailable as error:
             return self._begin_unstored(session, input_id, error)
@@ -60,18 +66,18 @@ class Turns:
             turn.begin_again()
         return turn
 
-    async def _begin_stored(self, session: Session, input_id: str | None) -> TurnStart:
+    async def _begin_stored(self, session: Session, input_id: str | None, connection: Connection) -> TurnStart:
         """What was counted in the turn that is left is stored along: its input may come again in another process."""
         if await self.store(session) and session.late():
             await self.core.save(session)  # before they are let go
         left = session.turn
         if left is None or not left.stored:
-            return await self.core.store.begin_turn(session.id, connection=session.connection, input_id=input_id)
+            return await self.core.store.begin_turn(session.id, connection=connection, input_id=input_id)
         counters = left.counters()
         left.is_kept()
         try:
             return await self.core.store.begin_turn(
-                session.id, connection=session.connection, input_id=input_id, left=(left.number, counters)
+                session.id, connection=connection, input_id=input_id, left=(left.number, counters)
             )
         except BaseException:
             left.kept = False
@@ -106,11 +112,12 @@ class Turns:
         return bool(unstored)
 
     async def _store(self, session: Session, turn: Turn) -> None:
-        started = await self.core.store.begin_turn(session.id, connection=session.connection, input_id=turn.input_id)
+        connection = session.connection
+        started = await self.core.store.begin_turn(session.id, connection=connection, input_id=turn.input_id)
         if turn.stored:
             return
         if started.turn == 0:
-            session.is_stale = True
+            await self.core.lost_connection(session, connection)
             return
         if session.turns.get(turn.number) is turn:
             del session.turns[turn.number]

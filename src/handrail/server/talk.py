@@ -164,14 +164,6 @@ class Talk:
         return quiet and not self.log.readers and not self.session.running
 
     @property
-    def is_stale(self) -> bool:
-        """Whether another process has the session. A voice conversation takes it up anew here for each of its connections."""
-        newest = self.session.core.sessions.get(self.id)
-        if newest is not None and newest.events_queue is self.session.events_queue:
-            self.session = newest
-        return self.session.is_stale
-
-    @property
     def answering(self) -> str | None:
         """The message that is being answered, here or in the process that has the session."""
         if self.current is not None:

@@ -216,11 +216,11 @@ class Talks:
     async def look(self, session_id: str, token: str, key: Key, *, take: bool = False) -> Talk:
         """The session for somebody who only looks at it: what is stored (`is_remote`), if another process has it and lives."""
         talk = self._talks.get(session_id)
-        if talk is None or talk.is_stale or not await self._is_ours(talk):
+        if talk is None or talk.session.is_taken_over or not await self._is_ours(talk):
             lock = self._loading.setdefault(session_id, asyncio.Lock())
             async with lock:
                 talk = self._talks.get(session_id)
-                if talk is not None and (talk.is_stale or not await self._is_ours(talk)):
+                if talk is not None and (talk.session.is_taken_over or not await self._is_ours(talk)):
                     await self._let_go(talk)
                     talk = None
                 talk = talk or await self._load(session_id, token, take)
@@ -409,8 +409,9 @@ class Talks:
         try:
             if talk.session.mode == "voice" and talk.voice is None:  # a restart cut it off, and the user writes now
                 await talk.session.set_mode("text")
+            connection = talk.session.connection
             await self._speak(talk, run, self._agent_run(talk, turn))
-            if talk.session.is_stale:
+            if not talk.session.is_current(connection):
                 # Somebody resumed it in spite of everything, such as a process that was ending: calls were refused here. What
                 # came of that is not kept, and the turn is answered anew when its client comes back.
                 run.cut = True

@@ -183,7 +183,7 @@ async def test_a_provider_that_refuses_leaves_the_session_as_it_was() -> None:
             await VoiceAgent(runtime, model).begin(session, conversation, Client())
         assert refused.value.code == "provider"
         assert session.mode == "text"
-        assert not session.is_stale
+        assert not session.is_taken_over
         assert not conversation.lock.locked()
         await model.close()
 

@@ -245,7 +245,7 @@ async def test_a_session_that_another_process_has_taken_up_lets_its_conversation
     async with voice_desk(tmp_path, store=store) as desk:
         talker = await desk.open()
         async with on_the_line(talker) as client:
-            desk.agent.talk.session.is_stale = True
+            desk.agent.talk.session.is_taken_over = True
             shown = await talker.show()
             await client.refused(1001)
             assert shown["voice"] is False

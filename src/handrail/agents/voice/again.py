@@ -69,7 +69,7 @@ class Again:
         key = _key(session, call)
         if key is None:
             return None
-        first = First(call, key, turn, connection, id_key(call, session.connection))
+        first = First(call, key, turn, connection, id_key(call, call.connection or session.connection))
         self._firsts = [*self._firsts[-_MOST:], first]
         return first
 

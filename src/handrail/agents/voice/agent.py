@@ -58,10 +58,7 @@ class VoiceAgent:
         *,
         abilities: Abilities | None = None,
     ) -> VoiceTalk:
-        """The session speaks from here on; `VoiceError` with a sentence if it cannot, and then nothing has changed.
-
-        `VoiceTalk.session` takes the place of `session`, which is stale afterwards.
-        """
+        """The session speaks from here on; `VoiceError` with a sentence if it cannot, and then nothing has changed."""
         _check(session)
         await self._take(conversation)
         before = session.mode
@@ -70,19 +67,20 @@ class VoiceAgent:
             await conversation.catch_up(session, session.turn.number if session.turn is not None else 0)
             connection = await self._connect(session, Record(conversation))
             try:
-                spoken = await self.runtime.resume_session(session.id, token=session.token)
+                if await self.runtime.resume_session(session.id, token=session.token) is not session:
+                    raise _taken_over()
             except BaseException:
                 await connection.close()
                 raise
         except BaseException as error:
             conversation.lock.release()
-            if session.is_active and not session.is_stale:
+            if session.is_active and not session.is_taken_over:
                 await session.set_mode(before)
             if isinstance(error, HandrailError) and not isinstance(error, VoiceError):
                 raise VoiceError(str(error), code="refused", retryable=True) from error
             raise
-        spoken.voice_open = True
-        talk = VoiceTalk(self, spoken, Record(conversation), listener, connection, abilities or Abilities())
+        session.voice_open = True
+        talk = VoiceTalk(self, session, Record(conversation), listener, connection, abilities or Abilities())
         talk.start()
         return talk
 
@@ -157,8 +155,12 @@ class VoiceAgent:
 def _check(session: Session) -> None:
     if not session.is_active:
         raise VoiceError("The session has ended; open a new one.", code="session_ended")
-    if session.is_stale:
-        raise VoiceError("The session goes on in another connection.", code="stale", retryable=True)
+    if session.is_taken_over:
+        raise _taken_over()
     left = session.blocked_for()
     if left > 0:
         raise VoiceError(f"This conversation is paused for another {left:.0f} seconds.", code="blocked")
+
+
+def _taken_over() -> VoiceError:
+    return VoiceError("The session goes on in another connection.", code="stale", retryable=True)

@@ -18,7 +18,7 @@ from handrail.agents.host_words import unfinished_words
 from handrail.agents.voice.again import First, writes
 from handrail.agents.voice.port import Ending
 from handrail.agents.voice.turns import VoiceTurn
-from handrail.contract.call import Call
+from handrail.contract.call import Call, Connection
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.events import LateEnvelope
@@ -51,6 +51,12 @@ class Batch:
         self.number = turn.rounds if turn is not None else 1
         self.interrupted = False
         self.timers: list[asyncio.TimerHandle] = []
+
+    def attach(self, connection: Connection) -> bool:
+        """The session's connection that the calls are made on; whether it is another than before."""
+        is_new = any(call.connection != connection for call in self.calls)
+        self.calls = tuple(call._replace(connection=connection) for call in self.calls)
+        return is_new
 
 
 class Calls:
@@ -130,6 +136,7 @@ class Calls:
 
     async def _start(self, batch: Batch) -> None:
         talk = self._talk
+        batch.attach(talk.attached)
         task = asyncio.get_running_loop().create_task(self._run(batch, talk.session))
         self.running[batch] = task
         talk.keep(task)
@@ -188,9 +195,8 @@ class Calls:
         while late := [place for place, one in enumerate(answers) if repeats[place] is None and _was_replaced(one)]:
             await self._talk.order.empty()  # the next connection is one of the steps in line
             late = [place for place in late if not self.again.is_made_since(firsts[place])]
-            if not late or self._talk.session is session:
+            if not late or not batch.attach(self._talk.attached):
                 break
-            session = self._talk.session
             await self._move(session, [firsts[place] for place in late])
             if batch.interrupted:
                 break

@@ -67,7 +67,7 @@ class End:
         if not to_text:
             return
         self._hand_over(ending)
-        if talk.session.is_active and not talk.session.is_stale:
+        if talk.session.is_active and not talk.session.is_taken_over:
             try:
                 await talk.session.set_mode("text")
             except HandrailError as error:

@@ -151,7 +151,7 @@ class Talking(Protocol):
     """A spoken conversation, as its host uses it. `VoiceAgent.begin` gives one."""
 
     session: Session
-    """The session as it is now: each connection of the model makes a new object for it."""
+    """The session that speaks."""
     ending: asyncio.Future[Ending]
     """Done when the conversation is over; `ended` was told before."""
 

@@ -227,6 +227,8 @@ class Stream:
                 talk.finish("session_ended", str(error))
                 return
             else:
-                session.voice_open = True
-                talk.session = session
+                if session is talk.session:
+                    talk.attached = session.connection
+                else:  # another process has had it meanwhile
+                    talk.finish("taken_over", "The conversation goes on in another connection.")
                 return

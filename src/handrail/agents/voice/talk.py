@@ -57,6 +57,8 @@ class VoiceTalk:
         """Messages with calls in one turn, those after late results included."""
         self.model = agent.model
         self.session = session
+        self.attached = session.connection
+        """The session's connection that the model's stream is attached by."""
         self.record = record
         self.listener = listener
         self.connection = connection

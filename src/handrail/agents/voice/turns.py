@@ -101,7 +101,7 @@ class Turns:
     def next_input_id(self) -> str:
         """An id for an input that has none of its own: unique in the session, because connections are numbered."""
         self._inputs += 1
-        return f"voice:{self._talk.session.connection}.{self._inputs}"
+        return f"voice:{self._talk.attached}.{self._inputs}"
 
     def begin(self, input_id: str, words: str = "", *, spoke_until: float | None = None) -> VoiceTurn:
         """The user's input was committed."""
@@ -122,8 +122,8 @@ class Turns:
         if before is not None:  # it was told as done before this step, and will not be again
             before.items, before.evidence = [], {}
         session = talk.session
-        turn.number = await session.begin_turn(turn.input_id)
-        if session.is_stale:
+        turn.number = await session.begin_turn(turn.input_id, connection=talk.attached)
+        if not session.is_current(talk.attached):
             talk.finish("taken_over", "The conversation goes on in another connection.")
             return
         talk.tell("turn", {"turn": turn.number, "inputId": turn.input_id})

@@ -30,8 +30,9 @@ def gate_for(definition: ToolDefinition, policy: Policy) -> Gate:
             )
         if wants_user and session.user is None:
             return Refusal(NAME, ErrorType.AUTH, "The user must sign in first.", rule="requiresAuth")
-        if session.is_stale:
-            return Refusal(NAME, ErrorType.CONFLICT, REPLACED, rule="connection", value=session.connection)
+        connection = attempt.connection
+        if connection is not None and not session.is_current(connection):
+            return Refusal(NAME, ErrorType.CONFLICT, REPLACED, rule="connection", value=connection)
         newest = core.registry.generation
         if newest is not session.snapshot and newest.version != session.snapshot.version:
             return Refusal(

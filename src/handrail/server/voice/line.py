@@ -131,7 +131,6 @@ class Line:
         """The conversation has begun."""
         self.voice = voice
         self._gauges.begun += 1
-        self.talk.session = voice.session
         self.talk.tell("voice", {"on": True}, self._turn())
         if self.caller is not None and self.caller.is_open:
             self._greet(self.caller, resumed=False)
@@ -167,8 +166,6 @@ class Line:
     def _leave(self) -> None:
         self._left = True
         self._gauges.drops[FROM_MODEL] += self.sound_dropped
-        if self.voice is not None:
-            self.talk.session = self.voice.session
         if self.talk.voice is self:
             self.talk.voice = None
         self.voice = None
@@ -194,7 +191,6 @@ class Line:
             except Exception:  # noqa: BLE001  # the server goes on stopping
                 _log.exception("A voice conversation could not be let go of")
             finally:  # also when the server is in a hurry
-                self.talk.session = voice.session
                 await self._minutes.close(None)
         self.talk.tell("voice", {"on": False, "reason": why}, turn)
         if self._work:
@@ -265,10 +261,7 @@ class Line:
 
     def take(self, event: SessionEvent) -> bool:
         """What the session tells; True: the conversation deals with this envelope."""
-        if self.voice is None:
-            return False
-        self.talk.session = self.voice.session  # a new one after each reconnect to the model
-        return self.voice.take(event)
+        return self.voice is not None and self.voice.take(event)
 
     async def say(self, message_id: str, text: str) -> Run | None:
         """Words that were typed beside the line: they join the conversation, and are answered in it. None: there is no
@@ -305,7 +298,7 @@ class Line:
         return True
 
     def _turn(self) -> int:
-        session = self.voice.session if self.voice is not None else self.talk.session
+        session = self.talk.session
         return session.turn.number if session.turn is not None else 0
 
     def _spawn(self, work: Any) -> None:
