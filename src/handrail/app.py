@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from handrail.agents import AgentPolicy, Prompts, TextAgent
 from handrail.agents.guides import Guides
-from handrail.agents.voice.port import VoicePolicy
+from handrail.agents.voice.host_port import VoicePolicy
 from handrail.authoring.modules import look_in
 from handrail.authoring.services import ServiceFactory, find_factory, is_available, service_types
 from handrail.build.compiler import BuildPlan
@@ -306,9 +306,9 @@ def agent_policy(settings: Settings) -> AgentPolicy:
 def open_live_model(settings: Settings, model: Model, clock: Clock | None = None) -> LiveModel:
     """The live model that `[voice]` names; without one the text model, which the client hears and speaks for."""
     if settings.voice_model == "":
-        from handrail.agents.voice.written import WrittenModel  # noqa: PLC0415  # only those who speak need it
+        from handrail.agents.voice.text_model_adapter import TextModelAdapter  # noqa: PLC0415  # only those who speak need it
 
-        return WrittenModel(model, clock=(clock or SystemClock()).time, policy=agent_policy(settings))
+        return TextModelAdapter(model, clock=(clock or SystemClock()).time, policy=agent_policy(settings))
     from handrail.clients import live  # noqa: PLC0415  # brings an SDK with it
 
     return live.open_live_model(settings.voice_model, environment=os.environ, base_url=settings.voice_base_url)
@@ -344,7 +344,7 @@ def _open_recogniser(settings: Settings) -> Recogniser | None:
     """The second pair of ears for spoken confirmations, if the settings want one; it is an extra."""
     if settings.voice_recogniser != "local":
         return None
-    from handrail.agents.voice.spoken.sphinx import SphinxRecogniser  # noqa: PLC0415  # an extra
+    from handrail.agents.voice.spoken.sphinx_recogniser import SphinxRecogniser  # noqa: PLC0415  # an extra
 
     return SphinxRecogniser()
 

@@ -418,7 +418,7 @@ async def test_a_write_that_outlives_the_grace_is_told_of_however_it_ends(monkey
 
 async def test_closing_while_the_model_speaks_closes_its_stream_and_keeps_what_was_said():
     never = asyncio.Event()
-    model = PlayedModel([["Once upon ", never.wait], ["Again."]])
+    model = PlayedModel([["Once upon ", never.wait], ["UnacknowledgedWrites."]])
     async with desk(LOOK, model=model) as here:
         turn = here.agent.run(here.session, here.conversation, "A story", message_id="m1")
         async for event in turn:

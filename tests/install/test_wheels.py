@@ -135,7 +135,7 @@ def test_conditions_are_evaluated(tmp_path, wheels):
     ("extra", "program"),
     [
         ("otel", "from handrail.observe.tracing import tracer_or_none; assert tracer_or_none() is not None"),
-        ("speech", "from handrail.agents.voice.spoken.sphinx import SphinxRecogniser; SphinxRecogniser()"),
+        ("speech", "from handrail.agents.voice.spoken.sphinx_recogniser import SphinxRecogniser; SphinxRecogniser()"),
         *(
             (
                 extra,

@@ -17,8 +17,8 @@ from unittest.mock import patch
 from tests.agents.voice.kit import Client, Scene, obedient, voice
 from tests.clients.live.kit import IMPATIENT
 
-from handrail.agents.voice.again import Again
-from handrail.agents.voice.port import Abilities
+from handrail.agents.unacknowledged_writes import UnacknowledgedWrites
+from handrail.agents.voice.host_port import Abilities
 from handrail.contract.call import Call
 from handrail.contract.envelope import ToolResponse
 from handrail.runtime.session import Session
@@ -308,7 +308,7 @@ def without_the_ledger() -> Iterator[None]:
                 answers += await session.core.pipeline.call_many(session, [one])
         return answers
 
-    with patch.object(Session, "call_many", straight), patch.object(Again, "known", lambda *_: None):
+    with patch.object(Session, "call_many", straight), patch.object(UnacknowledgedWrites, "known", lambda *_: None):
         yield
 
 

@@ -12,8 +12,8 @@ from tests.clients.live.kit import LIMITS, new_model, new_server
 from handrail import Runtime
 from handrail.agents.conversation import Conversation
 from handrail.agents.voice.agent import VoiceAgent
-from handrail.agents.voice.port import Abilities, VoicePolicy
-from handrail.agents.voice.talk import VoiceTalk
+from handrail.agents.voice.host_port import Abilities, VoicePolicy
+from handrail.agents.voice.live_session import VoiceSession
 from handrail.contract.live import LiveModel
 from handrail.stores.memory import MemoryStore
 from handrail.testing.hosting import hosted
@@ -33,7 +33,7 @@ _RANDOM = ("token", "id", "confirmationId", "expires_at", "meta", "latency", "ca
 class Stage:
     """What a scene acts on. `cut` breaks the provider's line; on a recording that has happened already."""
 
-    talk: VoiceTalk
+    talk: VoiceSession
     client: Client
     desk: Desk
     runtime: Runtime

@@ -14,7 +14,7 @@ import pytest
 
 from handrail.agents.conversation import Conversation
 from handrail.agents.voice.agent import VoiceAgent
-from handrail.agents.voice.port import Sound
+from handrail.agents.voice.host_port import Sound
 from handrail.clients.live import open_live_model
 from handrail.testing import ToolKit, open_tools
 from handrail.testing.hosting import hosted

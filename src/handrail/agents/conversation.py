@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Any
 
 from handrail.agents.tokens import tokens_of_messages
-from handrail.agents.voice.again import Again
+from handrail.agents.unacknowledged_writes import UnacknowledgedWrites
 from handrail.contract.call import Call
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import UsageError
@@ -47,7 +47,7 @@ class Conversation:
         """The input whose answer broke off; sent again, it is answered anew."""
         self.later: list[HostMessage] = []
         """What the model is told before it is asked the next time."""
-        self.again = Again()
+        self.unacknowledged = UnacknowledgedWrites()
         """Writing calls whose outcome whoever goes on with it may not know."""
         self.keep: Callable[[], Awaitable[None]] | None = None
         """Has the host store it now, before something happens that must not be forgotten."""
@@ -102,11 +102,11 @@ class Conversation:
 
     async def catch_up(self, session: Session, turn: int) -> None:
         """A model goes on with it: what became of calls of a process that is gone is written down, and counts as told."""
-        for call, envelope in await self.again.look_up(session):
+        for call, envelope in await self.unacknowledged.look_up(session):
             for place, message in enumerate(self.messages):
                 if message == lost(call, doubtful=True):
                     self.messages[place] = ToolMessage(call.call_id, call.name, envelope)
-        self.again.taken_up(turn)
+        self.unacknowledged.taken_up(turn)
 
     def answer_to(self, message_id: str | None) -> str | None:
         """The answer that this input got, if it was answered; so that a message sent again is not answered anew."""
@@ -204,7 +204,7 @@ class Conversation:
             "offered": list(self.offered),
             "unfinished": self.unfinished,
             "later": [message.text for message in self.later],
-            "unanswered": self.again.to_list(),
+            "unanswered": self.unacknowledged.to_list(),
         }
 
     @classmethod
@@ -225,7 +225,7 @@ class Conversation:
             made.offered = [str(name) for name in data["offered"]]
             made.unfinished = data.get("unfinished")
             made.later = [HostMessage(str(text)) for text in data.get("later", ())]
-            made.again = Again.from_list(data.get("unanswered", ()))
+            made.unacknowledged = UnacknowledgedWrites.from_list(data.get("unanswered", ()))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"This is no kept conversation: {error!r}.") from None
         made.close_open_calls()

@@ -298,7 +298,7 @@ class Loop:
         message = f"{self._connection}.{session.messages}"
         for call in made:
             yield events.started(session, call, number, message)
-        again = self._conversation.again
+        again = self._conversation.unacknowledged
         repeats = [again.known(session, call, self._turn) for call in made]
         running = asyncio.ensure_future(again.call_many(session, made, repeats))
         self._running = running, made, message
@@ -394,7 +394,7 @@ class Loop:
         yield self._done(number, "blocked" if self._session.blocked_for() > 0 else "ended")
 
     def _done(self, rounds: int, reason: str) -> AgentEvent:
-        self._conversation.again.answered()
+        self._conversation.unacknowledged.answered()
         self._settled = True  # whoever closes the turn on hearing this does not cancel it
         shown = "".join(self._shown)
         finished = self._asked.finished

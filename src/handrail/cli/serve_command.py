@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from handrail.agents.voice.written import WrittenModel
+from handrail.agents.voice.text_model_adapter import TextModelAdapter
 from handrail.app import open_agent, open_runtime, open_voice
 from handrail.cli.model_lines import add_model_flag, load_model, offer_lines
 from handrail.cli.output import authors_speak_aside, count, warn
@@ -111,7 +111,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
 
         def use(model: Model) -> None:
             agent.model = model
-            if isinstance(voice.model, WrittenModel):
+            if isinstance(voice.model, TextModelAdapter):
                 voice.model.use(model)
 
         def opener(name: str) -> tuple[ModelChoice, Model]:

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from handrail.agents.voice.talk import VoiceTalk
+from handrail.agents.voice.live_session import VoiceSession
 
 
 @asynccontextmanager
-async def hosted(talk: VoiceTalk) -> AsyncIterator[None]:
+async def hosted(talk: VoiceSession) -> AsyncIterator[None]:
     """Approvals and late results reach `talk` while this is open."""
 
     async def hand_over() -> None:

@@ -2,21 +2,21 @@
 
 import pytest
 
-from handrail.agents.voice import asking, hearing, items
+from handrail.agents.voice import playback, spoken_confirmation, turn_detection
 
-_REAL_SETTLE_SECONDS = hearing._SETTLE_SECONDS
+_REAL_SETTLE_SECONDS = turn_detection._SETTLE_SECONDS
 
 
 @pytest.fixture(autouse=True)
 def words_settle_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scripted provider that does not tell that its words are all has sent them all at once."""
-    monkeypatch.setattr(hearing, "_SETTLE_SECONDS", 0.3)
-    monkeypatch.setattr(asking, "FINISHED_SECONDS", 0.2)
-    monkeypatch.setattr(items, "FASTEST", float("inf"))
-    monkeypatch.setattr(items, "_FASTEST_SPEECH", float("inf"))
+    monkeypatch.setattr(turn_detection, "_SETTLE_SECONDS", 0.3)
+    monkeypatch.setattr(spoken_confirmation, "FINISHED_SECONDS", 0.2)
+    monkeypatch.setattr(playback, "FASTEST", float("inf"))
+    monkeypatch.setattr(playback, "_FASTEST_SPEECH", float("inf"))
 
 
 @pytest.fixture
 def words_settle_as_in_production(words_settle_soon: None, monkeypatch: pytest.MonkeyPatch) -> float:
-    monkeypatch.setattr(hearing, "_SETTLE_SECONDS", _REAL_SETTLE_SECONDS)
+    monkeypatch.setattr(turn_detection, "_SETTLE_SECONDS", _REAL_SETTLE_SECONDS)
     return _REAL_SETTLE_SECONDS

@@ -1,7 +1,7 @@
 """A spoken conversation for tests: the voice agent on the real SDKs and the local live servers, real tools, the real pipeline.
 
-`Client` is the user's side: a `Listener` that keeps all that it is told, plays sound without taking time for it, and reports what
-it has played. `voice(...)` makes everything around it.
+`Client` is the user's side: a `VoiceListener` that keeps all that it is told, plays sound without taking time for it, and
+reports what it has played. `voice(...)` makes everything around it.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from tests.clients.live.kit import LIMITS, built, new_model, new_server
 from handrail import Runtime, Session
 from handrail.agents.conversation import Conversation
 from handrail.agents.voice.agent import VoiceAgent
-from handrail.agents.voice.port import Abilities, Sound, VoicePolicy
+from handrail.agents.voice.host_port import Abilities, Sound, VoicePolicy
+from handrail.agents.voice.live_session import VoiceSession
 from handrail.agents.voice.spoken import Recogniser
-from handrail.agents.voice.talk import VoiceTalk
 from handrail.contract.live import LiveLimits, LiveModel
 from handrail.events import SessionEvent
 from handrail.registry import Registry
@@ -197,7 +197,7 @@ class Client:
 
     def __init__(self, *, reports: bool = True) -> None:
         self.reports = reports
-        self.talk: VoiceTalk | None = None
+        self.talk: VoiceSession | None = None
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.sounds: list[Sound] = []
         self._moved = asyncio.Event()
@@ -261,7 +261,7 @@ class Client:
 class Scene:
     server: Any
     runtime: Runtime
-    talk: VoiceTalk
+    talk: VoiceSession
     client: Client
     desk: Desk
     conversation: Conversation

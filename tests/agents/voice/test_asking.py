@@ -10,8 +10,8 @@ from tests.agents.voice.kit import Client, Scene, obedient, voice
 from tests.clients.live.kit import PROVIDERS
 
 from handrail import ToolError
-from handrail.agents.voice.port import VoicePolicy
-from handrail.agents.voice.spoken import Heard, Verdict
+from handrail.agents.voice.host_port import VoicePolicy
+from handrail.agents.voice.spoken import AnswerVerdict, RecognisedAnswer
 from handrail.testing.servers.live import Ask, Say, Turn, call
 from handrail.testing.servers.live.script import Send, Step, Words
 
@@ -245,18 +245,18 @@ async def test_a_tool_for_the_screen_is_never_asked_about_by_voice(provider: str
 class Ears:
     """A second pair of ears that hears what the test says."""
 
-    def __init__(self, verdict: Verdict) -> None:
+    def __init__(self, verdict: AnswerVerdict) -> None:
         self.verdict = verdict
         self.lengths: list[int] = []
 
-    async def recognise(self, pcm: bytes, rate: int) -> Heard | None:
+    async def recognise(self, pcm: bytes, rate: int) -> RecognisedAnswer | None:
         self.lengths.append(len(pcm) * 1000 // (2 * rate))
-        return Heard(self.verdict)
+        return RecognisedAnswer(self.verdict)
 
 
 @both
-@pytest.mark.parametrize(("verdict", "runs"), [(Verdict.YES, 1), (Verdict.MISS, 0)])
-async def test_with_a_local_recogniser_both_must_hear_a_yes(provider: str, verdict: Verdict, runs: int) -> None:
+@pytest.mark.parametrize(("verdict", "runs"), [(AnswerVerdict.YES, 1), (AnswerVerdict.MISS, 0)])
+async def test_with_a_local_recogniser_both_must_hear_a_yes(provider: str, verdict: AnswerVerdict, runs: int) -> None:
     ears = Ears(verdict)
     async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes")], recogniser=ears) as scene:
         await asked(scene)

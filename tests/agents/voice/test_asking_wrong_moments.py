@@ -9,8 +9,8 @@ from tests.agents.voice.kit import Client, Scene, obedient, voice
 from tests.agents.voice.test_asking import BUY, activity, asked, piece, play_all, question
 from tests.clients.live.kit import PROVIDERS
 
-from handrail.agents.voice import hearing
-from handrail.agents.voice.port import Abilities
+from handrail.agents.voice import turn_detection
+from handrail.agents.voice.host_port import Abilities
 from handrail.contract.model import UserMessage
 from handrail.contract.store import HoldState, StoreUnavailable
 from handrail.testing.servers.live import Say, Send, Turn, Words
@@ -76,8 +76,8 @@ async def answer_after_a_cough(scene: Scene, heard: str) -> None:
 
 
 async def test_words_long_after_a_cough_are_a_miss(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert hearing.PAUSE_SECONDS == 1.5
-    monkeypatch.setattr(hearing, "PAUSE_SECONDS", 0.2)
+    assert turn_detection.PAUSE_SECONDS == 1.5
+    monkeypatch.setattr(turn_detection, "PAUSE_SECONDS", 0.2)
     async with voice("gemini-live", [BUY, Turn([*COUGH, Pause(0.5), piece("Yes."), Say("Fine.")])]) as scene:
         await answer_after_a_cough(scene, "Yes.")
         assert_nothing_was_bought(scene)
@@ -106,7 +106,7 @@ async def test_a_yes_after_the_end_of_the_models_question_behind_a_cough_is_a_mi
 async def test_words_are_a_miss_where_another_voice_began_after_the_end_that_was_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hearing, "PAUSE_SECONDS", 60.0)  # of words; that of voices is as it is
+    monkeypatch.setattr(turn_detection, "PAUSE_SECONDS", 60.0)  # of words; that of voices is as it is
     async with voice("gemini-live", [BUY, Turn([*COUGH, Pause(30.0)])]) as scene:
         await asked(scene)
         await scene.speak()

@@ -9,7 +9,7 @@ from tests.clients.live.kit import PROVIDERS, new_model, new_server
 from handrail import Session
 from handrail.agents.conversation import Conversation
 from handrail.agents.voice.agent import VoiceAgent
-from handrail.agents.voice.port import Ending, VoiceError, VoicePolicy
+from handrail.agents.voice.host_port import Ending, VoiceError, VoicePolicy
 from handrail.contract.model import AssistantMessage, UserMessage
 from handrail.testing.servers.live import Ask, Say, Turn, call
 

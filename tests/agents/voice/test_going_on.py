@@ -20,9 +20,9 @@ from tests.agents.voice.test_asking import question
 from tests.agents.voice.virtual import Microphone, provider_side, virtual_voice
 from tests.clients.live.kit import PROVIDERS
 
-from handrail.agents.voice.port import VoicePolicy
-from handrail.agents.voice.spoken import Verdict, understood
-from handrail.agents.voice.spoken.languages import LANGUAGES
+from handrail.agents.voice.host_port import VoicePolicy
+from handrail.agents.voice.spoken import AnswerVerdict, understood
+from handrail.agents.voice.spoken.answer_languages import LANGUAGES
 from handrail.testing.servers.live import Ask, Say, Turn, call
 from handrail.testing.servers.live.sound import spoken
 from handrail.testing.virtual_time import run_virtually
@@ -52,7 +52,7 @@ def approvals(language: str) -> list[str]:
         for core in side.core:
             said += [core, *(f"{core}, {after}" for after in side.after)]
     written = [f"{text[0].upper()}{text[1:]}." for text in said]
-    assert all(understood(text, language=language) is Verdict.YES for text in written)
+    assert all(understood(text, language=language) is AnswerVerdict.YES for text in written)
     return written
 
 

@@ -13,8 +13,8 @@ from tests.clients.live.kit import PROVIDERS, new_model, new_server
 
 from handrail.agents import Conversation, TextAgent
 from handrail.agents.voice.agent import VoiceAgent
-from handrail.agents.voice.record import Record
-from handrail.agents.voice.talk import VoiceTalk
+from handrail.agents.voice.live_session import VoiceSession
+from handrail.agents.voice.transcript import VoiceTranscript
 from handrail.contract.call import Call
 from handrail.contract.live import Answer, Note, Utterance
 from handrail.contract.model import (
@@ -50,7 +50,7 @@ async def lose(scene: Scene) -> None:
     scene.server.refuse_with = None
 
 
-async def go_on(scene: Scene) -> VoiceTalk:
+async def go_on(scene: Scene) -> VoiceSession:
     client = Client()
     talk = client.talk = await scene.agent.begin(scene.talk.session, scene.conversation, client)
     scene.client.talk = talk  # what the session tells goes to the one that is on
@@ -66,7 +66,7 @@ async def told_to_model(scene: Scene, words: str) -> None:
 
 async def until_settled(scene: Scene) -> None:
     scene.desk.may_finish.set()
-    await scene.conversation.again.settle(15)
+    await scene.conversation.unacknowledged.settle(15)
 
 
 @both
@@ -265,7 +265,7 @@ async def test_a_call_that_the_ledger_does_not_know_was_not_started_and_runs(tmp
 
 async def test_an_outcome_told_without_an_id_is_not_taken_for_that_of_another_call() -> None:
     async with new_runtime() as runtime:
-        session, again = await runtime.open_session(mode="text", user="ana"), Conversation().again
+        session, again = await runtime.open_session(mode="text", user="ana"), Conversation().unacknowledged
         calls = [Call("book_table", {"guest": guest}, None, "gemini-live") for guest in ("Ana", "Bob")]
         for one in calls:
             first = again.made(session, one, 1, 1)
@@ -289,7 +289,7 @@ def test_a_model_that_begins_to_listen_is_told_calls_with_their_outcomes_and_not
     conversation.add(ToolMessage("c1", "book_table", {"ok": True, "data": 1}))
     conversation.add(ToolMessage(None, "find_table", {"ok": True, "data": 2}))
     conversation.later.append(HostMessage("Note of the host: paid."))
-    user, model, answer, words, note = Record(conversation).history(10_000)
+    user, model, answer, words, note = VoiceTranscript(conversation).history(10_000)
     assert user == Utterance("user", "Book it")
     assert model == Utterance("model", "One moment.")
     assert answer == Answer(named, {"ok": True, "data": 1})

@@ -7,29 +7,29 @@ from tests.agents.voice.kit import Client, obedient, voice
 from tests.agents.voice.virtual import virtual_voice
 from tests.clients.live.kit import PROVIDERS
 
-from handrail.agents.voice.items import Item, Playback
+from handrail.agents.voice.playback import Playback, SpokenItem
 from handrail.testing.servers.live import Ask, Say, Turn, call
 from handrail.testing.virtual_time import run_virtually
 
 both = pytest.mark.parametrize("provider", PROVIDERS)
 
 
-class Heard:
+class PlaybackLog:
     """A playback, and what it said was over."""
 
     def __init__(self) -> None:
         self.over: list[int] = []
         self.playback = Playback(5.0, lambda item: self.over.append(item.number), lambda playing: None)
 
-    def item(self, number: int, ms: int = 1_000) -> Item:
-        made = Item(number, None, 0.0)
+    def item(self, number: int, ms: int = 1_000) -> SpokenItem:
+        made = SpokenItem(number, None, 0.0)
         self.playback.add(made)
         made.sent_ms = ms
         self.playback.sent(ms, made)
         return made
 
-    def said(self, number: int, text: str = "Buy it?") -> Item:
-        made = Item(number, None, 0.0)
+    def said(self, number: int, text: str = "Buy it?") -> SpokenItem:
+        made = SpokenItem(number, None, 0.0)
         self.playback.add(made)
         self.playback.given(made, f"s{number}", text)
         return made
@@ -37,7 +37,7 @@ class Heard:
 
 @pytest.mark.parametrize(("ms", "heard"), [(0, False), (959, False), (960, True), (1_000, True), (99_999, True)])
 async def test_an_item_is_heard_only_if_its_milliseconds_were_played(ms: int, heard: bool) -> None:
-    it = Heard()
+    it = PlaybackLog()
     item = it.item(1)
     it.playback.completed(item)
     it.playback.played(1, ms, True)
@@ -48,7 +48,7 @@ async def test_an_item_is_heard_only_if_its_milliseconds_were_played(ms: int, he
 
 @pytest.mark.parametrize("number", [None, 1])
 async def test_an_item_of_which_sound_was_lost_is_never_heard(number: int | None) -> None:
-    it = Heard()
+    it = PlaybackLog()
     item = it.item(1)
     it.playback.lost(number)
     it.playback.completed(item)
@@ -59,7 +59,7 @@ async def test_an_item_of_which_sound_was_lost_is_never_heard(number: int | None
 
 
 async def test_a_loss_touches_its_own_item_and_nothing_that_was_heard_before() -> None:
-    it = Heard()
+    it = PlaybackLog()
     first, second, third = it.item(1), it.item(2), it.item(3)
     it.playback.completed(first)
     it.playback.played(1, 1_000, True)
@@ -72,7 +72,7 @@ async def test_a_loss_touches_its_own_item_and_nothing_that_was_heard_before() -
 
 
 async def test_a_report_on_a_later_item_does_not_vouch_for_the_one_before() -> None:
-    it = Heard()
+    it = PlaybackLog()
     first, second = it.item(1), it.item(2)
     it.playback.completed(first)
     it.playback.completed(second)
@@ -83,7 +83,7 @@ async def test_a_report_on_a_later_item_does_not_vouch_for_the_one_before() -> N
 
 
 async def test_words_that_were_given_to_another_client_are_not_heard_either() -> None:
-    it = Heard()
+    it = PlaybackLog()
     item = it.said(1)
     it.playback.completed(item)
     it.playback.lost(None)
@@ -117,7 +117,7 @@ def as_in_production(words_settle_soon: None, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("reports", ["all at once", "as it goes", "before its end came"])
 def test_sound_is_not_heard_before_it_can_have_been_played(as_in_production: None, reports: str) -> None:
     async def play() -> None:
-        it = Heard()
+        it = PlaybackLog()
         item = it.item(1, 3_000)
         if reports == "before its end came":
             it.playback.played(1, 3_000, True)
@@ -137,7 +137,7 @@ def test_sound_is_not_heard_before_it_can_have_been_played(as_in_production: Non
 
 def test_sound_that_is_still_coming_is_heard_after_its_last_piece(as_in_production: None) -> None:
     async def play() -> None:
-        it = Heard()
+        it = PlaybackLog()
         item = it.item(1, 1_000)
         await asyncio.sleep(5.0)
         item.sent_ms += 1_000
@@ -155,7 +155,7 @@ def test_sound_that_is_still_coming_is_heard_after_its_last_piece(as_in_producti
 
 def test_words_are_not_spoken_faster_than_anybody_speaks(as_in_production: None) -> None:
     async def play() -> None:
-        it = Heard()
+        it = PlaybackLog()
         item = it.said(1, "Buy the table Ana for a hundred euros? Say yes or no.")
         it.playback.completed(item)
         it.playback.spoken("s1", True)

@@ -9,7 +9,7 @@ from tests.agents.voice.test_revising import Answering, as_in_production
 from tests.agents.voice.virtual import Microphone, provider_side, virtual_voice
 from tests.clients.live.kit import PROVIDERS
 
-from handrail.agents.voice.port import VoicePolicy
+from handrail.agents.voice.host_port import VoicePolicy
 from handrail.contract.model import HostMessage
 from handrail.observe.audit import AuditLog
 from handrail.testing.servers.live import Ask, Say, Turn, call

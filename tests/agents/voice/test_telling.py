@@ -4,7 +4,7 @@ import pytest
 from tests.agents.voice.kit import Client, voice
 from tests.clients.live.kit import PROVIDERS
 
-from handrail.agents.voice.port import Abilities, VoicePolicy
+from handrail.agents.voice.host_port import Abilities, VoicePolicy
 from handrail.contract.model import AssistantMessage, HostMessage
 from handrail.testing.servers.live import Ask, Say, Turn, call
 

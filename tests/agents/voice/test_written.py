@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.agents.voice.kit import Client, Scene, on_model
 
-from handrail.agents.voice import speaking
-from handrail.agents.voice.port import Abilities, VoicePolicy
-from handrail.agents.voice.written import WrittenModel
+from handrail.agents.voice import speech_output
+from handrail.agents.voice.host_port import Abilities, VoicePolicy
+from handrail.agents.voice.text_model_adapter import TextModelAdapter
 from handrail.contract.call import Call
 from handrail.contract.model import AssistantMessage, HostMessage, ModelError, ToolMessage, UserMessage
 from handrail.testing import PlayedModel
@@ -28,7 +28,7 @@ async def written(
     *answers: Any, abilities: Abilities = CLIENT, client: Client | None = None, policy: VoicePolicy | None = None
 ) -> AsyncIterator[tuple[Scene, PlayedModel]]:
     played = PlayedModel(answers)
-    model = WrittenModel(played, clock=lambda: 1_800_000_000.0)
+    model = TextModelAdapter(played, clock=lambda: 1_800_000_000.0)
     async with on_model(model, abilities=abilities, client=client, policy=policy) as scene:
         yield scene, played
 
@@ -55,7 +55,7 @@ async def test_recognised_words_become_a_call_and_the_answer_is_given_to_the_cli
 
 
 async def test_what_is_told_of_an_answer_grows_with_it_and_not_with_its_square(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speaking, "_MOST_CHARACTERS", 500)
+    monkeypatch.setattr(speech_output, "_MAX_CHARACTERS", 500)
     async with written(["word "] * 150) as (scene, _):
         await scene.talk.say("Go on", id="u1")
         await scene.client.until("turn_done")
@@ -198,7 +198,7 @@ async def test_sound_is_not_taken_by_a_model_that_does_not_hear() -> None:
 
 
 async def test_the_demo_model_speaks_by_the_same_path() -> None:
-    model = WrittenModel(DemoModel(), clock=lambda: 1_800_000_000.0)
+    model = TextModelAdapter(DemoModel(), clock=lambda: 1_800_000_000.0)
     async with on_model(model, abilities=CLIENT) as scene:
         await scene.talk.say("Hello", id="u1", spoken=True)
         await scene.client.until("turn_done")

@@ -22,7 +22,7 @@ from tests.clients.live.kit import LIMITS
 from handrail import Runtime
 from handrail.agents.conversation import Conversation
 from handrail.agents.voice.agent import VoiceAgent
-from handrail.agents.voice.port import Abilities, Sound, VoicePolicy
+from handrail.agents.voice.host_port import Abilities, Sound, VoicePolicy
 from handrail.contract.live import LiveConfig
 from handrail.providers.gemini.live.transport import GeminiLiveTransport
 from handrail.providers.live_link import Gone, LiveLink

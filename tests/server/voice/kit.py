@@ -16,7 +16,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from handrail.agents import Conversation
-from handrail.agents.voice.port import Abilities, Ending, Listener, Sound, VoiceError
+from handrail.agents.voice.host_port import Abilities, Ending, Sound, VoiceError, VoiceListener
 from handrail.runtime.session import Session
 from handrail.server.voice.messages import PROTOCOL, SERVER
 from handrail.server.voice.options import VoiceOptions
@@ -38,7 +38,9 @@ class ScriptedTalk:
     input_rates = ScriptedModel.input_rates
     output_rate = ScriptedModel.output_rate
 
-    def __init__(self, session: Session, conversation: Conversation, listener: Listener, abilities: Abilities) -> None:
+    def __init__(
+        self, session: Session, conversation: Conversation, listener: VoiceListener, abilities: Abilities
+    ) -> None:
         self.session = session
         self.conversation = conversation
         self.listener = listener
@@ -154,7 +156,7 @@ class ScriptedAgent:
         self.begun = asyncio.Event()
 
     async def begin(
-        self, session: Session, conversation: Conversation, listener: Listener, *, abilities: Abilities
+        self, session: Session, conversation: Conversation, listener: VoiceListener, *, abilities: Abilities
     ) -> ScriptedTalk:
         self.begun.set()
         if self.gate is not None:

@@ -14,7 +14,7 @@ from tests.server.kit import TOOLS, Desk, Talker
 from tests.server.voice.kit import VoiceClient, limits, on_the_line, ticket_for, voice_desk
 
 from handrail.agents.voice.agent import VoiceAgent
-from handrail.agents.voice.port import VoicePolicy
+from handrail.agents.voice.host_port import VoicePolicy
 from handrail.contract.live import LiveLimits
 from handrail.providers.gemini.live.client import GeminiLive
 from handrail.providers.openai.realtime.client import OpenAIRealtime

@@ -16,8 +16,9 @@ from tests.server.voice.kit import limits
 from tests.server.voice.test_conversations import PROVIDERS, room
 
 from handrail.agents import conversation as agents_conversation
-from handrail.agents.voice import again, hearing, items
-from handrail.providers import live_memory
+from handrail.agents import unacknowledged_writes
+from handrail.agents.voice import playback, turn_detection
+from handrail.providers import live_history
 from handrail.providers.openai.realtime import spoken_inputs as inputs
 from handrail.registry import Registry
 from handrail.runtime import call_ids
@@ -31,11 +32,11 @@ from handrail.testing.servers.live import Ask, Say, Turn, call
 SOME, MANY = 35, 90
 SMALL = (
     (agents_conversation, "MOST_MESSAGES", 24),
-    (again, "_MOST", 4),
-    (hearing, "_MOST_NAMED", 4),
-    (items, "_MOST_KEPT", 4),
-    (live_memory, "_MOST_ENTRIES", 12),
-    (live_memory, "_MOST_SEEN", 8),
+    (unacknowledged_writes, "_MAX_KEPT", 4),
+    (turn_detection, "_MAX_NAMED", 4),
+    (playback, "_MAX_KEPT", 4),
+    (live_history, "_MOST_ENTRIES", 12),
+    (live_history, "_MOST_SEEN", 8),
     (inputs, "_MOST_KNOWN", 12),
     (call_ids, "MAX_KNOWN", 8),
     (conversations, "MOST_TURNS", 6),

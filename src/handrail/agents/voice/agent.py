@@ -11,10 +11,10 @@ from handrail.agents.conversation import Conversation
 from handrail.agents.offering import Offering, Picker
 from handrail.agents.policy import AgentPolicy
 from handrail.agents.prompts import Prompt, Prompts
-from handrail.agents.voice.port import Abilities, Listener, VoiceError, VoicePolicy
-from handrail.agents.voice.record import Record
+from handrail.agents.voice.host_port import Abilities, VoiceError, VoiceListener, VoicePolicy
+from handrail.agents.voice.live_session import VoiceSession
 from handrail.agents.voice.spoken import Recogniser
-from handrail.agents.voice.talk import VoiceTalk
+from handrail.agents.voice.transcript import VoiceTranscript
 from handrail.contract.errors import HandrailError
 from handrail.contract.live import LiveConfig, LiveConnection, LiveError, LiveModel
 from handrail.contract.model import UserMessage
@@ -25,7 +25,7 @@ _LOG = logging.getLogger("handrail.agent")
 
 
 class VoiceAgent:
-    """`model` hears and speaks, or is a text model as a `WrittenModel`; `picker` chooses among many tools.
+    """`model` hears and speaks, or is a text model as a `TextModelAdapter`; `picker` chooses among many tools.
 
     With a `recogniser`, a spoken yes counts only if it hears one too.
     """
@@ -54,10 +54,10 @@ class VoiceAgent:
         self,
         session: Session,
         conversation: Conversation,
-        listener: Listener,
+        listener: VoiceListener,
         *,
         abilities: Abilities | None = None,
-    ) -> VoiceTalk:
+    ) -> VoiceSession:
         """The session speaks from here on; `VoiceError` with a sentence if it cannot, and then nothing has changed."""
         _check(session)
         await self._take(conversation)
@@ -65,7 +65,7 @@ class VoiceAgent:
         try:
             await session.set_mode("voice")
             await conversation.catch_up(session, session.turn.number if session.turn is not None else 0)
-            connection = await self._connect(session, Record(conversation))
+            connection = await self._connect(session, VoiceTranscript(conversation))
             try:
                 if await self.runtime.resume_session(session.id, token=session.token) is not session:
                     raise _taken_over()
@@ -80,7 +80,9 @@ class VoiceAgent:
                 raise VoiceError(str(error), code="refused", retryable=True) from error
             raise
         session.voice_open = True
-        talk = VoiceTalk(self, session, Record(conversation), listener, connection, abilities or Abilities())
+        talk = VoiceSession(
+            self, session, VoiceTranscript(conversation), listener, connection, abilities or Abilities()
+        )
         talk.start()
         return talk
 
@@ -93,7 +95,7 @@ class VoiceAgent:
             message = "The session is still answering a message; wait for the answer, or cancel it."
             raise VoiceError(message, code="busy", retryable=True) from None
 
-    async def _connect(self, session: Session, record: Record) -> LiveConnection:
+    async def _connect(self, session: Session, record: VoiceTranscript) -> LiveConnection:
         prompt, time_zone = await self._prompt(session, record.conversation)
         facts = {"mode": session.mode, "user": session.user or "", "time_zone": time_zone}
         slow = session.limits.turn_ms

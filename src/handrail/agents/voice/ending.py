@@ -6,12 +6,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from handrail.agents.voice.port import Ending
-from handrail.agents.voice.words import is_said
+from handrail.agents.voice.host_phrases import is_said
+from handrail.agents.voice.host_port import Ending
 from handrail.contract.errors import HandrailError
 
 if TYPE_CHECKING:
-    from handrail.agents.voice.talk import VoiceTalk
+    from handrail.agents.voice.live_session import VoiceSession
 
 _LOG = logging.getLogger("handrail.agent")
 _STEPS_SECONDS = 5.0
@@ -21,7 +21,7 @@ _STEPS_SECONDS = 5.0
 class End:
     """Ends one conversation."""
 
-    def __init__(self, talk: VoiceTalk) -> None:
+    def __init__(self, talk: VoiceSession) -> None:
         self._talk = talk
         self._task: asyncio.Task[None] | None = None
 
@@ -61,7 +61,7 @@ class End:
                 await talk.order.empty()
         except TimeoutError:
             _LOG.warning("A voice conversation ended before all of it was stored")
-        talk.calls.again.left()
+        talk.calls.unacknowledged.left()
         await talk.let_go()
         talk.session.voice_open = False
         if not to_text:

@@ -14,17 +14,17 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from handrail.agents.voice.words import is_said, say_exactly, stays_words
+from handrail.agents.voice.host_phrases import is_said, say_exactly, stays_words
 
 if TYPE_CHECKING:
-    from handrail.agents.voice.talk import VoiceTalk
+    from handrail.agents.voice.live_session import VoiceSession
 
 _WORDS_SECONDS = 1.5
 """So long after a voice its words, or the provider's word that it heard one, may come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leave:
+class PlannedEnd:
     """Why the conversation ends, and what is said before."""
 
     reason: str
@@ -35,9 +35,9 @@ class Leave:
 class Farewell:
     """The end of one conversation, if it comes to it."""
 
-    def __init__(self, talk: VoiceTalk) -> None:
+    def __init__(self, talk: VoiceSession) -> None:
         self._talk = talk
-        self._own: Leave | None = None
+        self._own: PlannedEnd | None = None
         self._asked = False
         self._due_at: float | None = None
         """Since when an end is due."""
@@ -47,7 +47,7 @@ class Farewell:
         self._quiet_timer: asyncio.TimerHandle | None = None
 
     @property
-    def leave(self) -> Leave | None:
+    def leave(self) -> PlannedEnd | None:
         """The end that is due."""
         if self._own is not None:
             return self._own
@@ -55,11 +55,11 @@ class Farewell:
         if pending is None:
             return None
         closing = pending.get("closingMessage") if pending["after"] == "farewell_spoken" else None
-        return Leave(
+        return PlannedEnd(
             reason=pending.get("reason") or "user_requested", closing=closing, text=pending.get("textResponse")
         )
 
-    def want(self, leave: Leave) -> None:
+    def want(self, leave: PlannedEnd) -> None:
         """The host wants the end, for a reason of its own."""
         if self._own is None:
             self._own = leave
@@ -98,7 +98,7 @@ class Farewell:
         if (self._talk.asking.voice_heard_at if started_at is None else started_at) > due_at:
             self._take_back(leave)
 
-    def _take_back(self, leave: Leave) -> None:
+    def _take_back(self, leave: PlannedEnd) -> None:
         """The person has something more to say. What was asked for stays recorded, and that it did not come to it."""
         if leave.reason == "blocked":
             return

@@ -1,4 +1,4 @@
-"""Voice activity by the microphone's level: what stands out from the noise that was heard before it.
+"""VoiceSpan activity by the microphone's level: what stands out from the noise that was heard before it.
 
 The noise is a running mean over frames that are not loud, so it follows slow changes such as those of a gain control. It falls
 with the room at once, and rises to a new sound only when that has lasted for `_RISE_SECONDS`, or at the very beginning for
@@ -19,7 +19,7 @@ SEPARATE_SECONDS = 1.5
 BREAK_SECONDS = 0.16
 """A shorter pause is the closure of a consonant, or a soft one in noise."""
 _DIP_SECONDS = 0.06
-_LEAST_SECONDS = 0.06
+_MIN_SECONDS = 0.06
 """What is loud for a shorter time is a click."""
 _RISE_SECONDS = 3.0
 _FIRST_SECONDS = 1.0
@@ -45,7 +45,7 @@ _SMALL = 1e-9
 
 
 @dataclass(slots=True)
-class Voice:
+class VoiceSpan:
     """One utterance as it was heard. Moments are those in which its audio came."""
 
     since: float
@@ -66,7 +66,7 @@ class VoiceActivity:
     """The user's voice in the audio of one conversation."""
 
     def __init__(self) -> None:
-        self.voice: Voice | None = None
+        self.voice: VoiceSpan | None = None
         """The utterance that was heard last, until it is taken."""
         self.is_active = False
         """Whether it is being heard, with no break since."""
@@ -82,7 +82,7 @@ class VoiceActivity:
         """When audio came last."""
         self._needed = round(_FIRST_SECONDS / _BLOCK_SECONDS)
         """Blocks that tell what is noise."""
-        self._onset: Voice | None = None
+        self._onset: VoiceSpan | None = None
         """What is loud now, and may be a click."""
         self._onset_gap = inf
         """How long there was no voice before it."""
@@ -96,7 +96,7 @@ class VoiceActivity:
         """In decibels of full scale."""
         return 10 * log10(self._noise)
 
-    def take(self) -> Voice | None:
+    def take(self) -> VoiceSpan | None:
         """The utterance that was heard last, once: what is heard from now on is another one."""
         taken, self.voice = self.voice, None
         return taken
@@ -144,10 +144,10 @@ class VoiceActivity:
             return True
         if onset is None or pause > _DIP_SECONDS:
             self._onset_gap = max(self._without, left_out)
-            onset = self._onset = Voice(now, now)
+            onset = self._onset = VoiceSpan(now, now)
         self._without += seconds
         onset.add(power, seconds, now)
-        if onset.seconds + _SMALL < _LEAST_SECONDS:
+        if onset.seconds + _SMALL < _MIN_SECONDS:
             return False
         self._onset, self.is_active, self._without = None, True, 0.0
         if voice is None or self._onset_gap > SEPARATE_SECONDS:
@@ -161,7 +161,7 @@ class VoiceActivity:
         self._note(voice)
         return True
 
-    def _note(self, voice: Voice) -> None:
+    def _note(self, voice: VoiceSpan) -> None:
         self.heard_at, self._last_power = voice.until, voice.energy / voice.seconds
 
     def _not_loud(self, power: float, seconds: float) -> None:

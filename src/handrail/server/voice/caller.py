@@ -14,7 +14,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from handrail.agents.voice.port import Abilities, VoiceError
+from handrail.agents.voice.host_port import Abilities, VoiceError
 from handrail.contract.errors import HandrailError
 from handrail.server.keys import Key
 from handrail.server.voice.closing import BAD_AUDIO, BAD_MESSAGE, FAULT, FLOOD, RESTART, TOO_SLOW, Closing, Refused

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from handrail.agents import Conversation
-from handrail.agents.voice.port import Abilities, Listener, Talking, VoiceError
+from handrail.agents.voice.host_port import Abilities, SpokenConversation, VoiceError, VoiceListener
 from handrail.contract.errors import HandrailError
 from handrail.contract.store import StoreUnavailable
 from handrail.runtime.session import Session
@@ -60,8 +60,8 @@ class Agent(Protocol):
     @property
     def model(self) -> LiveFacts: ...
     async def begin(
-        self, session: Session, conversation: Conversation, listener: Listener, *, abilities: Abilities
-    ) -> Talking: ...
+        self, session: Session, conversation: Conversation, listener: VoiceListener, *, abilities: Abilities
+    ) -> SpokenConversation: ...
 
 
 class Exchange:

@@ -1,4 +1,4 @@
-"""A line: one voice conversation in a session, and whichever client is on it. It is the conversation's `Listener`.
+"""A line: one voice conversation in a session, and whichever client is on it. It is the conversation's `VoiceListener`.
 
 What is told is numbered and kept for a while, so that a client that drops can come back and miss nothing. While none is there the
 conversation waits, for the time of grace; then the session goes back to text. Sound is not kept: what nobody could hear is lost.
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from handrail.agents.voice.port import Ending, Sound, Talking
+from handrail.agents.voice.host_port import Ending, Sound, SpokenConversation
 from handrail.contract.errors import HandrailError
 from handrail.contract.events import SessionEvent
 from handrail.schema.trimmed import trimmed
@@ -53,7 +53,7 @@ class Line:
     ) -> None:
         self.talk = talk
         self.key = key
-        self.voice: Talking | None = None
+        self.voice: SpokenConversation | None = None
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the conversation has begun, or failed to."""
         self.last = talk.session.connection * SPAN
@@ -127,7 +127,7 @@ class Line:
 
     # Beginning and end
 
-    def opened(self, voice: Talking) -> None:
+    def opened(self, voice: SpokenConversation) -> None:
         """The conversation has begun."""
         self.voice = voice
         self._gauges.begun += 1
@@ -187,7 +187,7 @@ class Line:
             try:
                 await voice.close()
                 if why == "reconnect":  # whoever goes on is to know what became of a write that runs
-                    await self.talk.conversation.again.settle(_SETTLE_SECONDS)
+                    await self.talk.conversation.unacknowledged.settle(_SETTLE_SECONDS)
             except Exception:  # noqa: BLE001  # the server goes on stopping
                 _log.exception("A voice conversation could not be let go of")
             finally:  # also when the server is in a hurry
@@ -201,7 +201,7 @@ class Line:
         if self.voice is not None:
             self._spawn(self._end(self.voice, reason))
 
-    async def _end(self, voice: Talking, reason: str) -> None:
+    async def _end(self, voice: SpokenConversation, reason: str) -> None:
         try:
             await voice.end(reason)
         except Exception:  # noqa: BLE001  # nobody waits for it who could be told
@@ -282,7 +282,7 @@ class Line:
         await self._started(self.voice, run)
         return run
 
-    async def _started(self, voice: Talking, run: Run) -> None:
+    async def _started(self, voice: SpokenConversation, run: Run) -> None:
         """Wait until the turn has begun; the conversation may end before."""
         waiting: set[asyncio.Future[Any]] = {run.started, voice.ending}
         await asyncio.wait(waiting, timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from handrail.agents.voice.port import Ending
+from handrail.agents.voice.host_port import Ending
 from handrail.contract.errors import HandrailError
 from handrail.server.conversations import MOST_TURNS, Conversations, StoredTurn, TurnState
 from handrail.server.problems import Problem

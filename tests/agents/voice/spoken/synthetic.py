@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from handrail.agents.voice.spoken.sphinx import SphinxRecogniser
+from handrail.agents.voice.spoken.sphinx_recogniser import SphinxRecogniser
 
 RATE = 22_050
 

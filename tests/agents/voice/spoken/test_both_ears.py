@@ -6,7 +6,7 @@ from tests.agents.voice.spoken import synthetic
 from tests.agents.voice.spoken.synthetic import RATE, recogniser, said
 from tests.clients.live.kit import PROVIDERS
 
-from handrail.agents.voice.spoken.sphinx import resampled
+from handrail.agents.voice.spoken.sphinx_recogniser import resampled
 from handrail.testing.servers.live import Ask, Say, Turn, call, silence
 
 synthetic.wanted()

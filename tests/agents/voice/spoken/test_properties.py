@@ -8,7 +8,16 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.agents.voice.spoken import Approve, Ask, Decline, Expired, Questions, Read, Step, ToScreen
+from handrail.agents.voice.spoken import (
+    AcceptAnswers,
+    ApproveRequest,
+    DeclineRequest,
+    MoveToScreen,
+    QuestionExpired,
+    Questions,
+    QuestionStep,
+    ReadPreview,
+)
 
 SECONDS = 60.0
 
@@ -20,29 +29,29 @@ class Witness:
     wanted: dict[str, float] = field(default_factory=dict)
     tokens: dict[str, set[str]] = field(default_factory=dict)
     heard_at: dict[str, float] = field(default_factory=dict)
-    """When the last reading of a question ended that `Ask` was answered to."""
+    """When the last reading of a question ended that `AcceptAnswers` was answered to."""
     sounds: list[tuple[float, float]] = field(default_factory=list)
     open: list[str] = field(default_factory=list)
     over: set[str] = field(default_factory=set)
 
-    def take(self, steps: list[Step], at: float) -> None:
+    def take(self, steps: list[QuestionStep], at: float) -> None:
         for step in steps:
             match step:
-                case Read(id=id):
+                case ReadPreview(id=id):
                     assert id not in self.over, "a question that is over is not read"
                     assert self.open in ([], [id]), "one at a time"
                     self.open = [id]
-                case Ask(id=id):
+                case AcceptAnswers(id=id):
                     assert self.open == [id]
                     self.heard_at[id] = at
-                case Approve(id=id) | Decline(id=id) | ToScreen(id=id) | Expired(id=id):
+                case ApproveRequest(id=id) | DeclineRequest(id=id) | MoveToScreen(id=id) | QuestionExpired(id=id):
                     assert id not in self.over, "a question ends once"
                     self.over.add(id)
                     self.open = [one for one in self.open if one != id]
                 case _:
                     pass
 
-    def judge(self, step: Approve, text: str, started: float, ended: float) -> None:
+    def judge(self, step: ApproveRequest, text: str, started: float, ended: float) -> None:
         assert text == "yes"
         assert self.open == [step.id], "the one open question"
         assert step.token in self.tokens[step.id]
@@ -93,7 +102,7 @@ class Story:
         assert self.witness.open == ([open_id] if open_id else [])
         self.now += 0.01
 
-    def _told(self, steps: list[Step]) -> None:
+    def _told(self, steps: list[QuestionStep]) -> None:
         self.witness.take(steps, self.now)
 
     def _wanted(self, id: str, channel: str) -> None:
@@ -134,7 +143,7 @@ class Story:
         asked = self.questions.open_id
         if asked is not None:
             steps = self.questions.preview_spoken(asked, "Do something else.", self.now)
-            assert not [step for step in steps if isinstance(step, Ask)]
+            assert not [step for step in steps if isinstance(step, AcceptAnswers)]
             self._told(steps)
 
     def _cut(self, _: None) -> None:
@@ -151,7 +160,7 @@ class Story:
             story.sounds.append((self.sounding, self.now))
         steps = self.questions.heard(text, started, ended, 1.0)
         for step in steps:
-            if isinstance(step, Approve):
+            if isinstance(step, ApproveRequest):
                 self.approvals += 1
                 story.judge(step, text, started, ended)
         if self.sounding is not None:

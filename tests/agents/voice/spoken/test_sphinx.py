@@ -7,8 +7,8 @@ import pytest
 from tests.agents.voice.spoken import synthetic
 from tests.agents.voice.spoken.synthetic import RATE, recogniser, said
 
-from handrail.agents.voice.spoken import Verdict
-from handrail.agents.voice.spoken.sphinx import SphinxRecogniser, resampled, verdict_of
+from handrail.agents.voice.spoken import AnswerVerdict
+from handrail.agents.voice.spoken.sphinx_recogniser import SphinxRecogniser, resampled, verdict_of
 from handrail.contract.errors import ConfigError
 from handrail.testing.servers.live import silence, speech
 
@@ -24,8 +24,8 @@ VOICES = ("en-us", "en-gb", "en-gb-scotland", "en-us+f2", "en-us+m3", "en-gb+f4"
 synthetic.wanted()
 
 
-async def counted(texts: tuple[str, ...], voices: tuple[str, ...]) -> Counter[Verdict]:
-    found: Counter[Verdict] = Counter()
+async def counted(texts: tuple[str, ...], voices: tuple[str, ...]) -> Counter[AnswerVerdict]:
+    found: Counter[AnswerVerdict] = Counter()
     for voice in voices:
         for text in texts:
             heard = await recogniser().recognise(said(text, voice), RATE)
@@ -35,19 +35,19 @@ async def counted(texts: tuple[str, ...], voices: tuple[str, ...]) -> Counter[Ve
 
 
 async def test_a_plain_yes_is_heard_and_no_no_is_heard_as_one() -> None:
-    assert (await counted(PLAIN, VOICES[:2]))[Verdict.YES] == len(PLAIN) * 2
+    assert (await counted(PLAIN, VOICES[:2]))[AnswerVerdict.YES] == len(PLAIN) * 2
     found = await counted(NO, VOICES[:2])
-    assert found[Verdict.YES] == 0
-    assert found[Verdict.NO] >= len(NO)
+    assert found[AnswerVerdict.YES] == 0
+    assert found[AnswerVerdict.NO] >= len(NO)
 
 
 @pytest.mark.long
 async def test_how_well_it_hears() -> None:
     yes, no, other = [await counted(texts, VOICES) for texts in (YES, NO, OTHER)]
     print(f"yes: {dict(yes)}, no: {dict(no)}, other: {dict(other)}")
-    assert no[Verdict.YES] == 0
-    assert yes[Verdict.YES] / yes.total() >= 0.75
-    assert other[Verdict.YES] / other.total() <= 0.4
+    assert no[AnswerVerdict.YES] == 0
+    assert yes[AnswerVerdict.YES] / yes.total() >= 0.75
+    assert other[AnswerVerdict.YES] / other.total() <= 0.4
 
 
 @pytest.mark.parametrize("rate", [8_000, 16_000, 24_000, 48_000])
@@ -62,7 +62,7 @@ async def test_the_rate_of_the_sound_does_not_matter(rate: int) -> None:
         )
     heard = await recogniser().recognise(pcm, rate)
     assert heard is not None
-    assert heard.verdict is Verdict.YES
+    assert heard.verdict is AnswerVerdict.YES
 
 
 @pytest.mark.parametrize(
@@ -86,23 +86,23 @@ async def test_silence_and_a_tone_are_no_yes() -> None:
     for pcm in (silence(800, 16_000), speech(800, 16_000)):
         heard = await recogniser().recognise(pcm, 16_000)
         assert heard is not None
-        assert heard.verdict is not Verdict.YES
+        assert heard.verdict is not AnswerVerdict.YES
 
 
 @pytest.mark.parametrize(
     ("text", "verdict"),
     [
-        ("yes", Verdict.YES),
-        ("okay yes(2) please", Verdict.YES),
-        ("no thanks", Verdict.NO),
-        ("", Verdict.MISS),
-        ("yes no", Verdict.MISS),
-        ("guess", Verdict.MISS),
-        ("yes but", Verdict.MISS),
-        ("absolutely not", Verdict.MISS),
+        ("yes", AnswerVerdict.YES),
+        ("okay yes(2) please", AnswerVerdict.YES),
+        ("no thanks", AnswerVerdict.NO),
+        ("", AnswerVerdict.MISS),
+        ("yes no", AnswerVerdict.MISS),
+        ("guess", AnswerVerdict.MISS),
+        ("yes but", AnswerVerdict.MISS),
+        ("absolutely not", AnswerVerdict.MISS),
     ],
 )
-def test_words_of_both_sides_or_of_neither_are_a_miss(text: str, verdict: Verdict) -> None:
+def test_words_of_both_sides_or_of_neither_are_a_miss(text: str, verdict: AnswerVerdict) -> None:
     assert verdict_of(text) is verdict
 
 

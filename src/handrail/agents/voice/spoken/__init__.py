@@ -1,39 +1,39 @@
 """Spoken confirmation: was the preview heard, and is what the person said a plain yes? Logic without a clock or I/O.
 
-`questions.py` is the state machine that the voice agent feeds; `grammar.py` judges an utterance, `reading.py` whether a
-model read the preview as it stands, and `recogniser.py` is the port of a second, local pair of ears.
+`questions.py` holds the state of the open questions. `answer_grammar.py` judges an utterance, `preview_reading.py` judges
+whether a model read the preview word for word, and `recogniser.py` is the port of a second, local recogniser.
 """
 
-from handrail.agents.voice.spoken.grammar import Verdict, understood
+from handrail.agents.voice.spoken.answer_grammar import AnswerVerdict, understood
+from handrail.agents.voice.spoken.preview_reading import is_speakable, was_read
 from handrail.agents.voice.spoken.questions import (
-    Approve,
-    Ask,
-    Decline,
-    Expired,
-    Missed,
+    AcceptAnswers,
+    AnswerMissed,
+    ApproveRequest,
+    DeclineRequest,
+    MoveToScreen,
+    QuestionExpired,
     Questions,
-    Read,
-    Step,
-    ToScreen,
-    Why,
+    QuestionStep,
+    ReadPreview,
+    ScreenReason,
 )
-from handrail.agents.voice.spoken.reading import is_speakable, was_read
-from handrail.agents.voice.spoken.recogniser import Heard, Recogniser
+from handrail.agents.voice.spoken.recogniser import RecognisedAnswer, Recogniser
 
 __all__ = [
-    "Approve",
-    "Ask",
-    "Decline",
-    "Expired",
-    "Heard",
-    "Missed",
+    "AcceptAnswers",
+    "AnswerMissed",
+    "AnswerVerdict",
+    "ApproveRequest",
+    "DeclineRequest",
+    "MoveToScreen",
+    "QuestionExpired",
+    "QuestionStep",
     "Questions",
-    "Read",
+    "ReadPreview",
+    "RecognisedAnswer",
     "Recogniser",
-    "Step",
-    "ToScreen",
-    "Verdict",
-    "Why",
+    "ScreenReason",
     "is_speakable",
     "understood",
     "was_read",

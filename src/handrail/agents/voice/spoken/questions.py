@@ -19,22 +19,33 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from handrail.agents.voice.spoken.grammar import Verdict, question, understood
-from handrail.agents.voice.spoken.reading import is_speakable, was_read
+from handrail.agents.voice.spoken.answer_grammar import AnswerVerdict, question, understood
+from handrail.agents.voice.spoken.preview_reading import is_speakable, was_read
 
-__all__ = ["Approve", "Ask", "Decline", "Expired", "Missed", "Questions", "Read", "Step", "ToScreen", "Why"]
+__all__ = [
+    "AcceptAnswers",
+    "AnswerMissed",
+    "ApproveRequest",
+    "DeclineRequest",
+    "MoveToScreen",
+    "QuestionExpired",
+    "QuestionStep",
+    "Questions",
+    "ReadPreview",
+    "ScreenReason",
+]
 
 SECONDS = 60.0
-MOST_MISSES = 2
-MOST_READINGS_LOST = 2
+MAX_MISSES = 2
+MAX_READINGS_LOST = 2
 LONGEST_PREVIEW = 500
 """Characters; what is longer takes most of the minute to read aloud."""
-LEAST_CONFIDENCE = 0.6
+MIN_CONFIDENCE = 0.6
 GUARD_SECONDS = 0.3
 """From the end of the preview until an answer counts: nobody answers sooner, and an echo or a late report may."""
 
 
-class Why(StrEnum):
+class ScreenReason(StrEnum):
     """Why a question goes to the screen."""
 
     SCREEN_ONLY = "screen_only"
@@ -46,7 +57,7 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadPreview:
     """Have this read to the person, word for word; then `preview_spoken` or `preview_cut`."""
 
     id: str
@@ -54,34 +65,34 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AcceptAnswers:
     """The preview was heard: an answer counts, `GUARD_SECONDS` after its end."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
-class Approve:
+class ApproveRequest:
     id: str
     token: str
 
 
 @dataclass(frozen=True, slots=True)
-class Decline:
+class DeclineRequest:
     id: str
     token: str
 
 
 @dataclass(frozen=True, slots=True)
-class ToScreen:
+class MoveToScreen:
     """No longer a spoken question; the request stays open on the screen."""
 
     id: str
-    reason: Why
+    reason: ScreenReason
 
 
 @dataclass(frozen=True, slots=True)
-class Missed:
+class AnswerMissed:
     """What was said was neither a plain yes nor a plain no, for the `count`th time."""
 
     id: str
@@ -89,15 +100,17 @@ class Missed:
 
 
 @dataclass(frozen=True, slots=True)
-class Expired:
+class QuestionExpired:
     id: str
 
 
-Step: TypeAlias = Read | Ask | Approve | Decline | ToScreen | Missed | Expired
+QuestionStep: TypeAlias = (
+    ReadPreview | AcceptAnswers | ApproveRequest | DeclineRequest | MoveToScreen | AnswerMissed | QuestionExpired
+)
 
 
 @dataclass(slots=True)
-class _Question:
+class _OpenQuestion:
     id: str
     token: str
     tool: str
@@ -119,14 +132,14 @@ class Questions:
     """The spoken confirmations of one conversation. One is open at a time; others wait for it."""
 
     def __init__(
-        self, *, language: str = "en", needs_local: bool = False, least_confidence: float = LEAST_CONFIDENCE
+        self, *, language: str = "en", needs_local: bool = False, min_confidence: float = MIN_CONFIDENCE
     ) -> None:
         """`needs_local`: a yes also has to be one for the local recogniser."""
         self._language = language
         self._needs_local = needs_local
-        self._least_confidence = least_confidence
-        self._open: _Question | None = None
-        self._waiting: deque[_Question] = deque()
+        self._min_confidence = min_confidence
+        self._open: _OpenQuestion | None = None
+        self._waiting: deque[_OpenQuestion] = deque()
         self._over: dict[str, float] = {}
         """Questions that were answered or went to the screen, until their time is over: told again, they stay there."""
         self._approved: dict[str, str] = {}
@@ -166,7 +179,7 @@ class Questions:
         seconds: float = SECONDS,
         turn: int = 0,
         spoke_at: float = -math.inf,
-    ) -> list[Step]:
+    ) -> list[QuestionStep]:
         """A confirmation is wanted, or told again with a fresh token. `seconds`: how long it is still open. `turn`: in which its
         call was made. `spoke_at`: when the person was last heard."""
         self._pass(now)
@@ -176,13 +189,13 @@ class Questions:
             return self._told_again(known, request, preview, token)
         if asked_id in self._over and self._approved.get(asked_id, preview) == preview:
             return []  # else a yes was to what is no longer so, and the person is asked anew
-        asked = _Question(asked_id, token, str(request.get("tool", "")), preview, now + min(seconds, SECONDS), turn)
+        asked = _OpenQuestion(asked_id, token, str(request.get("tool", "")), preview, now + min(seconds, SECONDS), turn)
         why = self._unspeakable(preview, channel)
         if request.get("replacedBy"):
-            why = Why.REVISED
+            why = ScreenReason.REVISED
         if why is not None:
             self._over[asked_id] = asked.deadline
-            return [ToScreen(asked_id, why)]
+            return [MoveToScreen(asked_id, why)]
         self._over.pop(asked_id, None)
         before = next((one for one in self._all() if self._is_revised(one, asked, spoke_at)), None)
         if before is None:
@@ -191,23 +204,25 @@ class Questions:
         # It is read in the place of the old one, before whatever else waits.
         place = 0 if before is self._open else self._waiting.index(before)
         self._waiting.insert(place, asked)
-        return [ToScreen(before.id, Why.REVISED), *self._close(before)]
+        return [MoveToScreen(before.id, ScreenReason.REVISED), *self._close(before)]
 
-    def _is_revised(self, before: _Question, asked: _Question, spoke_at: float) -> bool:
+    def _is_revised(self, before: _OpenQuestion, asked: _OpenQuestion, spoke_at: float) -> bool:
         """Whether the new call is what the model made of "yes, but at eight": judged, or still to be judged or transcribed."""
         if before.tool != asked.tool:
             return False
         return bool(before.misses) or asked.turn > before.turn or spoke_at > before.heard_at
 
-    def _told_again(self, known: _Question, request: Mapping[str, Any], preview: str, token: str) -> list[Step]:
+    def _told_again(
+        self, known: _OpenQuestion, request: Mapping[str, Any], preview: str, token: str
+    ) -> list[QuestionStep]:
         if request.get("replacedBy"):
-            return [ToScreen(known.id, Why.REVISED), *self._close(known)]
+            return [MoveToScreen(known.id, ScreenReason.REVISED), *self._close(known)]
         # What is being read, or was heard, keeps the token that belongs to it: a yes to it is then found to be out of date.
         if known is not self._open or preview == known.preview:
             known.token, known.preview = token, preview
         return []
 
-    def preview_spoken(self, id: str, transcript: str | None, ended_at: float) -> list[Step]:
+    def preview_spoken(self, id: str, transcript: str | None, ended_at: float) -> list[QuestionStep]:
         """The reading was played to its end. `transcript`: the words of a model that read it; None: our exact words."""
         self._pass(ended_at)
         asked = self._reading(id)
@@ -224,14 +239,14 @@ class Questions:
             asked.spoiled_at = self._sound_began
             if not self._is_sounding:
                 return self._read_again(asked)
-        return [Ask(id)]
+        return [AcceptAnswers(id)]
 
-    def preview_cut(self, id: str) -> list[Step]:
+    def preview_cut(self, id: str) -> list[QuestionStep]:
         """The reading was interrupted: it was not heard. It is read once more, then the screen has it."""
         asked = self._reading(id)
         return [] if asked is None else self._read_again(asked)
 
-    def listener_changed(self, now: float) -> list[Step]:
+    def listener_changed(self, now: float) -> list[QuestionStep]:
         """Somebody else may listen now: what was heard to its end was heard elsewhere."""
         self._pass(now)
         asked = self._open
@@ -240,7 +255,7 @@ class Questions:
         asked.heard_at = math.inf
         return self._read_again(asked)
 
-    def speech(self, started_at: float, now: float) -> list[Step]:
+    def speech(self, started_at: float, now: float) -> list[QuestionStep]:
         """The person began to speak. Where both are told, the earlier beginning of an utterance counts."""
         self._speech = started_at
         return self.tick(now)
@@ -252,9 +267,9 @@ class Questions:
         ended_at: float,
         confidence: float | None,
         *,
-        local: Verdict | None = None,
+        local: AnswerVerdict | None = None,
         went_on: bool = False,
-    ) -> list[Step]:
+    ) -> list[QuestionStep]:
         """A final utterance of the person. Only one that lies wholly after everything of ours counts, even as a miss.
 
         `went_on`: more was said than these words, so they are no answer.
@@ -269,16 +284,16 @@ class Questions:
             return self._expire(asked)
         if not asked.heard_at + GUARD_SECONDS <= started_at <= ended_at < asked.spoiled_at or not text.strip():
             return []
-        match Verdict.MISS if went_on else self._verdict(text, confidence, local):
-            case Verdict.YES:
+        match AnswerVerdict.MISS if went_on else self._verdict(text, confidence, local):
+            case AnswerVerdict.YES:
                 self._approved[asked.id] = asked.preview
-                return [Approve(asked.id, asked.token), *self._close(asked)]
-            case Verdict.NO:
-                return [Decline(asked.id, asked.token), *self._close(asked)]
-            case Verdict.MISS:
+                return [ApproveRequest(asked.id, asked.token), *self._close(asked)]
+            case AnswerVerdict.NO:
+                return [DeclineRequest(asked.id, asked.token), *self._close(asked)]
+            case AnswerVerdict.MISS:
                 return self._miss(asked)
 
-    def our_audio(self, playing: bool, at: float) -> list[Step]:
+    def our_audio(self, playing: bool, at: float) -> list[QuestionStep]:
         """Something of ours begins or stops to sound at the person's side: the preview, the model's words, a notice."""
         self._pass(at)
         asked = self._open
@@ -296,12 +311,12 @@ class Questions:
         asked.spoiled_at = min(asked.spoiled_at, max(self._sound_began, asked.heard_at))
         return self._read_again(asked)
 
-    def closed(self, id: str) -> list[Step]:
+    def closed(self, id: str) -> list[QuestionStep]:
         """Answered elsewhere, superseded or gone."""
         asked = next((one for one in self._all() if one.id == id), None)
         return [] if asked is None else self._close(asked)
 
-    def tick(self, now: float) -> list[Step]:
+    def tick(self, now: float) -> list[QuestionStep]:
         """Time has passed."""
         self._pass(now)
         self._over = {one: deadline for one, deadline in self._over.items() if deadline > now}
@@ -315,46 +330,46 @@ class Questions:
         if now > self._now:
             self._now = now
 
-    def _all(self) -> Iterator[_Question]:
+    def _all(self) -> Iterator[_OpenQuestion]:
         if self._open is not None:
             yield self._open
         yield from self._waiting
 
-    def _reading(self, id: str) -> _Question | None:
+    def _reading(self, id: str) -> _OpenQuestion | None:
         asked = self._open
         return asked if asked is not None and asked.id == id and asked.is_reading else None
 
-    def _unspeakable(self, preview: str, channel: str) -> Why | None:
+    def _unspeakable(self, preview: str, channel: str) -> ScreenReason | None:
         if channel != "any":
-            return Why.SCREEN_ONLY
+            return ScreenReason.SCREEN_ONLY
         if question(self._language) is None:
-            return Why.NO_GRAMMAR
+            return ScreenReason.NO_GRAMMAR
         if len(preview) > LONGEST_PREVIEW or not preview.strip() or not is_speakable(preview):
-            return Why.NOT_SPEAKABLE
+            return ScreenReason.NOT_SPEAKABLE
         return None
 
-    def _read(self, asked: _Question) -> Read:
+    def _read(self, asked: _OpenQuestion) -> ReadPreview:
         asked.is_reading = True
-        return Read(asked.id, f"{' '.join(asked.preview.split())} {question(self._language)}")
+        return ReadPreview(asked.id, f"{' '.join(asked.preview.split())} {question(self._language)}")
 
-    def _read_again(self, asked: _Question) -> list[Step]:
+    def _read_again(self, asked: _OpenQuestion) -> list[QuestionStep]:
         asked.lost += 1
-        if asked.lost >= MOST_READINGS_LOST:
-            return [ToScreen(asked.id, Why.NOT_HEARD), *self._close(asked)]
+        if asked.lost >= MAX_READINGS_LOST:
+            return [MoveToScreen(asked.id, ScreenReason.NOT_HEARD), *self._close(asked)]
         return [self._read(asked)]
 
-    def _miss(self, asked: _Question) -> list[Step]:
+    def _miss(self, asked: _OpenQuestion) -> list[QuestionStep]:
         asked.misses += 1
-        missed = Missed(asked.id, asked.misses)
-        if asked.misses >= MOST_MISSES:
-            return [missed, ToScreen(asked.id, Why.NOT_UNDERSTOOD), *self._close(asked)]
+        missed = AnswerMissed(asked.id, asked.misses)
+        if asked.misses >= MAX_MISSES:
+            return [missed, MoveToScreen(asked.id, ScreenReason.NOT_UNDERSTOOD), *self._close(asked)]
         asked.heard_at = math.inf
         return [missed] if asked.is_reading else [missed, self._read(asked)]
 
-    def _expire(self, asked: _Question) -> list[Step]:
-        return [Expired(asked.id), *self._close(asked)]
+    def _expire(self, asked: _OpenQuestion) -> list[QuestionStep]:
+        return [QuestionExpired(asked.id), *self._close(asked)]
 
-    def _close(self, asked: _Question) -> list[Step]:
+    def _close(self, asked: _OpenQuestion) -> list[QuestionStep]:
         self._over[asked.id] = asked.deadline
         if asked is not self._open:
             self._waiting.remove(asked)
@@ -362,24 +377,24 @@ class Questions:
         self._open = None
         return self._next()
 
-    def _next(self) -> list[Step]:
-        steps: list[Step] = []
+    def _next(self) -> list[QuestionStep]:
+        steps: list[QuestionStep] = []
         while self._open is None and self._waiting:
             asked = self._waiting.popleft()
             if self._now < asked.deadline:
                 self._open = asked
                 steps.append(self._read(asked))
             else:
-                steps.append(Expired(asked.id))
+                steps.append(QuestionExpired(asked.id))
         return steps
 
-    def _verdict(self, text: str, confidence: float | None, local: Verdict | None) -> Verdict:
+    def _verdict(self, text: str, confidence: float | None, local: AnswerVerdict | None) -> AnswerVerdict:
         verdict = understood(text, language=self._language)
-        if verdict is not Verdict.YES:
+        if verdict is not AnswerVerdict.YES:
             return verdict
         # Written so that a confidence that is no number at all is too low.
-        if confidence is not None and not confidence >= self._least_confidence:
-            return Verdict.MISS
-        if local is not Verdict.YES and (local is not None or self._needs_local):
-            return Verdict.MISS
+        if confidence is not None and not confidence >= self._min_confidence:
+            return AnswerVerdict.MISS
+        if local is not AnswerVerdict.YES and (local is not None or self._needs_local):
+            return AnswerVerdict.MISS
         return verdict

@@ -9,22 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from handrail.agents.voice.spoken.grammar import Verdict
+from handrail.agents.voice.spoken.answer_grammar import AnswerVerdict
 
-__all__ = ["Heard", "Recogniser"]
+__all__ = ["RecognisedAnswer", "Recogniser"]
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class RecognisedAnswer:
     """What the recogniser made of an utterance."""
 
-    verdict: Verdict
+    verdict: AnswerVerdict
     text: str = ""
 
 
 class Recogniser(Protocol):
     """Hears one utterance. Audio is PCM, 16 bit, little-endian, mono."""
 
-    async def recognise(self, pcm: bytes, rate: int) -> Heard | None:
+    async def recognise(self, pcm: bytes, rate: int) -> RecognisedAnswer | None:
         """None: it could not be heard at all, because it is too short, too long, or no audio."""
         ...

@@ -14,20 +14,20 @@ from math import inf
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from handrail.agents.voice.turns import VoiceTurn
+    from handrail.agents.voice.voice_turns import VoiceTurn
     from handrail.contract.model import AssistantMessage
 
 Purpose = Literal["answer", "preview", "farewell"]
 _CLOSE_MS = 40
 """A client that has reported this little less than all has played it all: positions are rounded to its buffers."""
-_MOST_KEPT = 50
+_MAX_KEPT = 50
 FASTEST = 1.05
 """No client plays sound faster than this, by a clock of its own or to catch up."""
 _FASTEST_SPEECH = 50
 """Characters a second; no voice is quicker."""
 
 
-class Item:
+class SpokenItem:
     """Something that the model says, or the host in its place."""
 
     __slots__ = (
@@ -112,11 +112,11 @@ def _without_last(text: str, waiting: dict[str, str]) -> str:
 class Playback:
     """What of our items is still to be heard. `over` is told of each that is over, `playing` when it begins or ends."""
 
-    def __init__(self, patience: float, over: Callable[[Item], None], playing: Callable[[bool], None]) -> None:
+    def __init__(self, patience: float, over: Callable[[SpokenItem], None], playing: Callable[[bool], None]) -> None:
         self._patience = patience
         self._over = over
         self._playing = playing
-        self._items: dict[int, Item] = {}
+        self._items: dict[int, SpokenItem] = {}
         self._ends_at = -inf
         """When the sound that was sent will have been played at its own pace."""
         self._timers: dict[int, asyncio.TimerHandle] = {}
@@ -124,24 +124,24 @@ class Playback:
         self.began_at = -inf
         """When the latest item began."""
 
-    def add(self, item: Item) -> None:
+    def add(self, item: SpokenItem) -> None:
         self._items[item.number] = item
         self.began_at = item.began
-        for number in list(self._items)[:-_MOST_KEPT]:
+        for number in list(self._items)[:-_MAX_KEPT]:
             del self._items[number]
 
-    def get(self, number: int) -> Item | None:
+    def get(self, number: int) -> SpokenItem | None:
         return self._items.get(number)
 
-    def of(self, purpose: Purpose) -> list[Item]:
+    def of(self, purpose: Purpose) -> list[SpokenItem]:
         return [item for item in self._items.values() if item.purpose == purpose]
 
     @property
-    def latest(self) -> Item | None:
+    def latest(self) -> SpokenItem | None:
         """The item that was given to the client last and that it may still be playing."""
         return next((item for item in reversed(self._items.values()) if not item.over and _has_sound(item)), None)
 
-    def sent(self, milliseconds: float, item: Item, least: float | None = None) -> None:
+    def sent(self, milliseconds: float, item: SpokenItem, least: float | None = None) -> None:
         """Sound of this length was given to the client, which cannot play it in less than `least`."""
         now = asyncio.get_running_loop().time()
         self._ends_at = max(now, self._ends_at) + milliseconds / 1000
@@ -151,13 +151,13 @@ class Playback:
             self.is_playing = True
             self._playing(True)
 
-    def given(self, item: Item, id: str, text: str) -> None:
+    def given(self, item: SpokenItem, id: str, text: str) -> None:
         """Words were given to the client's own voice. Nobody knows how long it takes; about fifteen characters a second."""
         item.speaks[id] = text
         item.given += 1
         self.sent(1000 * len(text) / 15, item, 1000 * len(text) / _FASTEST_SPEECH)
 
-    def completed(self, item: Item) -> None:
+    def completed(self, item: SpokenItem) -> None:
         """No more of the item will come: it is over when it was played."""
         item.complete = True
         if item.over:
@@ -172,7 +172,7 @@ class Playback:
         left = max(0.0, self._ends_at - loop.time())
         self._timers[item.number] = loop.call_later(left + self._patience, self._end, item)
 
-    def _heard_to_its_end(self, item: Item) -> None:
+    def _heard_to_its_end(self, item: SpokenItem) -> None:
         """The client says that it has played all that it will: believed when it can be true."""
         loop = asyncio.get_running_loop()
         if loop.time() < item.played_from:
@@ -215,7 +215,7 @@ class Playback:
         if item.complete and not item.speaks:
             self._heard_to_its_end(item)
 
-    def cut(self) -> list[Item]:
+    def cut(self) -> list[SpokenItem]:
         """Throw away what is not played; the items that were cut by it."""
         lost = [item for item in self._items.values() if not item.over and _has_sound(item)]
         for item in lost:
@@ -233,16 +233,16 @@ class Playback:
     def _now() -> float:
         return asyncio.get_running_loop().time()
 
-    def _is_played(self, item: Item) -> bool:
+    def _is_played(self, item: SpokenItem) -> bool:
         if item.sent_ms:
             return item.played_ms >= item.sent_ms - _CLOSE_MS
         return not item.speaks
 
-    def _is_heard(self, item: Item) -> bool:
+    def _is_heard(self, item: SpokenItem) -> bool:
         """What the client says is believed only of sound that was on its way to it without a loss."""
         return self._is_played(item) and not item.failed and not item.spoiled
 
-    def _end(self, item: Item) -> None:
+    def _end(self, item: SpokenItem) -> None:
         timer = self._timers.pop(item.number, None)
         if timer is not None:
             timer.cancel()
@@ -255,5 +255,5 @@ class Playback:
         self._over(item)
 
 
-def _has_sound(item: Item) -> bool:
+def _has_sound(item: SpokenItem) -> bool:
     return bool(item.sent_ms or item.given)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from handrail.agents import events
 from handrail.agents.citations import citations_in
 from handrail.agents.host_words import unfinished_words
-from handrail.agents.voice.again import First, writes
-from handrail.agents.voice.port import Ending
-from handrail.agents.voice.turns import VoiceTurn
+from handrail.agents.unacknowledged_writes import UnacknowledgedWrite, writes
+from handrail.agents.voice.host_port import Ending
+from handrail.agents.voice.voice_turns import VoiceTurn
 from handrail.contract.call import Call, Connection
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType
@@ -28,14 +28,14 @@ from handrail.runtime.attempt import REPLACED
 from handrail.runtime.session import Session
 
 if TYPE_CHECKING:
-    from handrail.agents.voice.talk import VoiceTalk
+    from handrail.agents.voice.live_session import VoiceSession
 
 _LOG = logging.getLogger("handrail.agent")
 _RUNAWAY = 4
 """So many times the rounds that a turn may have end the conversation."""
 
 
-class Batch:
+class CallBatch:
     """The calls of one message."""
 
     __slots__ = ("calls", "connection", "interrupted", "number", "timers", "turn", "waiting")
@@ -59,13 +59,13 @@ class Batch:
         return is_new
 
 
-class Calls:
+class ToolCalls:
     """The calls of one conversation."""
 
-    def __init__(self, talk: VoiceTalk) -> None:
+    def __init__(self, talk: VoiceSession) -> None:
         self._talk = talk
-        self.again = talk.record.conversation.again
-        self.running: dict[Batch, asyncio.Task[None] | None] = {}
+        self.unacknowledged = talk.record.conversation.unacknowledged
+        self.running: dict[CallBatch, asyncio.Task[None] | None] = {}
         self._busy_since = 0.0
         self._turn: VoiceTurn | None = None
         self._rounds = 0
@@ -79,7 +79,7 @@ class Calls:
             turn.rounds += 1
         self._rounds = self._rounds + 1 if turn is self._turn else 1
         self._turn = turn
-        if self._rounds > talk.most_rounds:
+        if self._rounds > talk.max_rounds:
             self._too_many(calls)
             return
         item = talk.speaking.end_item()
@@ -87,7 +87,7 @@ class Calls:
         message, waiting = talk.record.call(said, calls, lambda call: writes(talk.session, call))
         if item is not None:
             item.message = message
-        batch = Batch(calls, waiting, turn, talk.stream.number)
+        batch = CallBatch(calls, waiting, turn, talk.stream.number)
         if not self.running:
             self._busy_since = asyncio.get_running_loop().time()
         self.running[batch] = None
@@ -95,7 +95,7 @@ class Calls:
 
     def _too_many(self, calls: Sequence[Call]) -> None:
         """The model goes on calling without an end: it is answered without being asked to go on, and the turn is over."""
-        talk, most = self._talk, self._talk.most_rounds
+        talk, most = self._talk, self._talk.max_rounds
         talk.end_item()
         answers = [Answer(call, _too_late(call, most)) for call in calls]
         talk.order.put(lambda: talk.connection.send_envelopes(answers, scheduling="silent"))
@@ -116,7 +116,7 @@ class Calls:
         """The user interrupted; whether anything runs that could hear of it."""
         for batch in self.running:
             batch.interrupted = True
-        self.again.interrupted()
+        self.unacknowledged.interrupted()
         return bool(self.running)
 
     def are_all_that_runs(self, ids: Collection[str]) -> bool:
@@ -132,17 +132,17 @@ class Calls:
         """The provider takes some calls back. A message of which others are left is still answered aloud."""
         for batch in self.running:
             batch.interrupted = batch.interrupted or all(call.call_id in ids for call in batch.calls)
-        self.again.interrupted(ids)
+        self.unacknowledged.interrupted(ids)
 
-    async def _start(self, batch: Batch) -> None:
+    async def _start(self, batch: CallBatch) -> None:
         talk = self._talk
         batch.attach(talk.attached)
         task = asyncio.get_running_loop().create_task(self._run(batch, talk.session))
         self.running[batch] = task
         talk.keep(task)
 
-    async def _run(self, batch: Batch, session: Session) -> None:
-        firsts: list[First | None] = [None] * len(batch.calls)
+    async def _run(self, batch: CallBatch, session: Session) -> None:
+        firsts: list[UnacknowledgedWrite | None] = [None] * len(batch.calls)
         try:
             repeats, firsts = await self._known(batch, session)
             if batch.interrupted:
@@ -158,43 +158,49 @@ class Calls:
         self._write_down(batch, answers)
         for first, answer in zip(firsts, answers, strict=True):
             if first is not None:
-                self.again.settled(first, answer.envelope)
+                self.unacknowledged.settled(first, answer.envelope)
         await self._deliver(batch, answers, firsts)
         for answer in answers if not self._talk.is_over else ():
             event = events.ended(session, answer.call, answer.envelope, batch.number)
             self._talk.tell(event.type, event.data)
         self._talk.calls_ended()
 
-    async def _known(self, batch: Batch, session: Session) -> tuple[list[First | None], list[First | None]]:
+    async def _known(
+        self, batch: CallBatch, session: Session
+    ) -> tuple[list[UnacknowledgedWrite | None], list[UnacknowledgedWrite | None]]:
         """For every call the one that it repeats without knowing, and the one that it is itself if it writes anew.
 
         What writes anew is stored before it starts: should the process end in between, the next one knows to ask the ledger.
         """
         conversation = self._talk.record.conversation
-        await self.again.look_up(session)
+        await self.unacknowledged.look_up(session)
         turn = session.turn.number if session.turn is not None else 0
-        repeats = [self.again.known(session, call, turn) for call in batch.calls]
+        repeats = [self.unacknowledged.known(session, call, turn) for call in batch.calls]
         firsts = [
-            None if repeated is not None else self.again.made(session, call, turn, batch.connection)
+            None if repeated is not None else self.unacknowledged.made(session, call, turn, batch.connection)
             for call, repeated in zip(batch.calls, repeats, strict=True)
         ]
-        self.again.missed([first for first in firsts if first is not None], self._talk.stream.number)
+        self.unacknowledged.missed([first for first in firsts if first is not None], self._talk.stream.number)
         if conversation.keep is not None and any(firsts):
             await conversation.keep()
         return repeats, firsts
 
     async def _answered(
-        self, batch: Batch, session: Session, repeats: Sequence[First | None], firsts: Sequence[First | None]
+        self,
+        batch: CallBatch,
+        session: Session,
+        repeats: Sequence[UnacknowledgedWrite | None],
+        firsts: Sequence[UnacknowledgedWrite | None],
     ) -> list[dict[str, Any]]:
         """Every call's envelope: from the pipeline, or from a call that it repeats without knowing."""
         for call in batch.calls:
             event = events.started(session, call, batch.number)
             self._talk.tell(event.type, event.data)
             self._watch(batch, session, call)
-        answers = await self.again.call_many(session, batch.calls, repeats)
+        answers = await self.unacknowledged.call_many(session, batch.calls, repeats)
         while late := [place for place, one in enumerate(answers) if repeats[place] is None and _was_replaced(one)]:
             await self._talk.order.empty()  # the next connection is one of the steps in line
-            late = [place for place in late if not self.again.is_made_since(firsts[place])]
+            late = [place for place in late if not self.unacknowledged.is_made_since(firsts[place])]
             if not late or not batch.attach(self._talk.attached):
                 break
             await self._move(session, [firsts[place] for place in late])
@@ -205,28 +211,30 @@ class Calls:
                 answers[place] = answer
         return [answer.to_dict() for answer in answers]
 
-    async def _move(self, session: Session, firsts: Sequence[First | None]) -> None:
+    async def _move(self, session: Session, firsts: Sequence[UnacknowledgedWrite | None]) -> None:
         """Calls that had not started when their connection was replaced start on the next, under their name there."""
         conversation = self._talk.record.conversation
-        self.again.moved(session, [first for first in firsts if first is not None])
+        self.unacknowledged.moved(session, [first for first in firsts if first is not None])
         if conversation.keep is not None and any(firsts):
             await conversation.keep()
 
-    def _settle(self, batch: Batch) -> None:
+    def _settle(self, batch: CallBatch) -> None:
         self.running.pop(batch, None)
         for timer in batch.timers:
             timer.cancel()
         if not self.running and batch.turn is not None:
             batch.turn.tools_seconds += asyncio.get_running_loop().time() - self._busy_since
 
-    def _write_down(self, batch: Batch, answers: Sequence[Answer]) -> None:
+    def _write_down(self, batch: CallBatch, answers: Sequence[Answer]) -> None:
         for waiting, answer in zip(batch.waiting, answers, strict=True):
             self._talk.record.answer(waiting, answer.envelope)
             if batch.turn is not None:
                 for cited in citations_in(answer.envelope.get("data")):
                     batch.turn.evidence.setdefault(cited["id"], {**cited, "toolId": answer.call.name})
 
-    async def _deliver(self, batch: Batch, answers: Sequence[Answer], firsts: Sequence[First | None]) -> None:
+    async def _deliver(
+        self, batch: CallBatch, answers: Sequence[Answer], firsts: Sequence[UnacknowledgedWrite | None]
+    ) -> None:
         """To the model; if there is none any more, to whoever goes on with the session."""
         talk = self._talk
         if not talk.is_over:
@@ -239,7 +247,7 @@ class Calls:
                 turn = talk.session.turn.number if talk.session.turn is not None else 0
                 for first in firsts:
                     if first is not None:
-                        self.again.told(first, turn)
+                        self.unacknowledged.told(first, turn)
                 return
         for answer in answers:
             # The conversation has the envelope in its place already, so that only the card is to be settled.
@@ -249,7 +257,7 @@ class Calls:
 
     # ------------------------------------------------------------------------------------------- slow ones
 
-    def _watch(self, batch: Batch, session: Session, call: Call) -> None:
+    def _watch(self, batch: CallBatch, session: Session, call: Call) -> None:
         plan = session.plans.find(call.name) if isinstance(call.name, str) else None
         if plan is None:
             return
@@ -259,7 +267,7 @@ class Calls:
         loop = asyncio.get_running_loop()
         batch.timers.append(loop.call_later(budget / 1000, self._slow, batch, call))
 
-    def _slow(self, batch: Batch, call: Call) -> None:
+    def _slow(self, batch: CallBatch, call: Call) -> None:
         talk = self._talk
         if batch.interrupted or talk.is_over:
             return

@@ -10,13 +10,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from handrail.agents.citations import cited_by
-from handrail.agents.voice.items import Item
-from handrail.agents.voice.port import Latency
+from handrail.agents.voice.host_port import Latency
+from handrail.agents.voice.playback import SpokenItem
 
 if TYPE_CHECKING:
-    from handrail.agents.voice.talk import VoiceTalk
+    from handrail.agents.voice.live_session import VoiceSession
 
-_MOST_ITEMS = 200
+_MAX_ITEMS = 200
 
 
 class VoiceTurn:
@@ -55,7 +55,7 @@ class VoiceTurn:
         self.tools_seconds = 0.0
         self.sound_ms = 0
         self.rounds = 0
-        self.items: list[Item] = []
+        self.items: list[SpokenItem] = []
         self.evidence: dict[str, dict[str, Any]] = {}
         self.filled = False
         """A filler was spoken in it."""
@@ -90,10 +90,10 @@ class VoiceTurn:
         return Latency(hearing=hearing, model=model, tools=tools, speaking=self.sound_ms or None)
 
 
-class Turns:
+class VoiceTurns:
     """Begins and ends them."""
 
-    def __init__(self, talk: VoiceTalk) -> None:
+    def __init__(self, talk: VoiceSession) -> None:
         self._talk = talk
         self._inputs = 0
         self.current: VoiceTurn | None = None
@@ -134,7 +134,7 @@ class Turns:
         turn.words_at = turn.words_at or asyncio.get_running_loop().time()
         self._talk.record.heard(turn.input_id, words)
 
-    def output(self, item: Item) -> None:
+    def output(self, item: SpokenItem) -> None:
         """The model says something: in the turn that waits for it, or in none that is known yet."""
         turn = self.current
         if item.turn is None and turn is not None and not turn.done:
@@ -180,9 +180,9 @@ class Turns:
         )
 
     @staticmethod
-    def _claim(item: Item, turn: VoiceTurn) -> None:
+    def _claim(item: SpokenItem, turn: VoiceTurn) -> None:
         item.turn = turn
-        if len(turn.items) < _MOST_ITEMS:
+        if len(turn.items) < _MAX_ITEMS:
             turn.items.append(item)
         turn.note_answer(item.began)
 

@@ -12,21 +12,21 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from handrail.agents.text import checked_input
-from handrail.agents.voice.asking import Asking
-from handrail.agents.voice.calls import Calls
+from handrail.agents.voice.activity_state import ActivityState
 from handrail.agents.voice.ending import End
-from handrail.agents.voice.farewell import Farewell, Leave
-from handrail.agents.voice.hearing import Heard, Hearing
-from handrail.agents.voice.items import Item, Playback, Purpose
-from handrail.agents.voice.late import Late
-from handrail.agents.voice.order import Order
-from handrail.agents.voice.port import Abilities, Ending, Listener, SpeechState, VoiceError
-from handrail.agents.voice.record import Record
-from handrail.agents.voice.speaking import Speaking
-from handrail.agents.voice.stream import Stream
-from handrail.agents.voice.turns import Turns
-from handrail.agents.voice.watch import Watch
-from handrail.agents.voice.words import idle_words
+from handrail.agents.voice.farewell import Farewell, PlannedEnd
+from handrail.agents.voice.host_phrases import idle_words
+from handrail.agents.voice.host_port import Abilities, Ending, SpeechState, VoiceError, VoiceListener
+from handrail.agents.voice.late_results import LateResults
+from handrail.agents.voice.model_stream import ModelStream
+from handrail.agents.voice.ordered_steps import OrderedSteps
+from handrail.agents.voice.playback import Playback, Purpose, SpokenItem
+from handrail.agents.voice.speech_output import SpeechOutput
+from handrail.agents.voice.spoken_confirmation import SpokenConfirmation
+from handrail.agents.voice.tool_calls import ToolCalls
+from handrail.agents.voice.transcript import VoiceTranscript
+from handrail.agents.voice.turn_detection import TurnDetection, UserUtterance
+from handrail.agents.voice.voice_turns import VoiceTurns
 from handrail.contract.errors import UsageError
 from handrail.contract.events import SessionEvent
 from handrail.contract.live import LiveConnection, LiveError
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("handrail.agent")
 
 
-class VoiceTalk:
-    """Made by `VoiceAgent.begin`; a `Talking`."""
+class VoiceSession:
+    """Made by `VoiceAgent.begin`; a `SpokenConversation`."""
 
     def __init__(
         self,
         agent: VoiceAgent,
         session: Session,
-        record: Record,
-        listener: Listener,
+        record: VoiceTranscript,
+        listener: VoiceListener,
         connection: LiveConnection,
         abilities: Abilities,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.runtime = agent.runtime
         self.policy = agent.policy
-        self.most_rounds = agent.agent_policy.rounds + agent.agent_policy.late_rounds
+        self.max_rounds = agent.agent_policy.rounds + agent.agent_policy.late_rounds
         """Messages with calls in one turn, those after late results included."""
         self.model = agent.model
         self.session = session
@@ -64,23 +64,23 @@ class VoiceTalk:
         self.connection = connection
         self.abilities = abilities
         self.ending: asyncio.Future[Ending] = loop.create_future()
-        self.order = Order(self._step_failed)
+        self.order = OrderedSteps(self._step_failed)
         self.playback = Playback(agent.policy.playback_seconds, self._item_over, self._playing)
-        self.speaking = Speaking(self, self.playback)
-        self.hearing = Hearing(self)
-        self.turns = Turns(self)
-        self.calls = Calls(self)
+        self.speaking = SpeechOutput(self, self.playback)
+        self.hearing = TurnDetection(self)
+        self.turns = VoiceTurns(self)
+        self.calls = ToolCalls(self)
         self.farewell = Farewell(self)
-        self.late = Late(self)
-        self.asking = Asking(self, agent.recogniser, agent.policy.language)
-        self.watch = Watch(self, idle=agent.policy.idle_seconds, on_idle=self._idle)
+        self.late = LateResults(self)
+        self.asking = SpokenConfirmation(self, agent.recogniser, agent.policy.language)
+        self.watch = ActivityState(self, idle=agent.policy.idle_seconds, on_idle=self._idle)
         self.is_generating = False
         """The model has something to say, or to call, that has not ended yet."""
         self._items = 0
         self._chunks = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._end = End(self)
-        self.stream = Stream(self)
+        self.stream = ModelStream(self)
 
     def start(self) -> None:
         """Begin to listen to the model, and answer first what was asked for before."""
@@ -257,7 +257,7 @@ class VoiceTalk:
         if self.session.is_active:
             self.session.state.set("interruptionSent", True)
 
-    def _item_over(self, item: Item) -> None:
+    def _item_over(self, item: SpokenItem) -> None:
         if item.cut and item.message is not None:
             item.message = self.record.cut(item.message, item.heard_text())
         self.asking.item_over(item)
@@ -275,7 +275,7 @@ class VoiceTalk:
         self._items += 1
         return self._items
 
-    def opened(self, item: Item) -> None:
+    def opened(self, item: SpokenItem) -> None:
         self.asking.opened(item)
         if item.turn is not None and self.session.is_active:
             self.session.state.set("interruptionSent", False)
@@ -287,13 +287,13 @@ class VoiceTalk:
         if item is not None:
             self.write_down(item)
 
-    def write_down(self, item: Item) -> None:
+    def write_down(self, item: SpokenItem) -> None:
         if item.message is not None:
             return
         text = item.heard_text() if item.cut else item.text
         item.message = self.record.say(f"{text} …" if item.cut and text else text)
 
-    def understood(self, heard: Heard) -> None:
+    def understood(self, heard: UserUtterance) -> None:
         """The words of an utterance are complete."""
         self.asking.heard(heard)
 
@@ -306,7 +306,7 @@ class VoiceTalk:
         if not session.is_active:
             self.finish("session_ended")
         elif session.blocked_for() > 0:
-            self.farewell.want(Leave(reason="blocked", closing=self.late.parting_words()))
+            self.farewell.want(PlannedEnd(reason="blocked", closing=self.late.parting_words()))
         else:
             self.asking.consider()
             self.farewell.consider()
@@ -353,7 +353,7 @@ class VoiceTalk:
         self._end.begin(ending, to_text=True)
 
     def _idle(self) -> None:
-        self.farewell.want(Leave(reason="idle", closing=idle_words()))
+        self.farewell.want(PlannedEnd(reason="idle", closing=idle_words()))
 
     def _step_failed(self, error: BaseException) -> None:
         if not self.is_over and not isinstance(error, LiveError):  # the end of the live session is told by itself

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from handrail.agents.voice.port import Ending
-from handrail.agents.voice.words import lost_words
+from handrail.agents.voice.host_phrases import lost_words
+from handrail.agents.voice.host_port import Ending
 from handrail.contract.errors import UsageError
 from handrail.contract.live import (
     AudioOut,
@@ -33,16 +33,16 @@ from handrail.contract.live import (
 from handrail.contract.store import StoreUnavailable
 
 if TYPE_CHECKING:
-    from handrail.agents.voice.talk import VoiceTalk
+    from handrail.agents.voice.live_session import VoiceSession
 
 _LOG = logging.getLogger("handrail.agent")
 _RESUME_TRIES = 5
 
 
-class Stream:
+class ModelStream:
     """Takes what the model tells in one conversation."""
 
-    def __init__(self, talk: VoiceTalk) -> None:
+    def __init__(self, talk: VoiceSession) -> None:
         self._talk = talk
         self.number = 0
         """Of the connection that is up, or was last."""
@@ -116,12 +116,12 @@ class Stream:
         if not talk.is_generating:
             talk.is_generating = True
             talk.watch.moved()
-        talk.calls.again.reacted()
+        talk.calls.unacknowledged.reacted()
 
     def _calls_made(self, event: CallsMade) -> None:
         talk = self._talk
         talk.is_generating = True
-        talk.calls.again.reacted()
+        talk.calls.unacknowledged.reacted()
         talk.calls.made(event.calls)
 
     def _turn_ended(self, event: TurnEnded) -> None:
@@ -142,7 +142,7 @@ class Stream:
         if interrupted:
             talk.turns.finish(interrupted=True)
         else:
-            talk.calls.again.answered()
+            talk.calls.unacknowledged.answered()
             talk.turns.ended()
         talk.settle()
 
@@ -189,7 +189,7 @@ class Stream:
         talk.tell("link", {"state": "up", "number": event.number})
         if event.number > 1:
             turn = talk.turns.current.number if talk.turns.current is not None else 0
-            talk.calls.again.connected(event.number, turn, event.restored_calls)
+            talk.calls.unacknowledged.connected(event.number, turn, event.restored_calls)
             talk.order.put(lambda: self._resume(event.restored_calls))
             talk.tell("cue", {"kind": "reconnected", "toolId": None})
 

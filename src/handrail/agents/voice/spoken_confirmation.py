@@ -18,30 +18,30 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from handrail.agents.voice.hearing import Heard
-from handrail.agents.voice.items import Item
-from handrail.agents.voice.port import Abilities
+from handrail.agents.voice.host_phrases import say_exactly, unheard_no_words, unheard_yes_words
+from handrail.agents.voice.host_port import Abilities
+from handrail.agents.voice.playback import SpokenItem
 from handrail.agents.voice.spoken import (
-    Approve,
-    Ask,
-    Decline,
-    Expired,
-    Missed,
+    AcceptAnswers,
+    AnswerMissed,
+    AnswerVerdict,
+    ApproveRequest,
+    DeclineRequest,
+    MoveToScreen,
+    QuestionExpired,
     Questions,
-    Read,
+    QuestionStep,
+    ReadPreview,
     Recogniser,
-    Step,
-    ToScreen,
-    Verdict,
 )
 from handrail.agents.voice.spoken.questions import GUARD_SECONDS
-from handrail.agents.voice.voice_activity import Voice, VoiceActivity
-from handrail.agents.voice.words import say_exactly, unheard_no_words, unheard_yes_words
+from handrail.agents.voice.turn_detection import UserUtterance
+from handrail.agents.voice.voice_activity import VoiceActivity, VoiceSpan
 from handrail.contract.errors import ErrorType, HandrailError
 from handrail.contract.store import HoldState, StoreUnavailable
 
 if TYPE_CHECKING:
-    from handrail.agents.voice.talk import VoiceTalk
+    from handrail.agents.voice.live_session import VoiceSession
 
 _LOG = logging.getLogger("handrail.agent")
 FINISHED_SECONDS = 1.2
@@ -52,18 +52,18 @@ _TAIL_SECONDS = 0.25
 """The end of a word may sound after a quick transcriber has told the word."""
 _REACTION_SECONDS = 0.7
 """A provider that stops the model for an utterance does so within this time."""
-_MOST_WAIT_SECONDS = 5.0
+_MAX_WAIT_SECONDS = 5.0
 """For an end of speech that somebody else has to tell."""
-_MOST_SOUND_SECONDS = 15
+_MAX_SOUND_SECONDS = 15
 _LEAD_SECONDS = 0.2
 _TICK_SLACK = 0.05
 
 
 @dataclass(slots=True)
-class _Answer:
+class PendingAnswer:
     """What was said to a question, until it is known whether its speaker has finished."""
 
-    heard: Heard
+    heard: UserUtterance
     text: str
     started: float
     ended: float
@@ -76,28 +76,28 @@ class _Answer:
     """A voice after that is another utterance, which a provider may tell of later than the level does."""
     is_recognised: bool = True
     """The local recogniser, if there is one, has heard it."""
-    local: Verdict | None = None
+    local: AnswerVerdict | None = None
 
 
-class Asking:
+class SpokenConfirmation:
     """The spoken questions of one conversation."""
 
-    def __init__(self, talk: VoiceTalk, recogniser: Recogniser | None, language: str) -> None:
+    def __init__(self, talk: VoiceSession, recogniser: Recogniser | None, language: str) -> None:
         self._talk = talk
         self._recogniser = recogniser
         self._questions = Questions(language=language, needs_local=recogniser is not None)
-        self._next: Read | None = None
+        self._next: ReadPreview | None = None
         """What is to be read at the next quiet moment."""
         self._reading: str | None = None
         """The question that the model, or the client's voice, was asked to read."""
-        self._item: Item | None = None
+        self._item: SpokenItem | None = None
         self._reader: tuple[bool, Abilities] | None = None
         """Whether the model reads, and to whom, as it was when the reading began."""
         self._misses: dict[str, int] = {}
         self._answering: dict[str, bool] = {}
         """Answered by voice, with yes or no, and not known yet what the runtime made of it."""
         self._activity = VoiceActivity()
-        self._voice: Voice | None = None
+        self._voice: VoiceSpan | None = None
         """The voice that is being heard, or was and has no words yet."""
         self._voice_before = False
         """There was another voice since the last words came, or since the question was opened."""
@@ -106,7 +106,7 @@ class Asking:
         """When speech began, and when the model was stopped for it, by the client's or the provider's last word."""
         self._speaks_on_until = -inf
         """Whoever went on after an answer is not talked over: nothing is read before then, unless they have finished."""
-        self._unjudged: _Answer | None = None
+        self._unjudged: PendingAnswer | None = None
         self._unjudged_timer: asyncio.TimerHandle | None = None
         self._sound = bytearray()
         self._sound_rate = 0
@@ -196,7 +196,7 @@ class Asking:
         if self._unjudged is not None:
             self._went_on(self._unjudged)
 
-    def more_words(self, heard: Heard | None) -> None:
+    def more_words(self, heard: UserUtterance | None) -> None:
         """Words came, of this utterance or of one that nobody knows: not all were there, unless they are of an earlier one."""
         answer = self._unjudged
         if answer is None or (heard is answer.heard and heard.name):
@@ -209,10 +209,10 @@ class Asking:
         if self._unjudged is not None:
             self._went_on(self._unjudged)
 
-    def _went_on(self, answer: _Answer) -> None:
+    def _went_on(self, answer: PendingAnswer) -> None:
         """More was said than these words: they are no answer."""
         self._forget_answer()
-        self._speaks_on_until = _now() + _MOST_WAIT_SECONDS
+        self._speaks_on_until = _now() + _MAX_WAIT_SECONDS
         self._do(self._questions.heard(answer.text, answer.started, answer.ended, answer.confidence, went_on=True))
         self.settled()
 
@@ -234,10 +234,10 @@ class Asking:
         if voice is None or is_new:
             del self._sound[: -2 * int(rate * _LEAD_SECONDS)]
         self._sound_rate = rate
-        if len(self._sound) < 2 * rate * _MOST_SOUND_SECONDS:
+        if len(self._sound) < 2 * rate * _MAX_SOUND_SECONDS:
             self._sound += pcm
 
-    def heard(self, heard: Heard) -> None:
+    def heard(self, heard: UserUtterance) -> None:
         """The words of an utterance are complete."""
         ended = heard.ended_at
         is_voice_after = self._voice is not None and ended is not None and self._voice.since > ended
@@ -254,7 +254,7 @@ class Asking:
         sure = heard.sure and is_own and (is_only_voice or heard.started_at is not None)
         started, words_at = min(starts), heard.words_at or ended
         is_sounding = voice is not None and self._activity.is_active
-        answer = _Answer(
+        answer = PendingAnswer(
             heard=heard,
             text=heard.text,
             started=started,
@@ -280,7 +280,7 @@ class Asking:
             self._talk.keep(asyncio.get_running_loop().create_task(work))
         self._judge_later(answer)
 
-    def _is_more(self, heard: Heard, voice: Voice | None, started: float, ended: float) -> bool:
+    def _is_more(self, heard: UserUtterance, voice: VoiceSpan | None, started: float, ended: float) -> bool:
         """Whether somebody noticed more speech than these words are of, until now."""
         if self._started_at > ended or self._stopped_at > min(ended, started + _REACTION_SECONDS):
             return True
@@ -290,7 +290,7 @@ class Asking:
             return True
         return not heard.name and voice.seconds > _longest(heard.text)
 
-    def _take_voice(self) -> tuple[Voice | None, bool, bytes]:
+    def _take_voice(self) -> tuple[VoiceSpan | None, bool, bytes]:
         """The voice that words are of, whether it was the only one, and its sound."""
         self._activity.take()
         voice, self._voice = self._voice, None
@@ -298,7 +298,7 @@ class Asking:
         sound, self._sound = bytes(self._sound) if voice is not None else b"", bytearray()
         return voice, is_only, sound
 
-    async def _recognise(self, answer: _Answer, sound: bytes, rate: int) -> None:
+    async def _recognise(self, answer: PendingAnswer, sound: bytes, rate: int) -> None:
         try:
             assert self._recogniser is not None
             found = await self._recogniser.recognise(sound, rate) if sound else None
@@ -309,11 +309,11 @@ class Asking:
         if answer is self._unjudged and self._unjudged_timer is None:
             self._judge(answer)
 
-    def _judge_later(self, answer: _Answer) -> None:
+    def _judge_later(self, answer: PendingAnswer) -> None:
         due = answer.spoke_until + FINISHED_SECONDS + _NOTICE_SECONDS
         self._unjudged_timer = asyncio.get_running_loop().call_at(due, self._judge, answer)
 
-    def _judge(self, answer: _Answer) -> None:
+    def _judge(self, answer: PendingAnswer) -> None:
         """Nothing more was said for long enough."""
         self._unjudged_timer = None
         if answer is not self._unjudged or not answer.is_recognised:
@@ -355,12 +355,12 @@ class Asking:
         if since is not None:
             self._do(self._questions.our_audio(False, since))
 
-    def opened(self, item: Item) -> None:
+    def opened(self, item: SpokenItem) -> None:
         """The model says something: the reading, if it was asked for one."""
         if item.purpose == "preview":
             self._item = item
 
-    def item_over(self, item: Item) -> None:
+    def item_over(self, item: SpokenItem) -> None:
         if item is not self._item or self._reading is None:
             return
         self._fall_quiet()
@@ -427,30 +427,30 @@ class Asking:
 
     # ------------------------------------------------------------------------------------------- what is done
 
-    def _do(self, steps: Sequence[Step]) -> None:
+    def _do(self, steps: Sequence[QuestionStep]) -> None:
         for step in steps:
             match step:
-                case Read():
+                case ReadPreview():
                     self._next = step
                     self._not_asking()
-                case Ask(id):
+                case AcceptAnswers(id):
                     # Told when an answer counts, so that nobody is invited to speak too soon.
                     timer = asyncio.get_running_loop().call_later(GUARD_SECONDS, self._tell, id, "asking")
                     self._not_asking()
                     self._asking_timer = timer
-                case Missed(id, count):
+                case AnswerMissed(id, count):
                     self._not_asking()
                     self._misses[id] = count
                     self._tell(id, "missed")
-                case ToScreen(id, reason):
+                case MoveToScreen(id, reason):
                     self._drop(id)
                     self._tell(id, "screen", reason)
-                case Expired(id):
+                case QuestionExpired(id):
                     self._drop(id)
                     self._tell(id, "expired")
-                case Approve(id, token):
+                case ApproveRequest(id, token):
                     self._answer(id, token, approve=True)
-                case Decline(id, token):
+                case DeclineRequest(id, token):
                     self._answer(id, token, approve=False)
         if steps:
             self.consider()
@@ -563,7 +563,7 @@ class Asking:
         self._talk.tell("question", {**told, "reason": reason} if reason else told)
 
 
-def _went_beyond(voice: Voice, heard: Heard) -> bool:
+def _went_beyond(voice: VoiceSpan, heard: UserUtterance) -> bool:
     """Whether the voice was heard after all that these words can be of."""
     if heard.name:
         return heard.ended_at is not None and voice.until > heard.ended_at

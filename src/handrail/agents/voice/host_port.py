@@ -1,8 +1,8 @@
 """Between a voice conversation and its host: what the host is told, what it says in return, and what is left to settings.
 
-The host owns the user's client. It gives what the client sends to a `Talking`, and is told everything through its `Listener`:
-control events by name with data that is JSON, sound as PCM. A conversation outlives clients, so a listener is one object for
-all of them, and decides for itself what it keeps for a client that is away.
+The host owns the user's client. It passes what the client sends to a `SpokenConversation`. Its `VoiceListener` receives
+everything in return: control events by name with JSON data, and sound as PCM. A conversation outlives its clients, so one
+listener serves all of them and decides what it keeps for a client that is away.
 
 | told | data |
 | --- | --- |
@@ -139,7 +139,7 @@ class Latency:
         }
 
 
-class Listener(Protocol):
+class VoiceListener(Protocol):
     """The host's ear. Never awaited and never raising: it queues what it is given."""
 
     def tell(self, type: str, data: Mapping[str, Any]) -> None: ...
@@ -147,7 +147,7 @@ class Listener(Protocol):
     def play(self, sound: Sound) -> None: ...
 
 
-class Talking(Protocol):
+class SpokenConversation(Protocol):
     """A spoken conversation, as its host uses it. `VoiceAgent.begin` gives one."""
 
     session: Session

@@ -16,13 +16,13 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from handrail.agents.voice.spoken import forms
-from handrail.agents.voice.spoken.grammar import question
+from handrail.agents.voice.spoken import spoken_numbers as forms
+from handrail.agents.voice.spoken.answer_grammar import question
 
 __all__ = ["is_speakable", "was_read"]
 
 _LONGEST = 2000
-_MOST_BEFORE, _MOST_AFTER = 16, 20
+_MAX_BEFORE, _MAX_AFTER = 16, 20
 
 Unit: TypeAlias = frozenset[forms.Form] | str
 """One thing to be said: in any of these forms, or, as a string of digits, in any grouping."""
@@ -123,7 +123,7 @@ def was_read(preview: str, transcript: str, *, language: str = "en") -> bool:
 
 def _is_question(rest: Sequence[str], either: Sequence[str], asked: frozenset[str]) -> bool:
     """Whether what follows the preview only asks. A yes in it belongs to "yes or no": no model answers its own question."""
-    if len(rest) > _MOST_AFTER:
+    if len(rest) > _MAX_AFTER:
         return False
     if list(rest) == list(either):
         return True
@@ -134,7 +134,7 @@ def _is_question(rest: Sequence[str], either: Sequence[str], asked: frozenset[st
 def _matched(units: Sequence[Unit], said: Sequence[str], before: frozenset[str], small: frozenset[str]) -> set[int]:
     """Where the preview can have ended in what was said; nowhere if it is not there."""
     places = {0}
-    for count, token in enumerate(said[:_MOST_BEFORE], start=1):
+    for count, token in enumerate(said[:_MAX_BEFORE], start=1):
         if token not in before:
             break
         places.add(count)

@@ -30,10 +30,10 @@ from handrail.runtime.session import Session
 from handrail.schema.canonical import canonical
 from handrail.schema.strict_json import parse_arguments
 
-_MOST = 200
+_MAX_KEPT = 200
 
 
-class First:
+class UnacknowledgedWrite:
     """A writing call, from its making until the model has been told its outcome."""
 
     __slots__ = ("answered", "call", "connection", "ended", "key", "lost", "name", "outcome", "told_turn", "turn")
@@ -58,38 +58,38 @@ class First:
         """The model has ended an answer since."""
 
 
-class Again:
+class UnacknowledgedWrites:
     """The writing calls of one session whose outcome the model may not know."""
 
     def __init__(self) -> None:
-        self._firsts: list[First] = []
+        self._firsts: list[UnacknowledgedWrite] = []
 
-    def made(self, session: Session, call: Call, turn: int, connection: int) -> First | None:
+    def made(self, session: Session, call: Call, turn: int, connection: int) -> UnacknowledgedWrite | None:
         """A call is about to run; None if it does not write, or cannot be read."""
         key = _key(session, call)
         if key is None:
             return None
-        first = First(call, key, turn, connection, id_key(call, call.connection or session.connection))
-        self._firsts = [*self._firsts[-_MOST:], first]
+        first = UnacknowledgedWrite(call, key, turn, connection, id_key(call, call.connection or session.connection))
+        self._firsts = [*self._firsts[-_MAX_KEPT:], first]
         return first
 
-    def missed(self, firsts: Sequence[First], connection: int) -> None:
+    def missed(self, firsts: Sequence[UnacknowledgedWrite], connection: int) -> None:
         """Calls that were made while a new connection came: `connected` could not know of them."""
         for first in firsts:
             first.lost = first.lost or first.connection != connection
 
-    def is_made_since(self, first: First | None) -> bool:
+    def is_made_since(self, first: UnacknowledgedWrite | None) -> bool:
         """Whether the model has made the same call on a later connection, where it is carried out."""
         return first is not None and any(
             one.key == first.key and one.connection > first.connection for one in self._firsts
         )
 
-    def moved(self, session: Session, firsts: Sequence[First]) -> None:
+    def moved(self, session: Session, firsts: Sequence[UnacknowledgedWrite]) -> None:
         """Calls that are about to run on another connection than the one that they were made for."""
         for first in firsts:
             first.name = id_key(first.call, session.connection)
 
-    def known(self, session: Session, call: Call, turn: int) -> First | None:
+    def known(self, session: Session, call: Call, turn: int) -> UnacknowledgedWrite | None:
         """The call that this one repeats without knowing it; None if it is to be run."""
         key = _key(session, call) if self._firsts else None
         if key is None:
@@ -99,13 +99,13 @@ class Again:
                 return first if first.outcome is None or _counts(first.outcome) else None
         return None
 
-    def settled(self, first: First, envelope: Mapping[str, Any]) -> None:
+    def settled(self, first: UnacknowledgedWrite, envelope: Mapping[str, Any]) -> None:
         if first.outcome is None:
             first.outcome = envelope
         if first.ended is not None:
             first.ended.set()
 
-    def told(self, first: First, turn: int) -> None:
+    def told(self, first: UnacknowledgedWrite, turn: int) -> None:
         """Its outcome was sent to the model in this turn."""
         first.told_turn, first.answered = turn, False
 
@@ -169,7 +169,7 @@ class Again:
         return found
 
     async def call_many(
-        self, session: Session, calls: Sequence[Call], repeats: Sequence[First | None]
+        self, session: Session, calls: Sequence[Call], repeats: Sequence[UnacknowledgedWrite | None]
     ) -> list[ToolResponse]:
         """The calls of one message, through the pipeline; one that repeats another (as `known` said) gets that one's outcome."""
         fresh = [call for call, repeated in zip(calls, repeats, strict=True) if repeated is None]
@@ -188,19 +188,19 @@ class Again:
         return [_to_dict(first) for first in self._firsts if not first.answered]
 
     @classmethod
-    def from_list(cls, data: Sequence[Mapping[str, Any]]) -> Again:
+    def from_list(cls, data: Sequence[Mapping[str, Any]]) -> UnacknowledgedWrites:
         """As it was kept, by a process that is gone."""
         made = cls()
-        made._firsts = [_from_dict(one) for one in data[-_MOST:]]
+        made._firsts = [_from_dict(one) for one in data[-_MAX_KEPT:]]
         return made
 
 
-def _can_know(first: First, turn: int) -> bool:
+def _can_know(first: UnacknowledgedWrite, turn: int) -> bool:
     """A call that is made in the first answer after it was told may have been made before it was heard of."""
     return first.told_turn is not None and first.told_turn < turn and first.answered
 
 
-async def _outcome_of(session: Session, first: First, call: Call) -> ToolResponse:
+async def _outcome_of(session: Session, first: UnacknowledgedWrite, call: Call) -> ToolResponse:
     """The first call's envelope for the one that repeats it; that it still runs, if it takes too long."""
     fields = {"callId": call.call_id, "toolId": call.name, "duplicateOf": first.call.call_id}
     core = session.core
@@ -222,7 +222,7 @@ async def _outcome_of(session: Session, first: First, call: Call) -> ToolRespons
     return ToolResponse.from_dict({**thaw(first.outcome), "intents": [], "meta": meta})
 
 
-async def _recorded(session: Session, first: First) -> Mapping[str, Any] | None:
+async def _recorded(session: Session, first: UnacknowledgedWrite) -> Mapping[str, Any] | None:
     """What the ledger says of a call; None while it runs, which a process may do that lives on beside this one."""
     if first.name is None:
         return unknown_answer(first.key[0], {"toolId": first.key[0]}).to_dict()
@@ -269,12 +269,12 @@ def _key(session: Session, call: Call) -> tuple[str, str] | None:
         return None
 
 
-def _is_same(session: Session, first: First, key: tuple[str, str]) -> bool:
+def _is_same(session: Session, first: UnacknowledgedWrite, key: tuple[str, str]) -> bool:
     """Compared as the first was when it was made, and as it would be now: another mode clamps otherwise."""
     return first.key == key or (first.key[0] == key[0] and _key(session, first.call) == key)
 
 
-def _to_dict(first: First) -> dict[str, Any]:
+def _to_dict(first: UnacknowledgedWrite) -> dict[str, Any]:
     call = {"name": first.call.name, "callId": first.call.call_id, "provider": first.call.provider}
     outcome = thaw(first.outcome) if first.outcome is not None else None
     kept = {"tool": first.key[0], "args": _text(first.call), "digest": first.key[1], "turn": first.turn}
@@ -288,9 +288,9 @@ def _text(call: Call) -> str:
         return str(call.args)  # mended by the pipeline, which mends them again
 
 
-def _from_dict(data: Mapping[str, Any]) -> First:
+def _from_dict(data: Mapping[str, Any]) -> UnacknowledgedWrite:
     call = Call(str(data["name"]), str(data["args"]), data["callId"], data["provider"])
     key = str(data["tool"]), str(data.get("digest", ""))
-    first = First(call, key, int(data["turn"]), 0, data["key"])
+    first = UnacknowledgedWrite(call, key, int(data["turn"]), 0, data["key"])
     first.lost, first.ended, first.outcome = True, None, data["outcome"]
     return first

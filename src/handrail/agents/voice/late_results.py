@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from handrail.agents import events
 from handrail.agents.host_words import late_words
-from handrail.agents.voice.words import blocked_words
+from handrail.agents.voice.host_phrases import blocked_words
 from handrail.contract.events import SessionEvent
 from handrail.contract.live import LiveError
 from handrail.contract.model import ToolMessage
 
 if TYPE_CHECKING:
-    from handrail.agents.voice.talk import VoiceTalk
+    from handrail.agents.voice.live_session import VoiceSession
 
 
-class Late:
+class LateResults:
     """Passes on what the session tells in one conversation."""
 
-    def __init__(self, talk: VoiceTalk) -> None:
+    def __init__(self, talk: VoiceSession) -> None:
         self._talk = talk
         self.awaits_answer = False
         """The model was told something that it should say something about, and has not ended a turn since."""
@@ -66,7 +66,7 @@ class Late:
             talk.record.note(words)
         # Known to the conversation, but not to this model: the call was made before it began to listen.
         talk.order.put(lambda: self._tell_model(words, silent, confirmation))
-        talk.calls.again.told_late(told.get("callId"), talk.session.turn.number if talk.session.turn else 0)
+        talk.calls.unacknowledged.told_late(told.get("callId"), talk.session.turn.number if talk.session.turn else 0)
         talk.calls_ended()
 
     async def _tell_model(self, words: str, silent: bool, confirmation: str | None) -> None:

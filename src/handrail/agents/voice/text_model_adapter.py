@@ -51,7 +51,7 @@ from handrail.contract.model import (
 _LOG = logging.getLogger("handrail.agent")
 
 
-class WrittenModel:
+class TextModelAdapter:
     """A `LiveModel` without sound. `clock` gives the time in seconds since 1970."""
 
     input_rates: tuple[int, ...] = ()
@@ -74,14 +74,14 @@ class WrittenModel:
         """From the next connection on this model answers; those that are open keep theirs."""
         self._model = model
 
-    async def connect(self, config: LiveConfig) -> WrittenConnection:
-        return WrittenConnection(self._model, config, self._clock, self._policy)
+    async def connect(self, config: LiveConfig) -> TextModelConnection:
+        return TextModelConnection(self._model, config, self._clock, self._policy)
 
     async def close(self) -> None:
         """The text model is its owner's, who may go on with it."""
 
 
-class WrittenConnection:
+class TextModelConnection:
     """A `LiveConnection`."""
 
     def __init__(self, model: Model, config: LiveConfig, clock: Callable[[], float], policy: AgentPolicy) -> None:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 Step: TypeAlias = Callable[[], Awaitable[None]]
 
 
-class Order:
+class OrderedSteps:
     """One line of steps. `failed` is told of a step that raised; the line goes on."""
 
     def __init__(self, failed: Callable[[BaseException], None]) -> None:

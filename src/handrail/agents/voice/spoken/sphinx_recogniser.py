@@ -13,8 +13,8 @@ from array import array
 from importlib import import_module
 from typing import Any
 
-from handrail.agents.voice.spoken.grammar import Verdict
-from handrail.agents.voice.spoken.recogniser import Heard
+from handrail.agents.voice.spoken.answer_grammar import AnswerVerdict
+from handrail.agents.voice.spoken.recogniser import RecognisedAnswer
 from handrail.contract.errors import missing_extra
 
 __all__ = ["SphinxRecogniser"]
@@ -52,14 +52,14 @@ class SphinxRecogniser:
         self._decoder = _new_decoder()
         self._lock = threading.Lock()
 
-    async def recognise(self, pcm: bytes, rate: int) -> Heard | None:
+    async def recognise(self, pcm: bytes, rate: int) -> RecognisedAnswer | None:
         """What this utterance is, judged in a thread; None if it is too short, too long, or no whole samples."""
         seconds = len(pcm) / 2 / rate if rate > 0 else 0.0
         if len(pcm) % 2 or not 8_000 <= rate <= 96_000 or not _SHORTEST <= seconds <= _LONGEST:
             return None
         return await asyncio.to_thread(self._decode, pcm, rate)
 
-    def _decode(self, pcm: bytes, rate: int) -> Heard:
+    def _decode(self, pcm: bytes, rate: int) -> RecognisedAnswer:
         sound = _QUIET + resampled(pcm, rate) + _QUIET
         with self._lock:
             decoder = self._decoder
@@ -68,15 +68,15 @@ class SphinxRecogniser:
             decoder.end_utt()
             found = decoder.hyp()
         text = found.hypstr if found is not None else ""
-        return Heard(verdict_of(text), text)
+        return RecognisedAnswer(verdict_of(text), text)
 
 
-def verdict_of(text: str) -> Verdict:
+def verdict_of(text: str) -> AnswerVerdict:
     """The provider's transcript says whether a yes stands alone; here it is enough that one was heard, and no no."""
     words = {word.partition("(")[0] for word in text.split()}
     if words & set(_OTHERS) or bool(words & _YES) is bool(words & _NO):
-        return Verdict.MISS
-    return Verdict.YES if words & _YES else Verdict.NO
+        return AnswerVerdict.MISS
+    return AnswerVerdict.YES if words & _YES else AnswerVerdict.NO
 
 
 def resampled(pcm: bytes, rate: int) -> array[int]:

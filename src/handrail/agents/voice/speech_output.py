@@ -10,29 +10,29 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Literal
 
-from handrail.agents.voice.items import Item, Playback, Purpose
-from handrail.agents.voice.port import Sound
+from handrail.agents.voice.host_port import Sound
+from handrail.agents.voice.playback import Playback, Purpose, SpokenItem
 from handrail.contract.live import AudioOut, OutputTranscript
 
 if TYPE_CHECKING:
-    from handrail.agents.voice.talk import VoiceTalk
+    from handrail.agents.voice.live_session import VoiceSession
 
-Kind = Literal["answer", "filler", "preview", "notice"]
+SpeakKind = Literal["answer", "filler", "preview", "notice"]
 _SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’)]*\s+")
-_MOST_UNSPOKEN = 400
-_MOST_CHARACTERS = 100_000
-_MOST_UNCLAIMED = 50
+_MAX_UNSPOKEN = 400
+_MAX_CHARACTERS = 100_000
+_MAX_UNCLAIMED = 50
 
 
-class Speaking:
+class SpeechOutput:
     """Our side of one conversation."""
 
-    def __init__(self, talk: VoiceTalk, playback: Playback) -> None:
+    def __init__(self, talk: VoiceSession, playback: Playback) -> None:
         self._talk = talk
         self.playback = playback
-        self.item: Item | None = None
+        self.item: SpokenItem | None = None
         """What the model says at the moment."""
-        self._unclaimed: list[Item] = []
+        self._unclaimed: list[SpokenItem] = []
         self._next_purpose: Purpose = "answer"
         self._spoken = 0
         self.muted = False
@@ -67,7 +67,7 @@ class Speaking:
         if self.muted or not event.text:
             return
         item = self._open()
-        piece = event.text[: _MOST_CHARACTERS - item.characters]
+        piece = event.text[: _MAX_CHARACTERS - item.characters]
         if not piece:
             return  # nobody listens to so much; what is told is what is kept
         item.pieces.append(piece)
@@ -78,7 +78,7 @@ class Speaking:
             item.unspoken += piece
             self._speak_sentences(item)
 
-    def end_item(self) -> Item | None:
+    def end_item(self) -> SpokenItem | None:
         """The model called, ended its turn, or was cut off: the item is complete."""
         item, self.item = self.item, None
         if item is None:
@@ -97,28 +97,28 @@ class Speaking:
         self.playback.completed(item)
         return item
 
-    def _charge(self, item: Item) -> None:
+    def _charge(self, item: SpokenItem) -> None:
         """Sound that was dropped before it came here was of the item that goes on after it, or ends."""
         dropped = self._talk.connection.counters.dropped_audio_out
         if dropped != self._dropped:
             self._dropped = dropped
             item.spoiled = True
 
-    def unclaimed(self) -> list[Item]:
+    def unclaimed(self) -> list[SpokenItem]:
         """Items of no turn; they are given away here."""
         taken, self._unclaimed = [item for item in self._unclaimed if item.turn is None], []
         return taken
 
-    def _open(self) -> Item:
+    def _open(self) -> SpokenItem:
         if self.item is not None:
             return self.item
         talk = self._talk
-        item = self.item = Item(talk.next_item(), None, asyncio.get_running_loop().time())
+        item = self.item = SpokenItem(talk.next_item(), None, asyncio.get_running_loop().time())
         item.purpose, self._next_purpose = self._next_purpose, "answer"
         self.playback.add(item)
         talk.turns.output(item)
         if item.turn is None:
-            self._unclaimed = [*self._unclaimed[-_MOST_UNCLAIMED:], item]
+            self._unclaimed = [*self._unclaimed[-_MAX_UNCLAIMED:], item]
         talk.opened(item)
         return item
 
@@ -128,9 +128,9 @@ class Speaking:
         """The model was asked to say something: what it says next is that."""
         self._next_purpose = purpose
 
-    def say(self, text: str, kind: Kind, purpose: Purpose = "answer") -> Item:
+    def say(self, text: str, kind: SpeakKind, purpose: Purpose = "answer") -> SpokenItem:
         """Words of the host, for the client's own voice, as an item of their own."""
-        item = Item(self._talk.next_item(), self._talk.turns.current, asyncio.get_running_loop().time())
+        item = SpokenItem(self._talk.next_item(), self._talk.turns.current, asyncio.get_running_loop().time())
         item.purpose = purpose
         item.pieces.append(text)
         self.playback.add(item)
@@ -143,9 +143,9 @@ class Speaking:
         if text.strip():
             self.say(text, "filler")
 
-    def _speak_sentences(self, item: Item) -> None:
+    def _speak_sentences(self, item: SpokenItem) -> None:
         *whole, rest = _SENTENCE.split(item.unspoken)
-        if not whole and len(rest) > _MOST_UNSPOKEN:
+        if not whole and len(rest) > _MAX_UNSPOKEN:
             head, _, rest = rest.rpartition(" ")
             whole = [head or rest]
             rest = rest if head else ""
@@ -153,7 +153,7 @@ class Speaking:
         if whole:
             self._speak(item, " ".join(part.strip() for part in whole), _kind(item.purpose))
 
-    def _speak(self, item: Item, text: str, kind: Kind) -> None:
+    def _speak(self, item: SpokenItem, text: str, kind: SpeakKind) -> None:
         talk = self._talk
         if talk.session.state.get("shouldSuppressAudio"):
             return
@@ -165,7 +165,7 @@ class Speaking:
 
     # ------------------------------------------------------------------------------------------- cut off
 
-    def cut(self) -> Item | None:
+    def cut(self) -> SpokenItem | None:
         """Stop at once: the client throws away what it has not played. The item that was being heard, if there was one."""
         last = self.playback.latest
         open_item = self.item
@@ -181,5 +181,5 @@ class Speaking:
         return heard
 
 
-def _kind(purpose: Purpose) -> Kind:
+def _kind(purpose: Purpose) -> SpeakKind:
     return "preview" if purpose == "preview" else "answer"

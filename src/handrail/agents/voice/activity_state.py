@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from handrail.agents.voice.talk import VoiceTalk
+    from handrail.agents.voice.live_session import VoiceSession
 
 
-class Watch:
+class ActivityState:
     """Derives the state from the parts. `on_idle` is called when nothing has happened for `idle` seconds."""
 
-    def __init__(self, talk: VoiceTalk, *, idle: float, on_idle: Callable[[], None]) -> None:
+    def __init__(self, talk: VoiceSession, *, idle: float, on_idle: Callable[[], None]) -> None:
         self._talk = talk
         self._idle = idle
         self._on_idle = on_idle

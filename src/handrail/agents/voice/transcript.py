@@ -18,7 +18,7 @@ from handrail.providers.live_history import late_note
 UNHEARD = "(The person spoke; their words are not known.)"
 
 
-class Record:
+class VoiceTranscript:
     """Writes into one conversation."""
 
     def __init__(self, conversation: Conversation) -> None:

@@ -18,14 +18,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from handrail.agents.voice.turns import VoiceTurn
+from handrail.agents.voice.voice_turns import VoiceTurn
 from handrail.contract.live import InputTranscript
 
 if TYPE_CHECKING:
-    from handrail.agents.voice.talk import VoiceTalk
+    from handrail.agents.voice.live_session import VoiceSession
 
-_MOST_WORDS = 16_000
-_MOST_NAMED = 50
+_MAX_WORDS = 16_000
+_MAX_NAMED = 50
 _SETTLE_SECONDS = 1.0
 """How long words may be apart that belong together, where nobody tells that they are all."""
 _SILENT_SECONDS = 3.0
@@ -34,7 +34,7 @@ PAUSE_SECONDS = 1.5
 """Voices that are so far apart are two utterances. Words that come later than that after theirs are rare, and may be others'."""
 
 
-class Heard:
+class UserUtterance:
     """One utterance."""
 
     __slots__ = (
@@ -69,23 +69,23 @@ class Heard:
         self.turn: VoiceTurn | None = None
 
 
-class Hearing:
+class TurnDetection:
     """The user's side of one conversation."""
 
-    def __init__(self, talk: VoiceTalk) -> None:
+    def __init__(self, talk: VoiceSession) -> None:
         self._talk = talk
-        self._now: Heard | None = None
+        self._now: UserUtterance | None = None
         """What is being said, or was and is not committed."""
-        self._last: Heard | None = None
+        self._last: UserUtterance | None = None
         """What was committed last; its words may still come."""
-        self._named: dict[str, Heard] = {}
+        self._named: dict[str, UserUtterance] = {}
         self._starts_are_told = False
         """Somebody tells when speech starts: the provider, or the client."""
         self._provider_tells = False
         """The provider itself tells when speech starts and ends."""
         self.is_speaking = False
         self._client_ended: float | None = None
-        self._settling: Heard | None = None
+        self._settling: UserUtterance | None = None
         """What was committed, and may get more words."""
         self._timer: asyncio.TimerHandle | None = None
         self._silence: asyncio.TimerHandle | None = None
@@ -174,7 +174,7 @@ class Hearing:
             self._talk.user_speaks()
         if not heard.final:
             whole = event.whole if event.final and heard.name else heard.text + event.text
-            heard.text = whole[:_MOST_WORDS]
+            heard.text = whole[:_MAX_WORDS]
         self._tell(heard, event.text, event.final)
         if heard.turn is not None and heard.text.strip():
             self._talk.turns.heard(heard.turn, heard.text)
@@ -209,7 +209,7 @@ class Hearing:
             self._talk.asking.typed()
         return heard.turn
 
-    def _ended(self, name: str) -> Heard:
+    def _ended(self, name: str) -> UserUtterance:
         """The utterance that is complete now."""
         named = self._named.get(name)
         if named is not None and named.turn is None:
@@ -219,13 +219,13 @@ class Hearing:
             self._name(heard, name)
         return heard
 
-    def _name(self, heard: Heard, name: str) -> None:
+    def _name(self, heard: UserUtterance, name: str) -> None:
         heard.name, heard.sure = name, True
         self._named[name] = heard
-        if len(self._named) > _MOST_NAMED:
+        if len(self._named) > _MAX_NAMED:
             del self._named[next(iter(self._named))]
 
-    def _owner(self) -> Heard:
+    def _owner(self) -> UserUtterance:
         """The utterance that words without a name belong to."""
         last = self._last
         if self._now is None and last is not None and last.turn is not None:
@@ -253,14 +253,14 @@ class Hearing:
             self.is_speaking = False
             self._talk.settle()
 
-    def _may_be_of_another(self, heard: Heard, text: str, now: float) -> bool:
+    def _may_be_of_another(self, heard: UserUtterance, text: str, now: float) -> bool:
         """Whether words that nobody names come too late for an utterance that has ended."""
         if heard.name or heard.ended_at is None or not any(map(str.isalnum, text)):
             return False
         is_long_ago = not heard.text and now - heard.ended_at > PAUSE_SECONDS
         return is_long_ago or self._talk.playback.began_at >= heard.ended_at
 
-    def _settle(self, heard: Heard) -> None:
+    def _settle(self, heard: UserUtterance) -> None:
         """Wait for more words, if there may be more."""
         self._settling = heard
         if self._timer is not None:
@@ -292,9 +292,9 @@ class Hearing:
         ended, self._client_ended = self._client_ended, None
         return ended if ended is not None else now
 
-    def _new(self, started_at: float | None = None) -> Heard:
+    def _new(self, started_at: float | None = None) -> UserUtterance:
         sure = self._last is None or self._last.final
-        return Heard(self._talk.next_item(), self._talk.turns.next_input_id(), started_at, sure)
+        return UserUtterance(self._talk.next_item(), self._talk.turns.next_input_id(), started_at, sure)
 
-    def _tell(self, heard: Heard, piece: str, final: bool) -> None:
+    def _tell(self, heard: UserUtterance, piece: str, final: bool) -> None:
         self._talk.tell_transcript("user", heard.item, heard.input_id, piece, heard.text, final)

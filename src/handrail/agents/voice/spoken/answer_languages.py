@@ -1,4 +1,4 @@
-"""The words of a plain yes and a plain no, for each language that has a grammar. Data, read by `grammar.py`.
+"""The words of a plain yes and a plain no, for each language that has a grammar. Data, read by `answer_grammar.py`.
 
 A language is used only in a session of that language: "no" in an English session is English, and "ja" means nothing there.
 What merely shows that somebody listens ("okay", "right", "sure", "uh-huh") is nobody's approval and stands alone nowhere.
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["LANGUAGES", "Side", "Words"]
+__all__ = ["LANGUAGES", "AnswerForms", "LanguageAnswers"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class AnswerForms:
     """One of the two answers. An utterance is: at most one of `before`, one of `core` or as many as `repeats` allows, at most
     three of `after`; or one of `alone`, with at most one of `polite` behind it."""
 
@@ -27,11 +27,11 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
+class LanguageAnswers:
     """A language's answers, and how the host asks for one of them."""
 
-    yes: tuple[Side, ...]
-    no: tuple[Side, ...]
+    yes: tuple[AnswerForms, ...]
+    no: tuple[AnswerForms, ...]
     question: str
 
 
@@ -70,9 +70,9 @@ _AFTER_YES = (
     *("from me", "i say yes"),
 )
 
-_ENGLISH = Words(
+_ENGLISH = LanguageAnswers(
     yes=(
-        Side(
+        AnswerForms(
             core=("yes",),
             repeats=3,
             before=(
@@ -88,10 +88,10 @@ _ENGLISH = Words(
             ),
             polite=("please", *_THANKS),
         ),
-        Side(core=("yeah", "yep", "yup"), before=("okay", "ok", "alright", "all right"), after=_AFTER_ANY_YES),
+        AnswerForms(core=("yeah", "yep", "yup"), before=("okay", "ok", "alright", "all right"), after=_AFTER_ANY_YES),
     ),
     no=(
-        Side(
+        AnswerForms(
             core=("no", "nope", "nah"),
             repeats=3,
             before=("oh", "okay", "ok", "sorry", "absolutely", "definitely"),
@@ -133,43 +133,45 @@ _ENGLISH = Words(
 )
 
 
-def _plain(yes: Side, no: Side, question: str) -> Words:
-    return Words(yes=(yes,), no=(no,), question=question)
+def _plain(yes: AnswerForms, no: AnswerForms, question: str) -> LanguageAnswers:
+    return LanguageAnswers(yes=(yes,), no=(no,), question=question)
 
 
-LANGUAGES: Mapping[str, Words] = {
+LANGUAGES: Mapping[str, LanguageAnswers] = {
     "en": _ENGLISH,
     "de": _plain(
-        Side(
+        AnswerForms(
             core=("ja", "jawohl"), after=("bitte", "danke", "gerne", "genau", "ich bestätige"), alone=("ich bestätige",)
         ),
-        Side(core=("nein",), after=("danke", "bitte nicht"), alone=("bitte nicht",)),
+        AnswerForms(core=("nein",), after=("danke", "bitte nicht"), alone=("bitte nicht",)),
         "Sagen Sie ja oder nein.",
     ),
     "es": _plain(
         # Without its accent the word is "if".
-        Side(core=("sí",), after=("por favor", "gracias", "confirmo", "adelante"), alone=("confirmo",)),
-        Side(core=("no",), after=("gracias", "por favor")),
+        AnswerForms(core=("sí",), after=("por favor", "gracias", "confirmo", "adelante"), alone=("confirmo",)),
+        AnswerForms(core=("no",), after=("gracias", "por favor")),
         "Diga sí o no.",
     ),
     "fr": _plain(
-        Side(core=("oui",), after=("s'il vous plaît", "s'il te plaît", "merci", "je confirme"), alone=("je confirme",)),
-        Side(core=("non",), after=("merci",)),
+        AnswerForms(
+            core=("oui",), after=("s'il vous plaît", "s'il te plaît", "merci", "je confirme"), alone=("je confirme",)
+        ),
+        AnswerForms(core=("non",), after=("merci",)),
         "Dites oui ou non.",
     ),
     "it": _plain(
-        Side(core=("sì",), after=("per favore", "grazie", "confermo"), alone=("confermo",)),
-        Side(core=("no",), after=("grazie",)),
+        AnswerForms(core=("sì",), after=("per favore", "grazie", "confermo"), alone=("confermo",)),
+        AnswerForms(core=("no",), after=("grazie",)),
         "Dica sì o no.",
     ),
     "nl": _plain(
-        Side(core=("ja",), after=("graag", "alstublieft", "dank u", "bedankt", "ik bevestig het")),
-        Side(core=("nee",), after=("dank u", "bedankt")),
+        AnswerForms(core=("ja",), after=("graag", "alstublieft", "dank u", "bedankt", "ik bevestig het")),
+        AnswerForms(core=("nee",), after=("dank u", "bedankt")),
         "Zegt u ja of nee.",
     ),
     "pt": _plain(
-        Side(core=("sim",), after=("por favor", "obrigado", "obrigada", "confirmo"), alone=("confirmo",)),
-        Side(core=("não",), after=("obrigado", "obrigada")),
+        AnswerForms(core=("sim",), after=("por favor", "obrigado", "obrigada", "confirmo"), alone=("confirmo",)),
+        AnswerForms(core=("não",), after=("obrigado", "obrigada")),
         "Diga sim ou não.",
     ),
 }

@@ -1,4 +1,4 @@
-"""The ways in which numbers, times, dates and amounts are said aloud in English. Pure; `reading.py` compares with them.
+"""The ways in which numbers, times, dates and amounts are said aloud in English. Pure; `preview_reading.py` compares with them.
 
 A form is a tuple of tokens as a transcript has them: lower case, digits in one piece ("7:30 p.m." is `7 30 pm`). Small words
 between tokens are skipped by the comparison, so "the eighteenth of November" needs no form of its own.

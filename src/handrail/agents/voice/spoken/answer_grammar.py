@@ -2,8 +2,8 @@
 
 An utterance that is nothing but a yes approves, one that is nothing but a no declines, and all else is a miss: asking
 again costs a moment, a wrong yes costs whatever the tool does. So nothing here looks for a yes *in* an utterance; the whole
-of it, down to the last mark, has to be one of the forms in `languages.py`. A question mark, an ellipsis, a dash, a quotation
-mark, a digit, a letter of another alphabet, or a comma at the end (somebody was cut off) make it a miss too.
+of it, down to the last mark, has to be one of the forms in `answer_languages.py`. A question mark, an ellipsis, a dash, a
+quotation mark, a digit, a letter of another alphabet, or a comma at the end (somebody was cut off) make it a miss too.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import re
 from enum import StrEnum
 from functools import cache
 
-from handrail.agents.voice.spoken.languages import LANGUAGES, Side, Words
+from handrail.agents.voice.spoken.answer_languages import LANGUAGES, AnswerForms, LanguageAnswers
 
-__all__ = ["Verdict", "question", "understood"]
+__all__ = ["AnswerVerdict", "question", "understood"]
 
 _LONGEST = 100
-_MOST_AFTER = 3
+_MAX_AFTER = 3
 
 
-class Verdict(StrEnum):
+class AnswerVerdict(StrEnum):
     """What an utterance is taken for."""
 
     YES = "yes"
@@ -28,24 +28,24 @@ class Verdict(StrEnum):
     MISS = "miss"
 
 
-def understood(utterance: str, *, language: str = "en") -> Verdict:
+def understood(utterance: str, *, language: str = "en") -> AnswerVerdict:
     """What the person said, in the session's language (`en`, `en-GB`). A language without a grammar is always a miss."""
     words = _words_of(language)
     if words is None or len(utterance) > _LONGEST:
-        return Verdict.MISS
+        return AnswerVerdict.MISS
     said = utterance.strip(" \t\r\n").replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
     yes, no, plain = _patterns(words)
     if not plain.fullmatch(said):
-        return Verdict.MISS
+        return AnswerVerdict.MISS
     said = re.sub("[,.!]", "", said).lower()
     # A form of both would be a fault of the table; then it is neither.
     match yes.fullmatch(said) is not None, no.fullmatch(said) is not None:
         case True, False:
-            return Verdict.YES
+            return AnswerVerdict.YES
         case False, True:
-            return Verdict.NO
+            return AnswerVerdict.NO
         case _:
-            return Verdict.MISS
+            return AnswerVerdict.MISS
 
 
 def question(language: str = "en") -> str | None:
@@ -54,12 +54,12 @@ def question(language: str = "en") -> str | None:
     return None if words is None else words.question
 
 
-def _words_of(language: str) -> Words | None:
+def _words_of(language: str) -> LanguageAnswers | None:
     return LANGUAGES.get(re.split("[-_]", language, maxsplit=1)[0].lower())
 
 
 @cache
-def _patterns(words: Words) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+def _patterns(words: LanguageAnswers) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     """A whole yes, a whole no, and the writing that both are in: words of the language's own letters, plain marks."""
     letters = "".join(sorted(set("".join(_forms(words))) - {" "}))
     word = f"[{re.escape(letters + letters.upper())}]+"
@@ -67,22 +67,22 @@ def _patterns(words: Words) -> tuple[re.Pattern[str], re.Pattern[str], re.Patter
     return _any(words.yes), _any(words.no), plain
 
 
-def _forms(words: Words) -> list[str]:
+def _forms(words: LanguageAnswers) -> list[str]:
     sides = (*words.yes, *words.no)
     return [form for side in sides for form in (*side.core, *side.before, *side.after, *side.alone, *side.polite)]
 
 
-def _any(sides: tuple[Side, ...]) -> re.Pattern[str]:
+def _any(sides: tuple[AnswerForms, ...]) -> re.Pattern[str]:
     return re.compile("|".join(f"(?:{_side(side)})" for side in sides))
 
 
-def _side(side: Side) -> str:
+def _side(side: AnswerForms) -> str:
     core = _one_of(side.core)
     answer = f"{core}(?: {core}){{0,{side.repeats - 1}}}"
     if side.before:
         answer = f"(?:{_one_of(side.before)} )?{answer}"
     if side.after:
-        answer = f"{answer}(?: {_one_of(side.after)}){{0,{_MOST_AFTER}}}"
+        answer = f"{answer}(?: {_one_of(side.after)}){{0,{_MAX_AFTER}}}"
     if not side.alone:
         return answer
     alone = _one_of(side.alone) + (f"(?: {_one_of(side.polite)})?" if side.polite else "")
