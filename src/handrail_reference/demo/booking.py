@@ -63,7 +63,7 @@ def continued_booking(view: View, text: str) -> Step | None:
                 break
     question, before = turn.answer, [one for one in turn.outcomes[-1:] if one.name == CREATE and not one.ok]
     recap = SAYS["recap"].search(question)
-    if not (recap or before) or (bare and SAYS["another"].match(bare.rest)):
+    if not (recap or before) or (bare and SAYS["new_topic"].match(bare.rest)):
         return None
     draft = _from_recap(recap) if recap else _from_args(before[0].args, view)
     if recap and "Shall I book it" in question and SAYS["yes"].match(text):

@@ -112,6 +112,16 @@ SENTENCES: list[tuple[list[str], Any]] = [
     ),
     (["book a meeting tomorrow at 9", "a meeting with a@x.org"], at("2026-11-17T09:00", attendees=["a@x.org"])),
     ([BOOK, "no, a call with bob@example.com"], at("2026-11-17T15:00", attendees=["bob@example.com"])),
+    # A question about something else is no correction either; one that proposes a day or a time is.
+    ([BOOK, "am I free on thursday?"], "On Thursday 19 November 2026"),
+    ([BOOK, "what time is it?"], DECLINES),
+    ([BOOK, "how about thursday?"], at("2026-11-19T15:00", title="Meeting with Ana")),
+    ([BOOK, "what about 2pm?"], at("2026-11-17T14:00", title="Meeting with Ana")),
+    ([BOOK, "could it be at 2pm instead?"], at("2026-11-17T14:00")),
+    (["how about lunch with a@x.org tomorrow at noon?"], DECLINES),
+    # How much later is not how long.
+    ([BOOK, "move it by 30 minutes"], 'I did not understand "by 30 minutes"'),
+    ([BOOK, "half an hour earlier"], 'I did not understand "earlier"'),
     # Two in one.
     (
         ["book lunch with ana@example.com on friday at 12 and dinner with bob@example.com on saturday at 7"],
