@@ -32,7 +32,7 @@ from handrail.cli.output import progress_for
 from handrail.testing import open_tools
 from handrail_reference.services.embeddings import Embedder, import_packages, open_embedder
 from handrail_reference.services.kb.files import find_sources
-from handrail_reference.services.kb.importing import Outcome, import_sources
+from handrail_reference.services.kb.importing import ImportOutcome, import_sources
 from handrail_reference.services.kb.service import KnowledgeBase
 from handrail_reference.services.kb.writing import put_vectors, space_id
 
@@ -124,7 +124,7 @@ def _taken_in(path: Path, lines: Path) -> float:
     return took
 
 
-def _import_file(kb: KnowledgeBase, lines: Path) -> Outcome:
+def _import_file(kb: KnowledgeBase, lines: Path) -> ImportOutcome:
     sources, passed = find_sources([lines])
     outcome = import_sources(
         kb.database, sources, passed, progress=progress_for(f"Importing {lines.name} (bytes)"), on_problem=_no_problem

@@ -326,13 +326,13 @@ def _reordered(place: str, before: Sequence[str], after: Sequence[str]) -> Itera
 def _rate_limit(old: ToolDefinition, new: ToolDefinition) -> Iterator[Found]:
     before, after = old.rate_limit, new.rate_limit
     if before != after:
-        fits = after is None or (before is not None and _at_most(before, after))
+        fits = after is None or (before is not None and _is_within(before, after))
         why = "" if fits else "calls that were let through may be refused"
         told = [limit and f"{limit.calls} in {limit.window_ms} ms per {limit.scope}" for limit in (before, after)]
         yield "widening" if fits else "breaking", "/rateLimit", _went("rateLimit", told[0], told[1], why)
 
 
-def _at_most(inner: RateLimit, outer: RateLimit) -> bool:
+def _is_within(inner: RateLimit, outer: RateLimit) -> bool:
     """Whether callers who keep to one limit keep to the other."""
     if outer.scope == "user" and inner.scope == "session":
         return False

@@ -154,7 +154,7 @@ def _differs(keyword: str, old: Node, new: Node) -> bool:
     return bool(token(old.get(keyword, _ABSENT)) != token(new.get(keyword, _ABSENT)))
 
 
-def _told(keywords: Iterable[str], old: Node, new: Node, at: At) -> str:
+def _change_sentence(keywords: Iterable[str], old: Node, new: Node, at: At) -> str:
     def part(keyword: str) -> str:
         if keyword in old and keyword in new:
             return f'"{keyword}" went from {text(old[keyword])} to {text(new[keyword])}'
@@ -170,7 +170,7 @@ def annotated(old: Node, new: Node, at: At) -> Iterator[Difference]:
     for keyword in sorted(old.keys() | new.keys()):
         if _differs(keyword, old, new):
             fills = keyword == "default" and at.fills
-            message = _told([keyword], old, new, at) if fills else f'"{keyword}" of {at.name} changed.'
+            message = _change_sentence([keyword], old, new, at) if fills else f'"{keyword}" of {at.name} changed.'
             yield replace(at.tell(keyword, message), event="default" if fills else "")
 
 
@@ -181,7 +181,7 @@ def _ruled(rule: Rule, *keywords: str) -> Part:
             forward, backward = rule(old, new), rule(new, old)
             yield at.tell(
                 changed[0],
-                _told(changed, old, new, at),
+                _change_sentence(changed, old, new, at),
                 old_in_new=forward is True,
                 new_in_old=backward is True,
                 proven=None not in (forward, backward),

@@ -54,7 +54,7 @@ def configure(parser: ArgumentParser) -> None:
     )
     show.add_argument("--tool", metavar="NAME", help="of this tool")
     show.add_argument("--event", metavar="KIND", help="of this kind, such as refusal")
-    show.add_argument("--limit", type=int, metavar="N", help="at most so many")
+    show.add_argument("--limit", type=int, metavar="N", help="show at most N lines")
     verify = actions.add_parser(
         "verify", help="find edited, missing or reordered lines; exit code 1 if there is a problem"
     )

@@ -12,7 +12,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from handrail.app import Runtime, open_runtime
-from handrail.cli.chat_lines import MOST_TIMES
+from handrail.cli.chat_lines import MAX_TIMES
 from handrail.cli.output import authors_speak_aside, print_json, warn
 from handrail.cli.project import current_settings, kept_or_scratch, tools_at_hand
 from handrail.cli.terminal_input import confirm
@@ -82,7 +82,7 @@ async def _ask(runtime: Runtime, session: Session, yes: bool) -> ToolResponse | 
             return await runtime.decline(confirmation, token=token)
         answer = await runtime.approve(confirmation, token=token, via="--yes" if yes else "terminal")
         is_asked_anew = answer.error is not None and answer.error.type is ErrorType.CONFIRMATION_REQUIRED
-        if answer.error is None or not is_asked_anew or (yes and times == MOST_TIMES):
+        if answer.error is None or not is_asked_anew or (yes and times == MAX_TIMES):
             return answer
         warn(answer.error.message)
     return None

@@ -15,8 +15,8 @@ from threading import Lock, Thread
 
 from handrail.cli import terminal_input
 
-MOST_LINE_BYTES = 256 * 1024
-MOST_TIMES = 5
+MAX_LINE_BYTES = 256 * 1024
+MAX_TIMES = 5
 """So often a request whose facts go on changing is approved by `--yes`."""
 
 
@@ -96,7 +96,7 @@ class Lines:
                     raw = b""
                 self._arrived += len(raw)
                 *whole, self._pending = (self._pending + raw).split(b"\n")
-                if len(self._pending) > MOST_LINE_BYTES or (not raw and self._pending):
+                if len(self._pending) > MAX_LINE_BYTES or (not raw and self._pending):
                     whole, self._pending = [*whole, self._pending], b""
                 for line in whole:
                     self._put(loop, line.decode("utf-8", "replace").rstrip("\r"))

@@ -12,7 +12,7 @@ import orjson
 from handrail.agents import AgentEvent
 from handrail.contract.hidden_characters import escaped
 
-_MOST_ARGS = 160
+_MAX_ARGS = 160
 
 
 class Screen(Protocol):
@@ -115,7 +115,7 @@ def safe(text: str) -> str:
 
 def _args(args: Any) -> str:
     text = args if isinstance(args, str) else json.dumps(args, ensure_ascii=False, default=str)
-    return text if len(text) <= _MOST_ARGS else f"{text[: _MOST_ARGS - 1]}…"
+    return text if len(text) <= _MAX_ARGS else f"{text[: _MAX_ARGS - 1]}…"
 
 
 def _outcome(event: AgentEvent) -> str:

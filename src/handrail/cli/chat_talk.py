@@ -12,7 +12,7 @@ from typing import Any
 
 from handrail.agents import AgentEvent, Conversation, TextAgent
 from handrail.app import Runtime
-from handrail.cli.chat_lines import MOST_TIMES, Lines
+from handrail.cli.chat_lines import MAX_TIMES, Lines
 from handrail.cli.chat_screen import JsonScreen, Screen
 from handrail.cli.terminal_input import DROPPED, MORE_CAME, NOT_ASKED, is_yes
 from handrail.contract.errors import ErrorType, UsageError
@@ -45,7 +45,7 @@ class Talk:
         self._waiting: dict[str, Mapping[str, Any]] = {}
         """Confirmations that wait for the person, with their tokens."""
         self._closed: set[str] = set()
-        self._told: set[str] = set()
+        self._announced: set[str] = set()
         """Those of them of which was said already that nobody here can be asked."""
         self._turn: asyncio.Task[bool] | None = None
         self._leaving = asyncio.Event()
@@ -162,23 +162,23 @@ class Talk:
         before = self._waiting.get(asked["id"])
         shown = {**asked, "showing": before["showing"] + 1 if before is not None else 1}
         self._waiting[asked["id"]] = shown
-        self._told.discard(asked["id"])
+        self._announced.discard(asked["id"])
         return AgentEvent("confirmation", shown)
 
     async def _ask_person(self) -> None:
         """What waits is put to the person: this is the user's own channel."""
         for asked in list(self._waiting.values()):
             if self._approve_all:
-                for _ in range(MOST_TIMES):
+                for _ in range(MAX_TIMES):
                     if not await self._decided(asked, approved=True):
                         break
                     asked = self._waiting[asked["id"]]
             elif self._lines.terminal:
                 if not await self._ask(asked):
                     return
-            elif asked["id"] not in self._told:
+            elif asked["id"] not in self._announced:
                 self._screen.note("It waits for a person; `--yes` approves it beforehand, a terminal asks.")
-                self._told.add(asked["id"])
+                self._announced.add(asked["id"])
 
     async def _ask(self, asked: Mapping[str, Any]) -> bool:
         """Put one request to the person, anew if its facts change before the answer; False if they leave."""

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any, Literal
 
 from handrail.contract.errors import DefinitionError, Problem
-from handrail.contract.fields import FIELDS, Choice, Field, escape, shown
+from handrail.contract.fields import FIELDS, ChoiceField, Field, escape, shown
 from handrail.contract.frozen import FrozenDict, freeze, thaw
 
 Category = Literal["retrieval", "action", "utility"]
@@ -26,7 +26,9 @@ NO_SCHEMA: Mapping[str, Any] = FrozenDict({"type": "object"})
 _KNOWN = {field.name: field for field in FIELDS}
 
 # Written by the decorator for a function without hints, never by an author: checked, but not offered as a field.
-_NO_SCHEMA_MODE = Field("noSchemaMode", Choice(("confirm", "refuse")), "What happens to calls of an unvalidated tool.")
+_NO_SCHEMA_MODE = Field(
+    "noSchemaMode", ChoiceField(("confirm", "refuse")), "What happens to calls of an unvalidated tool."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ TOOL_ID = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 NAME = r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}$"
 
 
-class Kind(Protocol):
+class FieldKind(Protocol):
     def troubles(self, value: object) -> Iterator[Trouble]: ...
     def json_schema(self) -> dict[str, Any]: ...
 
@@ -50,7 +50,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChoiceField:
     values: tuple[str, ...]
 
     def troubles(self, value: object) -> Iterator[Trouble]:
@@ -72,7 +72,7 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeField:
     """A whole number greater than zero."""
 
     def troubles(self, value: object) -> Iterator[Trouble]:
@@ -97,7 +97,7 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    item: Kind
+    item: FieldKind
     non_empty: bool = False
 
     def troubles(self, value: object) -> Iterator[Trouble]:
@@ -121,8 +121,8 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    value: Kind
-    names: Kind | None = None
+    value: FieldKind
+    names: FieldKind | None = None
 
     def troubles(self, value: object) -> Iterator[Trouble]:
         if not isinstance(value, Mapping):
@@ -159,7 +159,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordField:
     members: tuple[Field, ...]
 
     def troubles(self, value: object) -> Iterator[Trouble]:
@@ -185,7 +185,7 @@ class Record:
 @dataclass(frozen=True, slots=True)
 class Field:
     name: str
-    kind: Kind
+    kind: FieldKind
     doc: str
     required: bool = False
 
@@ -208,64 +208,67 @@ FIELDS: tuple[Field, ...] = (
     ),
     Field(
         "category",
-        Choice(CATEGORIES),
+        ChoiceField(CATEGORIES),
         "Retrieval looks things up, action changes something, utility computes.",
         required=True,
     ),
-    Field("sideEffects", Choice(SIDE_EFFECTS), "What it does to the world outside.", required=True),
+    Field("sideEffects", ChoiceField(SIDE_EFFECTS), "What it does to the world outside.", required=True),
     Field("idempotent", Flag(), "Whether running it twice with the same arguments is the same as once.", required=True),
     Field("requiresConfirmation", Flag(), "Whether a person must approve every call.", required=True),
     Field(
-        "allowedModes", ListOf(Choice(MODES), non_empty=True), "The modes in which models may call it.", required=True
+        "allowedModes",
+        ListOf(ChoiceField(MODES), non_empty=True),
+        "The modes in which models may call it.",
+        required=True,
     ),
-    Field("latencyBudgetMs", Whole(), "How long it should take at most; a soft limit.", required=True),
+    Field("latencyBudgetMs", WholeField(), "How long it should take at most; a soft limit.", required=True),
     Field("parameters", Schema(), "JSON Schema (draft 2020-12) of the arguments.", required=True),
-    Field("timeoutMs", Whole(), "After this time the call is ended; a hard limit."),
+    Field("timeoutMs", WholeField(), "After this time the call is ended; a hard limit."),
     Field("outputSchema", Schema(), "JSON Schema of `data` in a successful envelope."),
-    Field("maxOutputBytes", Whole(), "Larger results are cut, and the envelope says so."),
+    Field("maxOutputBytes", WholeField(), "Larger results are cut, and the envelope says so."),
     Field("capabilities", ListOf(Text(NAME, "a name")), "Services that the handler needs from its host, such as `kb`."),
     Field("tags", ListOf(Text()), "Words that help to find the tool."),
     Field(
         "rateLimit",
-        Record(
+        RecordField(
             (
-                Field("calls", Whole(), "How many calls.", required=True),
-                Field("windowMs", Whole(), "In how many milliseconds.", required=True),
-                Field("scope", Choice(("session", "user")), "Counted per session or per user.", required=True),
+                Field("calls", WholeField(), "How many calls.", required=True),
+                Field("windowMs", WholeField(), "In how many milliseconds.", required=True),
+                Field("scope", ChoiceField(("session", "user")), "Counted per session or per user.", required=True),
             )
         ),
-        "At most so many calls in a window of time.",
+        "At most `calls` calls in a window of time.",
     ),
     Field(
         "permissions",
-        Record((Field("requiresAuth", Flag(), "Whether the user must be signed in."),)),
+        RecordField((Field("requiresAuth", Flag(), "Whether the user must be signed in."),)),
         "Who may call it.",
     ),
     Field(
         "availability",
-        Record((Field("condition", Text(), "CEL over `mode`, `user` and `session`.", required=True),)),
+        RecordField((Field("condition", Text(), "CEL over `mode`, `user` and `session`.", required=True),)),
         "When it can be called.",
     ),
     Field(
         "confirmation",
-        Record(
+        RecordField(
             (
                 Field("when", Text(), "CEL over `mode`, `user`, `session` and `args`: true asks a person."),
-                Field("channel", Choice(("any", "screen")), "Where a person may approve."),
+                Field("channel", ChoiceField(("any", "screen")), "Where a person may approve."),
             )
         ),
         "When and where a person is asked.",
     ),
     Field(
         "clamp",
-        MapOf(MapOf(Limit()), names=Choice(MODES)),
+        MapOf(MapOf(Limit()), names=ChoiceField(MODES)),
         "Per mode and argument: the largest number, or the values that stay allowed.",
     ),
     Field("dedupeFields", ListOf(Text(), non_empty=True), "The arguments that make two calls the same call."),
     Field(
         "preview", Text(max_length=2000), "What a person is shown before approving; `{argument}` places are filled in."
     ),
-    Field("onInterrupt", Choice(("cancel", "finish")), "What happens to a running call when the user interrupts."),
+    Field("onInterrupt", ChoiceField(("cancel", "finish")), "What happens to a running call when the user interrupts."),
     Field("strict", Flag(), "Ask for a provider's strict mode."),
     Field("waivers", MapOf(Text(expected="a reason")), "Warnings that are meant to be so: rule name → reason."),
 )

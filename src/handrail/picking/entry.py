@@ -14,7 +14,7 @@ from handrail.registry.snapshot import LoadedTool
 Tool = ToolDefinition | LoadedTool | Mapping[str, Any]
 
 _LONGEST_TEXT = 4_000
-_MOST_PARAMETERS = 200
+_MAX_PARAMETERS = 200
 _DEEPEST = 8
 
 
@@ -70,7 +70,7 @@ def entry_of(tool: Tool) -> Entry:
 
 def _entry(tool_id: str, description: str, summary: str, tags: object, parameters: object, modes: object) -> Entry:
     schema: Mapping[str, Any] = parameters if isinstance(parameters, Mapping) else {}
-    named = list(_properties(schema, 0))[:_MOST_PARAMETERS]
+    named = list(_properties(schema, 0))[:_MAX_PARAMETERS]
     return Entry(
         tool_id=tool_id,
         description=description,

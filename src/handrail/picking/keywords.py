@@ -24,8 +24,8 @@ _IN_TAGS = 1.0
 _IN_PARAMETER_NAME = 0.5
 _IN_PARAMETER_TEXT = 0.3
 _ASKED = 0.3
-_MOST_CHARACTERS = 4_000
-_MOST_TERMS = 64
+_MAX_CHARACTERS = 4_000
+_MAX_TERMS = 64
 _SHORTEST_JOINED = 6
 
 
@@ -57,16 +57,16 @@ def query_terms(query: str) -> dict[str, float]:
         weight = _ASKED if word in ASKING else 1.0
         term = stem(word)
         terms[term] = max(weight, terms.get(term, 0.0))
-        if len(terms) >= _MOST_TERMS:
+        if len(terms) >= _MAX_TERMS:
             break
     return terms
 
 
 def shortened(query: str) -> str:
     """A query's beginning and end: what is asked for stands before or after what was pasted in."""
-    if len(query) <= _MOST_CHARACTERS:
+    if len(query) <= _MAX_CHARACTERS:
         return query
-    half = _MOST_CHARACTERS // 2
+    half = _MAX_CHARACTERS // 2
     return f"{query[:half]} {query[-half:]}"
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _CLAUSE_SHARE = 0.5
 _CLAUSE = re.compile(r"(?<=[.!?;:])\s+|,\s+|\s+(?:and|or|&|-|–|—)\s+|\n")
-_MOST_CLAUSES = 16
+_MAX_CLAUSES = 16
 _SHORTEST_CLAUSE = 4
 _LONGEST_PAIR = 100
 """A short request is embedded as it was said and by its telling words, and the two are added: alone, few words mislead. A
@@ -74,7 +74,7 @@ def _clauses(entry: Entry) -> list[str]:
     """What a tool says, in pieces; at least one, its name if it says nothing."""
     text = f"{entry.said}\n{entry.summary}".encode("utf-8", "replace").decode()
     pieces = [piece.strip() for piece in _CLAUSE.split(text)]
-    kept = list(dict.fromkeys(piece for piece in pieces if len(piece) >= _SHORTEST_CLAUSE))[:_MOST_CLAUSES]
+    kept = list(dict.fromkeys(piece for piece in pieces if len(piece) >= _SHORTEST_CLAUSE))[:_MAX_CLAUSES]
     return kept or [name_as_words(entry.tool_id) or entry.tool_id]
 
 

@@ -103,7 +103,7 @@ class _Recorded:
     async def events(self) -> AsyncIterator[LiveEvent]:
         async for event in self._connection.events():
             if type(event).__name__ not in _LEFT_OUT:
-                self._note(event=type(event).__name__, **_told(event))
+                self._note(event=type(event).__name__, **_recorded_fields(event))
             yield event
 
     async def close(self) -> None:
@@ -209,7 +209,7 @@ class _Replay:
         self._moved.set()
 
 
-def _told(event: LiveEvent) -> Line:
+def _recorded_fields(event: LiveEvent) -> Line:
     if isinstance(event, AudioOut):
         return {"ms": len(event.pcm) * 1000 // (2 * event.rate)}
     if isinstance(event, CallsMade):

@@ -21,7 +21,7 @@ from handrail.text import escaped
 if TYPE_CHECKING:
     from handrail_reference.services.calendar.embedded import EmbeddedCalendar
     from handrail_reference.services.calendar.library import CalendarLibrary, Report
-    from handrail_reference.services.calendar.reading import Problem, Reading
+    from handrail_reference.services.calendar.reading import FileProblem, Reading
 
 HELP = "import, export and look at calendars"
 EXAMPLES = """examples:
@@ -30,7 +30,7 @@ EXAMPLES = """examples:
   handrail calendar events --from 2026-01-13 --to 2026-01-20 --json
   handrail calendar delete 3f2a9c@example.com"""
 
-_MOST_SHOWN = 20
+_MAX_SHOWN = 20
 _LONGEST = timedelta(days=3_660)
 
 
@@ -93,11 +93,11 @@ async def _import(calendar: EmbeddedCalendar, library: CalendarLibrary, options:
     if options.json:
         print_json(_report(None if failed else report, readings, problems))
     else:
-        for problem in problems[:_MOST_SHOWN]:
+        for problem in problems[:_MAX_SHOWN]:
             uid = f' (UID "{problem.uid}")' if problem.uid else ""
             sys.stderr.write(escaped(f"{problem.file}, line {problem.line}{uid}: {problem.message}") + "\n")
-        if len(problems) > _MOST_SHOWN:
-            sys.stderr.write(f"… and {len(problems) - _MOST_SHOWN} more; `--json` lists them all.\n")
+        if len(problems) > _MAX_SHOWN:
+            sys.stderr.write(f"… and {len(problems) - _MAX_SHOWN} more; `--json` lists them all.\n")
         print(_sentence(None if failed else report, len(problems)))
     return 1 if failed else 0
 
@@ -121,7 +121,7 @@ def _read(name: str, zone: tzinfo) -> Reading:
         raise BadFile(f'"{name}" was not imported. {error}') from None
 
 
-def _report(report: Report | None, readings: list[Reading], problems: Sequence[Problem]) -> dict[str, Any]:
+def _report(report: Report | None, readings: list[Reading], problems: Sequence[FileProblem]) -> dict[str, Any]:
     return {
         "imported": report is not None,
         "added": report.added if report else 0,

@@ -16,7 +16,7 @@ from handrail.commands import confirm, count, open_service, print_json, progress
 from handrail.errors import HandrailError, UsageError
 from handrail_reference.commands.kb_output import show_evidence, show_record, show_stats, write_lines
 from handrail_reference.services.kb.files import find_sources
-from handrail_reference.services.kb.importing import Outcome, embed_missing, import_sources, missing_vectors
+from handrail_reference.services.kb.importing import ImportOutcome, embed_missing, import_sources, missing_vectors
 from handrail_reference.services.kb.port import Filter
 from handrail_reference.services.kb.reading import all_records, readable_scopes, records_with_ids, statistics
 from handrail_reference.services.kb.record import one_form
@@ -33,7 +33,7 @@ EXAMPLES = """examples:
   handrail kb export -o backup.jsonl
   handrail kb delete --source handrail --yes"""
 _TYPES = ("project", "person", "process", "link", "doc", "lab")
-_MOST_PROBLEMS = 50
+_MAX_PROBLEMS = 50
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -159,15 +159,15 @@ def _complainer() -> Any:
     def complain(place: str, problem: str) -> None:
         nonlocal said
         said += 1
-        if said <= _MOST_PROBLEMS:
+        if said <= _MAX_PROBLEMS:
             sys.stderr.write(f"{place}: {problem}\n")
-        elif said == _MOST_PROBLEMS + 1:
+        elif said == _MAX_PROBLEMS + 1:
             sys.stderr.write("… and more; mend these first, or read all of them with --json.\n")
 
     return complain
 
 
-def _report(outcome: Outcome, vectors: int, options: Namespace) -> int:
+def _report(outcome: ImportOutcome, vectors: int, options: Namespace) -> int:
     tally = outcome.tally
     nothing_good = bool(outcome.skipped) and not (outcome.refused or tally.touched or tally.unchanged)
     if options.json:

@@ -17,7 +17,7 @@ from handrail.text import escaped
 
 if TYPE_CHECKING:
     from handrail_reference.services.kb.port import Evidence
-    from handrail_reference.services.kb.record import Record
+    from handrail_reference.services.kb.record import KnowledgeRecord
 
 _MEGABYTE = 1_000_000
 
@@ -44,7 +44,7 @@ def show_evidence(found: Sequence[Evidence], *, as_json: bool) -> None:
         print("Nothing was found.")
 
 
-def show_record(record: Record) -> None:
+def show_record(record: KnowledgeRecord) -> None:
     for name, value in record.to_dict().items():
         if name != "text":
             print(f"{name:<13} {plain(', '.join(value) if isinstance(value, tuple) else str(value))}")
@@ -72,7 +72,7 @@ def show_stats(numbers: Mapping[str, Any]) -> None:
         print(f"search       by keywords and {numbers['embeddings']}")
 
 
-def write_lines(records: Iterable[Record], output: str | None) -> int:
+def write_lines(records: Iterable[KnowledgeRecord], output: str | None) -> int:
     """One JSON object a line, keys sorted: the same records give the same bytes. A file is replaced when it is whole."""
     if output is None:
         sys.stdout.flush()
@@ -96,7 +96,7 @@ def write_lines(records: Iterable[Record], output: str | None) -> int:
     return written
 
 
-def _lines(records: Iterable[Record], file: BinaryIO) -> int:
+def _lines(records: Iterable[KnowledgeRecord], file: BinaryIO) -> int:
     written = 0
     for record in records:
         file.write(orjson.dumps(record.to_dict(), option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))

@@ -11,7 +11,7 @@ from pathlib import Path
 from handrail.commands import print_json, progress_for, project_folder, service_settings
 from handrail.errors import HandrailError, UsageError, missing_extra
 from handrail_reference.services.embeddings import missing_packages
-from handrail_reference.services.embeddings.catalog import MODELS, Model, find_model, models_folder
+from handrail_reference.services.embeddings.catalog import MODELS, EmbeddingModel, find_model, models_folder
 from handrail_reference.services.embeddings.install import install
 from handrail_reference.services.embeddings.installed import damages, folder_of, is_installed, remove
 
@@ -87,7 +87,7 @@ def _list(models: Path, options: Namespace) -> int:
     return 0
 
 
-def _described(model: Model, models: Path) -> dict[str, object]:
+def _described(model: EmbeddingModel, models: Path) -> dict[str, object]:
     return {
         "model": model.name,
         "title": model.title,

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from hypothesis import strategies as st
-from tests.services.calendar.oracle import DAY, LAST, Change, Event, Rule, instant, walls
+from tests.services.calendar.oracle import DAY, LAST, Change, Event, RecurrenceRule, instant, walls
 
 ZONES = (
     "UTC",
@@ -69,7 +69,7 @@ def rules(draw, kind):
         parts["count"] = draw(st.integers(1, 60))
     if ending == "until":
         parts["until"] = draw(st.datetimes(datetime(2025, 6, 1), LAST)).replace(microsecond=0)
-    return Rule(freq, interval, **parts)
+    return RecurrenceRule(freq, interval, **parts)
 
 
 @st.composite
@@ -92,7 +92,7 @@ def events(draw):
     if repeats:
         rule = draw(rules(kind))
         if kind == "day" and rule.until:
-            rule = Rule(**{**rule.__dict__, "until": rule.until.replace(hour=0, minute=0, second=0)})
+            rule = RecurrenceRule(**{**rule.__dict__, "until": rule.until.replace(hour=0, minute=0, second=0)})
         event["rule"] = rule
         event |= draw(_changes(Event(**event)))
     return Event(**event)

@@ -17,7 +17,7 @@ LAST = datetime(2027, 2, 1)
 
 
 @dataclass(frozen=True)
-class Rule:
+class RecurrenceRule:
     freq: str
     interval: int = 1
     bymonth: tuple[int, ...] = ()
@@ -65,7 +65,7 @@ class Event:
     start: datetime  # a wall time
     minutes: int | None  # None: no DTEND and no DURATION
     how: str  # "DTEND" or "DURATION"
-    rule: Rule | None = None
+    rule: RecurrenceRule | None = None
     excluded: tuple[int, ...] = ()
     added: tuple[datetime, ...] = ()
     exceptions: tuple[Change, ...] = ()
@@ -79,7 +79,7 @@ def walls(event: Event, last: datetime) -> list[datetime]:
 
 
 @lru_cache(maxsize=64)
-def _walls(start: datetime, rule: Rule | None) -> list[datetime]:
+def _walls(start: datetime, rule: RecurrenceRule | None) -> list[datetime]:
     found = {start}
     if rule is not None:
         matched = sorted(wall for wall in _matches(rule, start, LAST) if wall >= start)
@@ -89,7 +89,7 @@ def _walls(start: datetime, rule: Rule | None) -> list[datetime]:
     return sorted(found)
 
 
-def _matches(rule: Rule, start: datetime, last: datetime):
+def _matches(rule: RecurrenceRule, start: datetime, last: datetime):
     if rule.freq == "HOURLY":
         hour = start
         while hour <= last:
@@ -115,7 +115,7 @@ def _week(day: date, wkst: int) -> int:
     return (day.toordinal() - 1 - wkst) // 7  # the first of January of the year 1 was a Monday
 
 
-def _period(rule: Rule, day: date) -> object:
+def _period(rule: RecurrenceRule, day: date) -> object:
     if rule.freq == "DAILY":
         return day
     if rule.freq == "WEEKLY":
@@ -123,7 +123,7 @@ def _period(rule: Rule, day: date) -> object:
     return (day.year, day.month) if rule.freq == "MONTHLY" else day.year
 
 
-def _period_is_right(rule: Rule, day: date, start: date) -> bool:
+def _period_is_right(rule: RecurrenceRule, day: date, start: date) -> bool:
     if rule.freq == "DAILY":
         passed = (day - start).days
     elif rule.freq == "WEEKLY":
@@ -135,7 +135,7 @@ def _period_is_right(rule: Rule, day: date, start: date) -> bool:
     return passed >= 0 and passed % rule.interval == 0
 
 
-def _day_is_right(rule: Rule, day: date, start: datetime) -> bool:
+def _day_is_right(rule: RecurrenceRule, day: date, start: datetime) -> bool:
     if rule.bymonth and day.month not in rule.bymonth:
         return False
     if rule.bymonthday:
@@ -156,7 +156,7 @@ def _day_is_right(rule: Rule, day: date, start: datetime) -> bool:
     return True
 
 
-def _which_is_right(rule: Rule, which: int, day: date) -> bool:
+def _which_is_right(rule: RecurrenceRule, which: int, day: date) -> bool:
     if not which:
         return True
     if rule.freq == "YEARLY" and not rule.bymonth:

@@ -431,7 +431,7 @@ async def test_a_file_that_another_process_holds_is_a_passing_trouble(tmp_path):
 
 
 async def test_too_many_at_once_are_told_to_wait(calendar, monkeypatch):
-    monkeypatch.setattr(database_module, "_MOST_WAITING", 3)
+    monkeypatch.setattr(database_module, "_MAX_WAITING", 3)
     answers = await asyncio.gather(*(busy(calendar, *DAY) for _ in range(6)), return_exceptions=True)
     refused = [answer for answer in answers if isinstance(answer, ToolError)]
     assert [(error.type, error.retry_after) for error in refused] == [(ErrorType.RATE_LIMIT, 1.0)] * 3

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail_reference.services.embeddings.catalog import MINILM, Model, ModelFile
+from handrail_reference.services.embeddings.catalog import MINILM, EmbeddingModel, ModelFile
 
 MODELS = Path(__file__).parents[3] / "build" / "models"
 
@@ -35,7 +35,7 @@ CONTENT = {"config.json": b"{}", "model.safetensors": b"weights " * 1000}
 
 
 def model_of(content):
-    return Model(
+    return EmbeddingModel(
         name="tiny",
         title="a model for tests",
         requirement="tiny-model==1.0",

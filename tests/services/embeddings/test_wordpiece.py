@@ -36,7 +36,7 @@ def published(file):
 
 @pytest.fixture(scope="session")
 def ours(file):
-    return WordPiece(read_vocabulary(file), most=ENDLESS)
+    return WordPiece(read_vocabulary(file), max_tokens=ENDLESS)
 
 
 def differences(ours, published, texts):
@@ -122,7 +122,7 @@ def test_words_of_about_the_longest_length_become_the_same_tokens(ours, publishe
 @pytest.mark.parametrize("words", [0, 1, 252, 253, 254, 255, 300])
 @pytest.mark.parametrize("word", ["word ", "handrails ", "[SEP]", "\u1234 ", "日"])
 def test_long_texts_are_cut_at_the_same_token(file, published, words, word):
-    ours = WordPiece(read_vocabulary(file), most=MAX_TOKENS)
+    ours = WordPiece(read_vocabulary(file), max_tokens=MAX_TOKENS)
     whole = published.encode(word * words).ids
     cut = whole if len(whole) <= MAX_TOKENS else [*whole[: MAX_TOKENS - 1], whole[-1]]
     assert ours.encode(word * words) == cut
@@ -148,8 +148,10 @@ def strings(value):
 
 
 def test_what_is_remembered_of_characters_is_bounded(file):
-    ours = WordPiece(read_vocabulary(file), most=MAX_TOKENS)
+    ours = WordPiece(read_vocabulary(file), max_tokens=MAX_TOKENS)
     for start in range(0x10000, 0x20000, 0x1000):
         ours.encode("".join(map(chr, range(start, start + 0x1000))))
     assert len(ours._characters) == 1 << 15
-    assert ours.encode("Čaj \U0001f9ff") == WordPiece(read_vocabulary(file), most=MAX_TOKENS).encode("Čaj \U0001f9ff")
+    assert ours.encode("Čaj \U0001f9ff") == WordPiece(read_vocabulary(file), max_tokens=MAX_TOKENS).encode(
+        "Čaj \U0001f9ff"
+    )

@@ -181,7 +181,7 @@ def test_only_the_owner_may_read_an_image(tmp_path: Path):
 
 
 def test_a_full_folder_takes_no_more_and_says_so(tmp_path: Path):
-    folder = ImageFolder(tmp_path, most=2)
+    folder = ImageFolder(tmp_path, max_images=2)
     kept = folder.save(b"one")
     folder.save(b"two")
     with pytest.raises(ToolError, match="No more images") as refused:

@@ -14,7 +14,7 @@ import pytest
 
 from handrail.contract.errors import HandrailError, UsageError
 from handrail_reference.services.kb import database, tables, words
-from handrail_reference.services.kb.database import Database
+from handrail_reference.services.kb.database import KnowledgeDatabase
 from handrail_reference.services.kb.port import KbTooSlow, KbUnavailable
 from handrail_reference.services.kb.reading import statistics
 from handrail_reference.services.kb.record import make_record
@@ -24,7 +24,7 @@ from handrail_reference.services.kb.writing import Tally, put_records
 
 
 def _sentence(path, kind=HandrailError):
-    database = Database(path)
+    database = KnowledgeDatabase(path)
     try:
         with pytest.raises(kind) as caught:
             database.read_now(statistics)
@@ -92,7 +92,7 @@ def test_only_the_owner_may_read_the_file(open_base, tmp_path):
 def test_a_locked_file_is_said_to_be_locked_and_keeps_what_it_has(open_base, tmp_path):
     kb = open_base({"id": "doc:a", "text": "x"})
     kb.database.write_now(lambda db: None)
-    hasty = Database(tmp_path / "kb.db", busy_seconds=0.05)
+    hasty = KnowledgeDatabase(tmp_path / "kb.db", busy_seconds=0.05)
     hasty.write_now(lambda db: None)
     other = sqlite3.connect(tmp_path / "kb.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -261,7 +261,7 @@ async def test_starter_pages_that_cannot_be_renewed_are_searched_as_they_are(ope
     other = sqlite3.connect(tmp_path / "kb.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     again = KnowledgeBase(tmp_path / "kb.db", with_starter=True)
-    again.database = Database(tmp_path / "kb.db", busy_seconds=0.05)
+    again.database = KnowledgeDatabase(tmp_path / "kb.db", busy_seconds=0.05)
     assert await again.search("What is Handrail?", user=None, tenant="")
     assert "older Handrail" in caplog.text
     other.close()

@@ -21,8 +21,8 @@ Handler = Callable[..., Any]
 Run = Callable[[dict[str, Any], Any], Any]
 """Runs the foreign tool: its arguments, and the context of the call."""
 
-MOST_SUMMARY = 250
-MOST_DESCRIPTION = 1024
+MAX_SUMMARY = 250
+MAX_DESCRIPTION = 1024
 _PACKAGE = __name__.partition(".taking")[0]
 
 
@@ -47,7 +47,7 @@ def adopt(foreign: Foreign, policy: Mapping[str, Any]) -> Handler:
     fields.setdefault("requires_confirmation", asks_a_person(policy, foreign.wants_approval))
     fields["tool_id"] = fields.get("tool_id") or _tool_id(foreign.name)
     if not fields.get("description"):
-        fields["description"] = _shortened(" ".join(foreign.description.split()), MOST_DESCRIPTION)
+        fields["description"] = _shortened(" ".join(foreign.description.split()), MAX_DESCRIPTION)
     fields.setdefault("guide", _guide(foreign.description))
     subject = f"Tool {fields['tool_id']!r}"
     if fields.get("parameters") is None and not fields.get("allow_no_schema"):
@@ -109,13 +109,13 @@ def _guide(description: str) -> str:
     """The description as a guide. A first line that is too long for a summary is shortened, and stands below in full."""
     lines = [line.strip() for line in description.strip().splitlines()]
     first = next((line for line in lines if line and not line.startswith("#")), "")
-    if len(first) <= MOST_SUMMARY:
+    if len(first) <= MAX_SUMMARY:
         return description.strip()
-    return f"{_shortened(first, MOST_SUMMARY)}\n\n{description.strip()}"
+    return f"{_shortened(first, MAX_SUMMARY)}\n\n{description.strip()}"
 
 
-def _shortened(text: str, most: int) -> str:
-    if len(text) <= most:
+def _shortened(text: str, max_characters: int) -> str:
+    if len(text) <= max_characters:
         return text
-    sentence = text[:most].rpartition(". ")[0]
-    return f"{sentence}." if sentence else text[: most - 1].rpartition(" ")[0] + "…"
+    sentence = text[:max_characters].rpartition(". ")[0]
+    return f"{sentence}." if sentence else text[: max_characters - 1].rpartition(" ")[0] + "…"

@@ -6,7 +6,7 @@ from typing import Any
 
 from handrail.contract.errors import ErrorType, ToolError
 
-MOST_TEXT = 2_000
+MAX_TEXT = 2_000
 
 
 def invalid(error: Any) -> ToolError:
@@ -27,4 +27,4 @@ def invalid(error: Any) -> ToolError:
 def failed(message: object, *, writes: bool, type: ErrorType = ErrorType.PERMANENT) -> ToolError:
     """A failure that the tool put into words for the model. Whether a writing one did something first, nobody knows."""
     text = str(message).strip() or "The tool failed."
-    return ToolError(type, text[:MOST_TEXT], partial_side_effects=writes)
+    return ToolError(type, text[:MAX_TEXT], partial_side_effects=writes)

@@ -43,7 +43,7 @@ def from_pydantic_ai(
         try:
             result = await toolset.call_tool(known.name, checked, run_context, listed)
         except Exception as error:
-            told = _told(error, writes=writes)
+            told = _expected_failure(error, writes=writes)
             if told is None:
                 raise
             raise told from error
@@ -132,14 +132,14 @@ async def _validated(tool: Any, arguments: dict[str, Any], run_context: Any) -> 
             if inspect.isawaitable(answer):
                 await cast(Coroutine[Any, Any, Any], answer)
         except Exception as error:
-            told = _told(error, writes=False)
+            told = _expected_failure(error, writes=False)
             if told is None:
                 raise
             raise told from error
     return checked
 
 
-def _told(error: Exception, *, writes: bool) -> Exception | None:
+def _expected_failure(error: Exception, *, writes: bool) -> Exception | None:
     """What the model is told of a failure that the tool meant; None for one that nobody expected."""
     exceptions = need("pydantic_ai.exceptions", PACKAGE)
     if isinstance(error, exceptions.ModelRetry):

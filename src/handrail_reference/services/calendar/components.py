@@ -21,7 +21,7 @@ from handrail_reference.services.calendar.moments import (
     instant_of,
     midnight,
 )
-from handrail_reference.services.calendar.rules import Rule, read_rule
+from handrail_reference.services.calendar.rules import RecurrenceRule, read_rule
 from handrail_reference.services.calendar.zones import zone_for, zone_names
 
 Status = Literal["busy", "tentative", "free"]
@@ -46,7 +46,7 @@ class Component:
     and_future: bool
     start: Moment
     span: Span
-    rules: tuple[Rule, ...]
+    rules: tuple[RecurrenceRule, ...]
     extra: tuple[tuple[Moment, Span | None], ...]
     excluded: tuple[Moment, ...]
     status: Status
@@ -98,7 +98,7 @@ def read_component(lines: list[str], zones: Mapping[str, str], home: tzinfo) -> 
 
 
 def _checked(event: Event, lines: list[str], zones: Mapping[str, str], home: tzinfo) -> Component:
-    read = _Reader(event, zones)
+    read = _PropertyReader(event, zones)
     if "EXRULE" in event:
         raise BadComponent("It has an EXRULE, which iCalendar has given up; list the dates in EXDATE.")
     start = read.one("DTSTART")
@@ -132,7 +132,7 @@ def _checked(event: Event, lines: list[str], zones: Mapping[str, str], home: tzi
     )
 
 
-class _Reader:
+class _PropertyReader:
     """Dates of an event as moments: the wall time as written, and the zone by our own book."""
 
     def __init__(self, event: Event, zones: Mapping[str, str]) -> None:
@@ -155,14 +155,14 @@ class _Reader:
                     continue
                 first, second = item.dt
                 moment = self._moment(name, first, value.params)
-                length = second if isinstance(second, timedelta) else second.replace(tzinfo=None) - _plain(first)
+                length = second if isinstance(second, timedelta) else second.replace(tzinfo=None) - _wall_time(first)
                 yield moment, _span_of(length)
 
     def _moment(self, name: str, value: Any, parameters: Mapping[str, Any]) -> Moment:
         if isinstance(value, datetime):
             tzid = parameters.get("TZID")
             zone = zone_for(str(tzid), self._zones) if tzid else (UTC if value.tzinfo is not None else None)
-            moment = Moment(_plain(value), zone)
+            moment = Moment(_wall_time(value), zone)
         elif isinstance(value, date):
             moment = Moment(midnight(value), None, all_day=True)
         else:
@@ -172,11 +172,11 @@ class _Reader:
         return moment
 
 
-def _plain(value: datetime) -> datetime:
+def _wall_time(value: datetime) -> datetime:
     return value.replace(tzinfo=None, fold=0)
 
 
-def _span(event: Event, read: _Reader, start: Moment) -> Span:
+def _span(event: Event, read: _PropertyReader, start: Moment) -> Span:
     end = read.one("DTEND")
     if end is not None and "DURATION" in event:
         raise BadComponent("It has both DTEND and DURATION; only one of them may say how long it lasts.")

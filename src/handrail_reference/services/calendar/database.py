@@ -22,11 +22,11 @@ from handrail_reference.services.calendar.tables import checked_version, migrate
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
-_MOST_WAITING = 256
+_MAX_WAITING = 256
 _BUSY_MS = 5_000
 
 
-class Database:
+class CalendarDatabase:
     """Work is a function of a connection; each write is one transaction, committed or rolled back as a whole."""
 
     def __init__(self, path: Path, *, busy_ms: int = _BUSY_MS) -> None:
@@ -82,7 +82,7 @@ class Database:
     async def _run(self, lane: _Lane, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._closed:
             raise closed()
-        if self._waiting >= _MOST_WAITING:
+        if self._waiting >= _MAX_WAITING:
             raise overloaded()
         self._waiting += 1
         try:

@@ -21,7 +21,7 @@ from handrail.errors import ConfigError, ErrorType, ToolError
 from handrail.sqlite_files import check_database, scrub
 from handrail_reference.services.calendar import gaps
 from handrail_reference.services.calendar.components import read_component
-from handrail_reference.services.calendar.database import Database
+from handrail_reference.services.calendar.database import CalendarDatabase
 from handrail_reference.services.calendar.failures import unknown_calendar
 from handrail_reference.services.calendar.forgetting import forget_user
 from handrail_reference.services.calendar.items import (
@@ -41,7 +41,7 @@ from handrail_reference.services.meetings import JitsiMeetings, MeetingPort
 PRIMARY = "primary"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _ADDRESS = re.compile(r"^ATTENDEE[^:]*:mailto:(.+)$", re.IGNORECASE)
-_MOST_CONFLICTS = 20
+_MAX_CONFLICTS = 20
 _LONGEST_WINDOW = timedelta(days=400)
 
 
@@ -72,7 +72,7 @@ class EmbeddedCalendar:
                 f'"time_zone" in [services.calendar] must be an IANA name such as "Europe/Zagreb"; {time_zone!r} is not.'
             ) from None
         self.names = tuple(dict.fromkeys((PRIMARY, *names)))
-        self.database = Database(path, busy_ms=busy_ms)
+        self.database = CalendarDatabase(path, busy_ms=busy_ms)
         self._meetings = meetings or JitsiMeetings()
         self._clock = clock
         self._shelf = SeriesShelf(self._zone)
@@ -125,14 +125,14 @@ class EmbeddedCalendar:
         if (
             not draft.uid
             or not draft.start < draft.end
-            or not all(map(in_range, map(_plain, (draft.start, draft.end))))
+            or not all(map(in_range, map(_naive_utc, (draft.start, draft.end))))
         ):
             raise ToolError(ErrorType.VALIDATION, "An event needs a UID, and must end after it starts.")
         link = await self._meetings.link(draft.uid) if draft.with_meeting else None
         now = self.now().replace(microsecond=0)
 
         def look(db: sqlite3.Connection, start: datetime, end: datetime) -> tuple[Busy, ...]:
-            return self._clashing(db, self._writers_shelf, tenant, start, end, draft.uid, _MOST_CONFLICTS)
+            return self._clashing(db, self._writers_shelf, tenant, start, end, draft.uid, _MAX_CONFLICTS)
 
         def work(db: sqlite3.Connection) -> Created:
             found = _found(db, tenant, draft.uid)
@@ -157,7 +157,7 @@ class EmbeddedCalendar:
         made = _created(row, ())
 
         def look(db: sqlite3.Connection) -> tuple[Busy, ...]:
-            return self._clashing(db, self._shelf, tenant, made.start, made.end, uid, _MOST_CONFLICTS)
+            return self._clashing(db, self._shelf, tenant, made.start, made.end, uid, _MAX_CONFLICTS)
 
         return replace(made, conflicts=await self.database.read(look))
 
@@ -290,5 +290,5 @@ def _busy(one: Happening, details: bool) -> Busy:
     )
 
 
-def _plain(moment: datetime) -> datetime:
+def _naive_utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC).replace(tzinfo=None)

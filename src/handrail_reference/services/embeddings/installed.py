@@ -12,7 +12,7 @@ from io import FileIO
 from pathlib import Path
 
 from handrail.errors import ConfigError
-from handrail_reference.services.embeddings.catalog import Model, ModelFile
+from handrail_reference.services.embeddings.catalog import EmbeddingModel, ModelFile
 
 Progress = Callable[[int, int], None]
 _PIECE_BYTES = 1 << 20
@@ -26,11 +26,11 @@ class Damage:
     message: str
 
 
-def folder_of(model: Model, models: Path) -> Path:
+def folder_of(model: EmbeddingModel, models: Path) -> Path:
     return models / model.name
 
 
-def is_installed(model: Model, models: Path) -> bool:
+def is_installed(model: EmbeddingModel, models: Path) -> bool:
     """Is it there? Its folder has its name only once it was whole; whether it still is, reading it tells."""
     return folder_of(model, models).is_dir()
 
@@ -44,7 +44,7 @@ class PinnedFile:
         self._digest = hashlib.sha256()
 
     def read(self, size: int) -> bytes:
-        """The next bytes, exactly so many; `ValueError` where there are fewer."""
+        """Exactly `size` bytes; `ValueError` where there are fewer."""
         data = bytearray(min(size, self._size + 1))  # no memory for what a damaged file says of itself
         self.fill(memoryview(data))
         return bytes(data)
@@ -67,7 +67,7 @@ class PinnedFile:
 
 
 @contextmanager
-def open_pinned(model: Model, folder: Path, name: str) -> Iterator[PinnedFile]:
+def open_pinned(model: EmbeddingModel, folder: Path, name: str) -> Iterator[PinnedFile]:
     """A file whose bytes, when the block is left, were the pinned ones; else a `ConfigError` says how to mend it."""
     file = model.file(name)
     mend = f"run `handrail models install {model.name}`"
@@ -93,7 +93,7 @@ def open_pinned(model: Model, folder: Path, name: str) -> Iterator[PinnedFile]:
         raise ConfigError(f'"{path}" cannot be read ({error.strerror}); {mend} to replace it.') from None
 
 
-def damages(model: Model, models: Path, progress: Progress | None = None) -> list[Damage]:
+def damages(model: EmbeddingModel, models: Path, progress: Progress | None = None) -> list[Damage]:
     """Everything that is wrong with an installed model, by the full hash of every file."""
     found = []
     done = 0
@@ -121,7 +121,7 @@ def _damage(path: Path, file: ModelFile) -> str | None:
     return None if digest == file.sha256 else "does not have its published hash"
 
 
-def remove(model: Model, models: Path) -> bool:
+def remove(model: EmbeddingModel, models: Path) -> bool:
     """Delete an installed model; was there anything to delete?"""
     folder = folder_of(model, models)
     if not folder.is_dir():

@@ -248,7 +248,7 @@ def _readable(text: str) -> str:
 def _tokenizer(folder: Path) -> WordPiece:
     with open_pinned(MINILM, folder, "tokenizer.json") as file:
         data = file.read(MINILM.file("tokenizer.json").size)
-    return WordPiece(read_vocabulary(data), most=MAX_TOKENS)
+    return WordPiece(read_vocabulary(data), max_tokens=MAX_TOKENS)
 
 
 def _tensors(folder: Path) -> dict[str, Floats]:

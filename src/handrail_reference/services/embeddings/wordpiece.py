@@ -27,9 +27,9 @@ _VOCABULARY, _BETWEEN_ENTRIES = b'"vocab":{', re.compile(rb'(?<=\d),(?=")')
 class WordPiece:
     """Made once, then only read, so several threads may use it at once."""
 
-    def __init__(self, vocabulary: Mapping[str, int], *, most: int) -> None:
+    def __init__(self, vocabulary: Mapping[str, int], *, max_tokens: int) -> None:
         self._vocabulary = vocabulary
-        self._most = most
+        self._max_tokens = max_tokens
         self._start, self._end, self._unknown = (vocabulary[mark] for mark in ("[CLS]", "[SEP]", "[UNK]"))
         self._longest_piece = max(map(len, vocabulary))
         self._characters = _Characters()
@@ -43,9 +43,9 @@ class WordPiece:
                 continue
             for word in part.translate(self._characters).split():
                 tokens += self._pieces(word)
-                if len(tokens) >= self._most:
+                if len(tokens) >= self._max_tokens:
                     break
-        del tokens[self._most - 1 :]
+        del tokens[self._max_tokens - 1 :]
         tokens.append(self._end)
         return tokens
 
@@ -70,16 +70,16 @@ class WordPiece:
 class _Characters(dict[int, str]):
     """What becomes of each character, looked up when it first comes by. With spaces around it, it is a word of its own."""
 
-    _MOST = 1 << 15
+    _MAX_KEPT = 1 << 15
 
     def __missing__(self, code: int) -> str:
-        plain = _plain(code)
-        if len(self) < self._MOST:  # nobody fills the memory by writing every character that there is
+        plain = _normalized(code)
+        if len(self) < self._MAX_KEPT:  # nobody fills the memory by writing every character that there is
             self[code] = plain
         return plain
 
 
-def _plain(code: int) -> str:
+def _normalized(code: int) -> str:
     if code in DROPPED:
         return ""
     if chr(code).isspace():

@@ -130,7 +130,7 @@ def _fitted(prompt: str, room: tuple[int, int], lettering: Lettering) -> tuple[i
     lines = lettering.wrap(paragraphs, size, room[0])
     if place < len(_TEXT_SIZES):
         return size, lines
-    most = int(room[1] // line_height(size)) - 1
-    left_out = sum(len(line) for line in lines[most:])
+    max_lines = int(room[1] // line_height(size)) - 1
+    left_out = sum(len(line) for line in lines[max_lines:])
     note: list[Cell] = lettering.cells(f"… and {left_out} more characters")[0]
-    return size, [*lines[:most], note]
+    return size, [*lines[:max_lines], note]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from handrail.errors import ErrorType, ToolError
 
-MOST_IMAGES = 10_000
+MAX_IMAGES = 10_000
 """A model that draws without end must not fill the disk."""
 _ID = re.compile(r"img_[0-9a-f]{32}")
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -20,11 +20,11 @@ _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 class ImageFolder:
     """Its methods touch the disk: call them in a thread."""
 
-    __slots__ = ("_most", "_path")
+    __slots__ = ("_max_images", "_path")
 
-    def __init__(self, path: Path, most: int = MOST_IMAGES) -> None:
+    def __init__(self, path: Path, max_images: int = MAX_IMAGES) -> None:
         self._path = path
-        self._most = most
+        self._max_images = max_images
 
     def save(self, picture: bytes) -> str:
         """The id of this image; one that is there already is not written again."""
@@ -34,10 +34,10 @@ class ImageFolder:
             if target.is_file() and target.stat().st_size == len(picture):
                 return image_id
             self._path.mkdir(parents=True, exist_ok=True)
-            if sum(1 for _ in self._path.iterdir()) >= self._most:
+            if sum(1 for _ in self._path.iterdir()) >= self._max_images:
                 raise ToolError(
                     ErrorType.PERMANENT,
-                    f"No more images can be kept: the folder has {self._most}. An operator has to remove some.",
+                    f"No more images can be kept: the folder has {self._max_images}. An operator has to remove some.",
                 )
             self._write(target, picture)
         except OSError as error:

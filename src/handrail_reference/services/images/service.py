@@ -13,8 +13,8 @@ from handrail_reference.services.images.card import ENGINE, SIZES, Size, draw_ca
 from handrail_reference.services.images.folder import ImageFolder
 from handrail_reference.services.images.lettering import Lettering
 
-MOST_PROMPT = 1000
-MOST_AT_ONCE = 4
+MAX_PROMPT = 1000
+MAX_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +44,11 @@ class Images:
         """Draw `count` images of a prompt. The same prompt gives the same images, which are kept once."""
         if not prompt.strip():
             raise ToolError(ErrorType.VALIDATION, "The prompt is blank; say what the image shows.")
-        if size not in SIZES or len(prompt) > MOST_PROMPT or not 0 < count <= MOST_AT_ONCE:
+        if size not in SIZES or len(prompt) > MAX_PROMPT or not 0 < count <= MAX_AT_ONCE:
             raise ToolError(
                 ErrorType.VALIDATION,
-                f"An image has a prompt of up to {MOST_PROMPT} characters, one of the sizes {', '.join(SIZES)}, "
-                f"and is drawn up to {MOST_AT_ONCE} times.",
+                f"An image has a prompt of up to {MAX_PROMPT} characters, one of the sizes {', '.join(SIZES)}, "
+                f"and is drawn up to {MAX_AT_ONCE} times.",
             )
         if self._pool is None:
             # One thread: a font is not made for two at a time, and a card takes tens of megabytes while it is drawn.

@@ -19,19 +19,19 @@ from handrail_reference.services.kb.port import KbTooSlow, KbUnavailable
 from handrail_reference.services.kb.tables import checked_version, is_current, migrate
 
 T = TypeVar("T")
-Request = Callable[["Connection"], T]
+Request = Callable[["KnowledgeConnection"], T]
 READERS = 3
 _BUSY_SECONDS = 5.0
 _START_SECONDS = 10.0
 _STOP_SECONDS = 0.05
 _OLDEST = (3, 35, 0)
 _READING = ("PRAGMA query_only = ON", "PRAGMA mmap_size = 268435456")
-_MOST_REMEMBERED = 50_000
+_MAX_REMEMBERED = 50_000
 _TURN_SECONDS = 0.25
 """A search takes a few hundredths of a second; whoever has waited so long waits for one that is stuck."""
 
 
-class Turn:
+class ComputeTurn:
     """One thread computes at a time. They share one interpreter: several at once are no quicker together, and the event loop
     would have to wait for each of them in its turn. Whoever waits for something else gives the turn away meanwhile."""
 
@@ -49,12 +49,12 @@ class Turn:
             self._lock.release()
 
 
-class Connection(sqlite3.Connection):
+class KnowledgeConnection(sqlite3.Connection):
     """A connection that remembers what is dear to count, until the file changes."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.turn = Turn(threading.Lock())
+        self.turn = ComputeTurn(threading.Lock())
         self.is_searched_beside: Callable[[], bool] = lambda: False
         """Whether another thread of this process searches at this moment."""
         self._version = -1
@@ -63,7 +63,7 @@ class Connection(sqlite3.Connection):
     def remembered(self, what: object, find: Callable[[], T]) -> T:
         """What `find` gives, asked for once for each state of the file."""
         version = self.execute("PRAGMA data_version").fetchone()[0]
-        if version != self._version or len(self._remembered) > _MOST_REMEMBERED:
+        if version != self._version or len(self._remembered) > _MAX_REMEMBERED:
             self._version = version
             self._remembered = {}
         if what not in self._remembered:
@@ -72,7 +72,7 @@ class Connection(sqlite3.Connection):
         return found
 
 
-class Database:
+class KnowledgeDatabase:
     """A knowledge base on disk. Nothing is opened before it is used; an exception of `sqlite3` never leaves it."""
 
     def __init__(self, path: Path, *, busy_seconds: float = _BUSY_SECONDS) -> None:
@@ -80,9 +80,9 @@ class Database:
         self._busy = busy_seconds
         self._writing = ThreadPoolExecutor(1, thread_name_prefix="handrail-kb-writer")
         self._reading = ThreadPoolExecutor(READERS, thread_name_prefix="handrail-kb-reader")
-        self._writer: Connection | None = None
+        self._writer: KnowledgeConnection | None = None
         self._mine = threading.local()
-        self._readers: list[Connection] = []
+        self._readers: list[KnowledgeConnection] = []
         self._lock = threading.Lock()
         self._computing = threading.Lock()
         self._closed = False
@@ -157,7 +157,7 @@ class Database:
             db = getattr(self._mine, "db", None)
             if db is None:
                 db = self._mine.db = self._open_reader()
-                db.turn = Turn(self._computing)
+                db.turn = ComputeTurn(self._computing)
                 with self._lock:
                     self._readers.append(db)
             db.turn.take()
@@ -183,7 +183,7 @@ class Database:
                 db.execute("ROLLBACK")
         return result
 
-    def _open_reader(self) -> Connection:
+    def _open_reader(self) -> KnowledgeConnection:
         """A connection that reads. Tables that are missing or old are made by the writer first, so that they are made once;
         a file that is as it should be is read whoever holds its lock, and where this user may not write it."""
         for read_only in (False, True):
@@ -193,7 +193,7 @@ class Database:
         self._submit(self._writing, self._open_writer).result()
         return self._connect(*_READING)
 
-    def _current(self, *, read_only: bool) -> Connection | None:
+    def _current(self, *, read_only: bool) -> KnowledgeConnection | None:
         """A connection to a file that is current; None where the writer has to look at it."""
         try:
             if not self.path.is_file() or (read_only and not self._is_settled()):
@@ -217,7 +217,7 @@ class Database:
         waiting = self.path.with_name(self.path.name + "-wal")
         return not os.access(self.path, os.W_OK) and not waiting.exists()
 
-    def _open_writer(self) -> Connection:
+    def _open_writer(self) -> KnowledgeConnection:
         if self._writer is None:
             self._make_file()
             self._writer = self._patiently()
@@ -242,7 +242,7 @@ class Database:
                 f'The knowledge base "{self.path.name}" cannot be opened for writing ({error.strerror}).'
             ) from None
 
-    def _patiently(self) -> Connection:
+    def _patiently(self) -> KnowledgeConnection:
         # Turning a new file to WAL fails at once, without the busy timeout, when another process is at it too.
         deadline = time.monotonic() + _START_SECONDS
         while True:
@@ -262,7 +262,7 @@ class Database:
                     raise sentence from None
             time.sleep(0.02)
 
-    def _connect(self, *pragmas: str, read_only: bool = False) -> Connection:
+    def _connect(self, *pragmas: str, read_only: bool = False) -> KnowledgeConnection:
         # In a folder that may not be written, SQLite reads only a file of which it is told that it stays as it is.
         place = f"{self.path.as_uri()}?mode=ro&immutable=1" if read_only else self.path
         db = sqlite3.connect(
@@ -270,7 +270,7 @@ class Database:
             timeout=self._busy,
             isolation_level=None,
             check_same_thread=False,
-            factory=Connection,
+            factory=KnowledgeConnection,
             uri=read_only,
         )
         try:
@@ -288,10 +288,10 @@ class _Stoppable(Generic[T]):
     def __init__(self, request: Request[T]) -> None:
         self._request = request
         self._lock = threading.Lock()
-        self._db: Connection | None = None
+        self._db: KnowledgeConnection | None = None
         self._stopped = False
 
-    def __call__(self, db: Connection) -> T:
+    def __call__(self, db: KnowledgeConnection) -> T:
         with self._lock:
             if self._stopped:
                 raise KbTooSlow("The search was stopped before it began.")

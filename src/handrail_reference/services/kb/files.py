@@ -18,7 +18,7 @@ import orjson
 
 from handrail.errors import UsageError
 from handrail_reference.services.kb.front_matter import FrontMatterError, split_page
-from handrail_reference.services.kb.record import BadRecord, Record, make_record
+from handrail_reference.services.kb.record import BadRecord, KnowledgeRecord, make_record
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 MAX_PAGE_BYTES = 8 * 1024 * 1024
@@ -32,11 +32,11 @@ _TITLE = re.compile(r"^# +(.+?)\s*#*$", re.M)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     """One record of a file, or why it cannot be one. `done` is how many bytes of the file were read so far."""
 
     place: str
-    record: Record | None
+    record: KnowledgeRecord | None
     problems: tuple[str, ...] = ()
     done: int = 0
 
@@ -51,10 +51,10 @@ class Source:
     page_root: Path | None = None
 
 
-def find_sources(paths: Iterable[Path]) -> tuple[list[Source], list[Entry]]:
+def find_sources(paths: Iterable[Path]) -> tuple[list[Source], list[FileEntry]]:
     """The files behind the named paths, and what was passed over in folders. `UsageError` if a path cannot be imported."""
     sources: list[Source] = []
-    passed: list[Entry] = []
+    passed: list[FileEntry] = []
     for path in paths:
         if path.is_dir():
             sources += _folder(path, passed)
@@ -68,7 +68,7 @@ def find_sources(paths: Iterable[Path]) -> tuple[list[Source], list[Entry]]:
     return sources, passed
 
 
-def read_source(source: Source, defaults: Mapping[str, str]) -> Iterator[Entry]:
+def read_source(source: Source, defaults: Mapping[str, str]) -> Iterator[FileEntry]:
     """Every entry of a file, in its order."""
     kind = source.path.suffix.lower()
     defaults = {"source": source.name, **defaults}
@@ -80,19 +80,19 @@ def read_source(source: Source, defaults: Mapping[str, str]) -> Iterator[Entry]:
         yield from _lines(source, defaults)
 
 
-def _folder(folder: Path, passed: list[Entry]) -> Iterator[Source]:
+def _folder(folder: Path, passed: list[FileEntry]) -> Iterator[Source]:
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
         if any(part.startswith(".") for part in inside.parts) or path.suffix.lower() not in PAGES:
             continue
         name = f"{folder.name}/{inside.as_posix()}" if folder.name else inside.as_posix()
         if path.is_symlink() or any((folder / parent).is_symlink() for parent in inside.parents):
-            passed.append(Entry(name, None, ("A link; links in folders are not followed.",)))
+            passed.append(FileEntry(name, None, ("A link; links in folders are not followed.",)))
         elif path.is_file():
             yield Source(path, name, path.stat().st_size, folder)
 
 
-def _lines(source: Source, defaults: Mapping[str, str]) -> Iterator[Entry]:
+def _lines(source: Source, defaults: Mapping[str, str]) -> Iterator[FileEntry]:
     with source.path.open("rb") as file:
         number = 0
         while line := file.readline(MAX_LINE_BYTES + 1):
@@ -101,7 +101,7 @@ def _lines(source: Source, defaults: Mapping[str, str]) -> Iterator[Entry]:
             if len(line) > MAX_LINE_BYTES:
                 while line and not line.endswith(b"\n"):
                     line = file.readline(MAX_LINE_BYTES)
-                yield Entry(place, None, (f"The line is longer than {MAX_LINE_BYTES} bytes.",), file.tell())
+                yield FileEntry(place, None, (f"The line is longer than {MAX_LINE_BYTES} bytes.",), file.tell())
                 continue
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
@@ -110,7 +110,7 @@ def _lines(source: Source, defaults: Mapping[str, str]) -> Iterator[Entry]:
             try:
                 raw = orjson.loads(line)
             except orjson.JSONDecodeError as error:
-                yield Entry(place, None, (_unreadable(line, error),), done)
+                yield FileEntry(place, None, (_unreadable(line, error),), done)
                 continue
             yield _entry(place, raw, defaults, done)
 
@@ -128,30 +128,30 @@ def _unreadable(line: bytes, error: orjson.JSONDecodeError) -> str:
     return f"The line is not JSON: {error.msg} (column {error.colno})."
 
 
-def _table(source: Source, defaults: Mapping[str, str]) -> Iterator[Entry]:
+def _table(source: Source, defaults: Mapping[str, str]) -> Iterator[FileEntry]:
     if source.size > MAX_LINE_BYTES * 64:
-        yield Entry(source.name, None, ("The table is too large; split it, or use JSON lines.",), source.size)
+        yield FileEntry(source.name, None, ("The table is too large; split it, or use JSON lines.",), source.size)
         return
     try:
         text = source.path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        yield Entry(source.name, None, (f"The table is not UTF-8 text (byte {error.start}).",), source.size)
+        yield FileEntry(source.name, None, (f"The table is not UTF-8 text (byte {error.start}).",), source.size)
         return
     limit = csv.field_size_limit(MAX_LINE_BYTES)
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         yield from _rows(source, rows, defaults)
     except csv.Error as error:
-        yield Entry(f"{source.name}:{rows.line_num}", None, (f"The table cannot be read: {error}.",), source.size)
+        yield FileEntry(f"{source.name}:{rows.line_num}", None, (f"The table cannot be read: {error}.",), source.size)
     finally:
         csv.field_size_limit(limit)
 
 
-def _rows(source: Source, rows: Any, defaults: Mapping[str, str]) -> Iterator[Entry]:
+def _rows(source: Source, rows: Any, defaults: Mapping[str, str]) -> Iterator[FileEntry]:
     header = [name.strip() for name in next(rows, [])]
     if "id" not in header or len(set(header)) != len(header):
         problem = 'The first line must name the columns, each once, with "id" among them.'
-        yield Entry(f"{source.name}:1", None, (problem,), source.size)
+        yield FileEntry(f"{source.name}:1", None, (problem,), source.size)
         return
     first = rows.line_num + 1
     for row in rows:
@@ -159,7 +159,7 @@ def _rows(source: Source, rows: Any, defaults: Mapping[str, str]) -> Iterator[En
         if not any(row):
             continue
         if len(row) != len(header):
-            yield Entry(place, None, (f"The row has {len(row)} fields; the header names {len(header)}.",), 0)
+            yield FileEntry(place, None, (f"The row has {len(row)} fields; the header names {len(header)}.",), 0)
             continue
         yield _entry(place, _from_row(dict(zip(header, row, strict=True))), defaults, 0)
 
@@ -187,16 +187,16 @@ def _from_row(row: Mapping[str, str]) -> dict[str, Any]:
     return raw
 
 
-def _page(source: Source, defaults: Mapping[str, str]) -> Entry:
+def _page(source: Source, defaults: Mapping[str, str]) -> FileEntry:
     if source.size > MAX_PAGE_BYTES:
-        return Entry(source.name, None, (f"The page is larger than {MAX_PAGE_BYTES} bytes.",), source.size)
+        return FileEntry(source.name, None, (f"The page is larger than {MAX_PAGE_BYTES} bytes.",), source.size)
     try:
         page = source.path.read_bytes().decode()
         values, text = split_page(page)
     except UnicodeDecodeError as error:
-        return Entry(source.name, None, (f"The page is not UTF-8 text (byte {error.start}).",), source.size)
+        return FileEntry(source.name, None, (f"The page is not UTF-8 text (byte {error.start}).",), source.size)
     except FrontMatterError as error:
-        return Entry(f"{source.name}:{error.line}", None, (str(error),), source.size)
+        return FileEntry(f"{source.name}:{error.line}", None, (str(error),), source.size)
     heading = _TITLE.search(text)
     raw: dict[str, Any] = {"text": text.strip(), **values}
     if "title" not in raw and heading is not None:
@@ -209,8 +209,8 @@ def _page(source: Source, defaults: Mapping[str, str]) -> Entry:
     return _entry(f"{source.name}:1", raw, defaults, source.size)
 
 
-def _entry(place: str, raw: object, defaults: Mapping[str, str], done: int) -> Entry:
+def _entry(place: str, raw: object, defaults: Mapping[str, str], done: int) -> FileEntry:
     try:
-        return Entry(place, make_record(raw, defaults=defaults), (), done)
+        return FileEntry(place, make_record(raw, defaults=defaults), (), done)
     except BadRecord as error:
-        return Entry(place, None, error.problems, done)
+        return FileEntry(place, None, error.problems, done)

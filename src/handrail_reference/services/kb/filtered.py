@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from handrail_reference.services.kb.database import Connection
+from handrail_reference.services.kb.database import KnowledgeConnection
 from handrail_reference.services.kb.port import Filter
 
 FEW = 5_000
@@ -13,7 +13,7 @@ FEW = 5_000
 _FILTERS_KEPT = 8
 
 
-def keys_of(db: Connection, scopes: Sequence[int], wanted: Filter) -> array[int]:
+def keys_of(db: KnowledgeConnection, scopes: Sequence[int], wanted: Filter) -> array[int]:
     """The keys of the readable records that fit, in order."""
     kept: dict[object, array[int]] = db.remembered("filters", dict)
     which = (tuple(scopes), wanted)
@@ -29,7 +29,7 @@ def keys_of(db: Connection, scopes: Sequence[int], wanted: Filter) -> array[int]
     return found
 
 
-def few_keys(db: Connection, scopes: Sequence[int], wanted: Filter) -> list[int] | None:
+def few_keys(db: KnowledgeConnection, scopes: Sequence[int], wanted: Filter) -> list[int] | None:
     """The keys where they are few; None where it is quicker to look at what the words find."""
     found = keys_of(db, scopes, wanted)
     return list(found) if len(found) <= FEW else None

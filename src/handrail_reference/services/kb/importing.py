@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from handrail_reference.services.kb import writing
-from handrail_reference.services.kb.database import Connection, Database
-from handrail_reference.services.kb.files import Entry, Source, read_source
+from handrail_reference.services.kb.database import KnowledgeConnection, KnowledgeDatabase
+from handrail_reference.services.kb.files import FileEntry, Source, read_source
 from handrail_reference.services.kb.pausing import unhurried
-from handrail_reference.services.kb.record import Record
+from handrail_reference.services.kb.record import KnowledgeRecord
 from handrail_reference.services.kb.writing import Tally
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
-class Outcome:
+class ImportOutcome:
     """What an import did. `problems` are (place, sentence); with `refused` nothing was changed."""
 
     tally: Tally = field(default_factory=Tally)
@@ -37,17 +37,17 @@ class Outcome:
 
 
 def import_sources(
-    database: Database,
+    database: KnowledgeDatabase,
     sources: Sequence[Source],
-    passed: Iterable[Entry],
+    passed: Iterable[FileEntry],
     *,
     defaults: Mapping[str, str] | None = None,
     strict: bool = False,
     progress: Progress | None = None,
     on_problem: Callable[[str, str], None] | None = None,
-) -> Outcome:
+) -> ImportOutcome:
     """Import every file. Bad records are named and skipped; with `strict`, one of them and nothing is imported."""
-    outcome = Outcome()
+    outcome = ImportOutcome()
     defaults = defaults or {}
     tell = progress or _quiet
     if strict:
@@ -65,7 +65,7 @@ def import_sources(
 
 
 def embed_missing(
-    database: Database, embedder: Embedder, *, progress: Progress | None = None, batch: int = EMBED_BATCH
+    database: KnowledgeDatabase, embedder: Embedder, *, progress: Progress | None = None, batch: int = EMBED_BATCH
 ) -> int:
     """Make the vectors that are missing in the embedder's space, a batch at a time; how many were made."""
     from handrail_reference.services.kb.vectors import packed  # noqa: PLC0415 - numpy only with embeddings
@@ -85,7 +85,7 @@ def embed_missing(
             progress(min(done, total), max(total, done))
 
 
-def missing_vectors(db: Connection, space: str) -> int:
+def missing_vectors(db: KnowledgeConnection, space: str) -> int:
     """How many pieces have no vector in this space."""
     row = db.execute(
         """SELECT (SELECT count(*) FROM piece) - count(*) FROM vector v JOIN space s ON s.id = v.space WHERE s.name = ?""",
@@ -94,7 +94,7 @@ def missing_vectors(db: Connection, space: str) -> int:
     return int(row[0])
 
 
-def _without_vectors(db: Connection, space: int, after: int, batch: int) -> list[tuple[int, str]]:
+def _without_vectors(db: KnowledgeConnection, space: int, after: int, batch: int) -> list[tuple[int, str]]:
     rows = db.execute(
         """SELECT p.id, r.title, substr(r.text, p.start + 1, p.stop - p.start) FROM piece p
            JOIN record r ON r.key = p.record LEFT JOIN vector v ON v.piece = p.id AND v.space = ?
@@ -105,7 +105,7 @@ def _without_vectors(db: Connection, space: int, after: int, batch: int) -> list
     return [(row[0], f"{row[1]}\n{row[2]}".strip()) for row in rows]
 
 
-def _store(database: Database, batch: Sequence[Record], tally: Tally) -> None:
+def _store(database: KnowledgeDatabase, batch: Sequence[KnowledgeRecord], tally: Tally) -> None:
     added = Tally(scopes=dict(tally.scopes))
     database.write_now(lambda db: writing.put_records(db, batch, added))
     # Counted when the batch is there: a batch that failed was not.
@@ -116,8 +116,8 @@ def _store(database: Database, batch: Sequence[Record], tally: Tally) -> None:
 
 
 def _entries(
-    sources: Sequence[Source], passed: Iterable[Entry], defaults: Mapping[str, str], tell: Progress
-) -> Iterator[Entry]:
+    sources: Sequence[Source], passed: Iterable[FileEntry], defaults: Mapping[str, str], tell: Progress
+) -> Iterator[FileEntry]:
     yield from passed
     total = max(1, sum(source.size for source in sources))
     before = 0
@@ -130,8 +130,8 @@ def _entries(
 
 
 def _good(
-    entries: Iterable[Entry], outcome: Outcome, on_problem: Callable[[str, str], None] | None
-) -> Iterator[Record]:
+    entries: Iterable[FileEntry], outcome: ImportOutcome, on_problem: Callable[[str, str], None] | None
+) -> Iterator[KnowledgeRecord]:
     """The records among the entries; the others, and those whose id came before, are noted."""
     # Many dicts of plain strings: a large one holds up all threads when it grows, and one of tuples at every full collection.
     seen: defaultdict[tuple[str, str, str, int], dict[str, str]] = defaultdict(dict)
@@ -151,8 +151,8 @@ def _good(
                 on_problem(entry.place, problem)
 
 
-def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
-    batch: list[Record] = []
+def _batches(records: Iterable[KnowledgeRecord]) -> Iterator[list[KnowledgeRecord]]:
+    batch: list[KnowledgeRecord] = []
     for record in records:
         batch.append(record)
         if len(batch) == BATCH:

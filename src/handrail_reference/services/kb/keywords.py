@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from handrail_reference.services.kb.database import Connection
+from handrail_reference.services.kb.database import KnowledgeConnection
 from handrail_reference.services.kb.filtered import few_keys
 from handrail_reference.services.kb.port import Filter
 from handrail_reference.services.kb.writing import scope_word
@@ -80,7 +80,9 @@ class WordHits:
     coverage: float = 0.0
 
 
-def search_words(db: Connection, terms: Sequence[str], scopes: Sequence[int], wanted: Filter, limit: int) -> WordHits:
+def search_words(
+    db: KnowledgeConnection, terms: Sequence[str], scopes: Sequence[int], wanted: Filter, limit: int
+) -> WordHits:
     """The records that have any of the terms; the scores are comparable within one answer."""
     hits = WordHits()
     if not terms or not scopes:
@@ -101,7 +103,7 @@ def search_words(db: Connection, terms: Sequence[str], scopes: Sequence[int], wa
     return hits
 
 
-def _coverage(db: Connection, record: int, piece: int | None, counts: Mapping[str, int], rows: int) -> float:
+def _coverage(db: KnowledgeConnection, record: int, piece: int | None, counts: Mapping[str, int], rows: int) -> float:
     weights = {term: math.log(1 + (rows + 0.5) / (count + 0.5)) for term, count in counts.items()}
     has = sum(
         weight
@@ -111,17 +113,17 @@ def _coverage(db: Connection, record: int, piece: int | None, counts: Mapping[st
     return has / sum(weights.values())
 
 
-def _has(db: Connection, index: Index, term: str, row: int) -> bool:
+def _has(db: KnowledgeConnection, index: Index, term: str, row: int) -> bool:
     sql = f"SELECT 1 FROM {index.table} WHERE {index.table} MATCH ? AND rowid = ?"  # noqa: S608
     return db.execute(sql, (f"{index.columns} : {term}", row)).fetchone() is not None
 
 
 def _ranked(
-    db: Connection, index: Index, terms: Sequence[str], reach: Reach, limit: int, known: dict[str, int]
+    db: KnowledgeConnection, index: Index, terms: Sequence[str], reach: Reach, limit: int, known: dict[str, int]
 ) -> list[tuple[int, int, float]]:
     """(row, record, score) of the best rows of one index, best first."""
-    most = max(ROW_BUDGET, int(_TOO_COMMON * reach.rows)) + 1
-    counts = {term: _count(db, index, _query(index, reach.mine, [term]), most) for term in terms}
+    row_limit = max(ROW_BUDGET, int(_TOO_COMMON * reach.rows)) + 1
+    counts = {term: _count(db, index, _query(index, reach.mine, [term]), row_limit) for term in terms}
     known.update({term: max(count, known[term]) for term, count in counts.items()})
     by_count = sorted((term for term in terms if counts[term]), key=lambda term: (counts[term], term))
     if not by_count:
@@ -147,7 +149,7 @@ def _ranked(
 
 
 def _among_few(
-    db: Connection, index: Index, telling: Sequence[str], terms: Sequence[str], reach: Reach, limit: int
+    db: KnowledgeConnection, index: Index, telling: Sequence[str], terms: Sequence[str], reach: Reach, limit: int
 ) -> list[tuple[int, int, float]]:
     """Few records fit the filter: all of them that have a telling word; where that is too few, any word."""
     found = _best(db, index, _query(index, reach.quick, telling), reach) if telling else []
@@ -157,7 +159,7 @@ def _among_few(
 
 
 def _common(
-    db: Connection, index: Index, terms: Sequence[str], reach: Reach, limit: int
+    db: KnowledgeConnection, index: Index, terms: Sequence[str], reach: Reach, limit: int
 ) -> list[tuple[int, int, float]]:
     """Every word is common: rows that have several of them together, then rows that have any."""
     found: dict[int, tuple[int, int, float]] = {}
@@ -182,7 +184,7 @@ def _rare(by_count: Sequence[str], counts: dict[str, int]) -> list[str]:
     return rare
 
 
-def _reach(db: Connection, scopes: Sequence[int], wanted: Filter) -> Reach | None:
+def _reach(db: KnowledgeConnection, scopes: Sequence[int], wanted: Filter) -> Reach | None:
     """Which rows are the reader's; None where nothing fits the filter. The guard is the condition in `_run`."""
     keys = few_keys(db, scopes, wanted) if wanted else None
     if keys == []:
@@ -202,7 +204,7 @@ def _reach(db: Connection, scopes: Sequence[int], wanted: Filter) -> Reach | Non
     )
 
 
-def _pieces(db: Connection, words: str) -> int:
+def _pieces(db: KnowledgeConnection, words: str) -> int:
     if not words:
         return db.remembered("pieces", lambda: int(db.execute("SELECT count(*) FROM piece").fetchone()[0]))
     sql = "SELECT count(*) FROM piece_words WHERE piece_words MATCH ?"
@@ -214,23 +216,25 @@ def _query(index: Index, scopes: str, terms: Sequence[str], joined: str = " OR "
     return f"({scopes}) AND {words}" if scopes else words
 
 
-def _count(db: Connection, index: Index, query: str, most: int) -> int:
+def _count(db: KnowledgeConnection, index: Index, query: str, row_limit: int) -> int:
     """How many rows a word is in; `most`, if it is in more: how common a common word is does not matter."""
     sql = f"SELECT count(*) FROM (SELECT 1 FROM {index.table} WHERE {index.table} MATCH ? LIMIT ?)"  # noqa: S608
-    return db.remembered((index.table, query, most), lambda: int(db.execute(sql, (query, most)).fetchone()[0]))
+    return db.remembered(
+        (index.table, query, row_limit), lambda: int(db.execute(sql, (query, row_limit)).fetchone()[0])
+    )
 
 
-def _best(db: Connection, index: Index, query: str, reach: Reach) -> list[tuple[int, int, float]]:
+def _best(db: KnowledgeConnection, index: Index, query: str, reach: Reach) -> list[tuple[int, int, float]]:
     return _run(db, index, query, reach, f"ORDER BY 3, 1 LIMIT {CANDIDATES}")
 
 
-def _newest(db: Connection, index: Index, query: str, reach: Reach) -> list[tuple[int, int, float]]:
+def _newest(db: KnowledgeConnection, index: Index, query: str, reach: Reach) -> list[tuple[int, int, float]]:
     """The newest rows, and no more than can be ranked."""
     rows = _run(db, index, query, reach, f"ORDER BY {index.table}.rowid DESC LIMIT {ROW_BUDGET}")
     return sorted(rows, key=lambda row: (-row[2], row[0]))[:CANDIDATES]
 
 
-def _run(db: Connection, index: Index, query: str, reach: Reach, tail: str) -> list[tuple[int, int, float]]:
+def _run(db: KnowledgeConnection, index: Index, query: str, reach: Reach, tail: str) -> list[tuple[int, int, float]]:
     # Words of the scope in the query only make it quick; the condition on the record is what guards it. CROSS keeps the
     # order of the tables: begun with the records, each of them would mean a full-text search of its own.
     pieces = "CROSS JOIN piece p ON p.id = piece_words.rowid" if index is PIECES else ""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from handrail.errors import HandrailError
-from handrail_reference.services.kb.record import Record, shown_title, tag_word
+from handrail_reference.services.kb.record import KnowledgeRecord, shown_title, tag_word
 
 
 class KbUnavailable(HandrailError):
@@ -64,7 +64,7 @@ class Filter:
 class Evidence:
     """One answer of a search: the record, how well it fits, and the part of it that does."""
 
-    record: Record
+    record: KnowledgeRecord
     score: float
     snippet: str
 
@@ -92,7 +92,7 @@ class Knowledge(Protocol):
 
     async def get(
         self, ids: Sequence[str], *, user: str | None, tenant: str, namespace: str = ...
-    ) -> dict[str, Record]: ...
+    ) -> dict[str, KnowledgeRecord]: ...
 
     async def nearest_ids(
         self, ids: Sequence[str], *, user: str | None, tenant: str, namespace: str = ..., limit: int = ...
@@ -100,4 +100,4 @@ class Knowledge(Protocol):
 
     async def links(
         self, *, user: str | None, tenant: str, name: str | None = ..., id: str | None = ...
-    ) -> list[tuple[Record, str]]: ...
+    ) -> list[tuple[KnowledgeRecord, str]]: ...

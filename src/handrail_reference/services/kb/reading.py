@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from handrail_reference.services.kb.record import Record
+from handrail_reference.services.kb.record import KnowledgeRecord
 from handrail_reference.services.kb.words import query_terms
 
 RECORD_COLUMNS = """r.id, r.type, r.title, r.text, r.tags, s.namespace, s.owner, s.tenant, r.source_type, r.source, r.url,
@@ -30,15 +30,15 @@ def readable_scopes(db: sqlite3.Connection, tenant: str, namespaces: Sequence[st
     return [row[0] for row in rows]
 
 
-def record_of(row: Sequence[Any]) -> Record:
-    return Record(
+def record_of(row: Sequence[Any]) -> KnowledgeRecord:
+    return KnowledgeRecord(
         id=row[0], type=row[1], title=row[2], text=row[3], tags=tuple(orjson.loads(row[4])), namespace=row[5],
         owner=row[6], tenant=row[7], source_type=row[8], source=row[9], url=row[10], metadata=orjson.loads(row[11]),
         last_updated=row[12],
     )  # fmt: skip
 
 
-def records_by_key(db: sqlite3.Connection, keys: Sequence[int]) -> dict[int, Record]:
+def records_by_key(db: sqlite3.Connection, keys: Sequence[int]) -> dict[int, KnowledgeRecord]:
     marks = ", ".join("?" * len(keys))
     rows = db.execute(f"SELECT r.key, {RECORD_COLUMNS} WHERE r.key IN ({marks})", list(keys))
     return {row[0]: record_of(row[1:]) for row in rows}
@@ -49,12 +49,12 @@ def titles_by_key(db: sqlite3.Connection, keys: Sequence[int]) -> dict[int, str]
     return dict(db.execute(f"SELECT key, title FROM record WHERE key IN ({marks})", list(keys)))  # noqa: S608
 
 
-def records_by_id(db: sqlite3.Connection, scopes: Sequence[int], ids: Sequence[str]) -> dict[str, Record]:
+def records_by_id(db: sqlite3.Connection, scopes: Sequence[int], ids: Sequence[str]) -> dict[str, KnowledgeRecord]:
     """Readable records by id. Where one's own and everybody's have the same id, one's own is meant."""
     return {record.id: record for record in records_with_ids(db, scopes, ids)}
 
 
-def records_with_ids(db: sqlite3.Connection, scopes: Sequence[int], ids: Sequence[str]) -> list[Record]:
+def records_with_ids(db: sqlite3.Connection, scopes: Sequence[int], ids: Sequence[str]) -> list[KnowledgeRecord]:
     """Every readable record with one of these ids; several namespaces may have the same."""
     marks, places = ", ".join("?" * len(scopes)), ", ".join("?" * len(ids))
     rows = db.execute(
@@ -77,11 +77,11 @@ def nearest_ids(db: sqlite3.Connection, scopes: Sequence[int], wanted: Sequence[
     return list(dict.fromkeys(known for ratio, known in sorted(near) if -ratio >= _NEAR))[:limit]
 
 
-def _like(db: sqlite3.Connection, scopes: Sequence[int], wanted: str, most: int) -> list[str]:
+def _like(db: sqlite3.Connection, scopes: Sequence[int], wanted: str, limit: int) -> list[str]:
     """Ids worth comparing: those that begin alike, the neighbours in the alphabet, and those whose titles share a word."""
     kind, _, name = wanted.partition(":")
     found: dict[str, None] = {}
-    each = max(1, most // (4 * max(1, len(scopes))))
+    each = max(1, limit // (4 * max(1, len(scopes))))
     for scope in scopes:
         for condition, order, start in (
             ("id >= ?", "id", wanted),
@@ -96,12 +96,12 @@ def _like(db: sqlite3.Connection, scopes: Sequence[int], wanted: str, most: int)
         sql = f"""SELECT r.id FROM head_words CROSS JOIN record r ON r.key = head_words.rowid AND r.scope IN ({marks})
             WHERE head_words MATCH ? LIMIT ?"""  # noqa: S608
         for joined in (" AND ", " OR "):
-            rows = db.execute(sql, (*scopes, f"title : ({joined.join(terms)})", max(1, most // 8)))
+            rows = db.execute(sql, (*scopes, f"title : ({joined.join(terms)})", max(1, limit // 8)))
             found.update(dict.fromkeys(row[0] for row in rows))
-    return list(found)[:most]
+    return list(found)[:limit]
 
 
-def records_named(db: sqlite3.Connection, scopes: Sequence[int], terms: Sequence[str]) -> list[Record]:
+def records_named(db: sqlite3.Connection, scopes: Sequence[int], terms: Sequence[str]) -> list[KnowledgeRecord]:
     """Readable records whose title has all of these terms, as the full-text index compares them."""
     if not terms:
         return []
@@ -114,7 +114,9 @@ def records_named(db: sqlite3.Connection, scopes: Sequence[int], terms: Sequence
     return [record_of(row) for row in rows]
 
 
-def all_records(db: sqlite3.Connection, namespace: str | None = None, source: str | None = None) -> Iterator[Record]:
+def all_records(
+    db: sqlite3.Connection, namespace: str | None = None, source: str | None = None
+) -> Iterator[KnowledgeRecord]:
     """Every record, in an order that depends on nothing but their ids."""
     rows = db.execute(
         f"""SELECT {RECORD_COLUMNS} WHERE (:namespace IS NULL OR s.namespace = :namespace)

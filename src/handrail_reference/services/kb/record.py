@@ -36,7 +36,7 @@ _MEANT = {"content": "text", "contents": "text", "body": "text", "name": "title"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class KnowledgeRecord:
     """A record, checked. Empty texts stand for what is not known; `source` says where it was imported from."""
 
     id: str
@@ -73,7 +73,7 @@ class BadRecord(Exception):
         self.problems = tuple(problems)
 
 
-def make_record(raw: object, *, defaults: Mapping[str, str] | None = None) -> Record:
+def make_record(raw: object, *, defaults: Mapping[str, str] | None = None) -> KnowledgeRecord:
     """The checked record of a JSON object; `BadRecord` with everything that is wrong with it."""
     if not isinstance(raw, Mapping):
         raise BadRecord(["A record is an object with at least an id and a title or a text."])
@@ -87,7 +87,7 @@ def make_record(raw: object, *, defaults: Mapping[str, str] | None = None) -> Re
     _check_rest(fields, problems)
     if problems:
         raise BadRecord(problems)
-    return Record(**fields)
+    return KnowledgeRecord(**fields)
 
 
 def shown_title(title: str, text: str) -> str:

@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 from handrail.sqlite_files import check_database, scrub
 from handrail_reference.services.kb import reading, starter
 from handrail_reference.services.kb.access import Access, access_by
-from handrail_reference.services.kb.database import Connection, Database
+from handrail_reference.services.kb.database import KnowledgeConnection, KnowledgeDatabase
 from handrail_reference.services.kb.keywords import search_words
 from handrail_reference.services.kb.meaning import Meaning
 from handrail_reference.services.kb.pieces import snippet_of
 from handrail_reference.services.kb.port import Evidence, Filter, KbUnavailable, NamespaceRefused
 from handrail_reference.services.kb.ranking import TITLES_LOOKED_AT, Ranked, ranked, with_titles
-from handrail_reference.services.kb.record import Record, is_link, one_form
+from handrail_reference.services.kb.record import KnowledgeRecord, is_link, one_form
 from handrail_reference.services.kb.words import INDEX_VERSION, name_terms, plain_words, query_terms
 from handrail_reference.services.kb.writing import forget_owner, keep_index_current
 
@@ -53,7 +53,7 @@ class KnowledgeBase:
         searched_by: str = "",
         preload: Callable[[], None] | None = None,
     ) -> None:
-        self.database = Database(path)
+        self.database = KnowledgeDatabase(path)
         self._searched_by = searched_by
         self._preload = preload
         self.meaning = Meaning(embedder)
@@ -84,12 +84,12 @@ class KnowledgeBase:
 
     async def get(
         self, ids: Sequence[str], *, user: str | None, tenant: str, namespace: str = "studio"
-    ) -> dict[str, Record]:
+    ) -> dict[str, KnowledgeRecord]:
         """The readable ones among these records, by id. What the user may not read is not there."""
         namespaces = [namespace] if namespace in self._access(user or None, tenant) else []
         asked = {one: one_form(one) for one in ids if one.isprintable()}
 
-        def look(db: Connection) -> dict[str, Record]:
+        def look(db: KnowledgeConnection) -> dict[str, KnowledgeRecord]:
             self.open_now(db)
             scopes = reading.readable_scopes(db, tenant, namespaces, user)
             found = reading.records_by_id(db, scopes, list(asked.values()))
@@ -104,7 +104,7 @@ class KnowledgeBase:
         asked = [one_form(one) for one in ids if one.isprintable()]
         namespaces = [namespace] if namespace in self._access(user or None, tenant) else []
 
-        def look(db: Connection) -> list[str]:
+        def look(db: KnowledgeConnection) -> list[str]:
             scopes = reading.readable_scopes(db, tenant, namespaces, user)
             return reading.nearest_ids(db, scopes, asked, limit)
 
@@ -112,11 +112,11 @@ class KnowledgeBase:
 
     async def links(
         self, *, user: str | None, tenant: str, name: str | None = None, id: str | None = None
-    ) -> list[tuple[Record, str]]:
+    ) -> list[tuple[KnowledgeRecord, str]]:
         """Records of this name or id with their stored LinkedIn address, in every namespace that the user may read."""
         namespaces = sorted(self._access(user or None, tenant))
 
-        def look(db: Connection) -> list[tuple[Record, str]]:
+        def look(db: KnowledgeConnection) -> list[tuple[KnowledgeRecord, str]]:
             self.open_now(db)
             scopes = reading.readable_scopes(db, tenant, namespaces, user)
             if id is not None:
@@ -143,7 +143,7 @@ class KnowledgeBase:
     async def warm_up(self) -> None:
         """Open the file and load what is held in memory, so that the first call need not wait for it."""
 
-        def look(db: Connection) -> None:
+        def look(db: KnowledgeConnection) -> None:
             self.open_now(db)
             self._follow(db)
 
@@ -188,7 +188,7 @@ class KnowledgeBase:
         """The embedder, opened at the first look; None where the knowledge base works on words alone."""
         return self.meaning.embedder
 
-    def open_now(self, db: Connection) -> None:
+    def open_now(self, db: KnowledgeConnection) -> None:
         """Bring the file to the state in which it is used. Costs nothing once that is done, and writes only if it must."""
         if self._opened:
             return
@@ -198,7 +198,7 @@ class KnowledgeBase:
             self._plant(db)
         self._opened = True
 
-    def _plant(self, db: Connection) -> None:
+    def _plant(self, db: KnowledgeConnection) -> None:
         if db.execute("SELECT 1 FROM record LIMIT 1").fetchone() is None:
             self.database.write_now(starter.plant)
             return
@@ -209,7 +209,7 @@ class KnowledgeBase:
                 "The starter pages are those of an older Handrail for now: %s", str(error) or "the file is busy"
             )
 
-    def _follow(self, db: Connection) -> VectorIndex | None:
+    def _follow(self, db: KnowledgeConnection) -> VectorIndex | None:
         """The vectors in memory as they are in the file now; None where there are none."""
         embedder = self.embedder
         if embedder is None:
@@ -229,7 +229,7 @@ class KnowledgeBase:
             self._say_that_vectors_are_missing(db)
         return self._index
 
-    def _say_that_vectors_are_missing(self, db: Connection) -> None:
+    def _say_that_vectors_are_missing(self, db: KnowledgeConnection) -> None:
         """A warning once for records of the user's own; Handrail's pages alone, as after a first start, are no cause for one."""
         if self._said >= logging.WARNING:
             return
@@ -245,8 +245,8 @@ class KnowledgeBase:
 
     def _searching(
         self, query: str, user: str | None, tenant: str, namespaces: Sequence[str], wanted: Filter, limit: int
-    ) -> Callable[[Connection], list[Evidence]]:
-        def look(db: Connection) -> list[Evidence]:
+    ) -> Callable[[KnowledgeConnection], list[Evidence]]:
+        def look(db: KnowledgeConnection) -> list[Evidence]:
             self.open_now(db)
             index = self._follow(db)
             asked = self.meaning.ask(query) if index is not None else None  # made while the words are looked for
@@ -272,7 +272,7 @@ class KnowledgeBase:
 
 
 @contextmanager
-def _snapshot(db: Connection) -> Iterator[None]:
+def _snapshot(db: KnowledgeConnection) -> Iterator[None]:
     """Everything inside sees one state of the file, whoever writes meanwhile."""
     db.execute("BEGIN")
     try:
@@ -282,7 +282,7 @@ def _snapshot(db: Connection) -> Iterator[None]:
             db.execute("COMMIT")
 
 
-def _evidence(db: Connection, best: Sequence[Ranked], query: str) -> list[Evidence]:
+def _evidence(db: KnowledgeConnection, best: Sequence[Ranked], query: str) -> list[Evidence]:
     records = reading.records_by_key(db, [one.key for one in best])
     pieces = {
         row[0]: (row[1], row[2])
@@ -301,7 +301,7 @@ def _evidence(db: Connection, best: Sequence[Ranked], query: str) -> list[Eviden
     return found
 
 
-def _link_of(record: Record) -> str | None:
+def _link_of(record: KnowledgeRecord) -> str | None:
     """The LinkedIn address that is stored with a record: its own, or one in its metadata. Never one that is made up."""
     for value in (record.url, *record.metadata.values()):
         if isinstance(value, str) and _is_linkedin(value):
@@ -322,7 +322,7 @@ def _is_linkedin(url: str) -> bool:
     return is_web and (host == "linkedin.com" or host.endswith(".linkedin.com")) and parts.path.strip("/") != ""
 
 
-def _named(records: Sequence[Record], name: str) -> list[Record]:
+def _named(records: Sequence[KnowledgeRecord], name: str) -> list[KnowledgeRecord]:
     """Those whose title really has every word of the name; the ones that have nothing else first."""
     words = plain_words(name)
     kept = []

@@ -22,11 +22,11 @@ def with_texts(results: Sequence[dict[str, Any]], texts: Sequence[str]) -> list[
     return [{**result, **more} for result, more in zip(results, given, strict=True)]
 
 
-def _cut(text: str, most: int) -> str:
-    """The beginning of a text that takes at most so many bytes as JSON."""
-    cut = text[:most]
-    while cut and (size := _size(cut)) > most:
-        cut = cut[: min(len(cut) - 1, len(cut) * most // size)]
+def _cut(text: str, max_bytes: int) -> str:
+    """The beginning of a text that takes at most `max_bytes` bytes as JSON."""
+    cut = text[:max_bytes]
+    while cut and (size := _size(cut)) > max_bytes:
+        cut = cut[: min(len(cut) - 1, len(cut) * max_bytes // size)]
     return cut
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import orjson
 
 import handrail_reference
-from handrail_reference.services.kb.database import Connection
-from handrail_reference.services.kb.record import Record, make_record
+from handrail_reference.services.kb.database import KnowledgeConnection
+from handrail_reference.services.kb.record import KnowledgeRecord, make_record
 from handrail_reference.services.kb.starter_answers import ANSWERS, in_sentences
 from handrail_reference.services.kb.writing import Tally, get_fact, put_records, remove_records, set_fact
 
@@ -36,7 +36,7 @@ def is_settled(db: sqlite3.Connection) -> bool:
     return planted == _version(starter_records())
 
 
-def plant(db: Connection) -> None:
+def plant(db: KnowledgeConnection) -> None:
     """Put the starter records into a new base, or bring those that are there up to date."""
     if is_settled(db):
         return
@@ -46,7 +46,7 @@ def plant(db: Connection) -> None:
         set_fact(db, _FACT, _version(starter_records()))  # they were deleted, and stay away
 
 
-def replant(db: Connection, tally: Tally) -> None:
+def replant(db: KnowledgeConnection, tally: Tally) -> None:
     """Put the starter records in as they are now, whatever was there or was deleted before."""
     records = starter_records()
     kept = {record.id for record in records}
@@ -61,11 +61,11 @@ def _planted(db: sqlite3.Connection) -> list[tuple[int, str]]:
     return db.execute(sql, (SOURCE,)).fetchall()
 
 
-def _version(records: Sequence[Record]) -> str:
+def _version(records: Sequence[KnowledgeRecord]) -> str:
     return sha256(orjson.dumps([record.to_dict() for record in records])).hexdigest()
 
 
-def starter_records() -> list[Record]:
+def starter_records() -> list[KnowledgeRecord]:
     """Handrail's pages and guides as records of the namespace `studio`; none where the pages are not to be found."""
     package = Path(handrail_reference.__file__).parent
     packed = package / "starter"
@@ -81,7 +81,7 @@ def starter_records() -> list[Record]:
     return list(records.values())
 
 
-def _page(page: Path) -> Iterator[Record]:
+def _page(page: Path) -> Iterator[KnowledgeRecord]:
     name = "overview" if page.stem == "README" else _slug(page.stem)
     place = page.name if page.stem == "README" else f"docs/{page.name}"
     markdown = page.read_text(encoding="utf-8")
@@ -92,13 +92,13 @@ def _page(page: Path) -> Iterator[Record]:
         yield _record(f"{name}_{_slug(own)}" if own else name, title, text, place, [name])
 
 
-def _guide(guide: Path) -> Record:
+def _guide(guide: Path) -> KnowledgeRecord:
     tool = guide.parent.name.replace("-", "_")
     text = guide.read_text(encoding="utf-8").split("\n", 1)[-1].strip()
     return _record(f"tool_{tool}", f"The tool {tool}", text, f"{guide.parent.name}/guide.md", ["tool", tool])
 
 
-def _record(slug: str, title: str, text: str, place: str, tags: list[str]) -> Record:
+def _record(slug: str, title: str, text: str, place: str, tags: list[str]) -> KnowledgeRecord:
     return make_record(
         {
             "id": f"doc:handrail_{slug}",

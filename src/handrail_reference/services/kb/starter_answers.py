@@ -165,7 +165,7 @@ def in_sentences(markdown: str) -> str:
         else:
             cells = _cells(row[1])
             first = cells[0] or first  # a cell that is left empty means the one above
-            done += [f"- {told}" for told in _told(heads, [first, *cells[1:]])]
+            done += [f"- {told}" for told in _row_sentences(heads, [first, *cells[1:]])]
     return "\n".join(done)
 
 
@@ -173,7 +173,7 @@ def _cells(row: str) -> list[str]:
     return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", row)]
 
 
-def _told(heads: list[str], cells: list[str]) -> list[str]:
+def _row_sentences(heads: list[str], cells: list[str]) -> list[str]:
     """A row in words. Keys that share a row, each with its own value, become sentences of their own."""
     keys = re.findall(r"`[^`]+`", cells[0])
     values = [value.strip() for value in cells[1].split(", ")] if len(cells) > 1 else []

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from handrail_reference.services.kb.database import Connection
+from handrail_reference.services.kb.database import KnowledgeConnection
 from handrail_reference.services.kb.filtered import keys_of
 from handrail_reference.services.kb.port import Filter
 
@@ -69,7 +69,7 @@ class VectorIndex:
             self._drop(db)
             self._add(db)
 
-    def search(self, db: Connection, query: Floats, scopes: Sequence[int], wanted: Filter) -> VectorHits:
+    def search(self, db: KnowledgeConnection, query: Floats, scopes: Sequence[int], wanted: Filter) -> VectorHits:
         """The closest readable records. Half of a record's closeness is its best piece's, half the mean of all its pieces'."""
         rows = self._rows
         count, records = rows.count, rows.records
@@ -107,7 +107,9 @@ class VectorIndex:
         return pieces
 
     @staticmethod
-    def _allowed(db: Connection, rows: _Rows, records: int, scopes: Sequence[int], wanted: Filter) -> NDArray[np.bool_]:
+    def _allowed(
+        db: KnowledgeConnection, rows: _Rows, records: int, scopes: Sequence[int], wanted: Filter
+    ) -> NDArray[np.bool_]:
         allowed: NDArray[np.bool_] = rows.alive[:records] & np.isin(rows.scope[:records], list(scopes))
         if wanted:
             keys = np.frombuffer(keys_of(db, scopes, wanted), dtype=np.int64)
@@ -203,7 +205,7 @@ class _Rows:
 
 
 class _Numbers:
-    """Numbers by number, in dicts for so many that follow each other: one for all would move its 100,000 entries at once to
+    """Numbers by number, in dicts of a few thousand that follow each other: one for all would move its 100,000 entries at once to
     grow, some ten milliseconds in which no other thread runs."""
 
     def __init__(self) -> None:

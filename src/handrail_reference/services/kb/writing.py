@@ -13,11 +13,11 @@ from typing import Any
 
 import orjson
 
-from handrail_reference.services.kb.database import Connection
+from handrail_reference.services.kb.database import KnowledgeConnection
 from handrail_reference.services.kb.pausing import unhurried
 from handrail_reference.services.kb.pieces import Piece, lead_of, pieces_of
 from handrail_reference.services.kb.reading import RECORD_COLUMNS, record_of
-from handrail_reference.services.kb.record import Record, moment_of, tag_word
+from handrail_reference.services.kb.record import KnowledgeRecord, moment_of, tag_word
 from handrail_reference.services.kb.words import INDEX_VERSION, prepared
 
 _DROPPED_KEPT = 100_000
@@ -38,7 +38,7 @@ class Tally:
         return self.added + self.changed + self.removed
 
 
-def put_records(db: Connection, records: Iterable[Record], tally: Tally) -> None:
+def put_records(db: KnowledgeConnection, records: Iterable[KnowledgeRecord], tally: Tally) -> None:
     """Store what is new or changed; the same content again costs one look."""
     scopes = dict(tally.scopes)
     for record in unhurried(records, db.is_searched_beside):
@@ -140,7 +140,7 @@ def scope_word(scope: int) -> str:
     return f"zq{scope}"
 
 
-def _scope(db: sqlite3.Connection, record: Record, known: dict[tuple[str, str, str], int]) -> int:
+def _scope(db: sqlite3.Connection, record: KnowledgeRecord, known: dict[tuple[str, str, str], int]) -> int:
     whose = (record.tenant, record.namespace, record.owner)
     if whose not in known:
         db.execute("INSERT OR IGNORE INTO scope (tenant, namespace, owner) VALUES (?, ?, ?)", whose)
@@ -149,7 +149,7 @@ def _scope(db: sqlite3.Connection, record: Record, known: dict[tuple[str, str, s
     return known[whose]
 
 
-def _insert(db: sqlite3.Connection, record: Record, scope: int, content: str) -> None:
+def _insert(db: sqlite3.Connection, record: KnowledgeRecord, scope: int, content: str) -> None:
     moment = moment_of(record.last_updated) if record.last_updated else None
     values: tuple[Any, ...] = (
         scope, record.id, record.type, record.title, record.text, orjson.dumps(record.tags).decode(),
@@ -171,21 +171,21 @@ def _insert(db: sqlite3.Connection, record: Record, scope: int, content: str) ->
         _index_piece(db, number, scope, record, piece)
 
 
-def _index_head(db: sqlite3.Connection, key: int, scope: int, record: Record) -> None:
+def _index_head(db: sqlite3.Connection, key: int, scope: int, record: KnowledgeRecord) -> None:
     db.execute(
         "INSERT INTO head_words (rowid, scope, title, tags, lead) VALUES (?, ?, ?, ?, ?)",
         (key, *_head(scope, record)),
     )
 
 
-def _index_piece(db: sqlite3.Connection, number: int, scope: int, record: Record, piece: Piece) -> None:
+def _index_piece(db: sqlite3.Connection, number: int, scope: int, record: KnowledgeRecord, piece: Piece) -> None:
     db.execute(
         "INSERT INTO piece_words (rowid, scope, body) VALUES (?, ?, ?)",
         (number, scope_word(scope), _body(record, piece)),
     )
 
 
-def _unindex(db: sqlite3.Connection, key: int, scope: int, record: Record) -> None:
+def _unindex(db: sqlite3.Connection, key: int, scope: int, record: KnowledgeRecord) -> None:
     db.execute(
         "INSERT INTO head_words (head_words, rowid, scope, title, tags, lead) VALUES ('delete', ?, ?, ?, ?, ?)",
         (key, *_head(scope, record)),
@@ -197,10 +197,10 @@ def _unindex(db: sqlite3.Connection, key: int, scope: int, record: Record) -> No
     )
 
 
-def _head(scope: int, record: Record) -> tuple[str, str, str, str]:
+def _head(scope: int, record: KnowledgeRecord) -> tuple[str, str, str, str]:
     tags = " ".join(record.tags)
     return scope_word(scope), prepared(record.title), prepared(tags), prepared(lead_of(record.text))
 
 
-def _body(record: Record, piece: Piece) -> str:
+def _body(record: KnowledgeRecord, piece: Piece) -> str:
     return prepared(record.text[piece.start : piece.stop])

@@ -11,7 +11,7 @@ from handrail import ErrorType, ToolError
 _LONGEST = timedelta(days=31)
 _OLDEST = timedelta(days=366)
 _YEARS_AHEAD = 50
-_MOST_LISTED = 500
+_MAX_LISTED = 500
 
 
 async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
@@ -36,7 +36,7 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
         "ok": True,
         "data": {
             "date_range": {"start": args["start_date"], "end": args["end_date"]},
-            "existing_events": [_event(one, zone, args["include_details"]) for one in found.busy[:_MOST_LISTED]],
+            "existing_events": [_event(one, zone, args["include_details"]) for one in found.busy[:_MAX_LISTED]],
             "available_slots": slots,
             "summary": _summary(found, slots, args["min_duration_minutes"]),
         },
@@ -86,7 +86,7 @@ def _text(moment: datetime, zone: tzinfo | None) -> str:
 
 def _summary(found: Any, slots: list[dict[str, Any]], least: int) -> str:
     events = _counted(len(found.busy), "event")
-    cut = f" (the first {_MOST_LISTED} are listed)" if len(found.busy) > _MOST_LISTED else ""
+    cut = f" (the first {_MAX_LISTED} are listed)" if len(found.busy) > _MAX_LISTED else ""
     free = sum(slot["duration_minutes"] for slot in slots)
     return (
         f"{events} taking {_counted(found.busy_minutes, 'minute')}{cut}; "

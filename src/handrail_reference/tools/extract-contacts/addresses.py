@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 from email_validator import EmailNotValidError, validate_email
 
-from .places import Place, is_ascii_word, is_unspaced, is_word
+from .places import TextSpan, is_ascii_word, is_unspaced, is_word
 
 _LOCAL_MARKS = frozenset("._%+-'&~")
 _MAX_LOCAL = 64
 _MAX_BYTES = 254
 
 
-def find(text: str) -> Iterator[Place]:
+def find(text: str) -> Iterator[TextSpan]:
     """E-mail addresses in the order of the text, without the punctuation around them."""
     at = text.find("@")
     while at != -1:
@@ -26,7 +26,7 @@ def find(text: str) -> Iterator[Place]:
         at = text.find("@", at + 1)
 
 
-def _around(text: str, at: int) -> Place | None:
+def _around(text: str, at: int) -> TextSpan | None:
     start, end = _local_start(text, at), _domain_end(text, at)
     if start == at or text[start - 1 : start] == "@" or text[end : end + 1] == "@":
         return None
@@ -42,7 +42,7 @@ def _around(text: str, at: int) -> Place | None:
         checked = validate_email(written, check_deliverability=False, test_environment=True)
     except EmailNotValidError:
         return None
-    return Place(start=start, end=end, value=checked.normalized)
+    return TextSpan(start=start, end=end, value=checked.normalized)
 
 
 def _local_start(text: str, at: int) -> int:

@@ -11,11 +11,11 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from . import addresses, links, names, phones
-from .places import Place, hide
+from .places import TextSpan, hide
 
-_MOST = 200
+_MAX_CONTACTS = 200
 
-Found = TypeVar("Found", bound=Place)
+Found = TypeVar("Found", bound=TextSpan)
 
 
 # A plain function: a long text takes tens of milliseconds of pure computing, during which nothing else could go on.
@@ -54,9 +54,9 @@ def execute(args: Mapping[str, Any], ctx: object) -> dict[str, Any]:
 
 def _first(found: Iterable[Found], end: int) -> tuple[list[Found], int]:
     """As many as are reported, and up to where the text was searched: the first one left out, or the end."""
-    some = list(islice(found, _MOST + 1))
-    return some[:_MOST], some[_MOST].start if len(some) > _MOST else end
+    some = list(islice(found, _MAX_CONTACTS + 1))
+    return some[:_MAX_CONTACTS], some[_MAX_CONTACTS].start if len(some) > _MAX_CONTACTS else end
 
 
-def _at(place: Place) -> dict[str, int]:
+def _at(place: TextSpan) -> dict[str, int]:
     return {"start": place.start, "end": place.end}

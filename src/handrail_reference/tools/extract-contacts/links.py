@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from .places import Place, is_ascii_word, is_unspaced, is_word
+from .places import TextSpan, is_ascii_word, is_unspaced, is_word
 
 _START = re.compile(
     r"(?<![a-z0-9])(?:https?|ftps?)://|(?<![a-z0-9@._/-])www\.(?=[^\s.])",
@@ -20,7 +20,7 @@ _NEVER = frozenset('<>"`{}|\\^“”„«»‹›，。、；：！？（）【�
 _NOT_AT_THE_END = ".,;:!?'’*(["
 
 
-def find(text: str) -> Iterator[Place]:
+def find(text: str) -> Iterator[TextSpan]:
     """Web addresses in the order of the text, without the punctuation around them."""
     begin = _START.search(text)
     while begin is not None:
@@ -29,7 +29,7 @@ def find(text: str) -> Iterator[Place]:
         trailing = _NOT_AT_THE_END + (text[start - 1] if start and text[start - 1] in "_~" else "")
         written = text[start:stop].rstrip(trailing)
         if _is_link(written):
-            yield Place(start=start, end=start + len(written), value=written)
+            yield TextSpan(start=start, end=start + len(written), value=written)
         begin = _START.search(text, max(stop, begin.end()))
 
 

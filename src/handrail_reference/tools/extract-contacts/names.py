@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .places import Place, is_mark
+from .places import TextSpan, is_mark
 from .words import LABELS, NOT_NAMES, PARTICLES, SELDOM_NAMES
 
 _REACH = 200
-_MOST_WORDS = 5
+_MAX_WORDS = 5
 
 _LABEL = r"(?:(?:" + "|".join(sorted(map(re.escape, LABELS), key=len, reverse=True)) + r")\.?[ \t]?:?[ \t]?)?"
 _BEFORE = re.compile(
@@ -30,11 +30,11 @@ _GLUED = re.compile(r"[\s:;,(\[{\"“„«|•·*>/=#]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Person(Place):
+class Person(TextSpan):
     contact: str
 
 
-def find(text: str, contacts: Sequence[Place]) -> list[Person]:
+def find(text: str, contacts: Sequence[TextSpan]) -> list[Person]:
     """The names beside these contacts, which stand in the order of the text."""
     people: dict[int, Person] = {}
     floor = 0
@@ -49,7 +49,7 @@ def find(text: str, contacts: Sequence[Place]) -> list[Person]:
     return [people[start] for start in sorted(people)]
 
 
-def _name_before(text: str, floor: int, contact: Place) -> tuple[int, int] | None:
+def _name_before(text: str, floor: int, contact: TextSpan) -> tuple[int, int] | None:
     begin = max(floor, contact.start - _REACH)
     begin = max(begin, text.rfind("\n", begin, contact.start) + 1)
     before = text[begin : contact.start]
@@ -70,7 +70,7 @@ def _name_before(text: str, floor: int, contact: Place) -> tuple[int, int] | Non
     return begin + words[-1][0], begin + end
 
 
-def _name_after(text: str, contact: Place) -> tuple[int, int] | None:
+def _name_after(text: str, contact: TextSpan) -> tuple[int, int] | None:
     match = _AFTER.match(text, contact.end)
     if match is None or not _is_name(match["name"].split(" "), angle=False):
         return None
@@ -81,7 +81,7 @@ def _words_up_to(before: str, *, angle: bool) -> Iterator[tuple[int, str]]:
     """The words of a name that ends where `before` ends, last word first, each with its start."""
     found: list[tuple[int, str]] = []
     end = len(before)
-    while end > 0 and len(found) <= _MOST_WORDS:
+    while end > 0 and len(found) <= _MAX_WORDS:
         start = before.rfind(" ", 0, end) + 1
         glued = [mark.end() for mark in _GLUED.finditer(before, start, end)]
         word = before[glued[-1] if glued else start : end]
@@ -97,7 +97,7 @@ def _words_up_to(before: str, *, angle: bool) -> Iterator[tuple[int, str]]:
 
 
 def _is_name(words: Sequence[str], *, angle: bool) -> bool:
-    if not (1 if angle else 2) <= len(words) <= _MOST_WORDS:
+    if not (1 if angle else 2) <= len(words) <= _MAX_WORDS:
         return False
     if not all(_is_name_word(word, angle=angle) or word in PARTICLES for word in words):
         return False

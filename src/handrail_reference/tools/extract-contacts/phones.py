@@ -9,14 +9,14 @@ from phonenumbers import SUPPORTED_REGIONS, PhoneNumberFormat, PhoneNumberMatche
 
 from handrail import ErrorType, ToolError
 
-from .places import Place
+from .places import TextSpan
 
 # A page of figures has thousands of strings that might be numbers, and each takes as long as a real one.
 _MAX_TRIES = 1_500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phone(Place):
+class Phone(TextSpan):
     extension: str | None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class TextSpan:
     """`value` is what is reported, `text[start:end]` what stands there."""
 
     start: int
@@ -16,7 +16,7 @@ class Place:
     value: str
 
 
-def hide(text: str, places: Iterable[Place]) -> str:
+def hide(text: str, places: Iterable[TextSpan]) -> str:
     """The text with those places blanked out, at the same length, so that other finders keep their offsets."""
     pieces, last = [], 0
     for place in places:

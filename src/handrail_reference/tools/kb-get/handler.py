@@ -9,7 +9,7 @@ from handrail import ErrorType, ToolError
 from handrail.errors import HandrailError
 from handrail_reference.services.kb.pieces import snippet_of
 from handrail_reference.services.kb.port import KbUnavailable
-from handrail_reference.services.kb.record import Record, one_form, shown_title
+from handrail_reference.services.kb.record import KnowledgeRecord, one_form, shown_title
 from handrail_reference.services.kb.shown import with_texts
 
 _NEAREST = 3
@@ -47,7 +47,7 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
     return {"ok": True, "data": {"records": records, "missing": missing}}
 
 
-def _shown(record: Record, fields: set[str]) -> dict[str, Any]:
+def _shown(record: KnowledgeRecord, fields: set[str]) -> dict[str, Any]:
     title = shown_title(record.title, record.text)
     shown: dict[str, Any] = {
         "id": record.id,

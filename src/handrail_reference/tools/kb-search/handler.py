@@ -13,7 +13,7 @@ from handrail_reference.services.kb.port import Evidence, Filter, KbTooSlow, KbU
 from handrail_reference.services.kb.shown import with_texts
 
 _SECONDS = {"voice": 1.5, "text": 4.0}
-_MOST_IN_VOICE = 3
+_MAX_IN_VOICE = 3
 _USE_KB_GET = "You have searched in this turn already. Read a record that you know with kb_get and its id, or answer."
 
 
@@ -29,7 +29,7 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
             tenant=ctx.tenant,
             namespace=args["namespace"],
             wanted=wanted,
-            limit=min(args["top_k"], _MOST_IN_VOICE) if voice else args["top_k"],
+            limit=min(args["top_k"], _MAX_IN_VOICE) if voice else args["top_k"],
             seconds=_SECONDS[ctx.mode],
         )
     except NamespaceRefused as error:
