@@ -1,4 +1,4 @@
-"""Entry points: how the core finds the tools, services, models and commands of other packages. docs/extending.md has the rules.
+"""Entry points: how the core finds what other packages bring, such as tools and models. docs/extending.md has the rules.
 
 A package declares them in its `pyproject.toml`; nothing is imported until it is used. Handrail's own neighbour, the package
 `handrail-reference`, is found in the same way and in no other.
@@ -26,6 +26,8 @@ SERVICES = "handrail.services"
 """Name of the capability → factory, as in `[services.NAME]`."""
 MODELS = "handrail.models"
 """Scheme, as in `model = "scheme:…"` → factory of a model."""
+PROVIDERS = "handrail.providers"
+"""Name of a provider → its `Provider`."""
 COMMANDS = "handrail.commands"
 """Name of the command → module with `HELP`, `configure(parser)` and `run(options)`."""
 

@@ -13,15 +13,15 @@ from urllib.parse import urlsplit
 
 from handrail import clients
 from handrail.clients.model_choice import DEMO, ModelChoice, Offer, choose
-from handrail.clients.ollama_probe import find_ollama, ollama_problem
 from handrail.contract.errors import ConfigError, HandrailError, missing_extra
 from handrail.contract.model import Model
 from handrail.plugins import MODELS, entry_points_of, load_plugin
+from handrail.providers.catalogue import own_providers
+from handrail.providers.ollama.probe import find_ollama
+from handrail.providers.registration import load
 from handrail.settings import Settings
 
 _LOCAL = "local:"
-_OFFERED = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-4-5", "gemini": "gemini-2.5-flash"}
-"""The model that is offered where only a key is known; any other can be named by `--model` or in [agent]."""
 
 
 def choose_model(settings: Settings, flag: str | None = None) -> ModelChoice:
@@ -48,13 +48,16 @@ def choose_working_model(settings: Settings, flag: str | None = None) -> ModelCh
 
 
 def _offers() -> Iterator[Offer]:
-    """The models whose keys are in the environment."""
-    for scheme, name in _OFFERED.items():
-        client = clients.CLIENTS[scheme]
+    """The models whose keys are in the environment. Any other can be named by `--model` or in [agent]."""
+    for provider in own_providers().values():
+        client = provider.client
+        if client is None or not client.suggested_model:
+            continue
         found = next((one for one in client.keys if os.environ.get(one, "").strip()), None)
         if found is not None:
-            address = clients.address_of(f"{scheme}:{name}", environment=os.environ)
-            yield Offer(f"{scheme}:{name}", f"{found} is set", urlsplit(address).hostname or client.vendor)
+            model = f"{provider.schemes[0]}:{client.suggested_model}"
+            address = clients.address_of(model, environment=os.environ)
+            yield Offer(model, f"{found} is set", urlsplit(address).hostname or client.vendor_host)
 
 
 def base_url_for(settings: Settings, model: str) -> str:
@@ -77,10 +80,13 @@ def model_problem(settings: Settings, choice: ModelChoice) -> str | None:
     if _is_plugin(model):
         return None
     missing = clients.whats_missing(model, environment=os.environ, base_url=choice.base_url)
-    if missing is None and model.startswith("ollama:"):
-        address = clients.address_of(model, environment=os.environ, base_url=choice.base_url)
-        return ollama_problem(address, model.removeprefix("ollama:"))
-    return missing
+    scheme, _, name = model.partition(":")
+    client = clients.text_client(scheme)
+    if missing is not None or client is None or not client.problem:
+        return missing
+    address = clients.address_of(model, environment=os.environ, base_url=choice.base_url)
+    problem: str | None = load(client.problem)(address, name)
+    return problem
 
 
 def open_model(settings: Settings, choice: ModelChoice | None = None) -> Model:
@@ -158,4 +164,4 @@ def _plugin(scheme: str) -> Callable[[str], Model]:
 
 def _is_plugin(model: str) -> bool:
     scheme = model.partition(":")[0]
-    return scheme not in clients.CLIENTS and scheme in entry_points_of(MODELS)
+    return not clients.is_text_scheme(scheme) and scheme in entry_points_of(MODELS)

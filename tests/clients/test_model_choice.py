@@ -61,8 +61,8 @@ def test_keys_of_the_environment_become_offers(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "  ")
     offers = choose_model(Settings(project=tmp_path)).offers
     assert [(offer.model.partition(":")[0], offer.reason, offer.vendor) for offer in offers] == [
-        ("anthropic", "ANTHROPIC_API_KEY is set", "api.anthropic.com"),
         ("gemini", "GOOGLE_API_KEY is set", "generativelanguage.googleapis.com"),
+        ("anthropic", "ANTHROPIC_API_KEY is set", "api.anthropic.com"),
     ]
 
 

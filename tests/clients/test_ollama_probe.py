@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from handrail.clients.ollama_probe import find_ollama, ollama_problem
+from handrail.providers.ollama.probe import find_ollama, ollama_problem
 from handrail.testing.servers import OllamaServer
 
 TOOLS = ["completion", "tools"]

@@ -10,14 +10,21 @@ from pathlib import Path
 import pytest
 
 from handrail.cli import main
-from handrail.clients import CLIENTS, open_model, whats_missing
+from handrail.clients import open_model, whats_missing
 from handrail.contract.errors import ConfigError
-from handrail.contract.providers import PROVIDERS
+from handrail.providers import provider_names
+from handrail.providers.catalogue import own_providers
 from handrail.settings import Settings, load_settings
 from handrail.text_model import model_provider
 from handrail.text_model import open_model as open_from_settings
 
 ROOT = Path(__file__).resolve().parents[2]
+CLIENTS = {
+    scheme: provider.client
+    for provider in own_providers().values()
+    for scheme in provider.schemes
+    if not provider.client.is_live
+}
 
 
 @pytest.mark.parametrize(
@@ -95,7 +102,7 @@ def test_what_is_missing_is_one_sentence(spec, environment, base_url, said):
 
 
 def test_a_missing_extra_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("handrail.clients.find_spec", lambda name: None)
+    monkeypatch.setattr("handrail.providers.client_requirements.find_spec", lambda name: None)
     said = whats_missing("anthropic:x", environment={"ANTHROPIC_API_KEY": "k"})
     assert said == 'The model "anthropic:x" needs the extra "anthropic"; run `pip install "handrail[anthropic]"`.'
 
@@ -112,7 +119,7 @@ def test_a_missing_extra_says_what_to_install(monkeypatch):
     ],
 )
 def test_an_sdk_of_another_version_is_named(monkeypatch, spec, found, said):
-    monkeypatch.setattr("handrail.clients.version", lambda name: found)
+    monkeypatch.setattr("handrail.providers.client_requirements.version", lambda name: found)
     environment = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k", "GEMINI_API_KEY": "k"}
     extra = "openai" if spec.startswith("openai") else spec.partition(":")[0]
     wanted = f'The model "{spec}" needs {said}; run `pip install "handrail[{extra}]"`.'
@@ -169,7 +176,7 @@ def test_no_sdk_is_imported_before_its_model_is_opened():
 def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for client in CLIENTS.values():
-        for name in (*client.keys, client.address):
+        for name in (*client.keys, client.address_variable):
             monkeypatch.delenv(name, raising=False)
     (tmp_path / "handrail.toml").write_text('[agent]\nmodel = "openai:gpt-x"\n', "utf-8")
     return tmp_path
@@ -193,17 +200,17 @@ def test_the_doctor_says_what_is_missing_for_the_model(project, monkeypatch, cap
     if client.needs_key:
         assert diagnosis(capsys) == (True, f'"{kind}:m" has what it needs; whether it answers was not tried')
 
-    monkeypatch.setenv(client.address, "http://127.0.0.1:9")
+    monkeypatch.setenv(client.address_variable, "http://127.0.0.1:9")
     ok, said = diagnosis(capsys)
     assert not ok
     assert re.search("nobody (listens|answers) at http://127.0.0.1:9", said)
 
-    monkeypatch.setenv(client.address, "http://example.com")
+    monkeypatch.setenv(client.address_variable, "http://example.com")
     ok, said = diagnosis(capsys)
     assert not ok
     assert "over an open line" in said
 
-    monkeypatch.setattr("handrail.clients.find_spec", lambda name: None)
+    monkeypatch.setattr("handrail.providers.client_requirements.find_spec", lambda name: None)
     ok, said = diagnosis(capsys)
     assert not ok
     assert f'pip install "handrail[{client.extra}]"' in said
@@ -211,7 +218,7 @@ def test_the_doctor_says_what_is_missing_for_the_model(project, monkeypatch, cap
 
 def test_the_tools_format_of_a_model_is_known_without_a_key(project):
     assert model_provider(load_settings(project, {})) == "openai-chat"
-    assert model_provider(Settings(project=project)) in PROVIDERS
+    assert model_provider(Settings(project=project)) in provider_names()
 
 
 def test_the_example_in_the_documentation_runs():

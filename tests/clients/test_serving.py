@@ -13,7 +13,7 @@ from tests.clients.test_ids_of_a_message import counting_anew
 from tests.runtime.kit import PAID, Tools, writing
 
 from handrail.app import open_agent, open_registry, open_runtime
-from handrail.clients import CLIENTS
+from handrail.clients import text_client
 from handrail.server.assembly import assemble
 from handrail.server.keys import Key, KeyRing, hash_of
 from handrail.server.options import Options
@@ -30,9 +30,9 @@ async def test_one_line_of_the_settings_chooses_who_answers(kind, tmp_path, monk
     tools = Tools(tmp_path)
     tools.write({"pay": (writing(), PAID)})
     tools.build()
-    client = CLIENTS[kind]
+    client = text_client(kind)
     async with SERVERS[kind]([Reply("", [PAY]), Reply("The rent is paid.")]) as provider:
-        monkeypatch.setenv(client.address, provider.base_url)
+        monkeypatch.setenv(client.address_variable, provider.base_url)
         for name, value in provider.environment.items():
             monkeypatch.setenv(name, value)
         project = f'[agent]\nmodel = "{spec(kind)}"\n\n[store]\nurl = "memory:"\n'

@@ -10,7 +10,7 @@ from tests.runtime.kit import NOTHING, Tools, reading
 from handrail.build.compiler import BuildPlan, BuildResult, build
 from handrail.cli import main
 from handrail.providers import adapt, provider_names
-from handrail.providers.request_limits import exceeded
+from handrail.providers.catalogue import get_provider
 
 HIGH = {"type": "integer", "minimum": 1, "default": 5}
 EITHER = {**an_object([], a=TEXT, b=TEXT), "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}
@@ -80,6 +80,10 @@ def test_the_command_lists_what_models_are_told_in_words_as_json_and_does_not_tr
         "done": "put into the description",
         "minor": True,
     } in losses
+
+
+def exceeded(provider, schemas):
+    return get_provider(provider).exceeded_limits(schemas)
 
 
 def offered(provider: str, count: int, parameters: Any = None, *, strict: bool = False) -> list[dict[str, Any]]:

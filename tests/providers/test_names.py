@@ -11,7 +11,7 @@ from tests.providers.made_schemas import TEXT, a_definition, an_object, resolve
 
 from handrail.contract.fields import TOOL_ID
 from handrail.contract.frozen import thaw
-from handrail.contract.providers import PORTABLE_NAME
+from handrail.contract.portable_name import PORTABLE_NAME
 from handrail.providers import adapt, as_meant, provider_names
 from handrail.schema.subschemas import walk
 

@@ -23,7 +23,7 @@ from handrail.build.findings import Catalogue, Finding, LostKeyword
 from handrail.build.guide import summary_of
 from handrail.build.rules import all_rules
 from handrail.providers import Adapted, provider_names
-from handrail.providers.request_limits import exceeded
+from handrail.providers.catalogue import get_provider
 from handrail.registry.artifact import FORMAT, render
 from handrail.schema.canonical import canonical
 
@@ -211,7 +211,7 @@ _RANK = {name: rank for rank, name in enumerate(_FIRST)}
 
 def _limits(schemas: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for provider, by_tool in sorted(schemas.items()):
-        for limit in exceeded(provider, list(by_tool.values())):
+        for limit in get_provider(provider).exceeded_limits(list(by_tool.values())):
             yield f"{provider} {limit}. Offer fewer of them at a time, by mode or with `pick_tools`."
 
 

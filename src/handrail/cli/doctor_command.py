@@ -133,7 +133,7 @@ def _zone(settings: Settings) -> Check:
 def _models(settings: Settings) -> Iterator[Check]:
     """Which model answers and why; then what is offered. A provider on another machine is not asked."""
     from handrail.cli.model_lines import offer_lines  # what only this check needs
-    from handrail.clients import CLIENTS, address_of
+    from handrail.clients import address_of, text_client
     from handrail.text_model import choose_working_model, open_model
 
     try:
@@ -143,7 +143,8 @@ def _models(settings: Settings) -> Iterator[Check]:
         yield Check("model", not settings.agent_model, str(error))
         return
     checked = Check("model", True, choice.sentence.removesuffix("."))
-    if choice.model.partition(":")[0] in CLIENTS and not choice.model.startswith("ollama:"):
+    client = text_client(choice.model.partition(":")[0])
+    if client is not None and not client.problem:  # one that has a check of its own has just passed it
         address = address_of(choice.model, environment=os.environ, base_url=choice.base_url)
         checked = _reached("model", choice.model, address, "agent")
     if choice.model.startswith("local:"):

@@ -1,52 +1,21 @@
-"""Live clients: spoken conversations on the official SDKs, which come with the extras and are imported when one is opened.
+"""Live models by name: `open_live_model("gemini-live:…")`. They listen and speak.
 
-`open_live_model("gemini-live:…")` is the way in: the provider and the model in one name, so that changing either is one line.
+What there is comes from the list of providers; a provider's SDK comes with its extra and is imported when a model is opened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib import import_module
 from typing import Any
 
-from handrail.clients import is_installed, is_loopback, key_in, url_in
-from handrail.contract.errors import ConfigError, missing_extra
+from handrail.contract.errors import ConfigError
 from handrail.contract.live import LiveLimits, LiveModel
+from handrail.providers.catalogue import provider_of_scheme, schemes
+from handrail.providers.client_requirements import is_loopback, key_in, missing_packages, url_in
+from handrail.providers.registration import ModelClient, load
 
-__all__ = ["LIVE_CLIENTS", "LiveClient", "open_live_model", "whats_missing_live"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveClient:
-    """How a provider's live client is found, and what it needs."""
-
-    opener: str
-    packages: tuple[str, ...]
-    extra: str
-    keys: tuple[str, ...]
-    """The environment's variables that may hold the key, the first that is set counts."""
-    schemes: tuple[str, ...]
-
-
-LIVE_CLIENTS: Mapping[str, LiveClient] = {
-    "gemini-live": LiveClient(
-        opener="gemini.live.client:GeminiLive",
-        packages=("google.genai",),
-        extra="gemini",
-        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        schemes=("https", "wss"),
-    ),
-    "openai-realtime": LiveClient(
-        opener="openai.realtime.client:OpenAIRealtime",
-        packages=("openai", "websockets"),
-        extra="openai",
-        keys=("OPENAI_API_KEY",),
-        schemes=("https", "wss", "http", "ws"),
-    ),
-}
-"""What may stand before the colon in the name of a live model."""
+__all__ = ["open_live_model", "whats_missing_live"]
 
 
 def open_live_model(
@@ -65,9 +34,7 @@ def open_live_model(
     if missing is not None:
         raise ConfigError(missing)
     client, name = _parse(spec)
-    module, _, opener = client.opener.partition(":")
-    make = getattr(import_module(f"handrail.providers.{module}"), opener)
-    model: LiveModel = make(
+    model: LiveModel = load(client.opener)(
         name, api_key=key_in(environment, client.keys), base_url=base_url.strip() or None, limits=limits, **options
     )
     return model
@@ -79,27 +46,31 @@ def whats_missing_live(spec: str, *, environment: Mapping[str, str], base_url: s
         client, _ = _parse(spec)
     except ConfigError as error:
         return str(error)
-    if not all(map(is_installed, client.packages)):
-        return str(missing_extra(f'The live model "{spec}"', client.extra))
-    if not key_in(environment, client.keys):
+    missing = missing_packages(f'The live model "{spec}"', client)
+    if missing is not None:
+        return missing
+    if client.needs_key and not key_in(environment, client.keys):
         return f'The live model "{spec}" needs a key; set {client.keys[0]} in the environment.'
     return _wrong_address(client, base_url.strip())
 
 
-def _parse(spec: str) -> tuple[LiveClient, str]:
-    provider, _, name = spec.partition(":")
-    if provider not in LIVE_CLIENTS or not name or not name.isascii() or not name.isprintable() or " " in name:
-        near = get_close_matches(provider, LIVE_CLIENTS, n=1) if provider not in LIVE_CLIENTS else []
+def _parse(spec: str) -> tuple[ModelClient, str]:
+    scheme, _, name = spec.partition(":")
+    found = provider_of_scheme(scheme)
+    client = found.client if found is not None and found.client is not None and found.client.is_live else None
+    if client is None or not name or not name.isascii() or not name.isprintable() or " " in name:
+        known = schemes(live=True)
+        near = get_close_matches(scheme, known, n=1) if client is None else []
         hint = f' Did you mean "{near[0]}:{name or "…"}"?' if near else ""
-        known = " or ".join(f'"{one}:…"' for one in LIVE_CLIENTS)
-        raise ConfigError(f'"{spec}" is not a live model; write {known} with the name of a model.{hint}')
-    return LIVE_CLIENTS[provider], name
+        listed = " or ".join(f'"{one}:…"' for one in known)
+        raise ConfigError(f'"{spec}" is not a live model; write {listed} with the name of a model.{hint}')
+    return client, name
 
 
-def _wrong_address(client: LiveClient, address: str) -> str | None:
+def _wrong_address(client: ModelClient, address: str) -> str | None:
     if not address:
         return None
-    parts = url_in(address, client.schemes)
+    parts = url_in(address, client.url_schemes)
     if parts is None or parts.port == 0:
         return f'The base URL "{address}" of the live model is none; write one such as "https://host/v1".'
     if parts.scheme in ("http", "ws") and not is_loopback(parts.hostname or ""):

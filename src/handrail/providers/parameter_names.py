@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import quote, unquote
 
 from handrail.contract.errors import JsonError, SchemaError
-from handrail.contract.providers import PORTABLE_NAME
+from handrail.contract.portable_name import PORTABLE_NAME
 from handrail.providers.adapted import RENAMED, Loss
 from handrail.schema.pointer import pointer
 from handrail.schema.strict_json import parse_arguments

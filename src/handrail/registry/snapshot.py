@@ -16,7 +16,7 @@ import orjson
 
 from handrail.contract.definition import Mode, ToolDefinition
 from handrail.contract.errors import RegistryError, UsageError
-from handrail.contract.providers import without_alias
+from handrail.providers.catalogue import find_provider
 from handrail.registry.artifact import Artifact, read_providers
 from handrail.registry.handlers import Handler, HandlerCode
 from handrail.schema.validator import CompiledSchema, SchemaCompiler, for_results
@@ -151,8 +151,9 @@ class Snapshot:
 
     def provider_schemas(self, provider: str, mode: Mode | None = None) -> list[dict[str, Any]]:
         """What a model of this provider is offered, sorted by tool, as fresh data that the caller may change."""
-        wanted = without_alias(provider)
         known = self._artifact.provider_file.providers
+        meant = None if provider in known else find_provider(provider)
+        wanted = provider if meant is None else meant.name
         if self._providers is None and wanted in known:
             # Kept, so that a snapshot goes on when later builds have cleaned the file away.
             self._providers = read_providers(self._artifact)

@@ -13,7 +13,7 @@ import orjson
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, ToolResponse
 from handrail.contract.errors import RegistryError
-from handrail.contract.providers import PORTABLE_NAME
+from handrail.contract.portable_name import PORTABLE_NAME
 from handrail.contract.store import Effects
 from handrail.registry.handlers import Handler
 from handrail.registry.snapshot import LoadedTool, Snapshot

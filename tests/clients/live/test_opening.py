@@ -5,11 +5,12 @@ import sys
 
 import pytest
 
-from handrail.clients.live import LIVE_CLIENTS, open_live_model, whats_missing_live
+from handrail.clients.live import open_live_model, whats_missing_live
 from handrail.contract.errors import ConfigError
+from handrail.providers.catalogue import get_provider, schemes
 
 KEYS = {"GEMINI_API_KEY": "k", "OPENAI_API_KEY": "k"}
-both = pytest.mark.parametrize("provider", LIVE_CLIENTS)
+both = pytest.mark.parametrize("provider", schemes(live=True))
 
 
 @both
@@ -23,7 +24,7 @@ async def test_changing_the_provider_is_changing_the_name(provider: str) -> None
     "spec", ["", "gemini-live", "gemini-live:", "openai:gpt", "openai-realtime:a b", "nobody:model"]
 )
 def test_a_name_that_is_none_is_refused_with_those_that_are(spec: str) -> None:
-    with pytest.raises(ConfigError, match=r'"gemini-live:…" or "openai-realtime:…"'):
+    with pytest.raises(ConfigError, match=r'"openai-realtime:…" or "gemini-live:…"'):
         open_live_model(spec, environment=KEYS)
 
 
@@ -40,7 +41,7 @@ def test_nothing_is_suggested_where_only_the_name_of_the_model_is_missing(provid
 def test_a_missing_key_is_named(provider: str) -> None:
     missing = whats_missing_live(f"{provider}:m", environment={"GEMINI_API_KEY": " "})
     assert missing is not None
-    assert LIVE_CLIENTS[provider].keys[0] in missing
+    assert get_provider(provider).client.keys[0] in missing
 
 
 @pytest.mark.parametrize("address", ["nonsense", "ftp://host", "https://", "https://host:99999", "ws://example.com/v1"])
@@ -51,7 +52,7 @@ def test_an_address_that_is_none_or_open_is_refused(provider: str, address: str)
 
 
 def test_a_missing_sdk_is_told_with_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("handrail.clients.find_spec", lambda name: None)
+    monkeypatch.setattr("handrail.providers.client_requirements.find_spec", lambda name: None)
     assert 'pip install "handrail[gemini]"' in str(whats_missing_live("gemini-live:m", environment=KEYS))
     assert 'pip install "handrail[openai]"' in str(whats_missing_live("openai-realtime:m", environment=KEYS))
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from tests.providers import wire_examples
 
 from handrail.contract.model import CallMade, Finished, TextDelta, Usage
-from handrail.providers import ADAPTERS
+from handrail.providers.catalogue import get_provider
 from handrail.providers.event_stream import StreamCounters
 
 NAMES = ("openai-chat", "openai-responses", "anthropic", "gemini", "ollama")
@@ -14,7 +14,7 @@ MODEL = "example-model"
 
 
 def transport(name):
-    return import_module(ADAPTERS[name].removesuffix("adapter") + "transport")
+    return import_module(get_provider(name).transport)
 
 
 def example(name):

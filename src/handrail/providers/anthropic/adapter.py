@@ -6,16 +6,14 @@ properties, but one type at a time, no bounds and no recursion.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
 from handrail.contract.definition import ToolDefinition
 from handrail.providers import parameter_names
 from handrail.providers.adapted import Adapted
+from handrail.providers.anthropic.strict_limits import exceeded_alone
 from handrail.providers.definition_cache import Once
 from handrail.providers.parameter_names import renaming
-from handrail.providers.request_limits import MAX_STRICT_OPTIONAL, MAX_STRICT_UNIONS, optional_and_unions
 from handrail.providers.root_schema import PlainRoot
-from handrail.providers.strict_mode import Dialect, Strict, attempt, every_schema
+from handrail.providers.strict_mode import Dialect, Strict, attempt
 from handrail.schema.subschemas import Json
 
 _renaming = Once(lambda definition: renaming(definition.parameters, parameter_names.ANTHROPIC))
@@ -44,23 +42,10 @@ def as_meant(definition: ToolDefinition, args: Json) -> Json:
     return _renaming(definition).undone(args)
 
 
-def exceeded(schema: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
-    """The limits that a strict schema exceeds. They hold for all strict tools of a request, so for one as well."""
-    optional, unions = optional_and_unions(schema)
-    if optional > MAX_STRICT_OPTIONAL:
-        yield "required", f"it has {optional} optional properties, where strict mode allows {MAX_STRICT_OPTIONAL}"
-    if unions > MAX_STRICT_UNIONS:
-        yield "anyOf", f"{unions} properties have alternatives, where strict mode allows {MAX_STRICT_UNIONS}"
-    for one in every_schema(schema):
-        listed = (*one.get("enum", ()), *([one["const"]] if "const" in one else ()))
-        if any(isinstance(value, (dict, list)) for value in listed):
-            yield "enum", "strict mode lists plain values only, no objects and lists"
-
-
 _DIALECT = Dialect(
     kept=frozenset(),
     formats=frozenset({"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"}),
-    exceeded=exceeded,
+    exceeded=exceeded_alone,
     most_min_items=1,
     optional=True,
     type_lists=False,

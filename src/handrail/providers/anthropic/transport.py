@@ -13,6 +13,7 @@ from typing import Any
 from handrail.contract.call import IdScope
 from handrail.contract.frozen import thaw
 from handrail.contract.model import ModelEvent, ModelRequest, TextDelta, Usage
+from handrail.providers.anthropic import MESSAGES
 from handrail.providers.conversation_history import GOING_ON, Answered, Result, Said, entries, kept_turn
 from handrail.providers.event_stream import (
     MOST_CALLS,
@@ -37,9 +38,9 @@ from handrail.providers.event_stream import (
 )
 from handrail.providers.event_stream import object_of as args_object
 
-PROVIDER = "anthropic"
-WHO = "Anthropic"
-ID_SCOPE: IdScope = "message"
+PROVIDER = MESSAGES.name
+WHO = MESSAGES.vendor
+ID_SCOPE = MESSAGES.id_scope
 """What every server of this protocol keeps to; the vendor's own may promise more."""
 MOST_OUTPUT_TOKENS = 8_192
 """The provider wants a bound in every request; this one stands where the host names none."""

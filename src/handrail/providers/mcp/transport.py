@@ -14,9 +14,10 @@ from typing import Any, TypeAlias, TypeGuard
 
 import orjson
 
-from handrail.contract.call import Call, IdScope
+from handrail.contract.call import Call
 from handrail.contract.frozen import thaw
 from handrail.providers.event_stream import StreamCounters, as_text, bounded_args, id_in, object_in, text_in
+from handrail.providers.mcp import MCP
 from handrail.providers.mcp.messages import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
@@ -29,9 +30,9 @@ from handrail.providers.mcp.messages import (
     read_message,
 )
 
-PROVIDER = "mcp"
-WHO = "The MCP client"
-ID_SCOPE: IdScope = "connection"
+PROVIDER = MCP.name
+WHO = MCP.vendor
+ID_SCOPE = MCP.id_scope
 MODERN = "2026-07-28"
 HANDSHAKES = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """The newest first: it is offered to a client that names one which is not known."""

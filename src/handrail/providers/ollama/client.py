@@ -9,17 +9,16 @@ from typing import Any
 import httpx2
 import orjson
 
-from handrail.providers.ollama import transport
+from handrail.providers.ollama import CLIENT, transport
 from handrail.providers.streaming_model import ClientLimits, Failure, RawAnswer, StreamingModel, failure_of
 
-LOCAL = "http://127.0.0.1:11434"
 _MOST_ERROR_BYTES = 10_000
 
 
 def open_ollama(name: str, *, api_key: str, base_url: str | None, limits: ClientLimits) -> StreamingModel:
     timeout = httpx2.Timeout(limits.idle_seconds, connect=limits.connect_seconds)
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-    client = httpx2.AsyncClient(base_url=base_url or LOCAL, timeout=timeout, headers=headers)
+    client = httpx2.AsyncClient(base_url=base_url or CLIENT.default_address, timeout=timeout, headers=headers)
     return StreamingModel(name, transport, _Wire(client), limits, lines=True, key_name="OLLAMA_API_KEY")
 
 

@@ -35,10 +35,11 @@ from handrail.providers.event_stream import (
     text_in,
     wire_name,
 )
+from handrail.providers.ollama import OLLAMA
 
-PROVIDER = "ollama"
-WHO = "Ollama"
-ID_SCOPE: IdScope = "message"
+PROVIDER = OLLAMA.name
+WHO = OLLAMA.vendor
+ID_SCOPE = OLLAMA.id_scope
 """What every server of this protocol keeps to; the vendor's own may promise more."""
 _REASONS: dict[str, Reason] = {"stop": "stop", "": "stop", "length": "length", "content_filter": "refusal"}
 """Old servers give none. Ollama itself filters nothing; a gateway that speaks its protocol may."""

@@ -35,10 +35,11 @@ from handrail.providers.event_stream import (
     unreadable_calls,
     wire_name,
 )
+from handrail.providers.gemini import HTTP
 
-PROVIDER = "gemini"
-WHO = "Gemini"
-ID_SCOPE: IdScope = "message"
+PROVIDER = HTTP.name
+WHO = HTTP.vendor
+ID_SCOPE = HTTP.id_scope
 """What every server of this protocol keeps to; the vendor's own may promise more."""
 _NEVER_SIGNED = "skip_thought_signature_validator"
 """In place of a signature, for calls that another model made."""

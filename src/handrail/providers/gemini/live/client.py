@@ -16,12 +16,13 @@ from google.genai import errors, types
 from google.genai.live import AsyncSession
 
 from handrail.contract.live import LiveConfig, LiveLimits
+from handrail.providers.gemini import LIVE
 from handrail.providers.gemini.live.transport import INPUT_RATES, OUTPUT_RATE, PROVIDER, GeminiLiveTransport
 from handrail.providers.live_link import Gone, LiveLink, Socket
 from handrail.providers.live_socket import OPTIONS, WireSocket
 from handrail.providers.socket_errors import closed, endings
 
-_NAME = "Gemini Live"
+_NAME = LIVE.vendor
 
 
 class GeminiLive:

@@ -35,6 +35,7 @@ from handrail.contract.live import (
     Utterance,
 )
 from handrail.providers.event_stream import count_in, read_object, text_in
+from handrail.providers.gemini import LIVE
 from handrail.providers.gemini.live import messages
 from handrail.providers.gemini.live.messages import Message
 from handrail.providers.gemini.live.model_families import family_of
@@ -53,7 +54,7 @@ from handrail.providers.live_history import (
     too_many,
 )
 
-PROVIDER = "gemini-live"
+PROVIDER = LIVE.name
 INPUT_RATES = (16_000, 24_000, 48_000, 8_000)
 OUTPUT_RATE = 24_000
 _FINE = frozenset({"", "TURN_COMPLETE_REASON_UNSPECIFIED", "NEED_MORE_INPUT"})

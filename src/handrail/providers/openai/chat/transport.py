@@ -36,10 +36,11 @@ from handrail.providers.event_stream import (
     unreadable_calls,
     wire_name,
 )
+from handrail.providers.openai import CHAT
 
-PROVIDER = "openai-chat"
-WHO = "OpenAI"
-ID_SCOPE: IdScope = "message"
+PROVIDER = CHAT.name
+WHO = CHAT.vendor
+ID_SCOPE = CHAT.id_scope
 """What every server of this protocol keeps to; the vendor's own may promise more."""
 _SHORTEST_PADDING = 6
 """Two chunks with the same padding of so many random characters are one."""

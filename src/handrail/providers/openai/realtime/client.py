@@ -15,11 +15,12 @@ from openai.types.websocket_connection_options import WebSocketConnectionOptions
 from handrail.contract.live import LiveConfig, LiveLimits
 from handrail.providers.live_link import Gone, LiveLink, Socket
 from handrail.providers.live_socket import OPTIONS, WireSocket
+from handrail.providers.openai import REALTIME
 from handrail.providers.openai.realtime.messages import TRANSCRIBER
 from handrail.providers.openai.realtime.transport import INPUT_RATES, OUTPUT_RATE, PROVIDER, OpenAIRealtimeTransport
 from handrail.providers.socket_errors import endings
 
-_NAME = "OpenAI Realtime"
+_NAME = REALTIME.vendor
 
 
 class OpenAIRealtime:

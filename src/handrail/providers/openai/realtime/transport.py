@@ -44,11 +44,12 @@ from handrail.providers.live_history import (
     read_audio,
     too_many,
 )
+from handrail.providers.openai import REALTIME
 from handrail.providers.openai.realtime import messages
 from handrail.providers.openai.realtime.messages import RATE, Message
 from handrail.providers.openai.realtime.spoken_inputs import Inputs
 
-PROVIDER = "openai-realtime"
+PROVIDER = REALTIME.name
 INPUT_RATES = (RATE,)
 OUTPUT_RATE = RATE
 BUSY = "conversation_already_has_active_response"

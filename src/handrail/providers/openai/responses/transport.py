@@ -35,10 +35,11 @@ from handrail.providers.event_stream import (
     unreadable_calls,
     wire_name,
 )
+from handrail.providers.openai import RESPONSES
 
-PROVIDER = "openai-responses"
-WHO = "OpenAI"
-ID_SCOPE: IdScope = "message"
+PROVIDER = RESPONSES.name
+WHO = RESPONSES.vendor
+ID_SCOPE = RESPONSES.id_scope
 """What every server of this protocol keeps to; the vendor's own may promise more."""
 _KNOWN = frozenset(
     {

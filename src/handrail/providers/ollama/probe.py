@@ -8,19 +8,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from time import monotonic  # noqa: TID251  # a limit on a real network, at the start, where there is no clock port
 from typing import Any
 from urllib.parse import urlsplit
 
-from handrail.clients import CLIENTS, address_in, is_installed, is_loopback
-from handrail.clients.model_choice import OllamaFound
+from handrail.providers.client_requirements import address_in, is_installed, is_loopback
+from handrail.providers.ollama import CLIENT
 
 SECONDS = 2.0
 _MAX_MODELS = 50
 """Models of one server that are asked about; the rest are older."""
 _MAX_BYTES = 4 * 1024 * 1024
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # what a server binds to; as a destination, this machine
+
+
+@dataclass(frozen=True, slots=True)
+class OllamaFound:
+    """An Ollama that answered on this machine."""
+
+    address: str
+    model: str = ""
+    """The model that is taken there: the one pulled last of those that can call tools; empty if none of them can."""
+    usable: bool = True
+    """Whether the extra that Handrail needs for it is installed."""
 
 
 def find_ollama(environment: Mapping[str, str], *, seconds: float = SECONDS) -> OllamaFound | None:
@@ -32,7 +44,7 @@ def find_ollama(environment: Mapping[str, str], *, seconds: float = SECONDS) -> 
         return None
     names = [str(model["name"]) for model in _newest_first(listed.get("models"))][:_MAX_MODELS]
     able = next((name for name in names if _can_be_taken(server.ask("POST", "/api/show", {"model": name}))), "")
-    return OllamaFound(address, able, usable=is_installed(CLIENTS["ollama"].package))
+    return OllamaFound(address, able, usable=all(map(is_installed, CLIENT.packages)))
 
 
 def ollama_problem(address: str, model: str, *, seconds: float = SECONDS) -> str | None:
@@ -55,16 +67,15 @@ def ollama_problem(address: str, model: str, *, seconds: float = SECONDS) -> str
 
 def _local_address(environment: Mapping[str, str]) -> str:
     """OLLAMA_HOST where it means this machine, else Ollama's own default: a search must not reach out to others."""
-    client = CLIENTS["ollama"]
     try:
-        address = address_in(client, environment)
+        address = address_in(CLIENT, environment)
         parts = urlsplit(address)
         host = _EVERYWHERE.get(parts.hostname or "", parts.hostname or "")
         if parts.scheme == "http" and is_loopback(host):
             return f"http://{f'[{host}]' if ':' in host else host}:{parts.port or 11434}"
     except ValueError:
         pass  # not an address at all; whoever configures Ollama is told so
-    return client.local
+    return CLIENT.default_address
 
 
 class _Server:
