@@ -11,7 +11,7 @@ from handrail.testing import VirtualClock, settle
 
 async def die(world: Any, runtime: Runtime) -> None:
     """The process is gone without a word: its tasks stop where they are, and its lock is free."""
-    for task in (runtime._housekeeper, *runtime.writing.tasks, *runtime._tasks):
+    for task in (runtime._housekeeper, *runtime.claims.tasks, *runtime._tasks):
         if task is not None:
             task.cancel()
     await asyncio.sleep(0)

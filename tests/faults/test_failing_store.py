@@ -63,7 +63,7 @@ async def test_a_claim_whose_commit_hung_starts_nothing_until_it_is_asked_for_ag
                     row = next(iter(await store.ledger_rows()), None)
                 except StoreUnavailable:
                     await asyncio.sleep(0.01)
-        await runtime.unconfirmed_claims.settle()  # as the housekeeper does
+        await runtime.approvals.carry_out_unconfirmed()  # as the housekeeper does
         assert world.starts == starts, "committed unheard, and nobody has asked again"
         async with asyncio.timeout(60):
             while not (answer := await session.call("pay", {"q": "a"}, call_id="c1")).ok:

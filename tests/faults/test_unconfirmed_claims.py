@@ -90,7 +90,7 @@ async def test_row_14_all_who_try_again_at_once_run_it_once(world, clock):
         runtime = world.runtime(clock=clock)
         _, hold_id, token = await unheard(world, runtime)
         tries = [asyncio.create_task(runtime.approve(hold_id, token=token)) for _ in range(10)]
-        await asyncio.gather(*(runtime.unconfirmed_claims.settle() for _ in range(3)))
+        await asyncio.gather(*(runtime.approvals.carry_out_unconfirmed() for _ in range(3)))
         assert all(answer.ok for answer in await answered(clock, asyncio.gather(*tries)))
         assert (world.starts, await states(world)) == (1, ["succeeded"])
 
@@ -137,7 +137,7 @@ async def test_row_14_what_may_not_run_any_more_is_recorded_as_not_run(world, cl
         assert "nothing was run" in told.data["envelope"]["error"]["message"]
         assert kind(await answered(clock, runtime.approve(hold_id, token=token))) == "CANCELLED"
         assert (world.starts, await states(world)) == (0, ["cancelled"])
-        assert not runtime.unconfirmed_claims.holds
+        assert not runtime.own_claims.unconfirmed_holds
 
 
 @pytest.mark.parametrize("call_id", ["c1", "c2"])
@@ -171,7 +171,7 @@ async def test_row_14_a_no_stops_an_approved_call_whose_claim_was_not_heard(worl
         assert (told.data["confirmationId"], told.data["envelope"]["error"]["type"]) == (hold_id, "DECLINED")
         assert kind(await session.call("pay", {"q": "a"}, call_id="c1")) == "DECLINED"
         assert kind(await session.call("pay", {"q": "a"}, call_id="c2")) == "DECLINED"
-        assert (world.starts, runtime.unconfirmed_claims.ids, runtime.unconfirmed_claims.given_up) == (0, {}, {})
+        assert (world.starts, runtime.own_claims.unconfirmed, runtime.own_claims.given_up) == (0, {}, {})
 
 
 async def test_row_14_a_no_that_cannot_be_recorded_yet_stops_it_too(world, clock):
@@ -184,7 +184,7 @@ async def test_row_14_a_no_that_cannot_be_recorded_yet_stops_it_too(world, clock
         await idle(world, clock)
         assert (world.starts, await states(world)) == (0, ["cancelled"])
         assert kind(await answered(clock, runtime.approve(hold_id, token=token))) == "DECLINED"
-        assert not runtime.unconfirmed_claims.holds
+        assert not runtime.own_claims.unconfirmed_holds
 
 
 async def test_row_14_several_who_say_no_at_once_are_all_answered(world, clock):
@@ -201,7 +201,7 @@ async def test_row_14_several_who_say_no_at_once_are_all_answered(world, clock):
         world.store.claim = slowly
         noes = asyncio.gather(*(runtime.decline(hold_id, token=token) for _ in range(2)))
         await said.wait()  # before it, the housekeeper would be in time to carry it out
-        await runtime.unconfirmed_claims.settle()
+        await runtime.approvals.carry_out_unconfirmed()
         assert {kind(answer) for answer in await noes} == {"DECLINED"}
         await idle(world, clock)
         assert (world.starts, await states(world)) == (0, ["cancelled"])
@@ -215,9 +215,9 @@ async def test_row_14_a_no_while_it_is_tried_again_comes_before_the_handler(worl
         world.store.hold_failures_back()
         again = asyncio.create_task(runtime.approve(hold_id, token=token))
         await world.store.failing.wait()
-        assert runtime.writing.under_way
+        assert runtime.own_claims.under_way
         no = asyncio.create_task(runtime.decline(hold_id, token=token))
-        await until(lambda: runtime.unconfirmed_claims.given_up)
+        await until(lambda: runtime.own_claims.given_up)
         world.store.may_fail.set()
         assert kind(await no) == "DECLINED"
         assert kind(await answered(clock, again)) == "CANCELLED"
@@ -271,7 +271,7 @@ async def test_row_14_a_no_is_too_late_once_another_process_runs_it(world, clock
         hold_id, token = await asked(session)
         assert (await answered(clock, runtime.approve(hold_id, token=token))).ok
         key = (await world.store.hold_by_id(hold_id)).ledger_key
-        runtime.unconfirmed_claims.ids[key] = "a claim that was not made"
+        runtime.own_claims.unconfirmed[key] = "a claim that was not made"
         assert kind(await runtime.decline(hold_id, token=token)) == "CONFLICT"
         assert await states(world) == ["succeeded"]
 
@@ -307,7 +307,7 @@ async def test_row_14_tries_that_fail_together_leave_the_claim_recognisable(worl
         runtime = world.runtime(clock=clock)
         _, hold_id, token = await unheard(world, runtime)
         runtime._housekeeper.cancel()
-        kept = dict(runtime.unconfirmed_claims.ids)
+        kept = dict(runtime.own_claims.unconfirmed)
         world.store.down = 4
         world.store.hold_failures_back()
         tries = [asyncio.create_task(runtime.approve(hold_id, token=token)) for _ in range(2)]
@@ -315,7 +315,7 @@ async def test_row_14_tries_that_fail_together_leave_the_claim_recognisable(worl
         await clock.advance(0)  # the other is as far as it gets
         world.store.may_fail.set()
         assert {kind(answer) for answer in await asyncio.gather(*tries)} == {"STORE_UNAVAILABLE"}
-        assert runtime.unconfirmed_claims.ids == kept
+        assert runtime.own_claims.unconfirmed == kept
         world.store.down = 0
         assert (await answered(clock, runtime.approve(hold_id, token=token))).ok
         assert (world.starts, await states(world)) == (1, ["succeeded"])

@@ -39,10 +39,10 @@ async def unfinished(world, runtime, clock):
         await clock.advance(4)
         assert (await call).ok
     world.store.down = 0
-    waiting = runtime.writing.unfinished
+    waiting = runtime.own_claims.unstored
     assert len(waiting) == 2
     gone = Finish(key="nowhere", fence=1, state=LedgerState.SUCCEEDED, envelope="{}")
-    runtime.writing.unfinished = {"nowhere": gone, **waiting}
+    runtime.own_claims.unstored = {"nowhere": gone, **waiting}
     return list(waiting)
 
 
@@ -56,9 +56,9 @@ async def test_row_15_an_outcome_that_can_never_be_stored_does_not_keep_the_othe
         runtime = world.runtime(clock=clock)
         await unfinished(world, runtime, clock)
         for _ in range(3):
-            await runtime.writing.finish_the_unfinished()
+            await runtime.claims.store_unstored()
         assert await states(world) == ["succeeded", "succeeded"]
-        assert not runtime.writing.unfinished
+        assert not runtime.own_claims.unstored
         assert caplog.text.count("The outcome of nowhere cannot be stored") == 1
 
 
@@ -69,12 +69,12 @@ async def test_row_15_an_outcome_that_waits_for_the_store_does_not_keep_the_othe
         first, _ = await unfinished(world, runtime, clock)
         world.store.away = {first}
         with pytest.raises(StoreUnavailable):
-            await runtime.writing.finish_the_unfinished()
-        assert list(runtime.writing.unfinished) == [first]
+            await runtime.claims.store_unstored()
+        assert list(runtime.own_claims.unstored) == [first]
         assert await states(world) == ["running", "succeeded"]
         world.store.away = set()
-        await runtime.writing.finish_the_unfinished()
-        assert not runtime.writing.unfinished
+        await runtime.claims.store_unstored()
+        assert not runtime.own_claims.unstored
         assert await states(world) == ["succeeded", "succeeded"]
 
 
@@ -106,10 +106,10 @@ async def test_row_15_an_outcome_is_kept_whatever_else_goes_wrong(make_tools, fa
 
         world.store.finish = failing
         with pytest.raises(StoreUnavailable):
-            await runtime.writing.finish_the_unfinished()
+            await runtime.claims.store_unstored()
         world.store.finish = finish
-        assert list(runtime.writing.unfinished) == ["nowhere", *keys]
-        await runtime.writing.finish_the_unfinished()
+        assert list(runtime.own_claims.unstored) == ["nowhere", *keys]
+        await runtime.claims.store_unstored()
         assert await states(world) == ["succeeded", "succeeded"]
 
 
@@ -118,7 +118,7 @@ async def test_row_15_what_becomes_known_while_an_outcome_is_stored_is_stored_af
     async with make_tools(TOOLS, store=Choosy()) as world:
         runtime = world.runtime(clock=clock)
         key, _ = await unfinished(world, runtime, clock)
-        waiting = runtime.writing.unfinished
+        waiting = runtime.own_claims.unstored
         known = waiting.pop(key)
         answer = ToolResponse.failure(ErrorType.INTERNAL, "It is not known.")
         unknown = orjson.dumps(answer.to_dict()).decode()
@@ -132,8 +132,8 @@ async def test_row_15_what_becomes_known_while_an_outcome_is_stored_is_stored_af
             return row
 
         world.store.finish = meanwhile
-        await runtime.writing.finish_the_unfinished()
+        await runtime.claims.store_unstored()
         assert waiting == {key: known}
-        await runtime.writing.finish_the_unfinished()
+        await runtime.claims.store_unstored()
         assert await states(world) == ["succeeded", "succeeded"]
         assert not waiting

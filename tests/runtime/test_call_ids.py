@@ -107,7 +107,7 @@ async def test_an_id_that_could_not_be_stored_is_stored_later_and_need_not_be_he
         session, mend = await _answered_under_another_id(desk, monkeypatch)
         mend()
         session = await desk.runtime.resume_session(session.id, token=session.token)
-        assert not desk.runtime.dedup.unstored
+        assert not desk.runtime.aliases.unstored
         await _ten_more(session)
         assert len(session.calls_by_id) <= 4
         again = await session.call("write_note", {"text": "a"}, call_id="second")
@@ -124,7 +124,7 @@ async def test_the_housekeeper_stores_ids_that_could_not_be_stored(monkeypatch) 
 
 
 async def _stored(desk):
-    while desk.runtime.dedup.unstored:
+    while desk.runtime.aliases.unstored:
         await desk.clock.sleep(0.25)
 
 

@@ -212,7 +212,7 @@ async def test_a_request_stored_by_an_older_version_is_found_by_its_arguments(ma
         session = await world.session()
         seven, _ = await held(session, "7", "c1")
         old = await world.store.hold_by_id(seven)
-        await world.store.move_hold(seven, HoldState.SUPERSEDED, frm=[HoldState.PENDING])
+        await world.store.move_hold(seven, HoldState.SUPERSEDED, expected=[HoldState.PENDING])
         guest = sha256(json.dumps({"guest": "Ana"}, separators=(",", ":")).encode()).hexdigest()
         older = replace(old, hold_id="conf_older", args_digest=guest, alias=replace(old.alias, hold_id="conf_older"))
         await world.store.hold(older, "x")

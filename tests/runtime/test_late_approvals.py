@@ -230,7 +230,7 @@ async def test_a_secret_from_before_a_restart_works_once() -> None:
 async def test_a_request_that_is_closed_stays_closed(state: HoldState) -> None:
     async with open_desk() as bank:
         held = await bank.hold()
-        await bank.store.move_hold(held.id, state, frm=(HoldState.PENDING,))
+        await bank.store.move_hold(held.id, state, expected=(HoldState.PENDING,))
 
         answer = await bank.runtime.approve(held.id, token=held.token)
 

@@ -327,26 +327,26 @@ class Guarantees(RuleBasedStateMachine):
     @rule(data=st.data(), call=writes, point=st.sampled_from(POINTS), later=st.sampled_from([0, 20]))
     def crash_during_a_call(self, data: st.DataObject, call: Call, point: str, later: float) -> None:
         talk = data.draw(st.sampled_from([talk for talk in self.talks if not talk.closed]))
-        self.runtime.crash = CrashAt(point)
+        self.runtime.crash.hook = CrashAt(point)
         try:
             self._ask(talk, [self._fresh(talk, call, "session")])
         except Crashed:
             self.crash(later)
         else:
-            self.runtime.crash = lambda point: None
+            self.runtime.crash.hook = None
 
     @precondition(lambda self: self.secrets)
     @rule(data=st.data(), point=st.sampled_from(POINTS), later=st.sampled_from([0, 20]))
     def crash_during_an_approval(self, data: st.DataObject, point: str, later: float) -> None:
         request = data.draw(st.sampled_from(list(self.secrets)))
         self.approved.add(request)
-        self.runtime.crash = CrashAt(point)
+        self.runtime.crash.hook = CrashAt(point)
         try:
             self.run(self.runtime.approve(request, token=self.secrets[request]))
         except Crashed:
             self.crash(later)
         else:
-            self.runtime.crash = lambda point: None
+            self.runtime.crash.hook = None
 
     # What is checked of every answer
 

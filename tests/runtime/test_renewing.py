@@ -12,12 +12,12 @@ async def test_only_a_claim_that_still_runs_is_told_to_be_lost(make_tools, monke
 
         async def renew(claims, lease_ms):
             if settled:
-                core.writing.claims.pop("a key")
+                core.own_claims.fences.pop("a key")
             return ["a key"]
 
-        core.writing.claims["a key"] = 1
+        core.own_claims.fences["a key"] = 1
         monkeypatch.setattr(core.store, "renew", renew)
         core.housekeeper._beat = core.policy.lease_ms
         await core.housekeeper.renew()
-        core.writing.claims.pop("a key", None)
+        core.own_claims.fences.pop("a key", None)
         assert ("no longer ours" in caplog.text) is not settled

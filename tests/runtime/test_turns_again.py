@@ -26,7 +26,7 @@ async def looks(session, *words):
 
 async def crash(world, session):
     """The process dies on a writing call's way to its claim; the session as another one resumes it."""
-    session.core.crash = CrashAt("before_claim")
+    session.core.crash.hook = CrashAt("before_claim")
     with pytest.raises(Crashed):
         await session.call("pay", {"q": "the last"})
     session.core._housekeeper.cancel()

@@ -95,7 +95,7 @@ async def test_a_late_result_is_told_once_also_after_the_session_was_let_go(tmp_
             await desk.talks._let_go(desk.talks._talks[ana.id])
             await ana.show()
             for session in list(desk.runtime.sessions.values()):
-                await desk.runtime.confirmations.follow(session)
+                await desk.runtime.approvals.follow(session)
         assert [one["text"] for one in (await ana.show())["messages"]] == [one["text"] for one in before]
 
 

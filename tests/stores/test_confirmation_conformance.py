@@ -16,7 +16,7 @@ OTHER = {"args": '{"amount":6}', "args_digest": "d2"}
 
 
 async def approve(store: Store, hold_id: str = "h1") -> None:
-    moved = await store.move_hold(hold_id, HoldState.APPROVED, frm=[HoldState.PENDING])
+    moved = await store.move_hold(hold_id, HoldState.APPROVED, expected=[HoldState.PENDING])
     assert moved is not None
     assert moved.state is HoldState.APPROVED
 
@@ -55,7 +55,7 @@ async def test_another_call_is_held_beside_it(store: Store, change: dict[str, st
 @pytest.mark.parametrize("end", [HoldState.DECLINED, HoldState.SUPERSEDED, HoldState.CONSUMED])
 async def test_a_closed_request_makes_room_for_a_new_one(store: Store, end: HoldState) -> None:
     await store.hold(held(), "x")
-    await store.move_hold("h1", end, frm=OPEN)
+    await store.move_hold("h1", end, expected=OPEN)
     assert (await store.hold(held("h2"), "x")).hold_id == "h2"
 
 
@@ -88,7 +88,7 @@ async def test_a_call_cannot_be_held_for_a_session_that_is_not_there(store: Stor
 async def test_held_calls_are_listed_by_session_and_state_in_order(store: Store) -> None:
     for n in range(3):
         await store.hold(held(f"h{9 - n}", args=f'{{"amount":{n}}}', args_digest=f"d{n}"), "x")
-    await store.move_hold("h8", HoldState.DECLINED, frm=OPEN)
+    await store.move_hold("h8", HoldState.DECLINED, expected=OPEN)
     assert [hold.hold_id for hold in await store.holds("s1", OPEN)] == ["h9", "h7"]
     assert [hold.hold_id for hold in await store.holds("s1", [HoldState.DECLINED])] == ["h8"]
     assert await store.holds("nobody", OPEN) == []
@@ -124,18 +124,18 @@ async def test_a_token_needs_a_held_call(store: Store) -> None:
 
 async def test_a_hold_moves_only_from_the_states_that_are_named(store: Store) -> None:
     await store.hold(held(), "x")
-    await store.move_hold("h1", HoldState.DECLINED, frm=[HoldState.PENDING])
-    kept = await store.move_hold("h1", HoldState.APPROVED, frm=[HoldState.PENDING])
+    await store.move_hold("h1", HoldState.DECLINED, expected=[HoldState.PENDING])
+    kept = await store.move_hold("h1", HoldState.APPROVED, expected=[HoldState.PENDING])
     assert kept is not None
     assert kept.state is HoldState.DECLINED
     assert await store.hold_by_id("h1") == kept
-    assert await store.move_hold("nothing", HoldState.APPROVED, frm=OPEN) is None
+    assert await store.move_hold("nothing", HoldState.APPROVED, expected=OPEN) is None
 
 
 async def test_of_an_approval_and_a_refusal_that_race_one_stands(store: Store) -> None:
     await store.hold(held(), "x")
     wanted = [HoldState.APPROVED, HoldState.DECLINED] * 10
-    told = await asyncio.gather(*(store.move_hold("h1", to, frm=[HoldState.PENDING]) for to in wanted))
+    told = await asyncio.gather(*(store.move_hold("h1", to, expected=[HoldState.PENDING]) for to in wanted))
     assert len({hold.state for hold in told if hold}) == 1
 
 
@@ -143,7 +143,7 @@ async def test_of_an_approval_and_a_refusal_that_race_one_stands(store: Store) -
 async def test_a_late_decision_finds_the_request_expired(store: Store, clock: StillClock, to: HoldState) -> None:
     await store.hold(held(), "x")
     clock.pass_ms(300_000)
-    late = await store.move_hold("h1", to, frm=OPEN)
+    late = await store.move_hold("h1", to, expected=OPEN)
     assert late is not None
     assert late.state is HoldState.EXPIRED
     clock.pass_ms(-300_000)
@@ -158,7 +158,7 @@ async def test_an_expired_request_is_never_revived_whatever_it_may_be_moved_from
     await store.hold(held(), "x")
     clock.pass_ms(300_000)
     for _ in range(2):
-        late = await store.move_hold("h1", HoldState.APPROVED, frm=list(HoldState))
+        late = await store.move_hold("h1", HoldState.APPROVED, expected=list(HoldState))
         assert late is not None
         assert late.state is HoldState.EXPIRED
 
@@ -412,7 +412,7 @@ async def test_a_showing_keeps_the_new_preview_of_an_open_request(store: Store) 
     await store.hold(held(), "x")
     assert (await store.add_hold_token("h1", "y", preview="Pay 5, clashes")).preview == "Pay 5, clashes"
     assert (await store.add_hold_token("h1", "z")).preview == "Pay 5, clashes"
-    await store.move_hold("h1", HoldState.DECLINED, frm=OPEN)
+    await store.move_hold("h1", HoldState.DECLINED, expected=OPEN)
     closed = await store.add_hold_token("h1", "w", preview="too late")
     assert (closed.state, closed.preview) == (HoldState.DECLINED, "Pay 5, clashes")
 
@@ -427,7 +427,7 @@ async def test_a_request_of_a_later_turn_replaces_open_ones_of_its_tool(store: S
         await store.hold(held(f"h{n}", args=f'{{"amount":{n}}}', args_digest=f"d{n}"), f"x{n}")
     await store.hold(held("h4", tool="refund"), "x4")
     await store.hold(held("h5", session_id="s2"), "x5")
-    await store.move_hold("h3", HoldState.DECLINED, frm=OPEN)
+    await store.move_hold("h3", HoldState.DECLINED, expected=OPEN)
     assert set((await marks(store)).values()) == {None}, "those of one turn stand beside each other"
     new = await store.hold(held("h6", turn=2, args='{"amount":9}', args_digest="d9"), "x6")
     assert (new.hold_id, new.replaced_by) == ("h6", None)

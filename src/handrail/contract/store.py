@@ -467,9 +467,9 @@ class Store(Protocol):
         ...
 
     async def move_hold(
-        self, hold_id: str, to: HoldState, *, frm: Sequence[HoldState], approval: Approval | None = None
+        self, hold_id: str, to: HoldState, *, expected: Sequence[HoldState], approval: Approval | None = None
     ) -> Hold | None:
-        """Change its state if it is in one of `frm` (an expired one becomes EXPIRED instead); the row as it then is. `approval`
+        """Change its state if it is one of `expected` (an expired one becomes EXPIRED instead); the row as it then is. `approval`
         is kept with a request that becomes approved."""
         ...
 

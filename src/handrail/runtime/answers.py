@@ -10,10 +10,10 @@ from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.ports import Clock, MetricsPort
 from handrail.contract.store import StoreUnavailable
-from handrail.runtime.attempt import Attempt, Refusal
+from handrail.runtime.attempt import Attempt, Refusal, Rule
 from handrail.runtime.audit_trail import AuditTrail
 from handrail.runtime.gates import budget
-from handrail.runtime.ledger_view import not_recorded
+from handrail.runtime.ledger_view import keep_unknown, not_recorded, unknown_answer, unknown_message
 from handrail.runtime.outcome import is_empty
 from handrail.runtime.replays import Entry
 
@@ -80,6 +80,14 @@ class Answers:
         """The envelope of a writing call that did not run, because the store is away."""
         return self.refuse(attempt, not_recorded(attempt.plan.tool_id, str(error)), free=True)
 
+    def refuse_unknown(self, attempt: Attempt, key: str) -> ToolResponse:
+        """The envelope of a call that may have run: it never runs again by itself."""
+        keep_unknown(attempt, key)
+        duration = (perf_counter() - attempt.started) * 1000
+        refusal = Refusal("ledger", ErrorType.CONFLICT, unknown_message(attempt.plan.tool_id), rule=Rule.UNKNOWN)
+        self._trail.audit_refusal(attempt, refusal, duration)
+        return unknown_answer(attempt.plan.tool_id, self.meta(attempt, duration))
+
     async def replay(self, attempt: Attempt, known: Entry) -> ToolResponse:
         """The envelope of an earlier execution, which is waited for a little if it still runs; or `StartOver`."""
         held = known.hold_id
@@ -87,7 +95,9 @@ class Answers:
             if known.abandoned or (known.hold_id is not None and known.hold_id != held):
                 raise StartOver
             message = f'"{attempt.plan.tool_id}" is still running from an earlier request.'
-            refusal = Refusal("replay", ErrorType.IN_PROGRESS, message, rule="running", retry_after=1.0, retryable=True)
+            refusal = Refusal(
+                "replay", ErrorType.IN_PROGRESS, message, rule=Rule.RUNNING, retry_after=1.0, retryable=True
+            )
             return self.refuse(attempt, refusal, free=True)
         first = known.call_id if known.call_id != attempt.call.call_id else None
         answer = known.replay(**({"duplicateOf": first} if first else {}))
@@ -157,7 +167,7 @@ def _too_many_refusals(count: int, limit: int, last: Refusal) -> Refusal:
         "loop",
         ErrorType.LOOP_DETECTED,
         f"{count} calls were refused in this turn; the last because: {last.message}",
-        rule="refusals",
+        rule=Rule.REFUSALS,
         value=count,
         limit=limit,
         suggestion="Stop calling tools in this turn, and answer the user.",

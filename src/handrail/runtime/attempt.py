@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from handrail.contract.call import Call, Connection
@@ -19,6 +20,37 @@ if TYPE_CHECKING:
 
 REPLACED = "This connection was replaced by a newer one."
 """What a call is told that nobody started, because its connection is no longer the session's."""
+
+
+class Rule(StrEnum):
+    """The rules by which the writing path refuses. Validation refuses by the schema's own keywords, which are texts."""
+
+    CONNECTION = "connection"
+    """The call's connection was replaced."""
+    ACTIVE = "active"
+    """The session must be active."""
+    BLOCK = "block"
+    SWITCH = "switch"
+    RATE_LIMIT = "rateLimit"
+    REFUSALS = "refusals"
+    """Too many refusals in one turn."""
+    CALL_ID_REUSED = "call_id_reused"
+    RUNNING = "running"
+    """An earlier execution still runs."""
+    UNKNOWN = "unknown"
+    """It is not known whether an earlier execution has run."""
+    STORE = "store"
+    """The call could not be recorded."""
+    INTERRUPT = "interrupt"
+    LOAD = "load"
+    """The handler could not be loaded."""
+    DECLINED = "declined"
+    GRANT = "grant"
+    """There is no approval that this claim may use."""
+    SUPERSEDED = "superseded"
+    """The tool or its arguments have changed since a person was asked."""
+    EXPIRED = "expired"
+    """The request for a confirmation is no longer kept."""
 
 
 class Refusal(NamedTuple):

@@ -8,31 +8,60 @@ the processes that died, and writes what they left out, marked as `recovered`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
 from handrail.contract.ports import DurableAudit
-from handrail.contract.store import AuditPosition, LedgerRow
+from handrail.contract.store import AuditPosition, LedgerRow, LedgerState, Store
+from handrail.runtime.audit_trail import AuditTrail
 from handrail.runtime.keys import id_of_key
 
 if TYPE_CHECKING:
-    from handrail.runtime.core import RuntimeCore
+    from handrail.runtime.session import Session
 
 CHECKPOINT_SECONDS = 1.0
 _MARGIN_MS = 60_000
 """Clocks are set, and files bear the time of another clock than the store's: so much more is looked at than has to be."""
 
 
+class AuditedSessions(Protocol):
+    """The sessions that lines are written for."""
+
+    async def detached_session(self, session_id: str) -> Session | None:
+        """A session made from the store without taking its connection; None if it is not kept."""
+
+    async def pseudonym_of(self, session: Session, user: str | None) -> str | None:
+        """Under which name the audit log knows a person."""
+
+
 class AuditRecovery:
     """Keeps the audit log of one runtime and its store in step. Does nothing for a log that ends with the process."""
 
-    __slots__ = ("_begun", "_core", "_log", "_looked", "_saved", "_turnstile")
+    __slots__ = (
+        "_begun",
+        "_log",
+        "_looked",
+        "_notes",
+        "_owner",
+        "_saved",
+        "_sessions",
+        "_store",
+        "_trail",
+        "_turnstile",
+    )
 
-    def __init__(self, core: RuntimeCore) -> None:
-        self._core = core
-        log = core.durable_audit
+    def __init__(
+        self, store: Store, trail: AuditTrail, sessions: AuditedSessions, owner: str, notes: logging.Logger
+    ) -> None:
+        self._store = store
+        self._trail = trail
+        self._sessions = sessions
+        self._owner = owner
+        self._notes = notes
+        log = trail.durable
         self._log: DurableAudit | None = log if log is not None and log.is_durable else None
         self._begun = self._log is None
         self._saved: AuditPosition | None = None
@@ -42,7 +71,7 @@ class AuditRecovery:
     async def begin(self) -> None:
         """Before the first claim: from now on this process may leave answered calls without a line."""
         if not self._begun:
-            await self._core.store.begin_audit(self._core.owner)
+            await self._store.begin_audit(self._owner)
             self._begun = True
 
     async def checkpoint_in_time(self) -> None:
@@ -53,7 +82,7 @@ class AuditRecovery:
 
     async def checkpoint(self) -> None:
         """Store how far the chain is written, if that has changed."""
-        log, store = self._log, self._core.store
+        log, store = self._log, self._store
         if log is None or (log.position == self._saved and not log.has_more):
             return
         async with self._turnstile:
@@ -63,7 +92,7 @@ class AuditRecovery:
                 await self._save(log, until)
 
     async def _save(self, log: DurableAudit, until: int) -> bool:
-        store, position = self._core.store, log.position
+        store, position = self._store, log.position
         if position is None or position == self._saved:
             return True
         stored = await store.audit_checkpoint_of(position.chain)
@@ -74,9 +103,9 @@ class AuditRecovery:
             return True
         follows = known is None or known == self._saved or await asyncio.to_thread(log.leads_to_here, known)
         if not follows:
-            self._core.log.error("Lines of the audit chain %s are gone that were there before", position.chain)
+            self._notes.error("Lines of the audit chain %s are gone that were there before", position.chain)
         moved = await store.save_audit_checkpoint(
-            position, seal=log.seal, after=known, follows=follows, owner=self._core.owner, audited_until=until
+            position, seal=log.seal, after=known, follows=follows, owner=self._owner, audited_until=until
         )
         if moved:
             self._saved = position
@@ -87,35 +116,34 @@ class AuditRecovery:
         log = self._log
         if log is None:
             return
-        until = await self._core.store.now()
+        until = await self._store.now()
         if not await asyncio.to_thread(log.end):
             return  # what is missing is written at the next start
         await self._save(log, until)
         if self._begun:
-            await self._core.store.end_audit(self._core.owner)
+            await self._store.end_audit(self._owner)
 
     async def recover(self) -> None:
         """Write the lines that processes left out when they died. By one process alone, and once."""
-        log, core = self._log, self._core
+        log, store = self._log, self._store
         if log is None:
             return
-        for left in await core.store.abandoned_audits(core.owner):
+        for left in await store.abandoned_audits(self._owner):
             since = left.audited_until - _MARGIN_MS
-            rows = await core.store.answered_by(left.owner, since)
+            rows = await store.answered_by(left.owner, since)
             audited = await asyncio.to_thread(log.audited, {row.key for row, _ in rows}, since / 1000)
             missing = [(row, call) for row, call in rows if row.key not in audited]
             for row, call in missing:
                 await self._write(row, call)
             if missing:
-                core.log.warning("%d audit lines that a process left out when it died were written", len(missing))
+                self._notes.warning("%d audit lines that a process left out when it died were written", len(missing))
             if not await asyncio.to_thread(log.sync):
                 return  # tried again by the next that starts
-            await core.store.end_audit(left.owner)
+            await store.end_audit(left.owner)
 
     async def _write(self, row: LedgerRow, call: str | None) -> None:
         """A line as `AuditTrail.audit_call` writes it, from what the ledger knows."""
-        core = self._core
-        session = await core.detached_session(row.session_id)
+        session = await self._sessions.detached_session(row.session_id)
         plan = session.plans.find(row.tool) if session is not None else None
         envelope = orjson.loads(row.envelope) if row.envelope else {}
         meta, error = envelope.get("meta") or {}, envelope.get("error") or {}
@@ -139,18 +167,18 @@ class AuditRecovery:
             "ledgerKey": row.key,
             "confirmationId": row.hold_id,
             "duration": meta.get("duration"),
-            "ok": row.state == "succeeded",
+            "ok": row.state is LedgerState.SUCCEEDED,
             "errorType": error.get("type"),
             "args": args,
             "finishedAt": row.finished_at,
             "recovered": True,
         }
-        hold = await core.store.hold_by_id(row.hold_id) if row.hold_id is not None else None
+        hold = await self._store.hold_by_id(row.hold_id) if row.hold_id is not None else None
         if hold is not None and session is not None:
             # The line of the approval may be lost as well.
-            line["approver"] = await core.pseudonym_of(session, hold.approver)
+            line["approver"] = await self._sessions.pseudonym_of(session, hold.approver)
             line["approvedVia"] = hold.approved_via
         if session is None:
-            core.audit.emit("execution", line)
+            self._trail.audit.emit("execution", line)
         else:
-            core.trail.note("execution", session, line)
+            self._trail.note("execution", session, line)

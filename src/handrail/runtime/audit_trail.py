@@ -5,26 +5,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from time import perf_counter
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import orjson
 
 from handrail.contract.call import Call
 from handrail.contract.ports import AuditPort, CallRecord, DurableAudit
 from handrail.contract.store import Hold
-from handrail.runtime.attempt import Attempt, Refusal
+from handrail.runtime.attempt import Attempt, Refusal, Rule
 from handrail.runtime.confirmation_view import call_id_of, key_of
-from handrail.runtime.session import Session
+
+if TYPE_CHECKING:
+    from handrail.runtime.session import Session
 
 
 class AuditTrail:
     """Writes the events of one runtime to its audit log."""
 
-    __slots__ = ("_durable", "_log", "audit")
+    __slots__ = ("_log", "audit", "durable")
 
     def __init__(self, audit: AuditPort, log: logging.Logger) -> None:
         self.audit = audit
-        self._durable = audit if isinstance(audit, DurableAudit) else None
+        self.durable = audit if isinstance(audit, DurableAudit) else None
         self._log = log
 
     def audit_call(
@@ -72,10 +74,10 @@ class AuditTrail:
     def note(self, event: str, session: Session, fields: Mapping[str, Any], *, private: Collection[str] = ()) -> None:
         """An event of a session; the words of a user who may be forgotten are sealed, and so are the fields in `private`."""
         subject = session.subject
-        if subject is None or self._durable is None:
+        if subject is None or self.durable is None:
             self.audit.emit(event, fields)
         else:
-            self._durable.emit_for(subject, event, fields, private=private)
+            self.durable.emit_for(subject, event, fields, private=private)
 
     def record_of(self, attempt: Attempt, duration: float, size: int) -> CallRecord | None:
         """The line of a call that ended well, to be put together when it is written; None where it holds more than most."""
@@ -191,7 +193,7 @@ def _arguments(attempt: Attempt) -> Any:
 def _message(attempt: Attempt, refusal: Refusal) -> str:
     """What the model was told; without values, which messages about arguments quote, where some of them must not be shown."""
     redact = attempt.plan.redact
-    repeated = refusal.rule == "refusals"
+    repeated = refusal.rule is Rule.REFUSALS
     if redact is None or not (repeated or refusal.gate in ("parse", "validate")):
         return refusal.message
     if refusal.gate == "validate" and redact(attempt.args) == attempt.args:

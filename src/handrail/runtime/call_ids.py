@@ -1,4 +1,4 @@
-"""The calls of a session by the provider's id: writing and held ones, which are known for as long as the session lives.
+"""What the provider's ids of calls stand for: writing and held calls, which are known for as long as the session lives.
 
 A session may live for hours, so what is held of a call shrinks. In its turn it is the whole outcome; afterwards the names under
 which the store has it; beyond `MAX_KNOWN` of those, a few bits that say whether the store has to be asked at all.
@@ -6,10 +6,15 @@ which the store has it; beyond `MAX_KNOWN` of those, a few bits that say whether
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Container, Iterator
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from handrail.contract.errors import UsageError
+from handrail.contract.store import Alias, Store, StoreUnavailable
+from handrail.runtime.attempt import Attempt
+from handrail.runtime.keys import held_key, id_in_message
 from handrail.runtime.replays import Entry
 
 if TYPE_CHECKING:
@@ -69,11 +74,75 @@ def trim(session: Session) -> None:
         for pair, (hold, entry) in session.holds.items()
         if not entry.settled or hold.expires_at + _HELD_MS > now
     }
-    unstored = session.core.writing.unfinished
+    unstored = session.core.own_claims.unstored
     needed = {entry for _, entry in session.holds.values()}
     needed |= {entry for entry in session.calls_by_id.whole() if entry.ledger_key in unstored}
-    ids = {call_id for session_id, call_id in session.core.dedup.unstored if session_id == session.id}
+    ids = {call_id for session_id, call_id in session.core.aliases.unstored if session_id == session.id}
     session.calls_by_id.trim(needed, ids)
+
+
+class Aliases:
+    """Stores what further ids stand for: those of calls that were answered from another execution or request."""
+
+    __slots__ = ("_log", "_store", "unstored")
+
+    def __init__(self, store: Store, log: logging.Logger) -> None:
+        self._store = store
+        self._log = log
+        self.unstored: dict[tuple[str, str], Alias] = {}
+        """Session id and call id → what it stands for, where that could not be stored; the housekeeper tries again."""
+
+    async def remember(self, attempt: Attempt, entry: Entry) -> None:
+        """The id of this call stands for that execution from now on."""
+        if not attempt.key.startswith("provider:") or entry.ledger_key is None:
+            return
+        attach_id(attempt, entry)
+        await self.add(attempt, entry.ledger_key, entry.hold_id)
+
+    async def add(self, attempt: Attempt, key: str | None, hold_id: str | None) -> None:
+        """Store what the id of this call stands for: a ledger key, or a held call."""
+        alias = alias_of(attempt, key, hold_id)
+        if alias is None:
+            return
+        try:
+            await self._store.add_alias(attempt.session.id, alias)
+        except StoreUnavailable as error:
+            # The answer is known and is given; that this id stands for it is kept here until it is stored.
+            self.unstored[attempt.session.id, alias.call_id] = alias
+            self._log.warning("The call id %s could not be stored yet: %s", attempt.call.call_id, error)
+
+    async def store_unstored(self) -> None:
+        """Store the ids that could not be stored when they were answered."""
+        for place, alias in list(self.unstored.items()):
+            try:
+                await self._store.add_alias(place[0], alias)
+            except UsageError as error:
+                self._log.error("The call id %s cannot be stored; it is given up: %s", alias.call_id, error)
+            if self.unstored.get(place) is alias:
+                del self.unstored[place]
+
+
+def alias_of(attempt: Attempt, key: str | None, hold_id: str | None) -> Alias | None:
+    """The id of a call with what it stands for, as the store keeps it; None if the id does not outlive its message."""
+    name = attempt.key
+    if not name.startswith("provider:"):
+        in_message = id_in_message(attempt.call)
+        if in_message is None or hold_id is None:
+            return None
+        name = held_key(hold_id, in_message)
+    raw = _digest(attempt.raw_digest)
+    return Alias(call_id=name, tool=attempt.plan.tool_id, raw_digest=raw, ledger_key=key, hold_id=hold_id)
+
+
+def attach_id(attempt: Attempt, entry: Entry) -> None:
+    """Let the session find the entry by the id of this call, with the arguments as this call wrote them."""
+    if entry.raw_digest not in (attempt.raw_digest, _digest(attempt.raw_digest)):
+        entry = entry.under(attempt.raw_digest)
+    attempt.session.calls_by_id[attempt.key] = entry
+
+
+def _digest(raw: bytes | str) -> str:
+    return raw if isinstance(raw, str) else sha256(raw).hexdigest()
 
 
 async def known_by_id(session: Session, key: str) -> Entry | None:
@@ -93,9 +162,7 @@ def _is_needed(entry: Entry, needed: Container[Entry]) -> bool:
 
 
 def _names_of(entry: Entry) -> Entry:
-    raw = entry.raw_digest
-    digest = raw if isinstance(raw, str) else sha256(raw).hexdigest()
-    names = Entry.of(entry.tool, digest, ledger_key=entry.ledger_key, hold_id=entry.hold_id)
+    names = Entry.of(entry.tool, _digest(entry.raw_digest), ledger_key=entry.ledger_key, hold_id=entry.hold_id)
     if entry.call_id is not None:
         names.call_id = entry.call_id
     return names

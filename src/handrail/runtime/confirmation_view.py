@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -12,9 +12,12 @@ from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.events import ConfirmationWanted
 from handrail.contract.store import Hold, HoldState
-from handrail.runtime.keys import exact_digest, hash_key, id_of_key
+from handrail.runtime.keys import args_digest, exact_digest, hash_key, id_of_key
 from handrail.runtime.ledger_view import declined
-from handrail.runtime.turn import Pair
+from handrail.runtime.turn import Pair, Turn
+
+if TYPE_CHECKING:
+    from handrail.runtime.session import Session
 
 OPEN = (HoldState.PENDING, HoldState.APPROVED)
 REPLACED_MARK = "A newer request has replaced this one. Approve it only if you want both."
@@ -70,6 +73,14 @@ def key_of(hold: Hold) -> str:
     if hold.alias is not None and hold.alias.call_id.startswith("provider:"):
         return hold.alias.call_id
     return hash_key(hold.tool, orjson.loads(hold.args), hold.turn)
+
+
+def take_ordinal_of(session: Session, turn: Turn, hold: Hold) -> None:
+    """A held call that the model still knows takes its ordinal in its turn, as one that ran does."""
+    plan = session.plans.find(hold.tool)
+    if plan is not None and hold.turn == turn.number:
+        digest = args_digest(plan.definition, orjson.loads(hold.args), hold.args.encode())
+        turn.ordinals.setdefault((hold.tool, digest), {}).setdefault(hold.ordinal, None)
 
 
 def declined_answer(hold: Hold) -> ToolResponse:

@@ -22,20 +22,34 @@ from handrail.contract.call import Connection
 from handrail.contract.definition import Mode
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ConfigError, UsageError
-from handrail.contract.events import IntentApplied, LateEnvelope
+from handrail.contract.events import IntentApplied
 from handrail.contract.intents import Intent
 from handrail.contract.ports import AuditPort, Clock, DurableAudit, MetricsPort
-from handrail.contract.store import AuditSubject, Block, Hold, HoldState, SessionRecord, Store, StoreUnavailable
+from handrail.contract.store import (
+    Approval,
+    AuditSubject,
+    Block,
+    Hold,
+    HoldState,
+    SessionRecord,
+    Store,
+    StoreUnavailable,
+)
 from handrail.registry import Registry, Snapshot
 from handrail.runtime.answers import Answers
+from handrail.runtime.approval import Approvals, no_such_request
 from handrail.runtime.attempt import Attempt
 from handrail.runtime.audit_recovery import AuditRecovery
 from handrail.runtime.audit_trail import AuditTrail
+from handrail.runtime.call_ids import Aliases
 from handrail.runtime.confirmation import Confirmations
+from handrail.runtime.crash_points import CrashPoints
 from handrail.runtime.dedup import Dedup
 from handrail.runtime.execution import Execution
 from handrail.runtime.housekeeper import Housekeeper
-from handrail.runtime.ledger_claims import Writing
+from handrail.runtime.ledger_claims import LedgerClaims
+from handrail.runtime.ledger_lookup import LedgerLookup
+from handrail.runtime.own_claims import OwnClaims
 from handrail.runtime.pipeline import Pipeline
 from handrail.runtime.plan import Meaning, Plans, RedactorFactory
 from handrail.runtime.policy import Policy
@@ -49,6 +63,7 @@ from handrail.runtime.shutdown import let_writes_end, name_of
 from handrail.runtime.state import StateController
 from handrail.runtime.turns import Turns
 from handrail.runtime.unconfirmed_claims import UnconfirmedClaims
+from handrail.runtime.write_path import WritePath
 from handrail.schema.condition import load_engine
 
 
@@ -83,7 +98,7 @@ class RuntimeCore:
         self.policy = policy or Policy()
         self.log = logging.getLogger("handrail.runtime")
         self.owner = f"owner-{secrets.token_hex(8)}"
-        self.crash: Callable[[str], None] = crash or _no_crash
+        self.crash = CrashPoints(crash)
         self.blocks: Mapping[tuple[str, str], int] = {}
         self.switches: Mapping[str, str] = {}
         self.rates = Rates(clock)
@@ -93,13 +108,10 @@ class RuntimeCore:
         self.answers = Answers(self.trail, metrics, clock)
         jitter = random.Random().random  # noqa: S311
         self.execution = Execution(self.runner, self.capabilities, clock, jitter, self.log)
-        self.pipeline = Pipeline(self, self.answers, self.execution)
-        self.writing = Writing(self)
-        self.dedup = Dedup(self)
-        self.confirmations = Confirmations(self)
-        self.unconfirmed_claims = UnconfirmedClaims(self)
+        self.own_claims = OwnClaims(self.owner)
         self.turns = Turns(self)
-        self.audit_recovery = AuditRecovery(self)
+        self._make_write_path()
+        self.pipeline = Pipeline(self, self.answers, self.execution)
         self.housekeeper = Housekeeper(self)
         self.sessions: dict[str, Session] = {}
         self.forgettings = 0
@@ -118,6 +130,56 @@ class RuntimeCore:
         self._closing = False
         if capability_checks:
             self._check_capabilities()
+
+    def _make_write_path(self) -> None:
+        """The parts of steps 9 to 16, each made of those that it may use."""
+        store, clock = self.store, self.clock
+        self.audit_recovery = AuditRecovery(store, self.trail, self, self.owner, self.log)
+        self.aliases = Aliases(store, self.log)
+        self.lookup = LedgerLookup(store, clock, self.answers, self.own_claims)
+        self.confirmations = Confirmations(
+            store,
+            self.answers,
+            self.execution,
+            self.lookup,
+            self.aliases,
+            self.trail,
+            self.metrics,
+            log=self.log,
+            crash=self.crash,
+            spawn=self.spawn,
+        )
+        self.claims = LedgerClaims(
+            store,
+            self.own_claims,
+            self.answers,
+            self.execution,
+            self.lookup,
+            self.aliases,
+            self.trail,
+            self.audit_recovery,
+            apply_intents=self.apply_intents,
+            lost_connection=self.lost_connection,
+            clock=clock,
+            log=self.log,
+            crash=self.crash,
+        )
+        self.approvals = Approvals(
+            store,
+            self,
+            self.confirmations,
+            self.claims,
+            UnconfirmedClaims(store, self.own_claims, self.policy.lease_ms),
+            self.lookup,
+            self.trail,
+            policy=self.policy,
+            clock=clock,
+            log=self.log,
+            crash=self.crash,
+            spawn=self.spawn,
+        )
+        dedup = Dedup(store, clock, self.answers, self.lookup, self.aliases, self.confirmations)
+        self.write_path = WritePath(self.answers, dedup, self.confirmations, self.claims, self.turns)
 
     # Opening and closing
 
@@ -174,14 +236,14 @@ class RuntimeCore:
         return sorted(map(name_of, [*self.runner.outliving(), *started]))
 
     async def _close(self) -> None:
-        await let_writes_end(self.writing.tasks, self.log)
+        await let_writes_end(self.claims.tasks, self.log)
         if self._housekeeper is not None:
             self._housekeeper.cancel()
             await asyncio.gather(self._housekeeper, return_exceptions=True)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        finish, store_ids = self.writing.finish_the_unfinished, self.dedup.store_ids
+        finish, store_ids = self.claims.store_unstored, self.aliases.store_unstored
         for write in (finish, store_ids, self.housekeeper.write_behind, self.save_blocks):
             try:
                 await write()
@@ -347,25 +409,34 @@ class RuntimeCore:
         return client
 
     async def approve(
-        self, confirmation_id: str, *, token: str, approver: str | None = None, via: str | None = None
+        self, confirmation: str | Hold, *, token: str, approver: str | None = None, via: str | None = None
     ) -> ToolResponse:
-        """A person approves a held call, as it was shown with this token; the envelope that it ended in. If it is no longer what
-        was shown, nothing runs: `CONFIRMATION_REQUIRED`, and the session's events have it anew. `approver` is the id of the
-        person, whom the audit names by a pseudonym; without one, the session's user. `via` says how they did it, such as by
-        which key or channel, and stands there as it is."""
+        """A person approves a held call, by its id, as it was shown with this token; the envelope that it ended in. If it is no
+        longer what was shown, nothing runs: `CONFIRMATION_REQUIRED`, and the session's events have it anew. `approver` is the
+        id of the person, whom the audit names by a pseudonym; without one, the session's user. `via` says how they did it,
+        such as by which key or channel, and stands there as it is."""
         await self.open()
-        return await self.confirmations.approve(confirmation_id, token, approver, via)
+        hold = await self._held_call(confirmation)
+        if hold is None:
+            return self.approvals.not_found(confirmation)
+        return await self.approvals.approve(hold, token, Approval(approver, via))
 
     async def show(self, confirmation_id: str, *, token: str) -> Mapping[str, Any] | None:
         """An open request as the event `confirmation` has it, its facts looked up now, with a fresh token. `token` is an earlier
         one. None if the request was answered, its time is over, or there is none with this token."""
         await self.open()
-        return await self.confirmations.show_again(confirmation_id, token)
+        hold = await self.approvals.find(confirmation_id)
+        return await self.approvals.show_again(hold, token) if hold is not None else None
 
-    async def decline(self, confirmation_id: str, *, token: str) -> ToolResponse:
+    async def decline(self, confirmation: str | Hold, *, token: str) -> ToolResponse:
+        """A person declines a held call, by its id: it never runs."""
         if not self._closing:  # a no is taken while the store is there
             await self.open()
-        return await self.confirmations.decline(confirmation_id, token)
+        hold = await self._held_call(confirmation)
+        return await self.approvals.decline(hold, token) if hold is not None else no_such_request()
+
+    async def _held_call(self, confirmation: str | Hold) -> Hold | None:
+        return confirmation if isinstance(confirmation, Hold) else await self.approvals.find(confirmation)
 
     async def interrupt(self, session: Session, call_ids: Collection[str] | None = None) -> None:
         if call_ids is None:
@@ -433,6 +504,10 @@ class RuntimeCore:
         """Whether the session's model stream is attached to this process."""
         return self.sessions.get(session.id) is session and not session.is_taken_over
 
+    def open_session_of(self, hold: Hold) -> Session | None:
+        """The session of a held call, if this process has it."""
+        return self.sessions.get(hold.session_id)
+
     async def session_for(self, hold: Hold) -> Session | None:
         """The session of a held call: the one that is open here, or one made from the store for this approval."""
         session = self.sessions.get(hold.session_id)
@@ -452,23 +527,6 @@ class RuntimeCore:
         return made
 
     # What calls leave behind
-
-    def deliver(
-        self,
-        session: Session,
-        call_id: str | None,
-        tool: str,
-        answer: ToolResponse,
-        *,
-        hold_id: str | None = None,
-        silent: bool = False,
-    ) -> None:
-        """A late envelope: the call's id was answered already, so the host tells the model in words of its own."""
-        session.events_queue.emit(
-            LateEnvelope(
-                call_id=call_id, tool_id=tool, envelope=answer.to_dict(), confirmation_id=hold_id, silent=silent
-            )
-        )
 
     def apply_intents(
         self, session: Session, attempt: Attempt, intents: Sequence[Intent], *, stored: bool = False
@@ -510,7 +568,7 @@ class RuntimeCore:
                 del self.unsaved_blocks[(tenant, user)]
 
     def _late(self, attempt: Attempt, late: asyncio.Future[Any]) -> None:
-        self.spawn(self.writing.record_late(attempt, late))
+        self.spawn(self.claims.record_late(attempt, late))
 
     @staticmethod
     def digest_of(raw: bytes | str) -> str:
@@ -616,7 +674,3 @@ def _new_subject() -> AuditSubject:
 
 def _hash(token: str) -> str:
     return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _no_crash(point: str) -> None:
-    return None

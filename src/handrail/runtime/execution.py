@@ -45,6 +45,10 @@ class Execution:
         """What came of the handler's first step."""
         return self._runner.start(attempt, context)
 
+    async def call_hook(self, hook: Callable[..., Any], args: Any, attempt: Attempt, seconds: float) -> Any:
+        """What a tool's `preview` or `reconcile` returns; `TimeoutError` after this time."""
+        return await self._runner.call_hook(hook, args, self.context(attempt), seconds)
+
     async def run(self, attempt: Attempt, context: Context, first: Started | None = None) -> tuple[ToolResponse, bytes]:
         """The handler's envelope and its data as JSON. `first` is what `start` gave, where that was done already."""
         retries = attempt.session.limits.retries if attempt.plan.definition.idempotent else 0

@@ -41,9 +41,9 @@ class Housekeeper:
             self.write_behind,
             self.learn,
             self.learn_connections,
-            self.core.writing.finish_the_unfinished,
-            self.core.dedup.store_ids,
-            self.core.unconfirmed_claims.settle,
+            self.core.claims.store_unstored,
+            self.core.aliases.store_unstored,
+            self.core.approvals.carry_out_unconfirmed,
             self._follow_confirmations,
             self._forget_idle,
             self.pruning.go_on,
@@ -114,10 +114,10 @@ class Housekeeper:
         if self._beat * 3000 < core.policy.lease_ms:
             return
         self._beat = 0.0
-        claims = list(core.writing.claims.items())
+        claims = list(core.own_claims.fences.items())
         if claims:
             for lost in await core.store.renew(claims, core.policy.lease_ms):
-                if lost in core.writing.claims:  # else it has settled meanwhile
+                if lost in core.own_claims.fences:  # else it has settled meanwhile
                     core.log.warning("The claim %s is no longer ours", lost)
 
     async def _flush(self) -> None:
@@ -127,7 +127,7 @@ class Housekeeper:
 
     async def _follow_confirmations(self) -> None:
         for session in [session for session in self.core.sessions.values() if session.holds]:
-            await self.core.confirmations.follow(session)
+            await self.core.approvals.follow(session)
 
     async def _forget_idle(self) -> None:
         """A session that has been idle for long gives the memory of its replays back."""

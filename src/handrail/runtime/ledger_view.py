@@ -10,7 +10,7 @@ from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.intents import IntentType
 from handrail.contract.store import Block, ClaimResult, ClaimVerdict, LedgerRow, LedgerState
-from handrail.runtime.attempt import REPLACED, Attempt, Refusal
+from handrail.runtime.attempt import REPLACED, Attempt, Refusal, Rule
 from handrail.runtime.gates.availability import switched_off
 from handrail.runtime.replays import Entry
 from handrail.runtime.state import StateController
@@ -49,7 +49,11 @@ def settle_from_row(entry: Entry, row: LedgerRow) -> None:
 def declined(tool: str) -> Refusal:
     message = f'A person has declined "{tool}" with these arguments.'
     return Refusal(
-        "confirmation", ErrorType.DECLINED, message, rule="declined", suggestion="Do not ask again; find another way."
+        "confirmation",
+        ErrorType.DECLINED,
+        message,
+        rule=Rule.DECLINED,
+        suggestion="Do not ask again; find another way.",
     )
 
 
@@ -85,7 +89,7 @@ def keep_unknown(attempt: Attempt, key: str) -> None:
 
 def running(tool: str) -> Refusal:
     message = f'"{tool}" is still running from an earlier request.'
-    return Refusal("ledger", ErrorType.IN_PROGRESS, message, rule="running", retry_after=1.0, retryable=True)
+    return Refusal("ledger", ErrorType.IN_PROGRESS, message, rule=Rule.RUNNING, retry_after=1.0, retryable=True)
 
 
 def not_recorded(tool: str, why: str) -> Refusal:
@@ -94,7 +98,7 @@ def not_recorded(tool: str, why: str) -> Refusal:
         "ledger",
         ErrorType.STORE_UNAVAILABLE,
         message,
-        rule="store",
+        rule=Rule.STORE,
         value=why,
         retry_after=2.0,
         retryable=True,
@@ -107,7 +111,7 @@ def not_heard(tool: str, why: str) -> Refusal:
         f'"{tool}" is approved but has not started, because it could not be recorded yet: it is carried out, and its outcome '
         "told, as soon as it can be, unless it is declined or its time ends before; there is no need to approve it again."
     )
-    return Refusal("ledger", ErrorType.STORE_UNAVAILABLE, message, rule="store", value=why)
+    return Refusal("ledger", ErrorType.STORE_UNAVAILABLE, message, rule=Rule.STORE, value=why)
 
 
 def verdict_refusal(attempt: Attempt, result: ClaimResult) -> Refusal:
@@ -115,23 +119,27 @@ def verdict_refusal(attempt: Attempt, result: ClaimResult) -> Refusal:
     wait = result.retry_after_ms / 1000 if result.retry_after_ms is not None else None
     match result.verdict:
         case ClaimVerdict.BLOCKED:
-            return Refusal("session", ErrorType.AUTH, "This user is blocked for now.", rule="block", retry_after=wait)
+            return Refusal(
+                "session", ErrorType.AUTH, "This user is blocked for now.", rule=Rule.BLOCK, retry_after=wait
+            )
         case ClaimVerdict.SWITCHED_OFF:
             message = switched_off(tool, result.reason)
-            return Refusal("availability", ErrorType.UNAVAILABLE, message, rule="switch", value=result.reason)
+            return Refusal("availability", ErrorType.UNAVAILABLE, message, rule=Rule.SWITCH, value=result.reason)
         case ClaimVerdict.RATE_LIMITED:
             message = f'"{tool}" was called too often by this user.'
-            return Refusal("rate", ErrorType.RATE_LIMIT, message, rule="rateLimit", retry_after=wait, retryable=True)
+            return Refusal(
+                "rate", ErrorType.RATE_LIMIT, message, rule=Rule.RATE_LIMIT, retry_after=wait, retryable=True
+            )
         case ClaimVerdict.STALE_CONNECTION:
-            return Refusal("session", ErrorType.CONFLICT, REPLACED, rule="connection")
+            return Refusal("session", ErrorType.CONFLICT, REPLACED, rule=Rule.CONNECTION)
         case ClaimVerdict.INACTIVE:
-            return Refusal("session", ErrorType.SESSION_INACTIVE, "The session has ended.", rule="active")
+            return Refusal("session", ErrorType.SESSION_INACTIVE, "The session has ended.", rule=Rule.ACTIVE)
         case ClaimVerdict.NO_GRANT:
             return Refusal(
                 "confirmation",
                 ErrorType.CONFLICT,
                 "This approval was used, has expired, or was for something else.",
-                rule="grant",
+                rule=Rule.GRANT,
             )
         case _:
             message = "This key stands for another call."

@@ -1,7 +1,7 @@
 """The one flow of a call, from what a model asked for to the envelope that it gets. Nothing reaches a handler around it.
 
 `Pipeline.call` reads as the steps of the contract, in their order. Steps 1 to 12 neither wait nor touch a disk for a tool
-that does not write; a writing or held call goes on in `ledger_claims.py`, a confirmation in `confirmation.py`.
+that does not write; a writing or held call goes on in `write_path.py`.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Pipeline:
         # 9. Key
         needs_person = plan.may_ask and self.core.confirmations.wanted(attempt)
         if plan.writes or needs_person:
-            return await self.core.writing.call(attempt, needs_person)
+            return await self.core.write_path.call(attempt, needs_person)
         if key is None:
             attempt.key = key = hash_key(plan.tool_id, attempt.args, turn.number)
             # An id of its own message is a call of its own: what it reads may have changed since the last one.
@@ -238,9 +238,9 @@ class Pipeline:
             if known.hold_id is not None and not known.settled:
                 return await self.core.confirmations.again(attempt, known)
             if known.ledger_key is not None and (known.unknown or not (known.settled or known.kept)):
-                return await self.core.dedup.again(attempt, known)
+                return await self.core.lookup.replay(attempt, known)
             if known.ledger_key is not None and attempt.turn.from_before:
-                await self.core.dedup.take_ordinal(attempt, known.ledger_key)
+                await self.core.lookup.take_ordinal(attempt, known.ledger_key)
         except StoreUnavailable as error:
             return self.answers.refuse_unrecorded(attempt, error)
         answer = await self.answers.replay(attempt, known)

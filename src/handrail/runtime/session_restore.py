@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from handrail.contract.store import Alias
 from handrail.runtime.call_ids import CallIds
+from handrail.runtime.confirmation_view import take_ordinal_of
 from handrail.runtime.keys import id_of_key
 from handrail.runtime.replays import Entry
 from handrail.runtime.session import Session
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 async def restore(core: RuntimeCore, session: Session, restored: Sequence[str]) -> None:
     """Give a resumed session its calls by id, the ordinals that the model remembers, and its held calls."""
-    await core.dedup.store_ids()
+    await core.aliases.store_unstored()
     aliases = [alias for alias in await core.store.aliases(session.id) if alias.call_id.startswith("provider:")]
     session.calls_by_id = CallIds()
     for alias in aliases:
@@ -49,5 +50,5 @@ async def _take_ordinals(
         elif found[-1].hold_id is not None:
             hold = await core.store.hold_by_id(found[-1].hold_id)
             if hold is not None:
-                core.dedup.take_held(session, turn, hold)
+                take_ordinal_of(session, turn, hold)
     turn.remembered = {pair: dict(taken) for pair, taken in turn.ordinals.items()}

@@ -1,15 +1,14 @@
 """Claims that the store did not answer, twice: the row may be ours, and the handler has not started.
 
 Nobody else may touch such a row while this process lives, so this process goes on with it, under the same claim id until the
-store has answered. A call without a confirmation is gone on with when it is made again. An approved one is carried out by the
-housekeeper, or at once if somebody approves again, until it is given up: a person says no, or the request's time is over.
-What is given up never starts here, and it is recorded that nothing ran.
+store has answered. A call without a confirmation is gone on with when it is made again. An approved one is carried out by
+`approval.py`, until it is given up: a person says no, or the request's time is over. What is given up never starts here, and it
+is recorded that nothing ran.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import orjson
 
@@ -17,127 +16,85 @@ from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.store import (
     Claim,
-    ClaimResult,
     ClaimVerdict,
     Finish,
     Hold,
     HoldState,
     LedgerRow,
     LedgerState,
-    StoreUnavailable,
+    Store,
 )
 from handrail.runtime.confirmation_view import declined_answer
-
-if TYPE_CHECKING:
-    from handrail.runtime.core import RuntimeCore
-
-_GRANTED = (HoldState.APPROVED, HoldState.CONSUMED)
+from handrail.runtime.own_claims import OwnClaims
 
 
 class UnconfirmedClaims:
-    """The unheard claims of one runtime."""
+    """The approved calls of one runtime whose claims were not answered."""
 
-    __slots__ = ("core", "given_up", "holds", "ids")
+    __slots__ = ("_lease_ms", "_own", "_store")
 
-    def __init__(self, core: RuntimeCore) -> None:
-        self.core = core
-        self.ids: dict[str, str] = {}
-        """Ledger key → claim id. It stays, and stays the same, until a claim with it is answered."""
-        self.holds: set[str] = set()
-        """The approved calls among them."""
-        self.given_up: dict[str, ToolResponse] = {}
-        """Ledger key → what is recorded of it: those of `ids` that must not start any more."""
+    def __init__(self, store: Store, own: OwnClaims, lease_ms: int) -> None:
+        self._store = store
+        self._own = own
+        self._lease_ms = lease_ms
 
-    async def claimed(self, claim: Claim) -> ClaimResult:
-        """Asked a second time where the store did not answer: a claim that was committed unheard is recognised as ours."""
-        try:
-            result = await self.core.store.claim(claim)
-        except StoreUnavailable:
-            self.core.crash("between_claims")
-            try:
-                result = await self.core.store.claim(claim)
-            except StoreUnavailable:
-                self.ids[claim.key] = claim.claim_id
-                if claim.hold_id is not None:
-                    self.holds.add(claim.hold_id)
-                raise
-        self.ids.pop(claim.key, None)
-        return result
+    def covers(self, hold: Hold) -> bool:
+        """Whether the grant was used by a claim of ours that was not answered."""
+        return hold.state is HoldState.CONSUMED and hold.ledger_key in self._own.unconfirmed
 
-    def about(self, hold: Hold) -> bool:
-        """Whether the grant was used by a claim of ours that was not heard."""
-        return hold.state is HoldState.CONSUMED and hold.ledger_key in self.ids
+    def has_claim(self, hold: Hold) -> bool:
+        """Whether a claim of ours for it was not answered."""
+        return hold.ledger_key in self._own.unconfirmed
 
-    async def again(self, hold: Hold) -> ToolResponse:
-        """The approver asks again: carried out now, unless the checks refuse it or it is given up."""
-        confirmations = self.core.confirmations
-        if await self._is_over(hold):
-            return await confirmations.carried_out(hold)
-        session = await self.core.session_for(hold)
-        if session is None:
-            return ToolResponse.failure(ErrorType.SESSION_INACTIVE, "The session has ended.")
-        attempt, refusal = confirmations.checked_again(session, hold)
-        if refusal is not None:
-            return confirmations.refused(session, hold, refusal)
-        assert attempt is not None
-        return await confirmations.carry_out(session, attempt, hold)
+    def is_under_way(self, hold: Hold) -> bool:
+        """Whether somebody in this process claims or runs it now."""
+        return hold.ledger_key in self._own.under_way
 
-    async def declined(self, hold: Hold) -> bool:
+    def holds(self) -> list[str]:
+        """The confirmations whose claims were not answered."""
+        return list(self._own.unconfirmed_holds)
+
+    def forget(self, hold_id: str) -> None:
+        """Nothing is left to do for this confirmation."""
+        self._own.unconfirmed_holds.discard(hold_id)
+
+    async def decline(self, hold: Hold) -> bool:
         """A person says no to a call that was approved: whether that is in time."""
-        if not self.about(hold):
+        if not self.covers(hold):
             return False
-        self.given_up.setdefault(hold.ledger_key, declined_answer(hold))
-        return await self._record(hold)
+        self._own.given_up.setdefault(hold.ledger_key, declined_answer(hold))
+        return await self._record_that_nothing_ran(hold)
 
-    async def settle(self) -> None:
-        """What the housekeeper does for approved calls that nobody asks for."""
-        for hold_id in list(self.holds):
-            hold = await self.core.store.hold_by_id(hold_id)
-            if hold is not None and hold.ledger_key in self.core.writing.under_way:
-                continue
-            in_doubt = hold is not None and hold.state in _GRANTED and hold.ledger_key in self.ids
-            if hold is None or not in_doubt or await self._is_over(hold):
-                self.holds.discard(hold_id)
-                continue
-            session = await self.core.session_for(hold)
-            attempt, _ = self.core.confirmations.checked_again(session, hold) if session is not None else (None, None)
-            if session is not None and attempt is not None:
-                self.core.spawn(self.core.confirmations.carry_out(session, attempt, hold))
-
-    async def _is_over(self, hold: Hold) -> bool:
+    async def is_over(self, hold: Hold) -> bool:
         """Whether it is given up, and recorded so; past its time it is not begun any more."""
-        key = hold.ledger_key
-        late = hold.expires_at <= await self.core.store.now()
-        if key in self.ids and late:
+        key, own = hold.ledger_key, self._own
+        late = hold.expires_at <= await self._store.now()
+        if key in own.unconfirmed and late:
             message = f'"{hold.tool}" could not be started before the approval expired; nothing was run.'
             failure = ToolFailure(ErrorType.CANCELLED, message, False)
-            self.given_up.setdefault(key, ToolResponse(False, None, failure, (), {"toolId": hold.tool}))
-        if key in self.given_up:
-            await self._record(hold)
-        return late or key not in self.ids
+            own.given_up.setdefault(key, ToolResponse(False, None, failure, (), {"toolId": hold.tool}))
+        if key in own.given_up:
+            await self._record_that_nothing_ran(hold)
+        return late or key not in own.unconfirmed
 
-    async def _record(self, hold: Hold) -> bool:
-        """That nothing ran, in the row that bears our claim id; any other is not ours to tell of. Whether it says so now."""
-        key, answer = hold.ledger_key, self.given_up[hold.ledger_key]
-        trying = self.core.writing.under_way.get(key)
+    async def _record_that_nothing_ran(self, hold: Hold) -> bool:
+        """In the row that bears our claim id; any other is not ours to report on. Whether it says so now."""
+        key, own = hold.ledger_key, self._own
+        answer, trying = own.given_up[key], own.under_way.get(key)
         if trying is not None:
             await asyncio.wait((trying,))  # its claim may be answered now; from here on nobody begins another
-        row, claim_id = await self.core.store.ledger_row(key), self.ids.get(key)
-        if (
-            claim_id is not None
-            and row is not None
-            and (row.state, row.owner) == (LedgerState.RUNNING, self.core.owner)
-        ):
-            result = await self.core.store.claim(_same_claim(row, claim_id, self.core.owner, self.core.policy.lease_ms))
+        row, claim_id = await self._store.ledger_row(key), own.unconfirmed.get(key)
+        ours = row is not None and row.state is LedgerState.RUNNING and row.owner == own.owner
+        if claim_id is not None and row is not None and ours:
+            result = await self._store.claim(_same_claim(row, claim_id, own.owner, self._lease_ms))
             row = result.row or row
             if result.verdict is ClaimVerdict.CLAIMED:
                 envelope = orjson.dumps(answer.to_dict()).decode()
-                row = await self.core.store.finish(
-                    Finish(key=key, fence=result.fence, state=LedgerState.CANCELLED, envelope=envelope)
-                )
-        self.ids.pop(key, None)
-        self.given_up.pop(key, None)
-        outcome = self.core.writing.unfinished.get(key) or row
+                finish = Finish(key=key, fence=result.fence, state=LedgerState.CANCELLED, envelope=envelope)
+                row = await self._store.finish(finish)
+        own.unconfirmed.pop(key, None)
+        own.given_up.pop(key, None)
+        outcome = own.unstored.get(key) or row
         return outcome is not None and outcome.state is LedgerState.CANCELLED
 
 

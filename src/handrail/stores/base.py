@@ -169,9 +169,11 @@ class StatementStore(ABC):
         await self._write(partial(confirmations.outcome_told, hold_id=hold_id, turn=turn))
 
     async def move_hold(
-        self, hold_id: str, to: HoldState, *, frm: Sequence[HoldState], approval: Approval | None = None
+        self, hold_id: str, to: HoldState, *, expected: Sequence[HoldState], approval: Approval | None = None
     ) -> Hold | None:
-        return await self._write(partial(confirmations.move_hold, hold_id=hold_id, to=to, frm=frm, approval=approval))
+        return await self._write(
+            partial(confirmations.move_hold, hold_id=hold_id, to=to, expected=expected, approval=approval)
+        )
 
     # Audit
     async def audit_checkpoints(self) -> list[AuditCheckpoint]:

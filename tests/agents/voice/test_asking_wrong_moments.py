@@ -457,7 +457,7 @@ async def test_a_no_to_a_request_that_nobody_decided_is_not_told_as_decided(
 
         async def too_late(hold_id: str, *args: Any, **options: Any) -> Any:
             store.move_hold = move
-            await move(hold_id, state, frm=(HoldState.PENDING,))
+            await move(hold_id, state, expected=(HoldState.PENDING,))
             return await move(hold_id, *args, **options)
 
         store.move_hold = too_late
@@ -478,7 +478,7 @@ async def test_a_no_that_came_too_late_for_what_cannot_be_looked_at_is_not_known
             raise StoreUnavailable("The store did not answer.")
 
         async def too_late(hold_id: str, *args: Any, **options: Any) -> Any:
-            await move(hold_id, HoldState.EXPIRED, frm=(HoldState.PENDING,))
+            await move(hold_id, HoldState.EXPIRED, expected=(HoldState.PENDING,))
             store.hold_by_id = away
             return await move(hold_id, *args, **options)
 

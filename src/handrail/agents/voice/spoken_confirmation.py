@@ -535,7 +535,9 @@ class SpokenConfirmation:
             return None
         if hold is not None and hold.state is HoldState.APPROVED:
             return None
-        return hold is not None and hold.state is HoldState.CONSUMED and not core.unconfirmed_claims.about(hold)
+        return (
+            hold is not None and hold.state is HoldState.CONSUMED and hold.ledger_key not in core.own_claims.unconfirmed
+        )
 
     def _not_taken(self, id: str, reason: str, message: str = "", *, state: str = "screen") -> None:
         """The request stays on the screen, unless its outcome was told meanwhile; `message` says more about it."""

@@ -42,10 +42,10 @@ async def _decide(request: Request, *, yes: bool) -> Response:
         # A personal key may bear its user's name, which must not stay when the user is forgotten.
         named = key.name if key.is_operator or key.user is None else f"{key.hash[:12]}…"
         envelope = await parts.runtime.approve(
-            hold.hold_id, token=token, approver=key.user or talk.session.user, via=f"key {named}"
+            hold, token=token, approver=key.user or talk.session.user, via=f"key {named}"
         )
     else:
-        envelope = await parts.runtime.decline(hold.hold_id, token=token)
+        envelope = await parts.runtime.decline(hold, token=token)
     if envelope.error is not None and envelope.error.type is ErrorType.NOT_FOUND and not envelope.meta.get("toolId"):
         raise _none()
     return answer(envelope.to_dict())

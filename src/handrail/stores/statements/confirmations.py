@@ -82,12 +82,12 @@ def outcome_told(tx: Transaction, hold_id: str, turn: int) -> None:
 
 
 def move_hold(
-    tx: Transaction, hold_id: str, to: HoldState, frm: Sequence[HoldState], approval: Approval | None = None
+    tx: Transaction, hold_id: str, to: HoldState, expected: Sequence[HoldState], approval: Approval | None = None
 ) -> Hold | None:
     held = hold_by_id(tx, hold_id)
     if held is None:
         return None
-    if held.state in frm and held.state is not HoldState.EXPIRED:
+    if held.state in expected and held.state is not HoldState.EXPIRED:
         if to is not held.state and to in _OPEN:
             by = approval or Approval()
             held = replace(held, approver=by.approver, approved_via=by.via)

@@ -1,0 +1,46 @@
+"""Steps 1 and 4 to 8 for a held call, with the session as it is now: approving is necessary, not sufficient."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import orjson
+
+from handrail.contract.call import Call
+from handrail.contract.errors import ErrorType
+from handrail.contract.store import Hold
+from handrail.runtime.admission import admit, prepare
+from handrail.runtime.attempt import Attempt, Refusal, Rule, Write
+from handrail.runtime.confirmation_view import call_id_of, key_of
+from handrail.runtime.keys import args_digest, exact_digest
+
+if TYPE_CHECKING:
+    from handrail.runtime.session import Session
+
+
+def readmit(session: Session, hold: Hold) -> Attempt | Refusal:
+    """The held call as an attempt that may be claimed, or why it may not. Its connection does not matter any more."""
+    plan = session.plans.find(hold.tool)
+    if plan is None or plan.tool.hash != hold.tool_hash:
+        return _superseded(f'"{hold.tool}" has changed since it was asked for.')
+    turn = session.turn or session.enter_turn(hold.turn, perf_counter())
+    attempt = Attempt(session, Call(name=hold.tool, args=None, call_id=call_id_of(hold)), plan, turn, perf_counter())
+    attempt.args = orjson.loads(hold.raw_args)
+    attempt.connection = None
+    refusal = admit(attempt) or prepare(attempt)
+    if refusal is not None:
+        return refusal
+    attempt.digest = args_digest(plan.definition, attempt.args, attempt.canonical)
+    attempt.exact = exact_digest(attempt.canonical)
+    if attempt.canonical.decode() != hold.args:
+        return _superseded(f'The arguments of "{hold.tool}" would now be others.')
+    attempt.ordinal = hold.ordinal
+    attempt.held = True
+    attempt.write = Write(session.interruptions)
+    attempt.key = key_of(hold)
+    return attempt
+
+
+def _superseded(message: str) -> Refusal:
+    return Refusal("confirmation", ErrorType.CONFLICT, message, rule=Rule.SUPERSEDED)

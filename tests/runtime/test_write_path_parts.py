@@ -1,0 +1,45 @@
+"""The parts of the writing path are given what they use. None of them reaches the others through the object that owns all."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import handrail.runtime
+
+RUNTIME = Path(handrail.runtime.__file__).parent
+PARTS = (
+    "answers",
+    "approval",
+    "audit_recovery",
+    "audit_trail",
+    "confirmation",
+    "dedup",
+    "execution",
+    "ledger_claims",
+    "ledger_lookup",
+    "own_claims",
+    "readmission",
+    "unconfirmed_claims",
+    "write_path",
+)
+
+
+def reaches_for_the_core(source: str) -> list[str]:
+    """What of it names the core, also where only a type checker looks."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module == "handrail.runtime.core":
+            found.append(ast.unparse(node))
+        if isinstance(node, ast.Attribute) and node.attr in ("core", "_core"):
+            found.append(ast.unparse(node))
+    return found
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_of_the_writing_path_does_not_know_the_core(part):
+    assert reaches_for_the_core((RUNTIME / f"{part}.py").read_text(encoding="utf-8")) == []
+
+
+def test_a_part_that_reaches_through_a_session_is_found():
+    assert reaches_for_the_core("session.core.pipeline.refuse(attempt)") == ["session.core"]
