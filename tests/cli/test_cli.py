@@ -101,8 +101,6 @@ def test_a_first_try_in_an_empty_folder_leaves_nothing_behind(tmp_path, process,
 @pytest.mark.parametrize(
     "words",
     [
-        ("audit", "tail"),
-        ("audit", "verify"),
         ("ledger", "list"),
         ("ledger", "show", "3f2a"),
         ("tools", "list"),
@@ -117,7 +115,17 @@ def test_a_look_at_what_is_stored_makes_no_project(tmp_path, handrail, monkeypat
     monkeypatch.chdir(tmp_path)
     said = handrail(*words)
     assert said.code == 2
-    assert "There is no project in this folder" in said.err or 'There is no audit log in "audit"' in said.err
+    assert "There is no project in this folder" in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("word", ["tail", "verify"])
+def test_a_look_at_an_audit_log_makes_none(tmp_path, handrail, monkeypatch, word):
+    """It needs no project, only the log: that may have been copied from elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    said = handrail("audit", word)
+    assert said.code == 2
+    assert 'There is no audit log in "audit"' in said.err
     assert list(tmp_path.iterdir()) == []
 
 

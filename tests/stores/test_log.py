@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import sqlite3
 import threading
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -131,16 +132,19 @@ async def test_however_large_the_pages_no_more_are_written_than_the_log_will_hol
     made.execute("PRAGMA page_size = 1024")
     made.execute("VACUUM")
     made.close()
-    write, pages = log_room.write_a_page, []
+    write, lengths = log_room.write_a_page, []
 
     def counted(*given: Any) -> None:
-        pages.append("a page")
+        lengths.append(length(path))
         write(*given)
 
     monkeypatch.setattr(log_room, "write_a_page", counted)
     store = await with_room(path)
     await store.close()
-    assert 7_800 < len(pages) <= 8_000  # the tables themselves take some, more with each that is added
+    with_header = 1024 + 24
+    taken = lengths[0] // with_header  # by the tables and the first writes
+    assert taken + len(lengths) == log_room.LOG_PAGES
+    assert [after - before for before, after in pairwise(lengths)] == [with_header] * (len(lengths) - 1)
 
 
 async def test_another_process_that_writes_is_given_way_to(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
