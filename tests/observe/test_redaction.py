@@ -194,6 +194,15 @@ def test_the_work_is_bounded_and_not_only_its_count():
     assert calls_of(lambda: redact(args)) < 2 * MAX_STEPS
 
 
+@pytest.mark.parametrize("auth", [{"properties": {"token": SECRET}}, {"additionalProperties": SECRET}])
+def test_names_that_no_schema_has_are_looked_up_once(auth):
+    schema = {"properties": {"pin": SECRET}, "additionalProperties": auth}
+    redact = compile_redactor(schema, ["pin"])
+    args = {f"name{i}": {"token": "s3cr3t"} for i in range(1_000)}
+    assert all(one == {"token": REDACTED} for one in redact(args).values())
+    assert calls_of(lambda: redact(args)) < 20 * len(args)
+
+
 HOLDER = {"properties": {"token": SECRET}}
 
 

@@ -1,8 +1,10 @@
 """Explaining a refusal is bounded work: whatever the schema and the arguments, the steps are counted and end."""
 
+import tracemalloc
 from typing import Any
 
 import pytest
+from tests.schema.work import calls_of
 
 from handrail.contract.errors import SchemaError
 from handrail.schema.validator import MAX_EXPLANATION, Explanation, compile_schema
@@ -196,3 +198,27 @@ def test_a_property_without_a_name_has_its_own_pointer() -> None:
     }
     found = explained(schema, {"": 1, "a": {"": "x"}})
     assert [violation.pointer for violation in found.violations] == ["/", "/a/"]
+
+
+def test_problems_that_are_only_counted_take_little_work():
+    """What may be told of a place is found out for those that are told."""
+    secret = {"type": "object", "properties": {"token": {"writeOnly": True}}}
+    schema = compile_schema({"properties": {"pin": secret}, "additionalProperties": {"allOf": [secret] * 3}})
+    args = {f"name{i:03}": i for i in range(200)}
+    explanation = schema.explain(args)
+    assert [violation.pointer for violation in explanation.violations[:50]] == [f"/name{i:03}" for i in range(50)]
+    assert explanation.violations[50].message == "There are 150 more problems."
+    assert calls_of(lambda: schema.explain(args)) < 3 * explanation.steps
+
+
+def test_a_long_key_that_many_problems_share_is_not_copied_for_each():
+    key = "k" * 50_000
+    schema = compile_schema({"properties": {key: {"items": {"type": "string"}}}})
+    tracemalloc.start()
+    try:
+        explanation = schema.explain({key: list(range(800))})
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [violation.pointer for violation in explanation.violations] == [""]
+    assert peak < 5_000_000

@@ -22,6 +22,7 @@ MAX_STEPS = 40_000
 # In the units of `pattern_work`: what a step stands for, and what a call of a matcher takes that the processor does not hold.
 _WORK_PER_STEP, _MATCHER_CALL = 25, 100
 _MAX_KEPT = 1_000
+_BARE = (str, int, float, type(None))
 _OF_OBJECTS = ("additionalProperties", "unevaluatedProperties")
 _OF_ARRAYS = ("items", "contains", "unevaluatedItems")
 
@@ -59,22 +60,30 @@ class Redactor:
         return REDACTED if isinstance(args, (str, bytes)) else self._masked(args, self._root, steps, 0)
 
     def _masked(self, value: Any, place: _Place | None, steps: Steps, depth: int) -> Any:
-        if depth > MAX_DEPTH or (place is not None and (place.secret or not steps.spare(1))):
+        if depth > MAX_DEPTH or (place is not None and place.secret):
             return REDACTED
+        if isinstance(value, _BARE):
+            return REDACTED if place is not None and place.holds_secret and is_bare(value) else value
         if isinstance(value, Mapping):
-            names, below = self._names, depth + 1
-            return {
-                key: REDACTED
-                if names and isinstance(key, str) and key.casefold() in names
-                else self._masked(item, place.key(key, steps) if place is not None else None, steps, below)
-                for key, item in value.items()
-            }
+            if place is not None and not steps.spare(1 + len(value)):
+                return REDACTED
+            return self._masked_members(value, place, steps, depth + 1)
         if isinstance(value, (list, tuple)):
-            return [
-                self._masked(item, place.item(index, steps) if place is not None else None, steps, depth + 1)
-                for index, item in enumerate(value)
-            ]
+            if place is None:
+                return [self._masked(item, None, steps, depth + 1) for item in value]
+            if not steps.spare(1 + len(value)):
+                return REDACTED
+            return [self._masked(item, place.item(index, steps), steps, depth + 1) for index, item in enumerate(value)]
         return REDACTED if place is not None and place.holds_secret and is_bare(value) else value
+
+    def _masked_members(self, value: Mapping[Any, Any], place: _Place | None, steps: Steps, depth: int) -> Any:
+        names = self._names
+        return {
+            key: REDACTED
+            if names and isinstance(key, str) and key.casefold() in names
+            else self._masked(item, place.key(key, steps) if place is not None else None, steps, depth)
+            for key, item in value.items()
+        }
 
 
 class _Places:
@@ -126,11 +135,13 @@ class _Places:
 class _Place:
     """A place in the arguments: the subschemas that may apply there, and which of them apply below."""
 
-    __slots__ = ("_items", "_keys", "_longest", "_places", "_schemas", "holds_secret", "secret")
+    __slots__ = ("_items", "_keys", "_longest", "_names", "_patterns", "_places", "_schemas", "holds_secret", "secret")
 
     def __init__(self, schemas: list[Mapping[str, Json]], places: _Places | None) -> None:
         self._schemas = schemas
-        self._keys: dict[str, _Place | None] = {}
+        self._keys: dict[str | None, _Place | None] = {}
+        self._names = frozenset(name for schema in schemas for name in schema.get("properties", ()))
+        self._patterns = any("patternProperties" in schema for schema in schemas)
         self._items: dict[int, _Place | None] = {}
         self._places = places
         self._longest = max((len(schema.get("prefixItems", ())) for schema in schemas), default=0)
@@ -138,8 +149,11 @@ class _Place:
         self.holds_secret = places is None or any(schema in places.holders for schema in schemas)
 
     def key(self, name: str, steps: Steps) -> _Place | None:
-        if name in self._keys:
-            return self._keys[name]
+        declared = name in self._names
+        # Names that no schema has are all alike, unless a pattern tells them apart.
+        kept = name if declared else None
+        if (declared or not self._patterns) and kept in self._keys:
+            return self._keys[kept]
         if self._places is None or not steps.spare(len(self._schemas)):
             return _SECRET
         found: list[Json] = []
@@ -148,8 +162,8 @@ class _Place:
                 return _SECRET
         below = self._places.of(found, steps)
         # Only names that the schema has: foreign ones could fill the memory.
-        if below is not _SECRET and any(name in schema.get("properties", ()) for schema in self._schemas):
-            self._keys[name] = below
+        if below is not _SECRET and (declared or not self._patterns):
+            self._keys[kept] = below
         return below
 
     def _find_at_key(self, schema: Mapping[str, Json], name: str, steps: Steps, found: list[Json]) -> bool:

@@ -81,6 +81,12 @@ class Problem:
         """The keyword's own value."""
         return self.schema.get(self.keyword)
 
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Where it is: the value, or the property that is missing or unknown. Made to be sorted by, and not to be told."""
+        # Texts as they are, and not joined: a long key that many paths share is neither copied nor compared again.
+        return tuple(map(str, self.path if self.name is None else (*self.path, self.name)))
+
 
 class Explainer:
     """The problems of one instance. `pending` is what was not looked at when the steps were used up."""

@@ -309,18 +309,23 @@ class RustSchema:
 
 
 def _told(problems: list[Problem], wording: Wording) -> list[Violation]:
-    found: dict[tuple[str, int, str], tuple[str, Problem]] = {}
-    for problem in problems:
+    """What is said of the first problems, and how many more there are: what may be told of a place takes work to find out."""
+    # Two references to one subschema report the same thing twice.
+    found = {(problem.place, id(problem.schema), problem.keyword): problem for problem in reversed(problems)}
+    told: dict[tuple[str, int, str], Violation] = {}
+    left = len(found)
+    for _, problem in sorted(found.items(), key=lambda item: item[0][0]):
+        if len(told) == MAX_VIOLATIONS:
+            break
+        left -= 1
         place = wording.place(problem)
-        # Two references to one subschema report the same thing twice.
-        found.setdefault((place, id(problem.schema), problem.keyword), (place, problem))
-    parts = sorted(found.values(), key=lambda part: part[0])
-    violations = [
-        Violation(place, wording.sentence(problem), problem.keyword) for place, problem in parts[:MAX_VIOLATIONS]
-    ]
-    if (more := len(parts) - MAX_VIOLATIONS) > 0:
+        key = (place, id(problem.schema), problem.keyword)
+        if key not in told:  # inside a secret value places are told apart no further
+            told[key] = Violation(place, wording.sentence(problem), problem.keyword)
+    violations = sorted(told.values(), key=lambda violation: violation.pointer)
+    if left:
         violations.append(
-            Violation("", f"There {'is' if more == 1 else 'are'} {counted(more, 'more problem')}.", "more")
+            Violation("", f"There {'is' if left == 1 else 'are'} {counted(left, 'more problem')}.", "more")
         )
     return violations
 
