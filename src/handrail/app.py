@@ -106,8 +106,7 @@ class Runtime(RuntimeCore):
             clock=clock or SystemClock(),
             redactors=compile_redactor,
             capabilities={
-                **built_in(secrets),
-                "guides": PerCall(Guides),
+                **own_capabilities(secrets),
                 **(capabilities or {}),
             },
             services=services,
@@ -158,6 +157,11 @@ class Runtime(RuntimeCore):
                 await call_hook(service, "warm_up")
             except HandrailError as error:
                 _LOG.warning("%s", error)
+
+
+def own_capabilities(secrets: Mapping[str, str] | None = None) -> dict[str, PerCall]:
+    """What every runtime gives its tools without any set-up."""
+    return {**built_in(secrets), "guides": PerCall(Guides)}
 
 
 def _declared_size(registry: Registry, tool_id: str) -> int | None:
@@ -244,7 +248,7 @@ def find_services(settings: Settings, names: Iterable[str]) -> Services:
     The other names are capabilities of the runtime's own, or missing, which the runtime says.
     """
     chosen = [name for name in sorted(set(names)) if is_available(name, settings.services)]
-    return Services([service_factory(settings, name) for name in chosen])
+    return Services([service_factory(settings, name) for name in chosen], configured=settings.services)
 
 
 def service_factory(settings: Settings, name: str, /, **changed: Any) -> ServiceFactory:

@@ -80,6 +80,47 @@ def test_doctor_reports_a_check_that_fails(shop, project, handrail):
 
 
 @pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (
+            "class Shop:\n    def close(self): raise OSError('the socket is gone')\ndef open_SHOP(path): return Shop()\n",
+            'The service "SHOP" failed to close: OSError: the socket is gone.',
+        ),
+        (
+            "def open_SHOP(path): object()\n",
+            'The service "SHOP" could not be opened: its factory gave None; '
+            "let it return or yield what tools reach as ctx.SHOP.",
+        ),
+    ],
+    ids=["close-raises", "returns-none"],
+)
+def test_doctor_reports_a_service_that_opens_and_is_still_wrong(shop, project, handrail, source, reason):
+    break_service(project, shop, source.replace("SHOP", shop))
+    found = checks(handrail)[f"service {shop}"]
+    assert (found["ok"], found["message"]) == (False, reason.replace("SHOP", shop))
+
+
+def test_doctor_and_a_start_name_a_service_that_is_misspelt(shop, project, handrail, monkeypatch):
+    module = f"tools_{shop}"
+    (project / f"{module}.py").write_text(
+        "from typing import Annotated\nfrom handrail import service, tool\n"
+        '@tool\ndef ask(shop: Annotated[object, service("SHPO")]) -> str:\n    "Ask the shop."\n'.replace(
+            "SHPO", shop.replace("shop", "shpo")
+        )
+    )
+    monkeypatch.setenv("HANDRAIL_TOOLS_MODULES", module)
+    assert handrail("build").code == 0
+    wrong = shop.replace("shop", "shpo")
+    sentence = (
+        f'The tool "ask" needs the capability "{wrong}", which this host does not have (did you mean "{shop}"?); '
+        f"[services.{wrong}] in handrail.toml supplies it, or `Runtime(capabilities=…)`."
+    )
+    found = checks(handrail)[f"service {wrong}"]
+    assert (found["ok"], found["message"]) == (False, sentence)
+    assert sentence in handrail("call", "ask").err
+
+
+@pytest.mark.parametrize(
     ("factory", "code", "reason"),
     [
         (

@@ -68,7 +68,32 @@ async def awaited(log) -> Shop:
     return Shop(log)
 
 
-KINDS = [managed_async, managed, generated_async, generated, plain, awaited, Shop]
+class EnteredAsync:
+    """A class that is a context manager, as clients of databases and of HTTP are; `close` is not how it is left."""
+
+    def __init__(self, log):
+        self.log = log
+
+    async def __aenter__(self) -> Shop:
+        return Shop(self.log)
+
+    async def __aexit__(self, *failure):
+        assert failure == (None, None, None)
+        self.log.append("close shop")
+
+    def close(self):
+        self.log.append("closed as well")
+
+
+class Entered(Shop):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failure):
+        self.close()
+
+
+KINDS = [managed_async, managed, generated_async, generated, plain, awaited, Shop, EnteredAsync, Entered]
 
 
 @pytest.mark.parametrize("function", KINDS, ids=lambda one: one.__name__)
@@ -145,6 +170,33 @@ async def test_a_service_that_fails_to_close_is_reported_and_the_others_are_clos
         await services.close()
     assert caplog.messages == ['The service "stock" failed to close: OSError: the socket is gone.']
     assert log == ["open shop", "close shop"]
+
+
+async def test_a_context_that_fails_on_entering_is_named_as_one_that_cannot_be_opened():
+    class Refusing(EnteredAsync):
+        async def __aenter__(self):
+            raise OSError("no such host")
+
+    with pytest.raises(ServiceError, match=r'The service "shop" could not be opened: OSError: no such host\.'):
+        await Services([factory("shop", Refusing, log=[])]).open()
+
+
+async def test_a_factory_that_gives_nothing_fails_the_start_and_is_left():
+    log = []
+
+    @contextlib.contextmanager
+    def forgot():
+        yield
+        log.append("left")
+
+    for function in (forgot, lambda: None):
+        with pytest.raises(ServiceError) as caught:
+            await Services([factory("shop", function)]).open()
+        assert str(caught.value) == (
+            'The service "shop" could not be opened: its factory gave None; let it return or yield what tools reach as '
+            "ctx.shop."
+        )
+    assert log == ["left"]
 
 
 async def test_one_task_opens_and_closes_a_service():
@@ -249,6 +301,27 @@ def test_a_value_of_the_wrong_kind_is_named(module, tmp_path, setting, sentence)
     assert str(caught.value) == sentence
 
 
+@pytest.mark.parametrize("future", ["", "from __future__ import annotations"])
+def test_a_hint_that_cannot_be_read_leaves_the_other_settings_checked(module, tmp_path, future):
+    source = f"""
+        {future}
+        from contextlib import contextmanager
+        from typing import TYPE_CHECKING
+        if TYPE_CHECKING:
+            from nowhere import Pool
+        @contextmanager
+        def open_shop(size: int = 1, pool: "Pool | None" = None): yield object()
+        class Shop:
+            def __init__(self, size: int = 1, pool: "Pool | None" = None): ...
+        class Branch(Shop): ...
+    """
+    name = module(source)
+    for attribute in ("open_shop", "Shop", "Branch"):
+        with pytest.raises(ConfigError, match=r'"size" in \[services.shop\] must be a whole number'):
+            find_factory(config(f"{name}:{attribute}", size="2"), tmp_path)
+        assert dict(find_factory(config(f"{name}:{attribute}", pool=3), tmp_path).arguments) == {"pool": 3}
+
+
 @pytest.mark.parametrize(
     ("key", "text", "value"),
     [
@@ -302,6 +375,12 @@ def test_the_types_that_factories_supply_are_known(module, tmp_path):
         class D: ...
         class E: ...
         class F: ...
+        class G:
+            def __enter__(self) -> G: ...
+            def __exit__(self, *failure): ...
+        class H(G):
+            async def __aenter__(self) -> E: ...
+            async def __aexit__(self, *failure): ...
         @asynccontextmanager
         async def a() -> AsyncIterator[A]: yield A()
         def b() -> Iterator[B]: yield B()
@@ -318,11 +397,12 @@ def test_the_types_that_factories_supply_are_known(module, tmp_path):
         def pool() -> Iterator[Pool[A]]: yield Pool()
         """
     )
-    names = ("a", "b", "c", "d", "e", "again", "unknown", "untold", "nothing", "either", "plain", "pool", "F")
+    names = ("a", "b", "c", "d", "e", "again", "unknown", "untold", "nothing", "either", "plain", "pool", "F", "G", "H")
     configs = {one.lower(): ServiceConfig(name=one.lower(), factory=f"{name}:{one}") for one in names}
     found = {str(kind).replace(f"{name}.", ""): services for kind, services in service_types(configs, tmp_path).items()}
     plain = {f"<class '{one}'>": services for one, services in (("A", ("a",)), ("B", ("again", "b")), ("C", ("c",)))}
-    assert found == plain | {f"<class '{one}'>": (one.lower(),) for one in "DEF"} | {"Pool[A]": ("pool",)}
+    own = {f"<class '{one}'>": (one.lower(),) for one in "DFG"}
+    assert found == plain | own | {"<class 'E'>": ("e", "h"), "Pool[A]": ("pool",)}
 
 
 # In a project

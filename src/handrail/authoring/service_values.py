@@ -6,6 +6,8 @@ Other annotations are the factory's own business. A value from the environment i
 from __future__ import annotations
 
 import collections.abc
+import inspect
+import sys
 import tomllib
 import types
 import typing
@@ -24,10 +26,7 @@ _NUMBERS: dict[object, tuple[str, tuple[type, ...]]] = {
 
 def checked_values(place: str, function: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
     """The settings as the factory takes them; `ConfigError` with one sentence if a value is of another kind."""
-    try:
-        hints = typing.get_type_hints(vars(function).get("__init__") if isinstance(function, type) else function)
-    except Exception:  # noqa: BLE001 - a hint is any expression; what cannot be evaluated is not checked
-        hints = {}
+    hints = _hints_of(function)
     values: dict[str, Any] = {}
     for key, value in given.items():
         hint = _without_none(hints.get(key, Any))
@@ -36,6 +35,31 @@ def checked_values(place: str, function: Callable[..., Any], given: dict[str, An
         if wanted is not None:
             raise ConfigError(f'"{key}" in {place} must be {wanted}; {values[key]!r} is not.')
     return values
+
+
+def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The hints of a factory's parameters, each read by itself: one that cannot be read leaves the others checked."""
+    source = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]  # its signature is wanted
+    hints: dict[str, Any] = {}
+    for name, annotation in _annotations_of(source).items():
+        alone = types.SimpleNamespace(__annotations__={name: annotation})
+        try:
+            hints |= typing.get_type_hints(alone, globalns=getattr(inspect.unwrap(source), "__globals__", {}))
+        except Exception:  # noqa: BLE001, S112 - a hint is any expression; what cannot be evaluated is not checked
+            continue
+    return hints
+
+
+def _annotations_of(source: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations as they were written; on Python 3.14 and newer, names that are not defined stay names."""
+    try:
+        if sys.version_info >= (3, 14):
+            import annotationlib  # noqa: PLC0415  # older ones do not have it
+
+            return annotationlib.get_annotations(source, format=annotationlib.Format.FORWARDREF)
+        return inspect.get_annotations(source)
+    except TypeError:  # some callables tell nothing
+        return {}
 
 
 def _without_none(hint: Any) -> Any:

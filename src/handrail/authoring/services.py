@@ -60,6 +60,15 @@ def find_factory(config: ServiceConfig, project: Path) -> ServiceFactory:
     return ServiceFactory(name=config.name, function=function, arguments=_arguments(config, function, project))
 
 
+def entered_by(function: Callable[..., Any]) -> str | None:
+    """The method by which the objects of a class are entered, `__aenter__` before `__enter__`; None if it is no class, or
+    one whose objects are used as they are."""
+    if not inspect.isclass(function):
+        return None
+    pairs = (("__aenter__", "__aexit__"), ("__enter__", "__exit__"))
+    return next((enter for enter, leave in pairs if hasattr(function, enter) and hasattr(function, leave)), None)
+
+
 def is_available(name: str, configured: Mapping[str, ServiceConfig]) -> bool:
     """Whether there is a factory for this capability: configured, or supplied by an installed package."""
     return name in configured or name in entry_points_of(SERVICES)
@@ -69,7 +78,8 @@ def service_types(services: Mapping[str, ServiceConfig], project: Path) -> dict[
     """The types that configured factories are annotated to return or yield, each with the names of its services.
 
     `async def open_shop(…) -> AsyncIterator[Shop]` gives `{Shop: ("shop",)}`; so do `-> Shop`, `Iterator[Shop]`,
-    `Awaitable[Shop]` and the context managers' types, and a class that is its own factory. A type with two names is supplied
+    `Awaitable[Shop]` and the context managers' types, and a class that is its own factory (where it is a context manager: what
+    entering it is annotated to give). A type with two names is supplied
     by two services: a parameter of that type alone does not say which one is meant. A class may have parameters of its own, as in
     `Pool[Row]`. Factories without an annotation, or with one that is no class, supply no type.
     The modules of the factories are imported; `ConfigError` if one cannot be.
@@ -129,9 +139,23 @@ def _arguments(config: ServiceConfig, function: Callable[..., Any], project: Pat
     return given
 
 
+def _entered_type(kind: type) -> Any:
+    """What a class supplies: its objects, unless entering one is annotated to give something else."""
+    enter = entered_by(kind)
+    if enter is None:
+        return kind
+    try:
+        hint = typing.get_type_hints(getattr(kind, enter)).get("return", typing.Self)
+    except Exception:  # noqa: BLE001 - a hint is any expression; one that cannot be evaluated names no type
+        return None
+    if hint is typing.Self or isinstance(hint, typing.TypeVar):
+        return kind
+    return hint if may_be_service(hint) else None
+
+
 def _supplied_type(function: Callable[..., Any]) -> Any:
     if inspect.isclass(function):
-        return function
+        return _entered_type(function)
     try:
         hint = typing.get_type_hints(function).get("return")
     except Exception:  # noqa: BLE001 - a hint is any expression; one that cannot be evaluated names no type

@@ -9,7 +9,7 @@ import sqlite3
 import sys
 import tomllib
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,6 +20,7 @@ from handrail.app import (
     build_plan,
     live_missing,
     open_registry,
+    own_capabilities,
     service_factory,
     store_url,
     time_zone_of,
@@ -31,10 +32,11 @@ from handrail.build.writer import is_current
 from handrail.cli.extras import installed_extras
 from handrail.cli.output import authors_speak_aside, count, print_json, show
 from handrail.cli.project import current_settings, with_reference_tools
-from handrail.contract.errors import HandrailError
+from handrail.contract.errors import HandrailError, ServiceError
 from handrail.contract.model import Model
+from handrail.plugins import SERVICES, entry_points_of
 from handrail.registry.registry import environment_from
-from handrail.runtime.services import call_hook, needed_by, open_service, reason_of
+from handrail.runtime.services import Services, absent_capability, call_hook, reason_of
 from handrail.settings import FILE, Settings
 from handrail.sqlite_files import check_database, check_folder
 from handrail.stores import open_store
@@ -89,13 +91,16 @@ def _checks() -> Iterator[Check]:
     yield _store(settings)
     yield _folder(settings)
     yield _audit_key(settings)
-    needed: set[str] = set()
+    needed: dict[str, str] = {}
     yield from _project_checks(settings, needed)
     yield from _services(settings, needed)
 
 
-def _services(settings: Settings, needed: set[str]) -> Iterator[Check]:
+def _services(settings: Settings, needed: Mapping[str, str]) -> Iterator[Check]:
     """Every service that is configured, or that a tool needs: opened, asked by its own `check`, and closed."""
+    supplied = {*settings.services, *entry_points_of(SERVICES), *own_capabilities()}
+    for name in sorted(needed.keys() - supplied):
+        yield Check(f"service {name}", False, absent_capability(needed[name], name, supplied))
     for name in sorted({*settings.services, *(one for one in needed if is_available(one, settings.services))}):
         try:
             with authors_speak_aside():
@@ -109,9 +114,15 @@ def _services(settings: Settings, needed: set[str]) -> Iterator[Check]:
 
 
 async def _try_service(settings: Settings, name: str) -> str:
-    async with open_service(service_factory(settings, name)) as service:
-        said = await call_hook(service, "check")
-        return said if isinstance(said, str) and said else "was opened and closed"
+    services = Services([service_factory(settings, name)])
+    unclosed: list[str] = []
+    try:
+        said = await call_hook((await services.open())[name], "check")
+    finally:
+        unclosed = await services.close()
+    if unclosed:
+        raise ServiceError(unclosed[0])
+    return said if isinstance(said, str) and said else "was opened and closed"
 
 
 def _extras() -> Check:
@@ -256,8 +267,9 @@ def _names_directory(settings: Settings) -> bool:
     return "directory" in written or "HANDRAIL_TOOLS_DIRECTORY" in os.environ
 
 
-def _project_checks(settings: Settings, needed: set[str]) -> Iterator[Check]:
-    """The tools, their artifact and their handlers; `needed` is filled with the capabilities that the tools name."""
+def _project_checks(settings: Settings, needed: dict[str, str]) -> Iterator[Check]:
+    """The tools, their artifact and their handlers; `needed` is filled with the capabilities that the tools name, each with
+    a tool that does."""
     chosen = with_reference_tools(settings)
     bare = chosen is not settings
     if bare and _names_directory(settings):  # it was meant to be there
@@ -269,7 +281,7 @@ def _project_checks(settings: Settings, needed: set[str]) -> Iterator[Check]:
     except HandrailError as error:
         yield Check("tools", False, str(error))
         return
-    needed |= needed_by(result.entries)
+    needed |= {name: str(entry["toolId"]) for entry in result.entries for name in entry.get("capabilities", ())}
     problems = len(result.errors)
     made = count(len(result.entries), "reference tool" if bare else "tool")
     bare_words = "; they are used where there are none of your own" if bare else ""

@@ -55,7 +55,7 @@ from handrail.runtime.plan import Meaning, Plans, RedactorFactory
 from handrail.runtime.policy import Policy
 from handrail.runtime.rates import Rates
 from handrail.runtime.runner import Runner
-from handrail.runtime.services import Services
+from handrail.runtime.services import Services, absent_capability
 from handrail.runtime.session import Client, Session
 from handrail.runtime.session_restore import restore
 from handrail.runtime.shortcut import shortcut_for
@@ -582,10 +582,7 @@ class RuntimeCore:
             given = (*self.capabilities, *self.services.names)
             missing = [name for name in entry.get("capabilities", ()) if name not in given]
             if missing:
-                raise UsageError(
-                    f'The tool "{entry["toolId"]}" needs the capability "{missing[0]}", which this host does not have; '
-                    f"[services.{missing[0]}] in handrail.toml supplies it, or `Runtime(capabilities=…)`."
-                )
+                raise UsageError(absent_capability(entry["toolId"], missing[0], {*given, *self.services.configured}))
 
     def _session_policy(self, policy: Policy | Mapping[str, Any] | None) -> Policy:
         if policy is None or isinstance(policy, Policy):

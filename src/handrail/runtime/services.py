@@ -11,9 +11,10 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from difflib import get_close_matches
 from typing import Any
 
-from handrail.authoring.services import ServiceFactory
+from handrail.authoring.services import ServiceFactory, entered_by
 from handrail.contract.errors import ConfigError, HandrailError, ServiceError
 
 OPEN_SECONDS = 60.0
@@ -38,10 +39,18 @@ _Manager = type(_manager())
 class Services:
     """Open services, by name. `open` and `close` may be called by different tasks; after `close` it can be opened again."""
 
-    def __init__(self, factories: Iterable[ServiceFactory], *, open_seconds: float = OPEN_SECONDS) -> None:
+    def __init__(
+        self,
+        factories: Iterable[ServiceFactory],
+        *,
+        configured: Iterable[str] = (),
+        open_seconds: float = OPEN_SECONDS,
+    ) -> None:
         self._factories = tuple(factories)
+        self.configured = frozenset(configured)
+        """Every service that the project could have had opened: a misspelt name is near one of them."""
         self._open_seconds = open_seconds
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[list[str]] | None = None
         self._stop: asyncio.Event | None = None
         self.opened: Mapping[str, Any] = {}
         """The services that are open now, by name."""
@@ -71,18 +80,22 @@ class Services:
         self.opened = services
         return services
 
-    async def close(self) -> None:
-        """Close them in reverse order. One that fails to close is reported in the log, and the others are closed."""
+    async def close(self) -> list[str]:
+        """Close them in reverse order. One that fails to close is reported in the log, and the others are closed; a sentence
+        about each that failed is returned."""
         task, self._task = self._task, None
         self.opened = {}
         if task is not None and self._stop is not None:
             self._stop.set()
-            await asyncio.gather(task, return_exceptions=True)
+            for failures in await asyncio.gather(task, return_exceptions=True):
+                return failures if isinstance(failures, list) else []
+        return []
 
-    async def _hold(self, opened: asyncio.Future[dict[str, Any]], stop: asyncio.Event) -> None:
+    async def _hold(self, opened: asyncio.Future[dict[str, Any]], stop: asyncio.Event) -> list[str]:
         services: dict[str, Any] = {}
         stacks: list[tuple[str, AsyncExitStack]] = []
         failure: HandrailError | None = None
+        unclosed: list[str] = []
         try:
             for factory in self._factories:
                 stack = AsyncExitStack()
@@ -90,15 +103,21 @@ class Services:
                 try:
                     async with limit:
                         services[factory.name] = await _open_into(stack, factory)
+                        if services[factory.name] is None:
+                            await stack.aclose()
+                            raise ServiceError(
+                                f"its factory gave None; let it return or yield what tools reach as ctx.{factory.name}"
+                            )
                 except (Exception, SystemExit) as error:  # noqa: BLE001 - a factory is any code
                     failure = self._failure(factory.name, error, expired=limit.expired())
-                    return
+                    return unclosed
                 stacks.append((factory.name, stack))
             opened.set_result(services)
             await stop.wait()
+            return unclosed
         finally:
             for name, stack in reversed(stacks):
-                await _close(name, stack)
+                unclosed.extend(await _close(name, stack))
             if failure is not None:
                 opened.set_exception(failure)
 
@@ -130,7 +149,13 @@ async def _open_into(stack: AsyncExitStack, factory: ServiceFactory) -> Any:
     if inspect.isgeneratorfunction(function):
         return stack.enter_context(contextmanager(function)(**factory.arguments))
     made = factory.make()
-    # Only what the decorators of contextlib made is entered: entering a database's own connection begins a transaction.
+    enter = entered_by(function)
+    if enter == "__aenter__":
+        return await stack.enter_async_context(made)
+    if enter is not None:
+        return stack.enter_context(made)
+    # Of what a function returns, only what the decorators of contextlib made is entered: entering a database's own connection
+    # begins a transaction.
     if isinstance(made, _AsyncManager):
         return await stack.enter_async_context(made)
     if isinstance(made, _Manager):
@@ -140,12 +165,16 @@ async def _open_into(stack: AsyncExitStack, factory: ServiceFactory) -> Any:
     return service
 
 
-async def _close(name: str, stack: AsyncExitStack) -> None:
+async def _close(name: str, stack: AsyncExitStack) -> Iterable[str]:
+    """A sentence, if it failed."""
     try:
         await stack.aclose()
     except Exception as error:  # noqa: BLE001 - the other services are to be closed all the same
-        _LOG.warning('The service "%s" failed to close: %s.', name, reason_of(error))
+        failure = f'The service "{name}" failed to close: {reason_of(error)}.'
+        _LOG.warning("%s", failure)
         _LOG.debug('The service "%s" failed to close.', name, exc_info=error)
+        return (failure,)
+    return ()
 
 
 def reason_of(error: BaseException) -> str:
@@ -168,6 +197,16 @@ async def call_hook(service: Any, hook: str, *args: Any, **keywords: Any) -> Any
         return None
     result = method(*args, **keywords)
     return await result if inspect.isawaitable(result) else result
+
+
+def absent_capability(tool_id: str, name: str, known: Iterable[str]) -> str:
+    """The sentence about a capability that a tool needs and a host does not have; `known` are the names that it does have."""
+    near = get_close_matches(name, sorted(known), n=1)
+    hint = f' (did you mean "{near[0]}"?)' if near else ""
+    return (
+        f'The tool "{tool_id}" needs the capability "{name}", which this host does not have{hint}; '
+        f"[services.{name}] in handrail.toml supplies it, or `Runtime(capabilities=…)`."
+    )
 
 
 def needed_by(entries: Iterable[Mapping[str, Any]]) -> set[str]:
