@@ -14,7 +14,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from handrail import tool
-from handrail.authoring.decorator import definition_of
+from handrail.authoring.converters import UnsupportedHint
+from handrail.authoring.decorator import definition_of, guide_of
 from handrail.authoring.hints import HintReader
 from handrail.authoring.signature import function_signature, parameters_of
 from handrail.build.compiler import BuildPlan, build
@@ -377,3 +378,196 @@ def _look_at(**hints):
     look.__signature__ = inspect.Signature(parameters)
     look.__annotations__ = hints
     return look
+
+
+T = typing.TypeVar("T")
+K = typing.TypeVar("K", bound=str)
+NUMBER = typing.TypeVar("NUMBER", int, float)
+
+
+@dataclasses.dataclass
+class Box(typing.Generic[T]):
+    content: T
+    label: Annotated[T | None, "A label."] = None
+
+
+@dataclasses.dataclass
+class Pair(Box[int], typing.Generic[T]):
+    """It uses the base's variable for something else."""
+
+    other: list[T] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class Plain(Pair[str]):
+    more: int = 0
+
+
+@dataclasses.dataclass
+class Chain(typing.Generic[T]):
+    value: T
+    rest: typing.Optional["Chain[T]"] = None
+
+
+@dataclasses.dataclass
+class Widening(typing.Generic[T]):
+    value: T
+    rest: typing.Optional["Widening[list[T]]"] = None
+
+
+@dataclasses.dataclass
+class Named(typing.Generic[K, NUMBER]):
+    key: K
+    amount: NUMBER
+
+
+class Entry(typing.TypedDict, typing.Generic[T]):
+    value: T
+    note: typing.NotRequired[list[T]]
+
+
+class DatedEntry(Entry[date]):
+    day: date
+
+
+DATE = {"type": "string", "format": "date"}
+
+
+def members(hint):
+    return schema_of(hint, "x")["properties"]
+
+
+@pytest.mark.parametrize(
+    ("hint", "wanted"),
+    [
+        (
+            Box[date],
+            {"content": DATE, "label": {"anyOf": [DATE, {"type": "null"}], "description": "A label."}},
+        ),
+        (Box[list[int]], {"content": {"type": "array", "items": {"type": "integer"}}}),
+        (Box, {"content": {}}),
+        (Pair[date], {"content": {"type": "integer"}, "other": {"type": "array", "items": DATE}}),
+        (Plain, {"content": {"type": "integer"}, "other": {"type": "array", "items": {"type": "string"}}}),
+        (Named, {"key": {"type": "string"}, "amount": {"type": ["integer", "number"]}}),
+        (Entry[int], {"value": {"type": "integer"}, "note": {"type": "array", "items": {"type": "integer"}}}),
+        (DatedEntry, {"value": DATE, "note": {"type": "array", "items": DATE}, "day": DATE}),
+    ],
+    ids=str,
+)
+def test_a_generic_class_has_its_arguments_in_the_place_of_its_variables(hint, wanted):
+    made = members(hint)
+    assert {name: made[name] for name in wanted} == wanted
+
+
+def test_a_generic_class_is_made_with_its_arguments_converted():
+    seen = []
+
+    @tool
+    def look(x: Box[Pair[date]], y: Chain[date], z: Entry[date]):
+        """Look."""
+        seen.extend((x, y, z))
+
+    day = "2026-12-24"
+    made = Pair(content=1, other=[date(2026, 12, 24)])
+    arguments = {
+        "x": {"content": {"content": 1, "other": [day]}},
+        "y": {"value": day, "rest": {"value": day}},
+        "z": {"value": day},
+    }
+    decode = function_signature(look).decode
+    look(**decode(arguments))
+    assert seen == [
+        Box(made),
+        Chain(date(2026, 12, 24), Chain(date(2026, 12, 24))),
+        {"value": date(2026, 12, 24)},
+    ]
+
+
+def test_a_class_that_contains_itself_with_other_arguments_is_refused():
+    with pytest.raises(UnsupportedHint, match="Widening, which contains itself with ever other arguments"):
+        HintReader().read(Widening[int], "x")
+
+
+GOOGLE = """Find an order.
+
+Use the number on the invoice.
+
+Args:
+    order_id: The number,
+        such as A-1.
+
+    day: The day.
+
+Returns:
+    The order.
+
+Never guess a number.
+"""
+NUMPY = """Find an order.
+
+Use the number on the invoice.
+
+Parameters
+----------
+order_id : str
+    The number, such as A-1.
+day
+    The day.
+
+Returns
+-------
+str
+    The order.
+
+Notes
+-----
+Never guess a number.
+"""
+SPHINX = """Find an order.
+
+Use the number on the invoice.
+
+:param order_id: The number,
+    such as A-1.
+:type order_id: str
+:param day: The day.
+:returns: The order.
+"""
+
+
+@pytest.mark.parametrize("text", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
+def test_what_a_docstring_says_of_parameters_is_in_the_schema_and_not_in_the_guide(text):
+    def find(order_id: str, day: str = "", ctx=None):
+        return None
+
+    find.__doc__ = text
+    made = tool(find)
+    described = {
+        name: one["description"] for name, one in definition_of(made).to_dict()["parameters"]["properties"].items()
+    }
+    assert described == {"order_id": "The number, such as A-1.", "day": "The day."}
+    guide = guide_of(made)
+    assert guide.startswith("Find an order.\n\nUse the number on the invoice.\n\n")
+    assert not any(words in guide for words in ("order_id", "day", "Args", "Parameters", "param", "A-1", "\n\n\n"))
+    kept = [
+        line
+        for line in text.splitlines()
+        if line.strip() in ("The order.", ":returns: The order.", "Returns", "Returns:")
+    ]
+    kept += ["Never guess a number."] if "Never" in text else []
+    assert kept
+    assert all(line in guide.splitlines() for line in kept)
+
+
+def test_a_docstring_whose_parameters_the_schema_does_not_have_stays_whole():
+    text = "Find.\n\nArgs:\n    order_id: The number.\n    shape: It is no parameter."
+
+    def find(order_id: str):
+        return None
+
+    def given(args):
+        return None
+
+    find.__doc__ = given.__doc__ = text
+    schema = {"type": "object", "additionalProperties": False, "properties": {"order_id": {"type": "string"}}}
+    assert guide_of(tool(find)) == guide_of(tool(parameters=schema)(given)) == text

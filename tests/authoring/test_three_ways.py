@@ -52,9 +52,7 @@ SCHEMA = {
     "strict": True,
     "waivers": {"provider-loss": "checked"},
 }
-GUIDE = (
-    "Search the notes.\n\nArgs:\n    query: What to look for.\n    top_k: How many at most.\n    scope: Whose notes."
-)
+GUIDE = "Search the notes.\n\nUse short queries."
 POLICY = {
     "version": "2.1.0",
     "category": "retrieval",
@@ -95,6 +93,8 @@ def search_notes(
         query: What to look for.
         top_k: How many at most.
         scope: Whose notes.
+
+    Use short queries.
     """
 
 
@@ -130,7 +130,7 @@ def test_the_three_ways_build_to_the_same_entry(tmp_path):
         "@handrail.tool(**POLICY)\n"
         "def look(query: Annotated[str, {'minLength': 1}], top_k: Annotated[int, {'minimum': 1, 'maximum': 10}] = 5,\n"
         "         scope: Literal['all', 'mine'] = 'all'):\n"
-        f"    {GUIDE!r}\n"
+        f"    {search_notes.__doc__!r}\n"
     )
     (tmp_path / "as_a_class.py").write_text(
         f"import handrail\nfrom {__name__} import POLICY, SCHEMA, GUIDE\n"

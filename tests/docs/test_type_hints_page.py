@@ -11,7 +11,7 @@ from handrail.testing import open_tools
 
 PAGE = (Path(__file__).parents[2] / "docs" / "type-hints.md").read_text(encoding="utf-8")
 BLOCKS = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", PAGE, re.M | re.S))
-CLASSES = {"POINT": "Point", "PLACE": "Place"}
+CLASSES = {"PAGE_OF_POINT": "Page[Point]", "POINT": "Point", "PLACE": "Place"}
 
 
 def table():

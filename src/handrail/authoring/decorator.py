@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar, cast, overload
 
-from handrail.authoring.docstrings import docstring_parts
+from handrail.authoring.docstrings import docstring_parts, guide_of_function
 from handrail.authoring.registration import REGISTRATION, Registration, refused, registration_of
 from handrail.contract.definition import Mode, NoSchemaMode, ToolDefinition
 
@@ -98,7 +98,8 @@ def tool(
 
     Keyword arguments are the fields of `schema.json` in snake_case; `name` is another word for `tool_id`. Unless they are
     given, `parameters` is derived from type hints and docstring, `output_schema` from the return annotation;
-    `description` is the docstring's first sentence, the guide is `guide` or the whole docstring.
+    `description` is the docstring's first sentence, the guide is `guide`, or the docstring without what it says of
+    parameters that are in the schema.
     """
 
     def decorate(target: Any) -> Any:
@@ -124,7 +125,10 @@ def tool(
         if parameters is None and allow_no_schema:
             fields["noSchemaMode"] = no_schema_mode
         subject = f"Tool {given_id or target.__name__!r}"
-        return _attach(target, Registration(target, subject, fields, guide or docstring or None))
+        # Hints carry what the docstring says of parameters into the schema; a schema that is given has its own words.
+        derived = parameters is None and not allow_no_schema and not inspect.isclass(target)
+        own = guide_of_function(target) if derived else docstring
+        return _attach(target, Registration(target, subject, fields, guide or own or None))
 
     return decorate if target is None else decorate(target)
 

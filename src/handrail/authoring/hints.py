@@ -28,6 +28,7 @@ from handrail.authoring.converters import (
     items_decoder,
     values_decoder,
 )
+from handrail.authoring.generic_types import class_of, name_of
 from handrail.authoring.object_hints import dataclass_converter, typed_dict_converter
 from handrail.authoring.pydantic_hints import is_pydantic, pydantic_converter
 
@@ -41,6 +42,8 @@ DECIMAL_PATTERN = "^-?[0-9]+([.][0-9]+)?$"
 TIME_PATTERN = "^([01][0-9]|2[0-3])(:[0-5][0-9]){1,2}$"
 
 _SCALARS: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+_MAX_NESTED = 20
+"""How often one generic class may stand inside itself with other arguments."""
 UNIONS = (typing.Union, types.UnionType)
 _LISTS = (list, collections.abc.Sequence, collections.abc.Collection, collections.abc.Iterable)
 _SETS = {set: set, frozenset: frozenset, collections.abc.Set: set}
@@ -99,20 +102,21 @@ class HintReader:
             self._aliases.pop()
 
     def _class(self, hint: Any, name: str) -> Converter | None:
-        if not isinstance(hint, type):
+        kind = class_of(hint)
+        if not isinstance(kind, type):
             return None
         if hint in _TEXTS:
             schema, decode = _TEXTS[hint]
             # RFC 3339 wants an offset, which a result may lack: what an author returns must not fail for that.
             loose = self.is_result and hint in (datetime, time)
             return Converter({"type": "string"} if loose else dict(schema), decode, may_refuse=hint is datetime)
-        if issubclass(hint, Enum):
-            return _enumeration(hint, name)
-        if is_pydantic(hint):
+        if issubclass(kind, Enum):
+            return _enumeration(kind, name)
+        if is_pydantic(kind):
             return pydantic_converter(hint, name, self)
-        if typing.is_typeddict(hint):
+        if typing.is_typeddict(kind):
             return self._named_type(hint, name, typed_dict_converter)
-        if dataclasses.is_dataclass(hint):
+        if dataclasses.is_dataclass(kind):
             return self._named_type(hint, name, dataclass_converter)
         return None
 
@@ -121,7 +125,10 @@ class HintReader:
         if hint in self._open or hint in self._recursive:
             self._recursive.add(hint)
             return Converter(self._reference(hint), partial(self._decode_recursive, hint), may_refuse=True)
-        self._open[hint] = self.free_name(hint.__name__)
+        if sum(class_of(one) is class_of(hint) for one in self._open) > _MAX_NESTED:
+            fix = "Let it contain itself with the same arguments, or write a class for each."
+            raise UnsupportedHint(name, class_of(hint), "contains itself with ever other arguments", fix)
+        self._open[hint] = self.free_name(name_of(hint))
         try:
             made = convert(hint, name, self)
         except BaseException:

@@ -1,4 +1,4 @@
-"""Dataclasses and TypedDicts as hints: objects whose members have hints of their own."""
+"""Dataclasses and TypedDicts as hints, generic ones too: objects whose members have hints of their own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from handrail.authoring.converters import (
     members_decoder,
 )
 from handrail.authoring.docstrings import docstring_parts
+from handrail.authoring.generic_types import class_of, filled_in
 from handrail.authoring.json_values import to_json
 
 if TYPE_CHECKING:
@@ -34,11 +35,12 @@ def typed_dict_converter(hint: Any, name: str, reader: HintReader) -> Converter:
 def dataclass_converter(hint: Any, name: str, reader: HintReader) -> Converter:
     """A dataclass: the function receives an instance. A default factory runs when its field is left out."""
     hints = _hints_of(hint, name)
-    for field in hint.__dataclass_fields__.values():
+    kind = class_of(hint)
+    for field in kind.__dataclass_fields__.values():
         if isinstance(hints.get(field.name), dataclasses.InitVar):
             fix = "Give the field a hint of its own, or use a TypedDict."
             raise UnsupportedHint(name, hint, f'has the InitVar "{field.name}"', fix)
-    fields = [field for field in dataclasses.fields(hint) if field.init or reader.is_result]
+    fields = [field for field in dataclasses.fields(kind) if field.init or reader.is_result]
     members = {field.name: reader.read(hints[field.name], f"{name}.{field.name}") for field in fields}
     schemas, required = {}, []
     for field in fields:
@@ -50,15 +52,15 @@ def dataclass_converter(hint: Any, name: str, reader: HintReader) -> Converter:
         elif field.default is not dataclasses.MISSING and field.default is not None:
             schema["default"] = to_json(field.default)
     decode = members_decoder({key: made.decode for key, made in members.items()})
-    may_refuse = hasattr(hint, "__post_init__") or any(made.may_refuse for made in members.values())
-    return Converter(_object_schema(hint, schemas, required, reader), _constructor(hint, decode), may_refuse)
+    may_refuse = hasattr(kind, "__post_init__") or any(made.may_refuse for made in members.values())
+    return Converter(_object_schema(hint, schemas, required, reader), _constructor(kind, decode), may_refuse)
 
 
-def _constructor(hint: Callable[..., Any], decode: Decode | None) -> Decode:
+def _constructor(kind: Callable[..., Any], decode: Decode | None) -> Decode:
     def construct(value: dict[str, Any]) -> Any:
         members = value if decode is None else decode(value)
         try:
-            return hint(**members)
+            return kind(**members)
         except ValueError as error:  # of the author's `__post_init__`
             raise ConversionError.at(error) from error
 
@@ -68,7 +70,7 @@ def _constructor(hint: Callable[..., Any], decode: Decode | None) -> Decode:
 def _object_schema(
     hint: Any, schemas: dict[str, dict[str, Any]], required: list[str], reader: HintReader
 ) -> dict[str, Any]:
-    described = docstring_parts(hint)[1]
+    described = docstring_parts(class_of(hint))[1]
     for key, schema in schemas.items():
         if described.get(key):
             schema.setdefault("description", described[key])
@@ -83,7 +85,7 @@ def _object_schema(
 
 def _hints_of(hint: Any, name: str) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(hint, include_extras=True)
+        return filled_in(hint, typing.get_type_hints(class_of(hint), include_extras=True))
     except (NameError, TypeError, SyntaxError, AttributeError) as error:
         fix = "Import every name that its hints use, and not only under `if TYPE_CHECKING`."
         raise UnsupportedHint(name, hint, f"cannot be read: {error}", fix) from None
@@ -94,4 +96,4 @@ def _is_required(hint: Any, key: str, value: Any) -> bool:
     marked = typing.get_origin(value)
     if marked in (typing.Required, typing.NotRequired):
         return marked is typing.Required
-    return key in hint.__required_keys__
+    return key in class_of(hint).__required_keys__
