@@ -8,8 +8,11 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 
 import pytest
+
+from handrail.cli import extras
 
 SERVER = ("starlette", "uvicorn", "websockets", "anyio", "h11", "click")
 EXTRAS = (
@@ -143,6 +146,28 @@ def test_doctor_names_the_extra_of_a_model(project, extra, package, setting, che
     found = {one["name"]: one for one in json.loads(done.stdout)}[check]
     assert not found["ok"]
     assert found["message"].endswith(f'needs the extra "{extra}"; run `pip install "handrail[{extra}]"`.')
+
+
+@pytest.mark.parametrize(
+    ("package", "lost", "kept"),
+    [
+        ("numpy", {"embeddings"}, {"reference", "openai"}),
+        ("handrail-reference", {"embeddings", "reference"}, {"openai"}),
+        ("websockets", {"openai", "server"}, {"embeddings"}),
+    ],
+)
+def test_an_extra_is_installed_only_with_all_that_its_packages_need(monkeypatch, package, lost, kept):
+    """`embeddings` is an extra of another package of ours, and `openai` needs one of its SDK's."""
+    before = {extra for extra, there in extras.installed_extras().items() if there}
+    assert lost | kept <= before
+
+    def version(name):
+        if name == package:
+            raise PackageNotFoundError(name)
+        return "1"
+
+    monkeypatch.setattr(extras, "version", version)
+    assert {extra for extra, there in extras.installed_extras().items() if there} == before - lost
 
 
 def test_doctor_and_forgetting_a_user_do_without_the_web_framework(project):
