@@ -18,7 +18,7 @@ import { countdown, listIn, moment } from "./words.js";
 const IDEAS = {
   kb_search: "What is Handrail?",
   calendar_get_availability: "When am I free tomorrow?",
-  calendar_create_event: "Book a meeting with ana@example.com tomorrow at three",
+  calendar_create_event: "Book a meeting with ana@example.com tomorrow at 3 pm",
 };
 const MOST_IDEAS = 3;
 const MOST_SUGGESTIONS = 6;

@@ -85,7 +85,7 @@ def _answered(question: str, text: str) -> str:
     if options and choice:
         return options["first" if choice["which"].lower() in ("first", "former", "earlier", "1") else "second"]
     asked = re.search(r'mean "(.+?)" in the morning', question)
-    return f"{asked[1]} {text}" if asked and SAYS["part_of_day"].search(text) else text
+    return f"{asked[1]} {text}" if asked and SAYS["half_of_day"].match(text) else text
 
 
 def booked(view: View) -> Step:

@@ -39,6 +39,7 @@ def read_when(text: str, now: datetime, *, expects_time: bool = False) -> When:
     if expects_time and len(rest.split()) == 1 and (rest.isdigit() or rest.lower() in _NUMBERS):
         rest = f"at {rest}"
     part = SAYS["part_of_day"].search(rest)
+    half = ("a" if part[1].lower() == "morning" or "breakfast" in rest.lower() else "p") if part else ""
     days = list(SAYS["day"].finditer(rest))
     rest = _cut(rest, days)
     if length := SAYS["length"].search(rest):
@@ -53,8 +54,9 @@ def read_when(text: str, now: datetime, *, expects_time: bool = False) -> When:
     if days:
         _read_day(when, days[0], now.date())
     if clocks:
-        when.clock = _read_clock(when, clocks[0], part, clocks[-1]["half"])
-    if is_span and when.clock and (end := _read_clock(when, clocks[1], part, None)):
+        said = rest[clocks[0].start() : clocks[-1].end()].strip()
+        when.clock = _read_clock(when, clocks[0], clocks[-1]["half"] or half, said)
+    if is_span and when.clock and (end := _read_clock(when, clocks[1], half, clocks[1][0], when.clock)):
         when.minutes = 60 * (end.hour - when.clock.hour) + end.minute - when.clock.minute
     if when.minutes is not None and not 0 < when.minutes <= 720:
         when.questions.append("How long does it take?")
@@ -137,26 +139,25 @@ def _is_clock(match: re.Match[str]) -> bool:
     if at and at.strip().lower() == "to" and not re.search(r"(?:\d|[ap]m|noon)\s*$", before, re.I):
         return False  # "talk to three people"
     said = at or match["fixed"] or match["side"] or match["half"] or match["oclock"] or ":" in (match["digits"] or "")
-    return bool(said or re.match(r"\s*to\s+\d", after, re.I))
+    return bool(said or re.match(r"\s*(?:to\s+\d|in\s+the\s+(?:morning|afternoon|evening)\b)", after, re.I))
 
 
-def _read_clock(when: When, match: re.Match[str], part: re.Match[str] | None, end_half: str | None) -> time | None:
-    """The time, or a question. Between one and six people mean the afternoon, from eight to eleven the morning."""
+def _read_clock(when: When, match: re.Match[str], half: str, said: str, start: time | None = None) -> time | None:
+    """The time, or a question about what was `said`. From eight to twelve it is as on a clock of 24 hours; before that, only an
+    end is clear by itself: it comes after its `start`."""
     hours, _, minutes = (match["digits"] or "12").replace(".", ":").partition(":")
     hour, minute = _number(match["hour"] or hours), int(minutes or 0)
     if match["side"]:
         shift = _number(match["shift"])
         hour, minute = (hour, shift) if match["side"].lower() == "past" else (hour - 1 or 12, 60 - shift)
-    half = (match["half"] or end_half or "").lower()
-    if not half and part:
-        half = "a" if part[1].lower() == "morning" or "breakfast" in part.string.lower() else "p"
-    said, is_24 = match[0].strip(), hours[0] == "0" or hour > 12
+    half, is_24 = (match["half"] or half).lower(), hours[0] == "0" or hour > 12
     if minute > 59 or hour > (12 if match["half"] else 23) or (match["fixed"] or "").lower() == "midnight":
         when.questions.append(f'"{said}" is no time that I understand. At what time do you mean?')
-    elif not half and hour == 7 and not is_24:
-        when.questions.append(f'Do you mean "{said}" in the morning or in the evening?')
-    elif half and not is_24:
-        return time(hour % 12 + 12 * (half == "p"), minute)
+    elif not (half or start or is_24 or hour > 7):
+        when.questions.append(
+            f'Do you mean "{said}" in the morning or in the {"evening" if hour == 7 else "afternoon"}?'
+        )
     else:
-        return time(hour + 12 * (1 <= hour <= 6 and not is_24), minute)
+        late = half == "p" if half else start is not None and hour < 8 and time(hour, minute) <= start
+        return time(hour if is_24 or not (half or late) else hour % 12 + 12 * late, minute)
     return None

@@ -7,7 +7,7 @@ from tests.reference.demo.conftest import Opens
 from handrail.model import ModelRequest, UserMessage
 from handrail_reference.demo import DemoModel
 
-BOOK = "book a meeting with ana@example.com tomorrow at three"
+BOOK = "book a meeting with ana@example.com tomorrow at 3 pm"
 
 
 async def test_a_meeting_is_asked_for_piece_by_piece_and_booked_after_the_approval(talk: Opens) -> None:
@@ -54,7 +54,7 @@ async def test_a_day_that_may_be_two_is_chosen_by_its_place(talk: Opens) -> None
 async def test_a_day_that_was_to_be_changed_is_not_kept_while_the_new_one_is_unclear(talk: Opens) -> None:
     async with talk() as here:
         assert "Friday 20 November 2026 or Friday 27 November 2026?" in await here.say(BOOK, "no, next friday")
-        assert "On which day?" in await here.say("at four")
+        assert "On which day?" in await here.say("at 4 pm")
         assert here.written == {}
         await here.say("on the 27th")
         assert here.written["calendar_create_event"]["start_time"] == "2026-11-27T16:00:00+01:00"
@@ -67,11 +67,32 @@ async def test_an_hour_that_may_be_two_is_asked_about(talk: Opens) -> None:
         assert here.written["calendar_create_event"]["start_time"] == "2026-11-17T19:00:00+01:00"
 
 
+@pytest.mark.parametrize(
+    "answer", ["in the afternoon", "Afternoon, please", "pm", "4 in the afternoon", "at 4 pm", "16:00"]
+)
+async def test_at_four_is_asked_about_and_never_guessed(talk: Opens, answer: str) -> None:
+    async with talk() as here:
+        asked = await here.say("book a meeting with ana@example.com tomorrow at 4")
+        assert 'Do you mean "at 4" in the morning or in the afternoon?' in asked
+        assert here.written == {}
+        await here.say(answer)
+        assert here.written["calendar_create_event"]["start_time"] == "2026-11-17T16:00:00+01:00"
+
+
+async def test_a_span_that_is_asked_about_keeps_its_end(talk: Opens) -> None:
+    async with talk() as here:
+        asked = await here.say("book a meeting with ana@example.com tomorrow from 3 to 4:30")
+        assert 'Do you mean "from 3 to 4:30" in the morning or in the afternoon?' in asked
+        await here.say("in the afternoon")
+        assert here.written["calendar_create_event"]["start_time"] == "2026-11-17T15:00:00+01:00"
+        assert here.written["calendar_create_event"]["end_time"] == "2026-11-17T16:30:00+01:00"
+
+
 async def test_a_day_keeps_its_meaning_after_midnight(talk: Opens) -> None:
     async with talk() as here:
         await here.say("book a meeting with ana@example.com tomorrow")
         await here.runtime.clock.advance(24 * 3600)  # type: ignore[attr-defined]
-        await here.say("at four")
+        await here.say("at 4 pm")
         assert here.written["calendar_create_event"]["start_time"] == "2026-11-17T16:00:00+01:00"
 
 
@@ -91,7 +112,7 @@ async def test_what_was_declined_is_left_and_can_be_corrected(talk: Opens) -> No
         await here.say(BOOK)
         assert "You declined that" in await here.decide("decline")
         assert "was not booked" in await here.say("so is it booked?")
-        await here.say("no, at four")
+        await here.say("no, at 4 pm")
         assert here.written["calendar_create_event"]["start_time"] == "2026-11-17T16:00:00+01:00"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.reference.demo.conftest import Opens
 
-BOOK = "book a meeting with ana@example.com tomorrow at three"
+BOOK = "book a meeting with ana@example.com tomorrow at 3 pm"
 NINE = "Book a meeting with a@x.org tomorrow at 9am"
 DECLINES, PLAIN = "No language model is connected", "I book only what is plainly asked for"
 NO_ORDERS = [
@@ -78,8 +78,9 @@ SENTENCES: list[tuple[list[str], Any]] = [
     (["book a meeting with ana@example.com at 3pm New York time tomorrow"], "Which day and time do you mean?"),
     (["book a meeting with ana@example.com 15 minutes ago"], "Which day and time do you mean?"),
     (["every monday at 9 standup with team@example.com"], DECLINES),
-    (["book a meeting with Ana tomorrow at 3"], "What is the e-mail address of Ana?"),
-    (["book a meeting with ana@example.com and Bob tomorrow at 3"], "What is the e-mail address of Bob?"),
+    (["book a meeting with Ana tomorrow at 3"], "in the morning or in the afternoon?"),
+    (["book a meeting with Ana tomorrow at 3", "in the afternoon"], "What is the e-mail address of Ana?"),
+    (["book a meeting with ana@example.com and Bob tomorrow at 3", "pm"], "What is the e-mail address of Bob?"),
     (["book a meeting tomorrow"], "At what time?"),
     (["meet bob@example.com wed 9ish"], "At what time?"),
     (["remind me to call bob tomorrow at 5"], DECLINES),
