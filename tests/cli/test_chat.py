@@ -25,7 +25,7 @@ from handrail.cli.chat_screen import PlainScreen
 from handrail.cli.chat_talk import Talk
 
 LOOK = "What is order A-1001?"
-BOOK = "book a meeting with ana@example.com tomorrow at three"
+BOOK = "book a meeting with ana@example.com tomorrow at 3 pm"
 NOT_DECIDED = "Not decided, and not run: calendar_create_event, request conf_"
 SEARCHES = """
 async def execute(args, ctx):
@@ -156,7 +156,8 @@ def test_a_preview_has_the_clock_of_the_person(tmp_path, process):
     said = process("chat", "--json", book, cwd=tmp_path, HANDRAIL_AGENT_TIME_ZONE="Asia/Tokyo")
 
     asked = [event for event in map(json.loads, said.out.splitlines()) if event["type"] == "confirmation"]
-    assert "14:00–15:00 (Asia/Tokyo), 1 h." in asked[0]["preview"]
+    assert "14:00 (UTC+0900) to " in asked[0]["preview"]
+    assert "It takes 1 h." in asked[0]["preview"]
 
 
 def test_a_yes_beforehand_approves(built, process):
@@ -294,7 +295,7 @@ def test_a_terminal_asks_the_person_and_runs_what_was_approved(built):
         here.type("n\n")
         here.until("You declined that")
         here.until("you> ")
-        here.type("book a meeting with ana@example.com tomorrow at four\n")
+        here.type("book a meeting with ana@example.com tomorrow at 4 pm\n")
         here.until("Run it? [y/N] ")
         here.type("y\n")
         here.until("Done.")

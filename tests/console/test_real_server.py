@@ -1,5 +1,6 @@
 """The console and the real server together: what a person meets after `make run`."""
 
+import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -60,11 +61,13 @@ def test_a_question_is_answered_with_citations_that_open_their_source(
 
 def test_a_meeting_is_approved_twice_with_a_reload_between_and_created_once(browser: Any, served: Served) -> None:
     with opened(browser, served.console) as it:
-        say(it, "book a meeting with ana@example.com tomorrow at three")
+        say(it, "book a meeting with ana@example.com tomorrow at 3 pm")
         dialog = it.page.get_by_role("dialog")
         dialog.get_by_text("ana@example.com").first.wait_for()
         it.page.locator(".by-model .status:empty").last.wait_for(state="attached")
         it.shoot("served-wide-confirmation")
+        assert "The assistant asked to run" in dialog.inner_text()
+        assert "Local time" not in dialog.inner_text(), "the template has it already"
         dialog.get_by_role("button", name="Approve").dblclick(no_wait_after=True)
         it.page.reload()
         it.page.locator(".log .by-user").first.wait_for()
@@ -81,7 +84,7 @@ def test_a_meeting_is_approved_twice_with_a_reload_between_and_created_once(brow
 
 def test_a_pending_request_outlives_a_killed_server_and_is_carried_out_once(browser: Any, served: Served) -> None:
     with opened(browser, served.console) as it:
-        say(it, "book a meeting with bob@example.com tomorrow at five")
+        say(it, "book a meeting with bob@example.com tomorrow at 5 pm")
         it.page.get_by_role("dialog").wait_for()
         it.page.locator(".by-model .status:empty").last.wait_for(state="attached")
         served.kill()
@@ -193,7 +196,7 @@ def test_without_a_recogniser_one_types_in_voice_and_stays_under_its_policy(brow
         page = it.page
         page.get_by_role("button", name="Talk").click()
         page.get_by_text("Type: this browser can neither recognise speech nor speak.").wait_for()
-        say(it, "book a meeting with kim@example.com tomorrow at three")
+        say(it, "book a meeting with kim@example.com tomorrow at 3 pm")
         page.locator(".latency").wait_for()
         assert page.get_by_role("dialog").count() == 0, "the calendar is written to in text only"
         page.reload()
@@ -272,3 +275,20 @@ def test_a_yes_to_a_dialog_that_says_no_clashes_books_nothing_once_there_is_one(
         dialog.get_by_role("button", name="Approve").click()
         it.page.locator(".card[data-state=done] .tool-name", has_text="calendar_create_event").wait_for()
     assert len(meetings_with(served, "lea@example.com")) == 1
+
+
+def test_a_tool_that_is_tried_is_asked_for_by_whoever_tries_it(browser: Any, served: Served) -> None:
+    with opened(browser, f"{served.console}&/tools/calendar_create_event") as it:
+        it.page.get_by_label("as JSON", exact=True).check()
+        start = datetime.now(ZONE).replace(microsecond=0) + timedelta(days=30)
+        args = {"title": "Tried", "start_time": start.isoformat(), "end_time": (start + timedelta(hours=1)).isoformat()}
+        written = json.dumps({**args, "attendees": ["tia@example.com"]})
+        it.page.get_by_label("Arguments as JSON").fill(written)
+        it.page.get_by_role("button", name="Run through the pipeline").click()
+        dialog = it.page.get_by_role("dialog")
+        dialog.get_by_text("tia@example.com").first.wait_for()
+        assert "You asked to try calendar_create_event" in " ".join(dialog.inner_text().split())
+        assert "The assistant" not in dialog.inner_text()
+        it.shoot("served-wide-tried-confirmation")
+        dialog.get_by_role("button", name="Decline").click()
+        dialog.wait_for(state="detached")

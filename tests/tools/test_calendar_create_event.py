@@ -121,13 +121,13 @@ WINTER = {**ARGS, "start_time": "2026-01-13T14:00:00+01:00", "end_time": "2026-0
 @pytest.mark.parametrize(
     ("attributes", "says"),
     [
-        ({"timeZone": "Europe/Zagreb"}, "Local time: Tue 13 Jan 2026, 14:00–15:00 (Europe/Zagreb), 1 h. "
+        ({"timeZone": "Europe/Zagreb"}, "Meeting link: yes.\nIt takes 1 h. "
             "Clashes with 1 taken: Tue 13 Jan 2026, 14:30–17:00 in team."),
         ({"timeZone": "Asia/Tokyo"}, "Local time: Tue 13 Jan 2026, 22:00–23:00 (Asia/Tokyo), 1 h. "
             "Clashes with 1 taken: Tue 13 Jan 2026, 22:30–Wed 14 Jan 2026, 01:00 in team."),
-        ({}, "Time: Tue 13 Jan 2026, 14:00–15:00 (UTC+01:00), 1 h. "
+        ({}, "Meeting link: yes.\nIt takes 1 h. "
             "Clashes with 1 taken: Tue 13 Jan 2026, 14:30–17:00 in team."),
-        ({"timeZone": "Mars/Olympus"}, "Time: Tue 13 Jan 2026, 14:00–15:00 (UTC+01:00), 1 h. "
+        ({"timeZone": "Mars/Olympus"}, "Meeting link: yes.\nIt takes 1 h. "
             "Clashes with 1 taken: Tue 13 Jan 2026, 14:30–17:00 in team."),
     ],
     ids=["the person's", "another than the call's", "nobody's", "an unknown one"],
@@ -137,6 +137,7 @@ async def test_a_calendar_without_a_zone_shows_one_clock_the_persons(desk, attri
         await _clash(at.calendar, start="2026-01-13T13:30:00Z")
         preview = (await at.held(WINTER))["preview"]
         assert preview.endswith(says)
+        assert preview.count("14:00") == 1, "no clock is shown twice"
         assert "(UTC)" not in preview
 
 

@@ -247,13 +247,16 @@ function tryIt(tool, found) {
     form.complain([]);
     const args = asJson.checked ? lenient(raw.value) : form.value();
     go.disabled = true;
+    conversation.trying = tool.id;
     try {
       const envelope = await post(`/api/tools/${encodeURIComponent(tool.id)}/try`, {
         args,
         sessionId: conversation.session?.sessionId,
       });
+      const held = envelope.error?.confirmation_request?.id;
+      if (held) conversation.tried.add(held);
       show(args, envelope);
-      showLater(args, envelope.error?.confirmation_request?.id);
+      showLater(args, held);
       const left = asJson.checked ? (envelope.error?.details ?? []) : form.complain(envelope.error?.details ?? []);
       if (!envelope.ok && (left.length || !envelope.error?.details?.length))
         complain([
@@ -263,6 +266,7 @@ function tryIt(tool, found) {
     } catch (error) {
       complain([error.message]);
     } finally {
+      conversation.trying = null;
       go.disabled = false;
     }
   }

@@ -20,6 +20,7 @@ const RUNNING = {
   running: ["Approved, and running", "running"],
   lost: ["The connection to the server is lost", "alert"],
 };
+const ASKED_BY = { assistant: "The assistant asked to run ", operator: "You asked to try " };
 const ELSEWHERE = {
   carried_out: ["was approved and carried out", "done"],
   declined: ["was declined and not run", "info"],
@@ -84,7 +85,7 @@ function dialogFor(request, { isFresh, onAside, onClosed }) {
   const later = button("Decide later", () => aside(), { kind: "plain" });
   const showing = showingView(request, words, [approve, decline]);
   const [heading, about] = [h("h2", { id: title, text: "Do you approve this?" }), h("p", { class: "quiet" })];
-  about.append("The assistant asked to run ", toolName(request.tool));
+  about.append(ASKED_BY[conversation.askedBy(request)] ?? "A call waits for ", toolName(request.tool));
   const stamp = h("span", { class: "stamp" }, icon("held"));
   const run = runView(request, { onChange: (phase) => runs(phase) });
   const dialog = h(

@@ -38,6 +38,8 @@ class Conversation extends EventTarget {
     this.turns = new Map();
     this.cards = new Map();
     this.confirmations = new Map();
+    this.trying = null; // the tool that this page tries at the moment; its request may come before its answer, or after
+    this.tried = new Set(); // requests of tools that this page tried
     this.budget = {};
     this.turn = null;
     this.running = false;
@@ -424,7 +426,9 @@ class Conversation extends EventTarget {
       const card = this.cardOf(known);
       if (card) this.tell("card", card);
     } else {
-      this.confirmations.set(request.id, Object.assign(before ?? {}, request, before?.run && { run: before.run }));
+      const run = before?.run && { run: before.run };
+      this.confirmations.set(request.id, Object.assign(before ?? {}, request, run));
+      if (this.trying === request.tool) this.tried.add(request.id);
       this.turns.get(this.turn)?.asked(request.id);
       const card = this.cardOf(request);
       if (card && card.state !== "done" && card.state !== "declined") {
@@ -434,6 +438,12 @@ class Conversation extends EventTarget {
       }
     }
     this.tell("confirmation", this.confirmations.get(request.id));
+  }
+
+  /** Who asked for it: whoever tries a tool here, the assistant, or null where this page does not know. */
+  askedBy(request) {
+    if (this.tried.has(request.id)) return "operator";
+    return this.cardOf(request) ? "assistant" : null;
   }
 
   /** The call that a request is about: by its id, or the newest of the tool that is not settled. */

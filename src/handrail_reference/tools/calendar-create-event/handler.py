@@ -35,7 +35,8 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
 
 
 async def preview(args: Mapping[str, Any], ctx: Any) -> str:
-    """What a person should know before saying yes: the time on their own clock, how long it is, and what it clashes with."""
+    """What a person should know before saying yes: the time on their own clock where the template shows another, how long it
+    is, and what it clashes with."""
     try:
         start, end = _checked(args, ctx.calendar.now())
         clashes = await ctx.calendar.clashes(
@@ -45,9 +46,11 @@ async def preview(args: Mapping[str, Any], ctx: Any) -> str:
         if error.type not in (ErrorType.VALIDATION, ErrorType.NOT_FOUND):
             raise  # nobody knows what it clashes with: the person is told that
         return f"It cannot be created like this: {error.message}"
-    zone = _local(ctx)
-    clock, shown = ("Local time", zone) if zone is not None else ("Time", start.tzinfo or UTC)
-    return f"{clock}: {_range(start, end, shown)} ({shown}), {_length(end - start)}. {_clashes(clashes, shown)}"
+    shown = _local(ctx) or start.tzinfo or UTC
+    length, clash = _length(end - start), _clashes(clashes, shown)
+    if all(moment.astimezone(shown).utcoffset() == moment.utcoffset() for moment in (start, end)):
+        return f"It takes {length}. {clash}"
+    return f"Local time: {_range(start, end, shown)} ({shown}), {length}. {clash}"
 
 
 def _local(ctx: Any) -> tzinfo | None:
