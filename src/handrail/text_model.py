@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from handrail import clients
 from handrail.clients.model_choice import DEMO, ModelChoice, Offer, choose
+from handrail.clients.no_model import NoModel
 from handrail.contract.errors import ConfigError, HandrailError, missing_extra
 from handrail.contract.model import Model
 from handrail.plugins import MODELS, entry_points_of, load_plugin
@@ -26,7 +27,7 @@ _LOCAL = "local:"
 
 def choose_model(settings: Settings, flag: str | None = None) -> ModelChoice:
     """The model that answers, and why; `flag` is the name that a command was given. Where none is configured, this machine's
-    Ollama is asked, which blocks for up to two seconds. `ConfigError` if there is no model at all."""
+    Ollama is asked, which blocks for up to two seconds. There may be no model at all (`ModelChoice.is_none`)."""
     configured = (flag if flag is not None else settings.agent_model).strip()
     return choose(
         configured,
@@ -39,9 +40,19 @@ def choose_model(settings: Settings, flag: str | None = None) -> ModelChoice:
 
 
 def choose_working_model(settings: Settings, flag: str | None = None) -> ModelChoice:
-    """As `choose_model`, for a start: `ConfigError` also if the model that was named cannot answer. No other takes its place."""
+    """As `choose_model`, for a start: `ConfigError` if there is no model, or the one that was named cannot answer. No other takes
+    its place."""
+    choice = choose_model_or_none(settings, flag)
+    if choice.is_none:
+        offered = "".join(f" {offer.reason}: `--model {offer.model}` uses it." for offer in choice.offers)
+        raise ConfigError(f"{choice.sentence}{offered}")
+    return choice
+
+
+def choose_model_or_none(settings: Settings, flag: str | None = None) -> ModelChoice:
+    """As `choose_working_model`, for a server, which has more to do than to answer: there may be no model at all."""
     choice = choose_model(settings, flag)
-    problem = model_problem(settings, choice)
+    problem = None if choice.is_none else model_problem(settings, choice)
     if problem is not None:
         raise ConfigError(problem)
     return choice
@@ -90,8 +101,13 @@ def model_problem(settings: Settings, choice: ModelChoice) -> str | None:
 
 
 def open_model(settings: Settings, choice: ModelChoice | None = None) -> Model:
-    """The model that was chosen, or that the settings choose; `ConfigError` if it cannot be used."""
+    """The model that was chosen, or that the settings choose; `ConfigError` if it cannot be used. Whoever chose to have none is
+    given one that says so."""
     chosen = choice or choose_model(settings)
+    if chosen.is_none:
+        if choice is None:
+            raise ConfigError(chosen.sentence)
+        return NoModel(chosen.sentence)
     if chosen.is_demo:
         make = _demo_factory()
         if make is None:
@@ -124,8 +140,11 @@ def _made(factory: Callable[[str], Model], scheme: str, name: str) -> Model:
 
 
 def model_provider(settings: Settings) -> str:
-    """Whose schema format the model's tools have. A configured model is not opened: no key is needed to ask."""
+    """Whose schema format the model's tools have. A configured model is not opened: no key is needed to ask. Without any model
+    it is the format that most of them take."""
     choice = choose_model(settings)
+    if choice.is_none:
+        return NoModel.provider
     if choice.model.startswith(_LOCAL):
         from handrail.providers.local import LocalModel  # noqa: PLC0415  # only where such a model is named
 

@@ -43,12 +43,32 @@ def test_an_ollama_that_cannot_be_used_is_explained(ollama, advice):
     assert advice in choice.reason
 
 
-def test_without_any_model_the_ways_to_connect_one_are_named():
-    with pytest.raises(ConfigError) as caught:
-        choose("", has_demo=False, offers=[OPENAI])
+BROKEN = OllamaFound("http://127.0.0.1:11434", fault="it answers with the status 500")
+
+
+def test_a_broken_ollama_is_told_apart_from_none_and_the_demo_answers_instead():
+    choice = choose("", ollama=BROKEN)
+    assert choice.broken == "Ollama at http://127.0.0.1:11434 does not work: it answers with the status 500"
+    assert choice.sentence == (
+        f"Answered by the demo model: no language model is connected ({choice.broken}; mend it or name a model, then start "
+        "again)."
+    )
+    assert choose("").broken == ""
+
+
+def test_without_any_model_the_ways_to_connect_one_are_named(tmp_path, monkeypatch):
+    choice = choose("", has_demo=False, ollama=BROKEN, offers=[OPENAI])
+    assert choice.is_none
+    assert choice.sentence.startswith(f"No model is connected ({choice.broken}). ")
     for way in ("Ollama", "local:", "openai:", "anthropic:", "gemini:", "handrail[reference]"):
-        assert way in str(caught.value)
-    assert f"{OPENAI.reason}: `--model {OPENAI.model}` uses it." in str(caught.value)
+        assert way in choice.sentence
+    monkeypatch.setattr("handrail.text_model._demo_factory", lambda: None)
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    for start in (choose_working_model, open_model):
+        with pytest.raises(ConfigError, match=r"^No model is connected\. Start Ollama"):
+            start(Settings(project=tmp_path))
+    with pytest.raises(ConfigError, match=r"OPENAI_API_KEY is set: `--model openai:gpt-5-mini` uses it\."):
+        choose_working_model(Settings(project=tmp_path))
 
 
 def test_what_answers_already_is_not_offered():

@@ -54,21 +54,36 @@ async def test_another_machine_is_never_asked(monkeypatch):
 def test_a_server_that_says_nothing_holds_nobody_up_for_long():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        assert find_ollama({"OLLAMA_HOST": f"127.0.0.1:{port}"}, seconds=0.1) is None
+        ollama = find_ollama({"OLLAMA_HOST": f"127.0.0.1:{port}"}, seconds=0.1)
+        assert (ollama.model, ollama.fault) == ("", "it does not answer within 0.1 seconds")
+        assert "does not work: it does not answer within 0.1 seconds;" in ollama_problem(
+            ollama.address, "m", seconds=0.1
+        )
+
+
+def test_where_nobody_listens_there_is_no_ollama():
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    assert find_ollama({"OLLAMA_HOST": f"127.0.0.1:{port}"}) is None
+
+
+NONSENSE = "it does not answer as Ollama does"
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "fault"),
     [
-        b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
-        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]",
-        b'HTTP/1.1 200 OK\r\ncontent-length: 28\r\n\r\n{"models": [3, {"name": 0}]}',
-        b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n",
-        b"SSH-2.0-OpenSSH_9.2\r\n",
-        b"",
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", NONSENSE),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]", NONSENSE),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", NONSENSE),
+        (b'HTTP/1.1 200 OK\r\ncontent-length: 28\r\n\r\n{"models": [3, {"name": 0}]}', ""),
+        (b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", "it answers with the status 404"),
+        (b"HTTP/1.1 500 Broken\r\ncontent-length: 0\r\n\r\n", "it answers with the status 500"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", NONSENSE),
+        (b"", NONSENSE),
     ],
 )
-def test_something_else_on_that_port_is_not_taken_for_an_ollama(answer):
+def test_something_else_on_that_port_is_told_apart_from_an_ollama_and_from_nobody(answer, fault):
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -81,7 +96,7 @@ def test_something_else_on_that_port_is_not_taken_for_an_ollama(answer):
         thread.start()
         ollama = find_ollama({"OLLAMA_HOST": f"127.0.0.1:{server.getsockname()[1]}"})
         thread.join()
-    assert ollama is None or ollama.model == ""
+    assert (ollama.model, ollama.fault) == ("", fault)
 
 
 async def test_what_is_wrong_with_a_configured_model_is_told():

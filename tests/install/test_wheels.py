@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 
 import pytest
@@ -71,6 +72,12 @@ def test_the_core_alone_does_what_the_readme_shows(core, demo):
             assert "'ok': True" in done.stdout
 
 
+def test_the_core_alone_prints_the_prompt_without_any_model(core, demo):
+    printed = json.loads(core.handrail("prompt", "--json", folder=demo[0]).stdout)
+    assert printed["tools"] == ["lookup_order"]
+    assert printed["declarations"][0]["function"]["name"] == "lookup_order"
+
+
 def test_the_core_names_the_extra_that_is_missing(core, demo):
     served = core.handrail("serve", folder=demo[0], check=False)
     assert served.returncode == 2
@@ -82,14 +89,13 @@ def test_the_core_names_the_extra_that_is_missing(core, demo):
     assert searched.stderr.endswith('needs the extra "reference"; run `pip install "handrail[reference]"`.\n')
 
 
-def test_the_server_serves(tmp_path, wheels, demo):
+def test_the_server_serves_without_any_model_and_says_so(tmp_path, wheels, demo):
     assert len(installed_with("handrail", "server")) - 1 <= SERVER_PACKAGES
-    # A server needs some model: the demo model comes with the reference package.
-    server = make_environment(tmp_path, wheels, "server", "reference")
+    server = make_environment(tmp_path, wheels, "server")
     running = subprocess.Popen(
         [server.folder / "bin" / "handrail", "serve", "--port", "0", "--json"],
         cwd=demo[0],
-        env={**bare(), "HANDRAIL_AGENT_MODEL": "demo"},
+        env={**bare(), "OLLAMA_HOST": "127.0.0.1:9"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -102,6 +108,36 @@ def test_the_server_serves(tmp_path, wheels, demo):
             assert answer.status == 200
         with urllib.request.urlopen(f"{address}/", timeout=10) as page:
             assert b"<html" in page.read()
+
+        def ask(path, body=None, **headers):
+            data = None if body is None else json.dumps(body).encode()
+            told = {"Authorization": f"Bearer {ready['key']}", "Content-Type": "application/json", **headers}
+            try:
+                with urllib.request.urlopen(urllib.request.Request(address + path, data, told), timeout=10) as answer:
+                    return answer.status, json.load(answer)
+            except urllib.error.HTTPError as error:
+                return error.code, json.load(error)
+
+        assert ready["model"] == "none"
+        status, model = ask("/api/model")
+        sentence = model["sentence"]
+        assert sentence.startswith("No model is connected. Start Ollama with a model that can call tools, or set ")
+        assert 'pip install "handrail[reference]"' in sentence
+        assert (model["offers"], len(model["ways"])) == ([], 3)
+        status, listed = ask("/api/tools")
+        assert (status, [tool["id"] for tool in listed["tools"]]) == (200, ["lookup_order"])
+        _, session = ask("/api/sessions", {})
+        token = {"X-Session-Token": session["token"]}
+        status, tried = ask(
+            "/api/tools/lookup_order/try", {"sessionId": session["sessionId"], "args": {"id": "A-1001"}}, **token
+        )
+        assert (status, tried["ok"]) == (200, True), tried
+        for path, body in (
+            (f"/api/sessions/{session['sessionId']}/messages", {"id": "m1", "text": "hello"}),
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hello"}]}),
+        ):
+            status, refused = ask(path, body, **token)
+            assert (status, refused["error"]["message"]) == (503, sentence)
     finally:
         running.send_signal(signal.SIGTERM)
         running.communicate(timeout=20)

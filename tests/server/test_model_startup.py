@@ -5,8 +5,10 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +128,32 @@ def test_with_neither_the_demo_answers_and_says_why(tmp_path):
         shown = server.model()
         assert shown["sentence"] == "Answered by the demo model: no language model is connected."
         assert len(shown["ways"]) == 3
+
+
+def test_a_broken_ollama_is_said_and_the_demo_answers_instead(tmp_path):
+    class Broken(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(500)
+
+        def log_message(self, *_: object) -> None:
+            """Standard error is the tests'."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Broken) as ollama:
+        threading.Thread(target=ollama.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{ollama.server_port}"
+        broken = f"Ollama at {address} does not work: it answers with the status 500"
+        with serving(tmp_path, OLLAMA_HOST=address) as server:
+            assert server.told["model"] == "demo"
+            assert broken in server.told["modelReason"]
+            assert server.model()["broken"] == broken
+            assert server.say("hello")
+        done = subprocess.run(
+            command("doctor", "--json"), cwd=tmp_path, capture_output=True, timeout=60, check=False,
+            env={**os.environ, "PYTHONUTF8": "1", "OLLAMA_HOST": address},
+        )  # fmt: skip
+        said = {check["name"]: check["message"] for check in json.loads(done.stdout)}
+        assert said["model"].startswith(f"Answered by the demo model: no language model is connected ({broken};")
+        ollama.shutdown()
 
 
 @pytest.mark.parametrize(

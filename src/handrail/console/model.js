@@ -13,11 +13,12 @@ export function answeredBy() {
 
   function draw(model) {
     current = model;
-    const name = model.demo ? "demo model" : visible(model.model);
-    words.textContent = `Answered by: ${name}${model.demo ? " (no language model is connected)" : ""}`;
+    const missing = `no language model is connected${model.broken ? `; ${visible(model.broken)}` : ""}`;
+    const name = model.demo ? `demo model (${missing})` : visible(model.model);
+    words.textContent = model.model === "none" ? `Nobody answers: ${missing}` : `Answered by: ${name}`;
     words.title = visible(model.sentence ?? "");
     opener.hidden = !(model.ways?.length || model.offers?.length);
-    opener.firstChild.textContent = model.demo ? "Connect…" : "Change…";
+    opener.firstChild.textContent = model.ways?.length ? "Connect…" : "Change…";
     node.hidden = false;
   }
 

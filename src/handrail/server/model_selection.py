@@ -45,11 +45,11 @@ class ModelSelection:
     def to_dict(self, *, offers: bool) -> dict[str, Any]:
         """What the console shows. `offers`: with the models that this reader may choose."""
         shown = {**self.choice.to_dict(), "sentence": self.choice.sentence}
-        if self.choice.is_demo:
+        if self.choice.is_demo or self.choice.is_none:
             shown["ways"] = list(WAYS)
         if offers:
-            way_back = Offer(self._first.model, "the server was started with it", "")
-            others = [way_back, *self._first.offers]
+            others = [Offer(name, "the server was started with it", "") for name in self._started_with()]
+            others += self._first.offers
             shown["offers"] = [offer.to_dict() for offer in others if offer.model != self.choice.model]
         return shown
 
@@ -75,11 +75,16 @@ class ModelSelection:
 
     def _check_offered(self, name: str) -> None:
         """Any model of a provider whose key was offered may be named; nothing else of this machine can be reached."""
-        known = [self._first.model, *(offer.model for offer in self._first.offers)]
+        known = [*self._started_with(), *(offer.model for offer in self._first.offers)]
         schemes = {offer.model.partition(":")[0] for offer in self._first.offers}
         if name in known or name.partition(":")[0] in schemes:
             return
-        raise UsageError(f'The model "{name}" was not offered; choose {" or ".join(known)}.')
+        choice = f"choose {' or '.join(known)}" if known else "no model is"
+        raise UsageError(f'The model "{name}" was not offered; {choice}.')
+
+    def _started_with(self) -> list[str]:
+        """The model that the server was started with, unless it was none."""
+        return [] if self._first.is_none else [self._first.model]
 
     def to_json(self) -> dict[str, Any]:
         """Figures of the current model, where it has some."""

@@ -75,9 +75,9 @@ _ROW = _object(
 _SCHEMAS: dict[str, Schema] = {
     "Problem": _PROBLEM,
     "Model": _object(
-        {"model": _TEXT, "reason": _TEXT, "demo": _YES, "sentence": _TEXT, "ways": _list(_TEXT),
+        {"model": _TEXT, "reason": _TEXT, "demo": _YES, "broken": _TEXT, "sentence": _TEXT, "ways": _list(_TEXT),
          "offers": _list(_object({"model": _TEXT, "reason": _TEXT, "vendor": _TEXT}, ("model", "reason", "vendor")))},
-        ("model", "reason", "demo", "sentence"),
+        ("model", "reason", "demo", "broken", "sentence"),
     ),
     "Envelope": _object(
         {"ok": _YES, "data": _ANY, "error": {"type": "object"}, "intents": _list({"type": "object"}),

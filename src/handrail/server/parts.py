@@ -69,6 +69,10 @@ class Parts:
     def runtime(self) -> Runtime:
         return self.talks.runtime
 
+    def check_model(self) -> None:
+        if self.models.choice.is_none:
+            raise Problem(503, self.models.choice.sentence, again=False)
+
     def check_not_trying(self, talk: Talk) -> None:
         if talk.id in self.trying:
             raise Problem(409, "A tool is being tried in this session; wait for it.", retry_after=1)

@@ -26,25 +26,31 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # what a serv
 
 @dataclass(frozen=True, slots=True)
 class OllamaFound:
-    """An Ollama that answered on this machine."""
+    """An Ollama on this machine, or whatever listens where it would."""
 
     address: str
     model: str = ""
     """The model that is taken there: the one pulled last of those that can call tools; empty if none of them can."""
+    fault: str = ""
+    """Why it cannot be asked, as a clause such as "it answers with the status 500"; empty if it answers as Ollama does."""
     usable: bool = True
     """Whether the extra that Handrail needs for it is installed."""
 
 
 def find_ollama(environment: Mapping[str, str], *, seconds: float = SECONDS) -> OllamaFound | None:
-    """The Ollama of this machine, and the model that was pulled last of those that can call tools; None if none answers."""
+    """The Ollama of this machine, and the model that was pulled last of those that can call tools; None if nobody listens
+    there. One that listens and does not answer as Ollama does has a `fault`."""
     address = _local_address(environment)
     server = _Server(address, seconds)
-    listed = server.ask("GET", "/api/tags")
-    if listed is None:
+    usable = all(map(is_installed, CLIENT.packages))
+    try:
+        names = [str(model["name"]) for model in _newest_first(server.models())][:_MAX_MODELS]
+        able = next((name for name in names if _can_be_taken(server.show(name))), "")
+    except _NobodyListens:
         return None
-    names = [str(model["name"]) for model in _newest_first(listed.get("models"))][:_MAX_MODELS]
-    able = next((name for name in names if _can_be_taken(server.ask("POST", "/api/show", {"model": name}))), "")
-    return OllamaFound(address, able, usable=all(map(is_installed, CLIENT.packages)))
+    except _Fault as fault:
+        return OllamaFound(address, fault=str(fault), usable=usable)
+    return OllamaFound(address, able, usable=usable)
 
 
 def ollama_problem(address: str, model: str, *, seconds: float = SECONDS) -> str | None:
@@ -53,11 +59,14 @@ def ollama_problem(address: str, model: str, *, seconds: float = SECONDS) -> str
     if not is_loopback(urlsplit(address).hostname or ""):
         return None
     server = _Server(address, seconds)
-    if server.ask("GET", "/api/tags") is None:
-        return (
-            f'The model "ollama:{model}" needs Ollama, and nobody answers at {address}; start it with `ollama serve`.'
-        )
-    shown = server.ask("POST", "/api/show", {"model": model})
+    needs = f'The model "ollama:{model}" needs Ollama, and'
+    try:
+        server.models()
+        shown = server.show(model)
+    except _NobodyListens:
+        return f"{needs} nobody answers at {address}; start it with `ollama serve`."
+    except _Fault as fault:
+        return f"{needs} what listens at {address} does not work: {fault}; mend it, then start again."
     if shown is None:
         return f'Ollama at {address} has no model "{model}"; run `ollama pull {model}`.'
     if "capabilities" in shown and not _calls_tools(shown):
@@ -78,33 +87,76 @@ def _local_address(environment: Mapping[str, str]) -> str:
     return CLIENT.default_address
 
 
+class _NobodyListens(Exception):
+    """There is no Ollama."""
+
+
+class _Fault(Exception):
+    """Somebody listens, and does not answer as Ollama does; the message is a clause that says what it does instead."""
+
+
+_NONSENSE = "it does not answer as Ollama does"
+
+
 class _Server:
-    """Asks one Ollama. Whatever goes wrong is "no answer": there is nobody yet who would want to know why."""
+    """Asks one Ollama. All that is asked shares one deadline."""
 
     def __init__(self, address: str, seconds: float) -> None:
         parts = urlsplit(address)
         self._host, self._port = parts.hostname or "", parts.port or 80
+        self._seconds = seconds
         self._deadline = monotonic() + seconds
 
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-        left = self._deadline - monotonic()
-        if left <= 0:
-            return None
-        connection = HTTPConnection(self._host, self._port, timeout=left)
+    def models(self) -> list[Any]:
+        listed = self._ask("GET", "/api/tags").get("models")
+        if not isinstance(listed, list):
+            raise _Fault(_NONSENSE)
+        return listed
+
+    def show(self, model: str) -> dict[str, Any] | None:
+        """What it says about a model; None if it does not have it."""
         try:
+            return self._ask("POST", "/api/show", {"model": model})
+        except _NoSuchThing:
+            return None
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        connection = HTTPConnection(self._host, self._port, timeout=max(0.001, self._deadline - monotonic()))
+        try:
+            self._connect(connection)
             sent = None if body is None else json.dumps(body)
             connection.request(method, path, sent, {"content-type": "application/json"})
             response = connection.getresponse()
-            found = json.loads(response.read(_MAX_BYTES)) if response.status == 200 else None
+            if response.status != 200:
+                kind = _NoSuchThing if response.status == 404 else _Fault
+                raise kind(f"it answers with the status {response.status}")
+            found = json.loads(response.read(_MAX_BYTES))
+        except TimeoutError:
+            raise _Fault(f"it does not answer within {self._seconds:g} seconds") from None
         except (OSError, HTTPException, ValueError, RecursionError):
-            return None
+            raise _Fault(_NONSENSE) from None
         finally:
             connection.close()
-        return found if isinstance(found, dict) else None
+        if not isinstance(found, dict):
+            raise _Fault(_NONSENSE)
+        return found
+
+    @staticmethod
+    def _connect(connection: HTTPConnection) -> None:
+        try:
+            connection.connect()
+        except TimeoutError:
+            raise  # somebody listens, and is too busy to take a connection
+        except OSError:
+            raise _NobodyListens from None
 
 
-def _newest_first(models: object) -> list[dict[str, Any]]:
-    listed = [one for one in models if isinstance(one, dict) and one.get("name")] if isinstance(models, list) else []
+class _NoSuchThing(_Fault):
+    """The status 404."""
+
+
+def _newest_first(models: list[Any]) -> list[dict[str, Any]]:
+    listed = [one for one in models if isinstance(one, dict) and one.get("name")]
     found = [one for one in listed if not _is_remote(one) and not str(one["name"]).endswith(("-cloud", ":cloud"))]
     by_name = sorted(found, key=lambda one: str(one["name"]))
     return sorted(by_name, key=lambda one: str(one.get("modified_at", "")), reverse=True)

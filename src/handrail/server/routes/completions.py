@@ -43,6 +43,7 @@ async def models(request: Request) -> Response:
 
 async def complete(request: Request) -> Response | ASGIApp:
     parts = parts_of(request)
+    parts.check_model()
     body = await read_object(request, parts.options, None)
     history, text = _messages(body)
     _check_options(body)

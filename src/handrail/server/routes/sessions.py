@@ -122,6 +122,7 @@ async def end_session(request: Request) -> Response:
 
 async def post_message(request: Request) -> Response | ASGIApp:
     parts = parts_of(request)
+    parts.check_model()
     elsewhere: Elsewhere | None = None
     try:
         talk = await talk_of(request)

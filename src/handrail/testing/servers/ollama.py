@@ -39,7 +39,9 @@ class OllamaServer(ProviderServer):
                 "models": [{"name": name, "modified_at": date} for name, date in zip(self._models, dates, strict=True)]
             }
         named = str(request.body.get("model")) if isinstance(request.body, dict) else ""
-        if request.path == "/api/show" and named in self._models:
+        if request.path == "/api/show":
+            if named not in self._models:
+                raise LookupError(f"model '{named}' not found")
             abilities = self._models[named]
             remote = {"remote_host": "https://ollama.example:443"} if "remote" in abilities else {}
             return {

@@ -101,7 +101,8 @@ class ProviderServer(ABC):
         """The envelopes of the calls of the last turn, as they were sent back."""
 
     def facts(self, request: Received) -> Any:
-        """The answer to a request about the server itself, such as which models it has; None if this is no such request."""
+        """The answer to a request about the server itself, such as which models it has; None if this is no such request,
+        `LookupError` if it asks for something that the server does not have."""
         return None
 
     def streams(self, request: Received) -> bool:
@@ -180,7 +181,10 @@ class ProviderServer(ABC):
 
     async def _answer(self, request: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.requests.append(request)
-        facts = self.facts(request)
+        try:
+            facts = self.facts(request)
+        except LookupError as error:
+            return await self._refuse(writer, 404, str(error))
         if facts is not None:
             return await self._write(writer, 200, "application/json", orjson.dumps(facts))
         problem = None if self._has_key(request) else "the key is wrong"
