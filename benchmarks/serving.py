@@ -26,10 +26,10 @@ from handrail.app import Runtime
 from handrail.contract.call import Call, IdScope
 from handrail.contract.model import CallMade, Finished, TextDelta, ToolMessage
 from handrail.server.assembly import assemble
-from handrail.server.conversations import Conversations
+from handrail.server.host.conversation_store import Conversations
 from handrail.server.keys import KeyRing, given_key
 from handrail.server.options import Options
-from handrail.server.running import bound, calm_the_collector, make_server
+from handrail.server.uvicorn_server import bound, calm_the_collector, make_server
 from handrail.testing import open_tools
 
 _CLIENTS = 500

@@ -134,6 +134,6 @@ def test_serve_imports_what_searches_by_meaning_need_before_it_takes_connections
         return Server()
 
     monkeypatch.setattr("handrail_reference.services.embeddings.import_module", lambda name: done.append("import"))
-    monkeypatch.setattr("handrail.server.running.make_server", make_server)
+    monkeypatch.setattr("handrail.server.uvicorn_server.make_server", make_server)
     assert handrail("serve", "--port", "0").code == 1
     assert done == expected

@@ -22,11 +22,11 @@ from handrail.agents import Conversation, TextAgent
 from handrail.events import SessionEvent
 from handrail.runtime.session import Session
 from handrail.server.assembly import assemble
-from handrail.server.conversations import Conversations
+from handrail.server.host.conversation_store import Conversations
+from handrail.server.host.session_registry import Talks
 from handrail.server.keys import KeyRing
 from handrail.server.options import Options
-from handrail.server.running import bound, make_server
-from handrail.server.talks import Talks
+from handrail.server.uvicorn_server import bound, make_server
 from handrail.stores import SqliteStore
 
 

@@ -16,10 +16,10 @@ from tests.server.model import PlayModel
 from handrail.agents import TextAgent
 from handrail.app import Runtime
 from handrail.server.assembly import Assembled, assemble
-from handrail.server.conversations import Conversations
+from handrail.server.host.conversation_store import Conversations
 from handrail.server.keys import Key, KeyRing, hash_of
 from handrail.server.options import Options
-from handrail.server.running import bound, make_server
+from handrail.server.uvicorn_server import bound, make_server
 
 OPERATOR = "hr_operator_key_for_tests_0001"
 USER = "hr_user_key_for_tests_00000001"

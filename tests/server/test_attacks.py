@@ -9,8 +9,8 @@ import pytest
 from tests.runtime.kit import until
 from tests.server.kit import KEYS, OPERATOR, OTHER, USER, at_desk, at_server, bearer, text_of
 
-from handrail.server.application import ROUTES
-from handrail.server.guard import is_open
+from handrail.server.api.application import ROUTES
+from handrail.server.api.guard import is_open
 from handrail.server.options import Options
 
 FOREIGN = "ses_000000000000000000000000"

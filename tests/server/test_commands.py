@@ -134,7 +134,7 @@ def test_a_key_file_is_for_development_on_this_machine_alone(
     (project / "console-key").write_text("hr_somebodys_old_key_that_all_can_read\n")
     (project / "console-key").chmod(0o644)
     monkeypatch.setenv("HANDRAIL_ENV", environment)
-    monkeypatch.setattr("handrail.server.running.make_server", None)
+    monkeypatch.setattr("handrail.server.uvicorn_server.make_server", None)
     assert main(["serve", "--port", "0", "--key-file", "console-key", *words]) == 2
     assert sentence in capsys.readouterr().err
     assert not (project / "server-keys.json").exists()
@@ -172,7 +172,9 @@ def test_the_knowledge_base_is_opened_at_the_start_and_one_that_cannot_be_stops_
 )
 def test_a_wrong_start_is_told_in_a_sentence_and_serves_nothing(project, monkeypatch, capsys, words, sentence):
     monkeypatch.chdir(project)
-    monkeypatch.setattr("handrail.server.running.make_server", None)  # a start that should fail must not serve for ever
+    monkeypatch.setattr(
+        "handrail.server.uvicorn_server.make_server", None
+    )  # a start that should fail must not serve for ever
     try:
         code = main(["serve", "--port", "0", *words])
     except SystemExit as end:

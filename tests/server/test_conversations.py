@@ -8,7 +8,7 @@ import pytest
 
 from handrail.contract.errors import UsageError
 from handrail.contract.store import StoreUnavailable
-from handrail.server.conversations import MOST_TURNS, Conversations, StoredConversation, StoredTurn
+from handrail.server.host.conversation_store import MOST_TURNS, Conversations, StoredConversation, StoredTurn
 
 
 def stored(name: str, user: str | None = "ana", **more) -> StoredConversation:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tests.server.kit import Told, at_server, put_together, text_of
 
 from handrail.events import MessageSent
-from handrail.server import log as logs
-from handrail.server.log import SPAN, EventLog
+from handrail.server.host import event_log as logs
+from handrail.server.host.event_log import SPAN, EventLog
 from handrail.server.options import Options
-from handrail.server.running import bound, make_server
+from handrail.server.uvicorn_server import bound, make_server
 from handrail.server.wire import frame
 
 

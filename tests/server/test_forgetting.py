@@ -86,8 +86,8 @@ async def test_an_outcome_that_is_not_known_is_left_until_it_is_settled(tmp_path
 
 
 async def test_a_user_whom_another_process_forgets_has_no_session_here(tmp_path):
-    from handrail.server.conversations import Conversations
-    from handrail.server.forgetting import forget_user
+    from handrail.server.host.conversation_store import Conversations
+    from handrail.server.host.forgetting import forget_user
 
     async with at_desk(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as desk:
         ana, bob = await desk.open(USER), await desk.open(OTHER)
@@ -127,7 +127,7 @@ async def test_a_block_outlives_being_forgotten(tmp_path):
 
 
 async def test_personal_records_and_images_go_too(tmp_path):
-    from handrail.server.forgetting import forget_user
+    from handrail.server.host.forgetting import forget_user
     from handrail_reference.services.images import open_images
     from handrail_reference.services.images.folder import ImageFolder
     from handrail_reference.services.kb.record import Record

@@ -12,7 +12,7 @@ import pytest
 from tests.stores.processes import SPAWN, Racer
 
 from handrail.contract.store import StoreUnavailable
-from handrail.server.conversations import Conversations, StoredConversation
+from handrail.server.host.conversation_store import Conversations, StoredConversation
 from handrail.stores import SqliteStore
 from handrail_reference.services.calendar.database import Database as Calendar
 from handrail_reference.services.kb.database import Database as KnowledgeBase

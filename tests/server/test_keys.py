@@ -16,7 +16,7 @@ from handrail.server.assembly import open_keys
 from handrail.server.keyfile import add_key, follow, load_keys, revoke_key
 from handrail.server.keys import Key, KeyRing, given_key, hash_of, new_secret
 from handrail.server.options import Options
-from handrail.server.rates import Buckets
+from handrail.server.request_rates import Buckets
 from handrail.settings import Settings
 
 

@@ -8,9 +8,9 @@ from tests.runtime.kit import until
 from tests.server.kit import KEYS, OTHER, USER, Desk, Talker, at_desk, at_server
 
 from handrail.contract.store import Block
+from handrail.server.api.idempotent_requests import Resent
+from handrail.server.host.hosted_session import Talk
 from handrail.server.options import Options
-from handrail.server.resent import Resent
-from handrail.server.talk import Talk
 
 
 def client_of(desk: Desk, key: str = USER, **headers: str) -> openai.AsyncOpenAI:

@@ -19,10 +19,10 @@ from schemathesis.specs.openapi.checks import (
 )
 from tests.server.kit import OPERATOR, USER, bearer, put_together
 
-from handrail.server.application import ROUTES
-from handrail.server.openapi import document
+from handrail.server.api.application import ROUTES
+from handrail.server.api.openapi import document
 from handrail.server.options import Options
-from handrail.server.running import bound, make_server
+from handrail.server.uvicorn_server import bound, make_server
 
 EXAMPLES = 300 if os.environ.get("HANDRAIL_TEST_PROFILE") == "long" else 20
 SCHEMA = openapi.from_dict(document())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.server.kit import OPERATOR, at_server
 
-from handrail.server.application import ROUTES
+from handrail.server.api.application import ROUTES
 from handrail.server.options import Options
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -11,8 +11,8 @@ from tests.server.model import PlayModel
 
 from handrail.agents import Conversation
 from handrail.contract.model import ModelError, ModelEvent, ModelRequest, ToolMessage
-from handrail.server.conversations import MOST_TURNS, StoredTurn
-from handrail.server.talk import MOST_SHOWN_BYTES, Talk
+from handrail.server.host.conversation_store import MOST_TURNS, StoredTurn
+from handrail.server.host.hosted_session import MOST_SHOWN_BYTES, Talk
 from handrail.server.wire import to_json
 
 
@@ -86,7 +86,7 @@ async def test_a_message_sent_again_gets_its_answer_also_when_its_turn_is_not_sh
     async with at_desk(tmp_path) as desk:
         ana = await desk.open()
         first = {event.type: event.data for event in await ana.say(text, "first")}
-        monkeypatch.setattr("handrail.server.talk.MOST_SHOWN_BYTES", most)
+        monkeypatch.setattr("handrail.server.host.hosted_session.MOST_SHOWN_BYTES", most)
         for _ in range(2):
             await ana.say("hello")
         talk = desk.talks._talks[ana.id]
@@ -102,7 +102,7 @@ async def test_a_message_sent_again_gets_its_answer_also_when_its_turn_is_not_sh
 
 
 async def test_a_request_sent_again_with_its_key_is_answered_when_its_turn_is_not_shown(tmp_path, monkeypatch):
-    monkeypatch.setattr("handrail.server.talk.MOST_SHOWN_BYTES", 1)
+    monkeypatch.setattr("handrail.server.host.hosted_session.MOST_SHOWN_BYTES", 1)
     async with at_desk(tmp_path) as desk:
         ana = await desk.open()
 

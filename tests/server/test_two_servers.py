@@ -9,8 +9,8 @@ import pytest
 from tests.server.kit import KEYS, Desk, Talker, at_server, bearer, text_of
 
 from handrail.contract.store import StoreUnavailable
+from handrail.server.api.problems import Problem
 from handrail.server.options import Options
-from handrail.server.problems import Problem
 
 WRITE = 'call post {"q": "30"}'
 """A writing call that runs until the test says so."""

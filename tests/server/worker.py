@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.server.kit import put_together
 
 from handrail.server.options import Options
-from handrail.server.running import bound, make_server
+from handrail.server.uvicorn_server import bound, make_server
 
 
 async def main(folder: Path, port: int) -> None:

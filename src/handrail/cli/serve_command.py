@@ -30,7 +30,7 @@ from handrail.settings import Settings
 from handrail.text_model import choose_model_or_none, choose_working_model, open_model
 
 if TYPE_CHECKING:
-    from handrail.server.talks import Talks
+    from handrail.server.host.session_registry import Talks
 
 EXAMPLES = """examples:
   handrail serve
@@ -89,9 +89,9 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
     from handrail.server.keys import given_key
     from handrail.server.model_selection import ModelSelection
     from handrail.server.options import Options
-    from handrail.server.running import bound, calm_the_collector, end_soon, make_server
     from handrail.server.state_files import keys_path, open_conversations
-    from handrail.server.voice.options import VoiceOptions
+    from handrail.server.uvicorn_server import bound, calm_the_collector, end_soon, make_server
+    from handrail.server.voice.voice_options import VoiceOptions
 
     limits = Options.from_settings(settings)
     if options.host is not None:

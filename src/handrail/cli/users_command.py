@@ -57,7 +57,7 @@ def run(options: Namespace) -> int:
 
 
 async def _forget(settings: Settings, options: Namespace) -> dict[str, Any]:
-    from handrail.server.forgetting import forget_user
+    from handrail.server.host.forgetting import forget_user
     from handrail.server.state_files import keys_path, open_conversations
 
     registry = _registry(settings, options.registry)

@@ -12,23 +12,23 @@ from starlette.applications import Starlette
 from handrail.app import Runtime
 from handrail.clients.model_choice import ModelChoice
 from handrail.contract.errors import UsageError
-from handrail.server.application import create
-from handrail.server.connections import Connections
-from handrail.server.conversations import Conversations
-from handrail.server.forgetting import forget_user
+from handrail.server.api.application import create
+from handrail.server.api.context import Parts
+from handrail.server.api.routes.files import console_files
+from handrail.server.connection_limits import Connections
+from handrail.server.host.agent_port import Agent
+from handrail.server.host.conversation_store import Conversations
+from handrail.server.host.forgetting import forget_user
+from handrail.server.host.session_registry import Talks
 from handrail.server.keyfile import add_key, key_for_start, load_keys, read_secret
 from handrail.server.keys import Key, KeyRing, check_name
 from handrail.server.model_selection import ModelSelection
 from handrail.server.options import Options
-from handrail.server.parts import Parts
-from handrail.server.rates import Buckets
-from handrail.server.routes.files import console_files
+from handrail.server.request_rates import Buckets
 from handrail.server.state_files import keys_path
-from handrail.server.talks import Talks
-from handrail.server.telling import Agent
-from handrail.server.voice.exchange import Agent as VoiceAgent
-from handrail.server.voice.exchange import Exchange
-from handrail.server.voice.options import VoiceOptions
+from handrail.server.voice.admission import Agent as VoiceAgent
+from handrail.server.voice.admission import Exchange
+from handrail.server.voice.voice_options import VoiceOptions
 from handrail.settings import Settings
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")

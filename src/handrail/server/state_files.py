@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from handrail.app import store_url
-from handrail.server.conversations import Conversations
+from handrail.server.host.conversation_store import Conversations
 from handrail.settings import Settings
 
 

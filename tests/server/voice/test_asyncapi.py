@@ -6,7 +6,7 @@ from jsonschema_rs import Draft202012Validator, meta
 from tests.server.kit import at_desk
 
 from handrail.server.voice.asyncapi import document
-from handrail.server.voice.closing import CLOSINGS
+from handrail.server.voice.close_codes import CLOSINGS
 from handrail.server.voice.messages import CLIENT, SERVER
 
 _REF = {"type": "object", "properties": {"$ref": {"type": "string", "pattern": "^#/"}}, "required": ["$ref"],

@@ -24,9 +24,9 @@ from handrail.registry import Registry
 from handrail.runtime import call_ids
 from handrail.runtime.core import RuntimeCore
 from handrail.runtime.plan import Plans
-from handrail.server import conversations
-from handrail.server.voice import line as line_module
-from handrail.server.voice import minutes
+from handrail.server.host import conversation_store as conversations
+from handrail.server.voice import conversation_host as line_module
+from handrail.server.voice import transcript as minutes
 from handrail.testing.servers.live import Ask, Say, Turn, call
 
 SOME, MANY = 35, 90

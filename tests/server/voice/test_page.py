@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.server.kit import OPERATOR
 from tests.server.voice.kit import voice_desk
 
-from handrail.server.voice.closing import CLOSINGS
+from handrail.server.voice.close_codes import CLOSINGS
 from handrail.server.voice.messages import CLIENT, SERVER
 from handrail.settings import Settings
 

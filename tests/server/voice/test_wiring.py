@@ -9,7 +9,7 @@ from tests.server.voice.kit import on_the_line, ticket_for, voice_desk
 from handrail.app import live_missing, open_live_model, open_voice, voice_policy
 from handrail.cli import main
 from handrail.contract.errors import ConfigError
-from handrail.server.voice.options import VoiceOptions
+from handrail.server.voice.voice_options import VoiceOptions
 from handrail.settings import Settings, load_settings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from handrail.server.voice.closing import CLOSINGS
+from handrail.server.voice.close_codes import CLOSINGS
 from handrail.server.voice.messages import ABOUT_CLIENT, ABOUT_SERVER, CLIENT, MOST_AUDIO_BYTES, PROTOCOL, SERVER
 
 _ADDRESS = "/api/sessions/{session}/voice"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from handrail.server.voice.protocol import Pipe
+from handrail.server.voice.websocket_protocol import Pipe
 
 
 class Outbox:

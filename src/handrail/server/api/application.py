@@ -1,0 +1,142 @@
+"""The application: the routes behind the guard. `create` puts it together from parts that are already made."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import Receive, Scope, Send
+
+from handrail.contract.errors import UsageError
+from handrail.contract.store import StoreUnavailable
+from handrail.server.api.context import Endpoint, Parts
+from handrail.server.api.guard import Guard
+from handrail.server.api.problems import Problem, refusal
+from handrail.server.api.routes import (
+    calendar,
+    catalogue,
+    completions,
+    confirmations,
+    files,
+    model,
+    operator,
+    sessions,
+    voice,
+)
+from handrail.server.keys import KeyRing
+from handrail.server.request_rates import Buckets
+
+ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
+    ("GET", "/", files.home),
+    ("GET", "/console/{name:path}", files.console),
+    ("GET", "/favicon.ico", files.favicon),
+    ("GET", "/healthz", files.alive),
+    ("GET", "/readyz", files.ready),
+    ("GET", "/openapi.json", files.openapi),
+    ("GET", "/asyncapi.json", voice.asyncapi),
+    ("GET", "/api/sessions", sessions.list_sessions),
+    ("POST", "/api/sessions", sessions.open_session),
+    ("GET", "/api/sessions/{session}", sessions.show_session),
+    ("DELETE", "/api/sessions/{session}", sessions.end_session),
+    ("POST", "/api/sessions/{session}/messages", sessions.post_message),
+    ("GET", "/api/sessions/{session}/events", sessions.listen),
+    ("POST", "/api/sessions/{session}/cancel", sessions.cancel),
+    ("POST", "/api/sessions/{session}/voice", voice.give_ticket),
+    ("GET", "/api/confirmations/{confirmation}", confirmations.show),
+    ("POST", "/api/confirmations/{confirmation}/approve", confirmations.approve),
+    ("POST", "/api/confirmations/{confirmation}/decline", confirmations.decline),
+    ("GET", "/api/tools", catalogue.list_tools),
+    ("GET", "/api/tools/{tool}", catalogue.show_tool),
+    ("POST", "/api/tools/{tool}/try", catalogue.try_tool),
+    ("POST", "/api/tools/{tool}/switch", operator.switch),
+    ("GET", "/api/model", model.show),
+    ("POST", "/api/model", model.select),
+    ("GET", "/api/audit", operator.audit),
+    ("GET", "/api/audit/stream", operator.audit_stream),
+    ("GET", "/api/audit/why/{call}", operator.audit_why),
+    ("GET", "/api/ledger", operator.ledger),
+    ("POST", "/api/ledger/{key}/settle", operator.settle),
+    ("GET", "/api/policy", operator.policy),
+    ("DELETE", "/api/users/{user:path}", operator.forget_user),
+    ("GET", "/metrics", operator.metrics),
+    ("POST", "/v1/chat/completions", completions.complete),
+    ("GET", "/v1/models", completions.models),
+    ("GET", "/images/{image}.png", files.image),
+    ("GET", "/calendar/events/{event}", calendar.show_event),
+)
+
+
+def create(parts: Parts, keys: KeyRing, *, buckets: Buckets | None = None) -> Starlette:
+    """The application over these parts, for whoever has one of these keys."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await parts.talks.start()
+        try:
+            yield
+        finally:
+            await parts.talks.close()
+
+    app = Starlette(
+        routes=[*_routes(), WebSocketRoute("/api/sessions/{session}/voice", voice.Line(parts))],
+        middleware=[Middleware(Guard, keys=keys, options=parts.options, buckets=buckets)],
+        exception_handlers={Problem: _told, HTTPException: _not_routed},
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False
+    app.state.parts = parts
+    return app
+
+
+def _routes() -> list[BaseRoute]:
+    """One route for each path, so that a wrong method is told which would be right."""
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for method, path, endpoint in ROUTES:
+        by_path.setdefault(path, {})[method] = endpoint
+    return [
+        Route(path, _Methods(endpoints), methods=sorted(endpoints), include_in_schema=False)
+        for path, endpoints in by_path.items()
+    ]
+
+
+class _Methods:
+    """An ASGI application that gives a request to the endpoint of its method and sends what comes back."""
+
+    def __init__(self, endpoints: dict[str, Endpoint]) -> None:
+        self._endpoints = endpoints
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        method = "GET" if request.method == "HEAD" else request.method
+        try:
+            response: Any = await self._endpoints[method](request)
+        except Problem as problem:
+            response = refusal(problem)
+        except UsageError as error:
+            response = refusal(Problem(400, str(error)))
+        except StoreUnavailable:
+            response = refusal(
+                Problem(503, "The store cannot be reached at the moment; try again later.", retry_after=5)
+            )
+        await response(scope, request.receive, send)
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return refusal(error)
+
+
+async def _not_routed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    words = {404: "There is nothing at this path.", 405: "This path does not take that method."}
+    response = refusal(Problem(error.status_code, words.get(error.status_code, "The request cannot be carried out.")))
+    for name, value in (error.headers or {}).items():
+        response.headers[name] = value
+    return response

@@ -1,0 +1,209 @@
+"""The guard stands before every route: host, origin, key, rate, and the headers that every answer carries.
+
+It is plain ASGI, because it must neither buffer a stream nor wrap it in tasks. What it lets through has a `Key` in the scope's
+state, and whether that is enough is the route's to say. Which paths need no key is said here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from handrail.server.api.problems import Problem, refusal
+from handrail.server.connection_limits import Summary
+from handrail.server.keys import Key, KeyRing
+from handrail.server.options import Options
+from handrail.server.request_rates import Buckets
+
+_log = logging.getLogger("handrail.server")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_OPEN = ("/healthz", "/readyz", "/openapi.json", "/asyncapi.json", "/favicon.ico", "/")
+_PROBES = ("/healthz", "/readyz")
+_WRONG_KEYS_PER_MINUTE = 60
+_HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:@/\s]+))(?::[0-9]{0,5})?")
+
+CONSOLE_POLICY = (
+    "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+API_POLICY = "default-src 'none'; frame-ancestors 'none'"
+_SECURITY = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=(self)",
+}
+_ALLOWED_HEADERS = "authorization, content-type, last-event-id, x-session-token, x-handrail-session, idempotency-key"
+
+
+class Guard:
+    """See the module's docstring."""
+
+    def __init__(self, app: ASGIApp, *, keys: KeyRing, options: Options, buckets: Buckets | None = None) -> None:
+        self._app = app
+        self._keys = keys
+        self._origins = frozenset(origin.rstrip("/").lower() for origin in options.origins)
+        own = (urlsplit(origin).hostname or "" for origin in options.origins)
+        self._hosts = frozenset(name.lower() for name in (*_LOOPBACK, options.host, *options.hosts, *own) if name)
+        self._rates = buckets or Buckets(options.requests_per_minute)
+        self._most = options.max_header_bytes
+        self._wrong = Buckets(_WRONG_KEYS_PER_MINUTE)
+        self._summary = Summary()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._pass_on(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        path = str(scope["path"])
+        origin = headers.get("origin")
+        answering = _Answer(send, receive, headers, path, origin if origin and self._may(origin, headers) else None)
+        try:
+            self._check_size(scope)
+            self._check_host(path, headers)
+            self._check_origin(origin, headers)
+            if scope["method"] == "OPTIONS" and origin is not None:
+                await _preflight()(scope, answering.receive, answering.send)
+                return
+            if not is_open(path):
+                key = self._authenticated(scope, headers)
+                scope.setdefault("state", {})["key"] = key
+        except Problem as problem:
+            await refusal(problem)(scope, answering.receive, answering.send)
+            return
+        try:
+            await self._app(scope, answering.receive, answering.send)
+        except Exception:
+            # The client is told that it was not its fault, and nothing about what it was.
+            _log.exception("A request to %s failed", path)
+            if answering.started:
+                raise
+            message = "Something went wrong in the server; its log says what."
+            await refusal(Problem(500, message))(scope, answering.receive, answering.send)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket carries no key: its first message shows a ticket. Host and origin are checked as everywhere."""
+        if scope["type"] == "websocket":
+            headers = Headers(scope=scope)
+            try:
+                self._check_size(scope)
+                self._check_host(str(scope["path"]), headers)
+                self._check_origin(headers.get("origin"), headers)
+            except Problem as problem:
+                await refusal(problem)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _check_size(self, scope: Scope) -> None:
+        size = sum(len(name) + len(value) for name, value in scope["headers"])
+        if size + len(scope.get("raw_path") or b"") + len(scope["query_string"]) > self._most:
+            raise Problem(431, f"The address and the headers are larger than the {self._most} bytes that are allowed.")
+
+    def _check_host(self, path: str, headers: Headers) -> None:
+        if path in _PROBES:
+            return  # probes of a balancer use addresses; they learn nothing but that the server lives
+        host = _hostname(headers.get("host", ""))
+        if host not in self._hosts:
+            raise Problem(
+                421, "This server is not reached under that name; `hosts` in [server] lists those that it has."
+            )
+
+    def _check_origin(self, origin: str | None, headers: Headers) -> None:
+        if origin is not None and not self._may(origin, headers):
+            raise Problem(
+                403, "Pages of that origin may not use this server; `origins` in [server] lists those that may."
+            )
+
+    def _may(self, origin: str, headers: Headers) -> bool:
+        # Compared as a whole: an origin with a path, a user or broken brackets is none that a browser sends.
+        given, host = origin.lower(), headers.get("host", "").lower()
+        return given in self._origins or (host != "" and given in (f"http://{host}", f"https://{host}"))
+
+    def _authenticated(self, scope: Scope, headers: Headers) -> Key:
+        kind, _, secret = headers.get("authorization", "").partition(" ")
+        key = self._keys.find(secret.strip()) if kind.lower() == "bearer" else None
+        if key is None:
+            client = scope.get("client")
+            wait = self._wrong.take(str(client[0]) if client else "")
+            if wait:
+                self._summary.note(
+                    f"Too many requests without a right key come from {client[0] if client else 'nowhere'}"
+                )
+                raise Problem(429, "Too many requests without a right key came from there.", retry_after=wait)
+            if kind.lower() == "bearer" and secret.strip():
+                raise Problem(401, "This server does not know that key; `handrail keys add NAME` makes one.")
+            raise Problem(401, "A key is needed: send the header `Authorization: Bearer KEY`.")
+        wait = self._rates.take(key.hash)
+        if wait:
+            raise Problem(429, "This key has asked too often; wait a little.", retry_after=wait)
+        return key
+
+
+class _Answer:
+    """Adds what every answer carries, and closes a connection whose request body nobody wanted to read."""
+
+    def __init__(self, send: Send, receive: Receive, headers: Headers, path: str, origin: str | None) -> None:
+        self._send = send
+        self._receive = receive
+        self._unread = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        self._path = path
+        self._origin = origin
+        self.started = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request" and not message.get("more_body", False):
+            self._unread = False
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started = True
+            headers = MutableHeaders(raw=list(message.get("headers", ())))
+            for name, value in self._common():
+                headers.setdefault(name, value)
+            if self._origin is not None:
+                headers["access-control-allow-origin"] = self._origin
+                headers["access-control-expose-headers"] = "x-handrail-session, x-handrail-session-token, retry-after"
+                headers["cross-origin-resource-policy"] = "cross-origin"
+                headers.add_vary_header("Origin")
+            if self._unread:
+                headers["connection"] = "close"
+            message = {**message, "headers": headers.raw}
+        await self._send(message)
+
+    def _common(self) -> Iterable[tuple[str, str]]:
+        yield from _SECURITY.items()
+        page = self._path == "/" or self._path.startswith("/console/")
+        yield "content-security-policy", CONSOLE_POLICY if page else API_POLICY
+        yield "cache-control", "no-cache" if page else "no-store"
+
+
+def is_open(path: str) -> bool:
+    """Whether a path needs no key."""
+    return path in _OPEN or path.startswith("/console/")
+
+
+def _hostname(host: str) -> str:
+    """The name in a Host header, without its port; blank if the header is not a name and perhaps a port."""
+    found = _HOST.fullmatch(host)
+    return (found["address"] or found["name"]).lower().rstrip(".") if found is not None else ""
+
+
+def _preflight() -> Response:
+    return Response(
+        status_code=204,
+        headers={
+            "Access-Control-Allow-Methods": "GET, POST, DELETE",
+            "Access-Control-Allow-Headers": _ALLOWED_HEADERS,
+            "Access-Control-Max-Age": "600",
+        },
+    )

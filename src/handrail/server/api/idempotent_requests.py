@@ -1,0 +1,71 @@
+"""Requests that come again: which session was made for a request with an `Idempotency-Key` that named none.
+
+A client that did not hear the answer asks once more. It has no session to name, so the key finds the one that was made for it:
+there the message has been answered, or is being answered, and nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
+from handrail.server.api.problems import Problem
+from handrail.server.host.hosted_session import Talk
+from handrail.server.host.session_registry import PASSING_SECONDS, Talks
+from handrail.server.keys import Key
+
+MOST = 10_000
+
+
+class Resent:
+    """The sessions by API key, user and `Idempotency-Key`; the newest `MOST` of the last ten minutes, in this process."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic, most: int = MOST) -> None:
+        self._clock = clock
+        self._most = most
+        self._made: dict[tuple[str, str | None, str], _Made] = {}
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    async def find(
+        self, talks: Talks, key: Key, user: str | None, name: str, make: Callable[[], Awaitable[Talk]]
+    ) -> Talk:
+        """The session that this request had before, or a new one."""
+        self._drop_old()
+        place = (key.hash, user, name)
+        made = self._made.setdefault(place, _Made(self._clock()))
+        async with made.making:  # the same request twice at once makes one session
+            if made.session is not None:
+                try:
+                    return await talks.find(*made.session, key)
+                except Problem as problem:
+                    if problem.status not in (404, 410):
+                        raise
+            try:
+                talk = await make()
+            except BaseException:
+                if made.session is None and self._made.get(place) is made:
+                    del self._made[place]
+                raise
+            made.session = (talk.id, talk.session.token)
+            return talk
+
+    def _drop_old(self) -> None:
+        """The oldest come first: a place keeps the time of its first request."""
+        before = self._clock() - PASSING_SECONDS
+        while self._made:
+            place, oldest = next(iter(self._made.items()))
+            if oldest.since >= before and len(self._made) < self._most:
+                return
+            del self._made[place]
+
+
+class _Made:
+    __slots__ = ("making", "session", "since")
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.making = asyncio.Lock()
+        self.session: tuple[str, str] | None = None

@@ -1,0 +1,322 @@
+"""The OpenAI-compatible door: one request to `/v1/chat/completions` is one turn of the same agent, tools governed behind it.
+
+A session is found by the headers `X-Handrail-Session` and `X-Session-Token`, or made for the request; both are told in the
+answer's headers, so that a person can look at the session, and approve what waits there. No secret is ever in the text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from handrail.agents.host_words import blocked_words
+from handrail.contract.model import AssistantMessage, HostMessage, Message, UserMessage
+from handrail.server.api.context import Parts, key_of, parts_of, talk_of
+from handrail.server.api.problems import Problem, answer
+from handrail.server.api.request_bodies import id_of, read_object, text_of
+from handrail.server.api.routes.sessions import MOST_TEXT
+from handrail.server.api.streams import EventStream
+from handrail.server.host.event_log import Reader
+from handrail.server.host.hosted_session import Run, Talk
+from handrail.server.wire import HEARTBEAT, to_line
+
+MODEL = "handrail"
+_MOST_MESSAGES = 1_000
+_REASONS = {"length": "length", "refusal": "content_filter"}
+
+
+async def models(request: Request) -> Response:
+    name = parts_of(request).models.name
+    listed = [
+        {"id": one, "object": "model", "created": 0, "owned_by": "handrail"} for one in dict.fromkeys((MODEL, name))
+    ]
+    return answer({"object": "list", "data": listed})
+
+
+async def complete(request: Request) -> Response | ASGIApp:
+    parts = parts_of(request)
+    parts.check_model()
+    body = await read_object(request, parts.options, None)
+    history, text = _messages(body)
+    _check_options(body)
+    named = request.headers.get("idempotency-key")
+    message_id = id_of(named or f"req_{secrets.token_hex(12)}", "Idempotency-Key")
+    talk = await _talk(request, parts, body, history)
+    parts.check_not_trying(talk)
+    if talk.known(message_id) is None:
+        await _check_welcome(parts, talk)
+    streamed = body.get("stream") is True
+    place = parts.take_stream(key_of(request)) if streamed else None
+    try:
+        run = await parts.talks.say(talk, message_id, text)
+    except BaseException as error:
+        if place is not None:
+            place.give_back()
+        if isinstance(error, Problem) and message_id in talk.turns and not named:
+            error.again = False  # it was begun, and is gone on with after the restart
+        raise
+    # From the turn's beginning: the same request may have come before, and its turn may be under way.
+    reader = talk.log.reader(run.which, stays=True)
+    headers = {"X-Handrail-Session": talk.id, "X-Handrail-Session-Token": talk.session.token}
+    if place is not None:
+        options = body.get("stream_options")
+        with_usage = isinstance(options, dict) and options.get("include_usage") is True
+        chunks = _chunks(parts, talk, run, reader, with_usage=with_usage, cancels=not named)
+        revoked = b"data: %b\n\n" % to_line(Problem(401, "The key was revoked.").body())
+        return EventStream(chunks, place=place, headers=headers, on_end=(reader.close,), revoked=revoked)
+    if not await _finished(request, parts, talk, run, reader, cancels=not named):
+        return Response(status_code=499)
+    problem = _problem(run)
+    if problem is not None:
+        problem.again = problem.again and (bool(named) or not run.may_have_written(talk.session))
+        return answer(problem.body(), problem.status, {**headers, **problem.headers()})
+    return answer(_completion(parts, talk, run), headers=headers)
+
+
+class NoAnswer(Problem):
+    """A turn without an answer, as OpenAI's clients know an error: they notice it, and ask again where that may help.
+
+    They do so as a new message, unless it has an Idempotency-Key: nobody would know a call that has run, and it would run again.
+    """
+
+    def __init__(self, status: int, message: str, code: str, *, retry_after: float | None = None, again: bool) -> None:
+        super().__init__(status, message, retry_after=retry_after, again=again)
+        self._code = code
+
+    def body(self) -> dict[str, Any]:
+        return {"error": {**super().body()["error"], "param": None, "code": self._code}}
+
+
+def _blocked(seconds: float) -> NoAnswer:
+    # Whoever asks again would only be told the same, and at once.
+    return NoAnswer(429, blocked_words(seconds), "user_blocked", retry_after=seconds, again=False)
+
+
+async def _check_welcome(parts: Parts, talk: Talk) -> None:
+    """Somebody who is blocked is told so before a turn begins, and the session that was made for that request goes."""
+    seconds = talk.session.blocked_for()
+    if seconds <= 0:
+        return
+    if talk.passing and not talk.turns and talk.current is None:
+        await parts.talks.end(talk)
+    raise _blocked(seconds)
+
+
+def _problem(run: Run) -> NoAnswer | None:
+    """Why a turn that is over has no answer; None if it has one. What the host said in its place is no answer."""
+    done = run.done or {}
+    if done.get("reason") == "blocked" and "retryAfter" in done:
+        return _blocked(float(done["retryAfter"]))
+    if run.turn.state != "failed":
+        return None
+    error = run.turn.answer.get("error") or {}
+    said = str(error.get("message") or "The turn failed.")
+    if error.get("retryable", True):
+        return NoAnswer(503, said, "turn_failed", retry_after=1, again=True)
+    return NoAnswer(502, said, "turn_failed", again=False)
+
+
+async def _talk(request: Request, parts: Parts, body: Mapping[str, Any], history: Sequence[Message]) -> Talk:
+    session = request.headers.get("x-handrail-session")
+    if session is not None:
+        talk = await talk_of(request, session)
+        if talk.voice is not None:
+            raise Problem(409, "A voice conversation is on in this session; end it first.", retry_after=1)
+        return talk
+    key, user = key_of(request), _plain_user(request, text_of(body, "user", most=256))
+
+    async def make() -> Talk:
+        return await parts.talks.open(key, user=user, history=history, passing=True)
+
+    name = request.headers.get("idempotency-key")
+    return await parts.resent.find(parts.talks, key, user, name, make) if name else await make()
+
+
+def _plain_user(request: Request, user: str) -> str | None:
+    """Clients send `user` for their provider's statistics: a key that speaks for one user is not led astray by it."""
+    key = key_of(request)
+    if key.user is not None and not key.is_operator:
+        return None
+    return user if user.isprintable() and user.strip() else None
+
+
+async def _finished(request: Request, parts: Parts, talk: Talk, run: Run, reader: Reader, *, cancels: bool) -> bool:
+    """Wait for the end of the turn; False if the client went away, which `cancels` the turn unless it can ask again."""
+    reader.close()
+    if run.task is None:
+        return True
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            continue
+
+    leaving = asyncio.get_running_loop().create_task(gone())
+    try:
+        await asyncio.wait({run.task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not run.task.done():
+            if cancels:
+                await parts.talks.cancel(talk)
+            return False
+    finally:
+        leaving.cancel()
+    if run.cut:
+        # In a session of the client's own the turn is gone on with after the start. One made for the request is not found again.
+        own = "x-handrail-session" in request.headers
+        again = not cancels if own else not run.may_have_written(talk.session)
+        raise Problem(503, "The server restarts; ask again in a moment.", retry_after=2, again=again)
+    return True
+
+
+def _completion(parts: Parts, talk: Talk, run: Run) -> dict[str, Any]:
+    result = run.turn.answer
+    message = {"role": "assistant", "content": result.get("text", "")}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _reason(result)}
+    return {
+        **_head(parts, run, "chat.completion"),
+        "choices": [choice],
+        "usage": _usage(result),
+        "handrail": _facts(talk, run),
+    }
+
+
+async def _chunks(
+    parts: Parts, talk: Talk, run: Run, reader: Reader, *, with_usage: bool, cancels: bool
+) -> AsyncIterator[bytes]:
+    head = _head(parts, run, "chat.completion.chunk")
+
+    def chunk(delta: dict[str, Any], reason: str | None = None, **more: Any) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+        return b"data: %b\n\n" % to_line({**head, "choices": [choice], **more})
+
+    ended = False
+    try:
+        yield chunk({"role": "assistant", "content": ""})
+        async for delta in _deltas(parts, run, reader):
+            yield HEARTBEAT if delta is None else chunk({"content": delta})
+        if run.cut:
+            yield b"data: %b\n\n" % to_line(Problem(503, "The server restarts; ask again in a moment.").body())
+            return
+        problem = _problem(run)
+        if problem is not None:
+            yield b"data: %b\n\n" % to_line(problem.body())
+            ended = True
+            return
+        yield chunk({}, _reason(run.turn.answer), handrail=_facts(talk, run))
+        if with_usage:
+            yield b"data: %b\n\n" % to_line({**head, "choices": [], "usage": _usage(run.turn.answer)})
+        yield b"data: [DONE]\n\n"
+        ended = True
+    finally:
+        reader.close()
+        if cancels and not ended and run.task is not None and not run.task.done():
+            await parts.talks.cancel(talk)
+
+
+async def _deltas(parts: Parts, run: Run, reader: Reader) -> AsyncIterator[str | None]:
+    """The pieces of the answer as they come; None where there was nothing to say for a while. After an error the host excuses
+    itself, which is no part of the answer."""
+    if not run.fresh:
+        yield str(run.turn.answer.get("text", ""))
+        return
+    number, seconds, failed = run.turn.number, parts.options.heartbeat_seconds, False
+    while True:
+        events = await reader.batch(seconds if not run.cut else 0.01)
+        if events is None or (run.cut and not events):
+            return
+        if not events:
+            yield None
+        for event in events:
+            if event.turn not in (0, number):
+                continue
+            failed = failed or event.type == "error"
+            if event.type == "text" and not failed:
+                yield str(orjson.loads(event.data.partition(b"data: ")[2])["text"])
+            elif event.type == "done":
+                return
+
+
+def _head(parts: Parts, run: Run, kind: str) -> dict[str, Any]:
+    name = f"chatcmpl-{run.turn.message_id.removeprefix('req_')}"
+    return {"id": name, "object": kind, "created": int(time.time()), "model": parts.models.name}
+
+
+def _facts(talk: Talk, run: Run) -> dict[str, Any]:
+    """What an OpenAI client does not know and may ignore: nothing secret."""
+    cards = run.turn.answer.get("toolCards", ())
+    held = [card.get("error", {}).get("confirmation_request", {}).get("id") for card in cards if card.get("held")]
+    return {
+        "sessionId": talk.id,
+        "turn": run.turn.number,
+        "citations": run.turn.answer.get("citations", []),
+        "confirmations": [name for name in held if name],
+    }
+
+
+def _reason(result: Mapping[str, Any]) -> str:
+    return _REASONS.get(str(result.get("reason")), "stop")
+
+
+def _usage(result: Mapping[str, Any]) -> dict[str, int]:
+    usage = result.get("usage") or {}
+    spent, said = int(usage.get("inputTokens", 0)), int(usage.get("outputTokens", 0))
+    return {"prompt_tokens": spent, "completion_tokens": said, "total_tokens": spent + said}
+
+
+def _check_options(body: Mapping[str, Any]) -> None:
+    if body.get("n") not in (None, 1):
+        raise Problem(400, '"n" must be 1: a turn has one answer.')
+    if body.get("tools") or body.get("functions"):
+        raise Problem(
+            400, "This server runs tools of its own, under its own policy; leave `tools` and `functions` out."
+        )
+    if not isinstance(body.get("stream"), (bool, type(None))):
+        raise Problem(400, '"stream" must be true or false.')
+
+
+def _messages(body: Mapping[str, Any]) -> tuple[list[Message], str]:
+    """What was said before, and what the user says now."""
+    given = body.get("messages")
+    if not isinstance(given, list) or not given or len(given) > _MOST_MESSAGES:
+        raise Problem(400, f'"messages" must be a list of 1 to {_MOST_MESSAGES} messages.')
+    history: list[Message] = []
+    for place, one in enumerate(given):
+        if not isinstance(one, dict):
+            raise Problem(400, f"Message {place} is not an object.")
+        role, text = one.get("role"), _text(one.get("content"), place)
+        if role == "user":
+            history.append(UserMessage(text))
+        elif role == "assistant":
+            history.append(AssistantMessage(text))
+        elif role in ("system", "developer"):
+            history.append(HostMessage(text))
+        elif role not in ("tool", "function"):
+            raise Problem(
+                400, f"Message {place} has the role {role!r:.40}; known are system, developer, user, assistant, tool."
+            )
+    last = history.pop() if given[-1].get("role") == "user" else None
+    if not isinstance(last, UserMessage) or not last.text.strip():
+        raise Problem(400, "The last message must be the user's, with text.")
+    text = last.text
+    if len(text) > MOST_TEXT:
+        raise Problem(400, f"The user's message has {len(text)} characters; at most {MOST_TEXT} are allowed.")
+    return history, text
+
+
+def _text(content: Any, place: int) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+        texts = [part.get("text") for part in content if part.get("type") == "text"]
+        if len(texts) == len(content) and all(isinstance(text, str) for text in texts):
+            return "".join(texts)
+    raise Problem(400, f"The content of message {place} must be text.")

@@ -1,0 +1,68 @@
+"""A held call for the person: shown with the facts of this moment, and their yes or no. For an answer three secrets must agree:
+the key, the session's token and the request's own token, which stands for what was shown with it."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from handrail.contract.errors import ErrorType
+from handrail.contract.store import Hold, HoldState
+from handrail.server.api.context import key_of, parts_of, talk_of
+from handrail.server.api.problems import Problem, answer
+from handrail.server.api.request_bodies import read_object, text_of
+from handrail.server.host.hosted_session import Talk
+
+
+async def show(request: Request) -> Response:
+    """An open request, its facts looked up now, with a fresh token."""
+    hold, talk = await _found(request)
+    confirmations = parts_of(request).runtime.confirmations
+    shown = await confirmations.show(talk.session, hold) if hold.state is HoldState.PENDING else None
+    if shown is None:
+        raise Problem(410, "This confirmation request was answered, or its time is over.")
+    return answer({**shown, "turn": hold.turn})
+
+
+async def approve(request: Request) -> Response:
+    return await _decide(request, yes=True)
+
+
+async def decline(request: Request) -> Response:
+    return await _decide(request, yes=False)
+
+
+async def _decide(request: Request, *, yes: bool) -> Response:
+    parts = parts_of(request)
+    body = await read_object(request, parts.options, ("token",))
+    token = text_of(body, "token", most=256, required=True)
+    hold, talk = await _found(request)
+    if yes:
+        key = key_of(request)
+        # A personal key may bear its user's name, which must not stay when the user is forgotten.
+        named = key.name if key.is_operator or key.user is None else f"{key.hash[:12]}…"
+        envelope = await parts.runtime.approve(
+            hold, token=token, approver=key.user or talk.session.user, via=f"key {named}"
+        )
+    else:
+        envelope = await parts.runtime.decline(hold, token=token)
+    if envelope.error is not None and envelope.error.type is ErrorType.NOT_FOUND and not envelope.meta.get("toolId"):
+        raise _none()
+    return answer(envelope.to_dict())
+
+
+async def _found(request: Request) -> tuple[Hold, Talk]:
+    confirmation = str(request.path_params["confirmation"])
+    hold = await parts_of(request).runtime.store.hold_by_id(confirmation) if confirmation.isascii() else None
+    if hold is None:
+        raise _none()
+    try:
+        # A session that no living process has comes here, so that the approved call is carried out at once. A living owner
+        # carries it out itself.
+        return hold, await talk_of(request, hold.session_id, looks=True)
+    except Problem as problem:
+        raise (_none() if problem.status == 404 else problem) from None
+
+
+def _none() -> Problem:
+    return Problem(404, "There is no such confirmation request.")

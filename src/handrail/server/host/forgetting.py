@@ -1,0 +1,123 @@
+"""Deleting what is kept of a user: sessions, conversations, arguments and outcomes of calls, images, keys, and what services
+keep (their `forget_user`). Then the files are written anew, so that nothing of it is left in pages that are no longer used.
+
+What stays, and why, is written in `docs/operating.md`: keys of calls as hashes, blocks as hashes, outcomes that are not known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from handrail.app import Runtime
+from handrail.contract.errors import HandrailError, UsageError
+from handrail.runtime.services import call_hook
+from handrail.server.host.conversation_store import Conversations
+from handrail.server.keyfile import LOOK_SECONDS, revoke_keys_of
+from handrail.sqlite_files import scrub
+
+if TYPE_CHECKING:  # the web framework comes with it, which `handrail users` does without
+    from handrail.server.host.session_registry import Talks
+
+_KEYS_SECONDS = 2 * LOOK_SECONDS
+"""So long after a key was revoked no server takes it any more, and its user opens no new session there."""
+
+
+async def forget_user(
+    runtime: Runtime,
+    conversations: Conversations,
+    tenant: str,
+    user: str,
+    *,
+    talks: Talks | None = None,
+    services: Mapping[str, Any] | None = None,
+    unopened: Mapping[str, str] | None = None,
+    keys: Path | None = None,
+) -> dict[str, Any]:
+    """Delete what is kept of a user; how much it was. `talks` are those of a running server, which end first. `services` are
+    asked to forget the user too, unless given those of the runtime; `unopened` are those that could not be asked, and why.
+
+    Raises `NotAllForgotten` if a part could not be reached: everything else is deleted, and the audit tells what is left.
+    """
+    if not user or len(user) > 256:
+        raise UsageError("Name the user whose data is to be deleted.")
+    left: dict[str, str] = {f'what the service "{name}" keeps': reason for name, reason in (unopened or {}).items()}
+    revoked = 0
+    if keys is not None and not tenant:  # keys speak for users without a tenant
+        with _noted(left, "keys"):
+            revoked = len(await asyncio.to_thread(revoke_keys_of, keys, user))
+        if revoked and talks is None:
+            await asyncio.sleep(_KEYS_SECONDS)
+    if talks is not None:
+        await talks.end_all_of(tenant, user)
+    asked = runtime.capabilities if services is None else services
+    mentioned: set[str] = set()
+    subject = await runtime.store.audit_subject(tenant, user)
+    keep_block = runtime.policy.forget_blocks == "keep"
+    counts: dict[str, Any] = dict(await runtime.store.forget_user(tenant, user, keep_block=keep_block))
+    await runtime.housekeeper.learn()
+    with _noted(left, "conversations"):
+        counts["conversations"], mentioned = await conversations.forget(tenant, user)
+    with _noted(left, "images"):
+        counts["images"] = await _forget_images(asked.get("images"), mentioned)
+    for name, service in sorted(asked.items()):
+        with _noted(left, f'what the service "{name}" keeps'):
+            counts.update(await _forgotten_by(name, service, user, tenant))
+    if keys is not None:
+        counts["keys"] = revoked
+    parts = (("", runtime.store), ("conversations", conversations))
+    for path in dict.fromkeys(_file_of(part) for name, part in parts if name not in left):
+        if path is None:
+            continue
+        with _noted(left, f'what the file "{path.name}" has in unused pages'):
+            await asyncio.to_thread(scrub, path)
+    # Under the pseudonym, which nobody can trace back to a name any more.
+    who = {"user": subject.pseudonym} if subject is not None else {}
+    runtime.audit.emit("user_forgotten", {**who, "ok": not left, **counts, **({"left": sorted(left)} if left else {})})
+    if left:
+        raise NotAllForgotten(left)
+    return {"user": user, "tenant": tenant, "deleted": counts}
+
+
+class NotAllForgotten(HandrailError):
+    """A part of what is kept of a user could not be reached, and is still there."""
+
+    def __init__(self, left: Mapping[str, str]) -> None:
+        super().__init__(f"Everything was deleted but {' and '.join(left)}: {' '.join(dict.fromkeys(left.values()))}")
+
+
+@contextmanager
+def _noted(left: dict[str, str], what: str) -> Iterator[None]:
+    """What cannot be reached is left, and must not keep the rest."""
+    try:
+        yield
+    except HandrailError as error:
+        left[what] = str(error)
+    except OSError as error:
+        left[what] = f"The system refused: {error.strerror or error}."
+    except sqlite3.Error as error:
+        left[what] = f"The database refused: {error}."
+
+
+async def _forget_images(images: Any, ids: set[str]) -> int:
+    """Delete the images that only this user's conversations showed. The service works on a disk, so in a thread."""
+    forget = getattr(images, "forget_images", None)
+    return int(await asyncio.to_thread(forget, ids)) if forget is not None else 0
+
+
+async def _forgotten_by(name: str, service: Any, user: str, tenant: str) -> Mapping[str, int]:
+    """How much a service deleted by its own account: by kind, or as a number for the whole."""
+    deleted = await call_hook(service, "forget_user", user, tenant)
+    if deleted is None:
+        return {}
+    return dict(deleted) if isinstance(deleted, Mapping) else {name: int(deleted)}
+
+
+def _file_of(part: Any) -> Path | None:
+    """The database of a part, which may have something of the user in pages that are free, or in its log."""
+    path = getattr(getattr(part, "database", part), "path", None)
+    return path if isinstance(path, Path) and path.is_file() else None

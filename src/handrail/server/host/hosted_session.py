@@ -1,0 +1,361 @@
+"""A talk: one session that is open in this process, with its conversation, its events and the turn that runs.
+
+What people are shown of a turn is put together here from the agent's events: the text, a card for each call, citations. It is
+what a page gets after a reload, and what events are rebuilt from after a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from time import monotonic
+from typing import Any, Literal, Protocol
+
+from handrail.agents import Conversation
+from handrail.contract.errors import ErrorType
+from handrail.contract.events import SessionEvent
+from handrail.contract.model import ToolMessage
+from handrail.runtime.session import Session
+from handrail.server.host.conversation_store import StoredTurn
+from handrail.server.host.event_log import EventLog
+from handrail.server.wire import to_json, without_detail
+
+LATE = "~late:"
+"""Begins the id of what the model said about a late envelope; no client may choose such an id."""
+MOST_CARDS = 64
+MOST_CARD_BYTES = 16 * 1024
+MOST_SHOWN_BYTES = 1024 * 1024
+"""Of all turns that a session shows."""
+
+_UNCERTAIN = (ErrorType.STORE_UNAVAILABLE, ErrorType.IN_PROGRESS)
+
+
+class Run:
+    """A turn that runs, or ran in this process."""
+
+    __slots__ = ("begun", "cancelled", "cut", "done", "ending", "fresh", "pieces", "started", "task", "turn", "which")
+
+    def __init__(self, turn: StoredTurn, which: int) -> None:
+        self.turn = turn
+        self.which = which
+        """The number of the last event before this run: where a stream of it begins."""
+        self.fresh = True
+        self.begun: set[tuple[str, str | Literal[True] | None]] = set()
+        """Tools whose calls may have begun, with the call's id while it is open, or True if it waits for a person."""
+        self.cancelled = False
+        self.ending = False
+        """Its end is being stored; from here on it can no longer be cancelled."""
+        self.cut = False
+        """The server ends; the turn is not over, and is answered anew after the start."""
+        self.pieces: list[str] = []
+        """Text that was told and is not yet part of what people are shown: put together when somebody looks."""
+        self.done: Mapping[str, Any] | None = None
+        """The agent's last event, kept back until the turn is stored."""
+        self.started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.task: asyncio.Task[None] | None = None
+
+    def note(self, type: str, data: Mapping[str, Any]) -> None:
+        """Put what happened into what people are shown."""
+        answer = self.turn.answer
+        if type == "text":
+            self.pieces.append(str(data.get("text", "")))
+        elif type in ("tool_started", "tool_finished", "tool_refused"):
+            _put_card(answer.setdefault("toolCards", []), type, data)
+            self._note_begun(type, data)
+        elif type == "error":
+            answer["error"] = dict(data)
+        elif type == "done":
+            self.gather()
+            answer["text"] = data.get("text", answer.get("text", ""))
+            answer["citations"] = list(data.get("citations") or ())
+            answer["usage"] = data.get("usage")
+            answer["reason"] = data.get("reason")
+
+    def _note_begun(self, type: str, data: Mapping[str, Any]) -> None:
+        tool, name = str(data.get("toolId")), data.get("callId")
+        if type == "tool_started":
+            self.begun.add((tool, name))
+            return
+        refused = type == "tool_refused" and (data.get("error") or {}).get("type") not in _UNCERTAIN
+        if name is not None:  # without an id it may be another call that this is about
+            self.begun.discard((tool, name))
+        if not refused:
+            self.begun.add((tool, True if data.get("held") else None))
+
+    def may_have_written(self, session: Session) -> bool:
+        """Whether a call of the turn may have had an effect, or may still have one when a person approves it."""
+        for tool, name in self.begun:
+            plan = session.plans.find(tool)
+            if name is True or (plan is not None and plan.writes):
+                return True
+        return False
+
+    def gather(self) -> None:
+        """Put the text together as far as it was told."""
+        if self.pieces:
+            told, self.pieces = "".join(self.pieces), []
+            self.turn.answer["text"] = self.turn.answer.get("text", "") + told
+
+
+class Voice(Protocol):
+    """The voice conversation that is on in a session, as far as its talk has to do with it."""
+
+    def take(self, event: SessionEvent) -> bool: ...
+    async def say(self, message_id: str, text: str) -> Run | None: ...
+    async def interrupt(self) -> bool: ...
+    async def leave(self, why: str) -> None: ...
+
+
+class Talk:
+    """See the module's docstring."""
+
+    __slots__ = (
+        "_sizes",
+        "busy",
+        "conversation",
+        "current",
+        "earlier",
+        "ears",
+        "ended",
+        "is_live",
+        "is_remote",
+        "last_used",
+        "late",
+        "log",
+        "passing",
+        "session",
+        "turns",
+        "voice",
+    )
+
+    def __init__(self, session: Session, conversation: Conversation, *, passing: bool, before: int = 0) -> None:
+        self.session = session
+        self.conversation = conversation
+        self.passing = passing
+        """Made for one request: it ends by itself when nobody goes on with it."""
+        self.log = EventLog(session.connection, before)
+        self.turns: dict[str, StoredTurn] = {}
+        """Those that are shown."""
+        self.earlier: dict[str, StoredTurn] = {}
+        """Those before them, without their answers."""
+        self._sizes: dict[str, int] = {}
+        """Of the turns that have ended, as JSON."""
+        self.current: Run | None = None
+        self.busy = asyncio.Lock()
+        """Whoever lets the agent speak holds it: one turn, or one late envelope, at a time."""
+        self.late: set[asyncio.Task[None]] = set()
+        self.ears: asyncio.Task[None] | None = None
+        self.ended = False
+        self.last_used = monotonic()
+        self.voice: Voice | None = None
+        self.is_remote = False
+        """Another process has the session: this is what is stored of it, to be looked at."""
+        self.is_live = False
+        """Of a remote one: a voice conversation is on there, or a tool is being tried."""
+
+    @property
+    def id(self) -> str:
+        return self.session.id
+
+    @property
+    def is_idle(self) -> bool:
+        quiet = self.current is None and self.voice is None and not self.late
+        return quiet and not self.log.readers and not self.session.running
+
+    @property
+    def answering(self) -> str | None:
+        """The message that is being answered, here or in the process that has the session."""
+        if self.current is not None:
+            return self.current.turn.message_id
+        running = (turn.message_id for turn in self.turns.values() if turn.state == "running")
+        return next(running, None) if self.is_remote else None
+
+    @property
+    def last_event(self) -> int:
+        """The number after which somebody who has seen what is shown goes on."""
+        if not self.is_remote:
+            return self.log.last
+        return max((turn.last_event for turns in (self.turns, self.earlier) for turn in turns.values()), default=0)
+
+    async def leave(self, why: str) -> None:
+        """Let go of whoever listens, `reconnect` or `closed`; a voice conversation first, so that the session is ours again."""
+        if self.voice is not None:
+            await self.voice.leave(why)
+        self.log.end(why)
+
+    def tell(self, type: str, data: Mapping[str, Any], turn: int) -> None:
+        """Append an event to the log. Every event says which turn it belongs to."""
+        self.log.tell(type, {"turn": turn, **data}, turn)
+
+    def tell_end(self, data: Mapping[str, Any], turn: int) -> None:
+        """The end of a turn, under the number that was kept for it."""
+        self.log.add("done", {"turn": turn, **data}, turn=turn)
+
+    def next_position(self) -> int:
+        return max((turn.position for turns in (self.turns, self.earlier) for turn in turns.values()), default=0) + 1
+
+    def known(self, message_id: str) -> StoredTurn | None:
+        """The turn of this message, also one that is no longer shown and has lost its answer here."""
+        return self.turns.get(message_id) or self.earlier.get(message_id)
+
+    def is_whole(self, turn: StoredTurn) -> bool:
+        """Whether all of its answer is still here; if not, it is with the stored conversation."""
+        return turn.message_id in self.turns and not any(card.get("cut") for card in turn.answer.get("toolCards", ()))
+
+    def keep(self, turn: StoredTurn, most: int) -> None:
+        self.earlier.pop(turn.message_id, None)
+        self.turns[turn.message_id] = turn
+        while len(self.turns) + len(self.earlier) > most:
+            oldest = self.earlier or self.turns
+            del oldest[next(iter(oldest))]
+        self.shorten()
+
+    def shorten(self) -> None:
+        """Beyond `MOST_SHOWN_BYTES` cards lose what stands on them, the oldest first, and then the oldest turns are no longer
+        shown, but never the newest. Their messages are still known: one that is sent again must not begin anew."""
+        self._sizes = {
+            name: self._sizes.get(name) or _size(turn) for name, turn in self.turns.items() if turn.state != "running"
+        }
+        over = sum(self._sizes.values()) - MOST_SHOWN_BYTES
+        for name in self._sizes:
+            if over <= 0:
+                return
+            freed = _bare(self.turns[name], over)
+            self._sizes[name] -= freed
+            over -= freed
+        for name in list(self._sizes)[:-1]:
+            if over <= 0:
+                return
+            over -= self._sizes.pop(name)
+            self.earlier[name] = replace(self.turns.pop(name), answer={})
+
+    def rebuild(self) -> None:
+        """After a restart: the events of the last turn that ended, for a reader that missed its end."""
+        ended = [turn for turn in self.turns.values() if turn.state != "running"]
+        if not ended:
+            return
+        turn = ended[-1]
+        for name, data in events_of(turn):
+            self.log.add(
+                name, {"turn": turn.number, **data, "rebuilt": True}, turn=turn.number, seen_by=turn.last_event
+            )
+
+    def messages(self, *, detailed: bool = False) -> list[dict[str, Any]]:
+        """The conversation as people see it; `detailed`: as an operator does."""
+        if self.current is not None:
+            self.current.gather()
+        shown: list[dict[str, Any]] = []
+        for turn in sorted(self.turns.values(), key=lambda one: one.position):
+            facts = {"turn": turn.number, "messageId": turn.message_id, "state": turn.state}
+            if not turn.message_id.startswith(LATE):
+                shown.append({"role": "user", "text": turn.text, **facts})
+            if turn.answer or turn.state != "running":
+                answer = turn.answer if detailed else _plain(turn.answer)
+                shown.append({"role": "assistant", "text": "", "toolCards": [], "citations": [], **answer, **facts})
+        return shown
+
+    def late_run(self, told: Mapping[str, Any]) -> Run:
+        """What the model may say about a late envelope, as a turn of its own to be shown."""
+        number = self.session.turn.number if self.session.turn is not None else 0
+        name = told.get("confirmationId") or told.get("callId") or "call"
+        run = Run(StoredTurn(message_id=f"{LATE}{name}", text="", number=number), self.log.last)
+        run.started.set_result(number)
+        return run
+
+    def turn_of_open_card(self, told: Mapping[str, Any]) -> StoredTurn | None:
+        """The turn that has ended with a card for this call on which no outcome stands yet."""
+        card = {"callId": told.get("callId"), "toolId": told.get("toolId"), "type": "tool_finished"}
+        for turn in reversed(self.turns.values()):
+            if any(one["type"] == "tool_started" and _same(one, card) for one in turn.answer.get("toolCards", ())):
+                return turn
+        return None
+
+    def turn_of_card(self, told: Mapping[str, Any]) -> StoredTurn | None:
+        """The turn that has a card for this call, if the call can be told from others."""
+        for turn in reversed(self.turns.values()) if told.get("callId") is not None else ():
+            if any(_same(one, {**told, "type": ""}) for one in turn.answer.get("toolCards", ())):
+                return turn
+        return None
+
+    def remembered(self, turn: StoredTurn) -> dict[str, Any]:
+        """What is shown of a turn that is about to be answered anew: the calls whose outcomes the model has in mind, and will
+        not make again."""
+        known = {one.name for one in self.conversation.turn_of(turn.message_id) if isinstance(one, ToolMessage)}
+        cards = [
+            card
+            for card in turn.answer.get("toolCards", ())
+            if card.get("type") != "tool_started" and card.get("toolId") in known
+        ]
+        return {"toolCards": cards} if cards else {}
+
+    def budget(self) -> dict[str, Any]:
+        """What the current turn has used of what it may."""
+        turn, limits = self.session.turn, self.session.limits
+        return {
+            "retrieval": {"used": turn.retrieval_used if turn else 0, "limit": limits.retrieval_calls},
+            "total": {"used": turn.total_used if turn else 0, "limit": limits.total_calls},
+        }
+
+
+def events_of(turn: StoredTurn) -> list[tuple[str, dict[str, Any]]]:
+    """The events that tell a turn that has ended once more."""
+    answer = turn.answer
+    told: list[tuple[str, dict[str, Any]]] = [("turn", {"messageId": turn.message_id})]
+    for card in answer.get("toolCards", ()):
+        told.append((str(card.get("type", "tool_finished")), {name: card[name] for name in card if name != "type"}))
+    if answer.get("text"):
+        told.append(("text", {"text": answer["text"]}))
+    if "error" in answer:
+        told.append(("error", answer["error"]))
+    rest = {"text": answer.get("text", ""), "citations": answer.get("citations", []), "usage": answer.get("usage")}
+    told.append(("done", {**rest, "reason": answer.get("reason"), "state": turn.state, "messageId": turn.message_id}))
+    return told
+
+
+def _plain(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**answer, "error": without_detail("error", answer["error"])} if "error" in answer else answer
+
+
+def _put_card(cards: list[dict[str, Any]], type: str, data: Mapping[str, Any]) -> None:
+    """A call's card is what was last said about it. What is too large for a page is left out, and said to be."""
+    card = {**data, "type": type}
+    if len(to_json(card)) > MOST_CARD_BYTES:
+        card = _bare_card(card)
+    known = next((index for index, one in enumerate(cards) if _same(one, card)), None)
+    if known is not None:
+        cards[known] = {**cards[known], **card}
+    elif len(cards) < MOST_CARDS:
+        cards.append(card)
+
+
+def _bare(turn: StoredTurn, over: int) -> int:
+    """Take off cards what stands on them until so many bytes are free; how many are."""
+    freed, cards = 0, list(turn.answer.get("toolCards", ()))
+    for place, card in enumerate(cards):
+        if freed >= over:
+            break
+        bare = _bare_card(card)
+        gain = len(to_json(card)) - len(to_json(bare))
+        if gain > 0:
+            cards[place] = bare
+            freed += gain
+    if freed:
+        turn.answer = {**turn.answer, "toolCards": cards}
+    return freed
+
+
+def _bare_card(card: Mapping[str, Any]) -> dict[str, Any]:
+    kept = ("callId", "toolId", "ok", "round", "gate", "held", "late", "confirmationId", "type")
+    return {name: card[name] for name in kept if name in card} | {"cut": True}
+
+
+def _size(turn: StoredTurn) -> int:
+    return len(to_json([turn.text, turn.answer]))
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two cards are about one call. A model without call ids is told apart by what is still open."""
+    if one.get("toolId") != other.get("toolId") or one.get("callId") != other.get("callId"):
+        return False
+    return other.get("callId") is not None or (one["type"] == "tool_started" and other["type"] != "tool_started")

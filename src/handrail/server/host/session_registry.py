@@ -1,0 +1,679 @@
+"""The talks of a server: sessions opened, found again by id and secret, spoken to, told about late results, and let go.
+
+A session that is not in memory is resumed from the store, and its conversation from the file of conversations: after a restart,
+after it was idle, or because another process had it. A turn that was cut off by the end of a process is answered anew under the
+same message: its turn is the same, so writing calls meet their first execution, and held calls their open request.
+
+Several processes may share one store and one file of conversations. A turn belongs to its living owner. Whoever only looks at a
+session that another living process has is shown what is stored (`Talk.is_remote`); whoever says something in it moves it here if
+the owner is idle in it, and is asked to wait if not. The session of a process that has ended goes to the one that is asked next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing, suppress
+from itertools import count
+from time import monotonic
+from typing import Any
+from weakref import WeakValueDictionary
+
+from handrail.agents import Conversation
+from handrail.app import Runtime
+from handrail.contract.definition import Mode
+from handrail.contract.errors import HandrailError, UsageError
+from handrail.contract.events import LateEnvelope
+from handrail.contract.model import Message
+from handrail.contract.store import StoreUnavailable
+from handrail.runtime.local_time import attributes_for
+from handrail.runtime.retention import end_detached
+from handrail.runtime.session import Session
+from handrail.server.api.problems import Problem, ended, full, moved, no_session, restarting, store_away
+from handrail.server.host.agent_port import Agent, Telling
+from handrail.server.host.conversation_store import (
+    MOST_TURNS,
+    Conversations,
+    Moved,
+    Quota,
+    QuotaExceeded,
+    StoredConversation,
+    StoredTurn,
+)
+from handrail.server.host.hosted_session import Run, Talk
+from handrail.server.keys import Key
+from handrail.server.options import Options
+
+_log = logging.getLogger("handrail.server")
+MOST_ATTEMPTS = 3
+"""A turn that was cut off so often is not begun again by itself: it may be what ends the server."""
+PASSING_SECONDS = 600.0
+_LONG = 60
+_WATCH_SECONDS = 0.5
+_MOST_TAKES = 10
+_SWEEP_SECONDS = 30.0
+_SWEEPS_PER_HOUR = 120
+
+
+class Elsewhere(Problem):
+    """Another process is busy in the session; `talk` is what is stored of it."""
+
+    def __init__(self, talk: Talk) -> None:
+        super().__init__(
+            409, "Another process of this server is busy in the session; wait for it, and try again.", retry_after=1
+        )
+        self.talk = talk
+
+
+class Talks:
+    """See the module's docstring."""
+
+    def __init__(self, runtime: Runtime, agent: Agent, conversations: Conversations, options: Options) -> None:
+        self.runtime = runtime
+        self.conversations = conversations
+        self.options = options
+        self.draining = False
+        self.hurried = asyncio.Event()
+        """Whoever asked the server to stop asked once more: turns are not waited for."""
+        self._agent = agent
+        self._talks: dict[str, Talk] = {}
+        self._loading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._chores: list[asyncio.Task[None]] = []
+        self._unused: list[str] = []
+        self._unstored: dict[tuple[str, str], tuple[Talk, StoredTurn]] = {}
+        """Ends of turns that the file of conversations did not take: while it says that they run, nobody else goes on."""
+        self._unfreed: set[str] = set()
+        """Sessions that others could have, if the file of conversations had taken it."""
+        conversations.owner = runtime.owner
+
+    def __len__(self) -> int:
+        return len(self._talks)
+
+    # Opening and closing the server
+
+    async def start(self) -> None:
+        """Open what is needed; once more changes nothing."""
+        await self.conversations.open()
+        await self.runtime.open()
+        if not self._chores:
+            loop = asyncio.get_running_loop()
+            self._chores = [loop.create_task(self._sweep()), loop.create_task(self._watch())]
+
+    async def drain(self) -> None:
+        """The server is asked to stop: clients are told to connect again, and running turns may end."""
+        self.draining = True
+        running = self._running()
+        if running:
+            _log.warning(
+                "Stopping when %s ended, in at most %d s; Ctrl-C once more does not wait.",
+                "a turn that runs has" if len(running) == 1 else f"{len(running)} turns that run have",
+                self.options.shutdown_seconds,
+            )
+        leaving = [asyncio.ensure_future(talk.leave("reconnect")) for talk in self._talks.values()]
+        await self._until(leaving)
+        await self._cancel(leaving)
+        await self._until(self._running())
+        for talk in self._talks.values():
+            if talk.current is not None:
+                talk.current.cut = True
+        await self._cancel(self._running())
+
+    async def _until(self, running: Sequence[asyncio.Task[None]]) -> None:
+        """Until these have ended, for as long as a stop may take, and not once somebody is in a hurry."""
+        if not running:
+            return
+        ended = asyncio.ensure_future(asyncio.wait(running))
+        hurry = asyncio.ensure_future(self.hurried.wait())
+        await asyncio.wait({ended, hurry}, timeout=self.options.shutdown_seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in (ended, hurry):
+            task.cancel()
+
+    @staticmethod
+    async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Let go of everything; the runtime lets writing calls finish."""
+        await self.drain()
+        tasks = [talk.ears for talk in self._talks.values() if talk.ears is not None]
+        await self._cancel([*tasks, *self._chores])
+        await self._store_again()
+        self._talks.clear()
+        await self.runtime.close()
+        await self.conversations.close()
+
+    def _running(self) -> list[asyncio.Task[None]]:
+        runs = [talk.current.task for talk in self._talks.values() if talk.current is not None]
+        return [task for task in runs if task is not None] + [
+            task for talk in self._talks.values() for task in talk.late
+        ]
+
+    # Sessions
+
+    async def open(
+        self,
+        key: Key,
+        *,
+        mode: Mode = "text",
+        user: str | None = None,
+        time_zone: str = "",
+        history: Sequence[Message] = (),
+        passing: bool = False,
+    ) -> Talk:
+        """A new session for whom the key speaks."""
+        self._check_open()
+        if len(self._talks) >= self.options.max_sessions and not await self._make_room():
+            raise Problem(503, "The server has as many sessions as it may hold; try again later.", retry_after=30)
+        chosen = user or key.user
+        if not key.may_use(chosen):
+            raise Problem(403, "This key speaks for one user; leave `user` out.")
+        try:
+            session = await self.runtime.open_session(mode=mode, user=chosen, attributes=attributes_for(time_zone))
+        except StoreUnavailable:
+            raise store_away() from None
+        conversation = Conversation(time_zone=time_zone)
+        conversation.add(*history)
+        try:
+            stored = StoredConversation(
+                session_id=session.id,
+                tenant=session.tenant,
+                user=chosen,
+                passing=passing,
+                key=key.hash,
+                document=conversation.to_dict(),
+            )
+            self._unused += await self.conversations.create(stored, self._quota)
+        except StoreUnavailable:
+            with suppress(StoreUnavailable):
+                await session.close()
+            raise store_away() from None
+        except QuotaExceeded as error:
+            await session.close()
+            raise full(error.scope) from None
+        return self._enter(Talk(session, conversation, passing=passing))
+
+    @property
+    def _quota(self) -> Quota:
+        options = self.options
+        return Quota(
+            in_all=options.max_conversations,
+            per_key=options.max_conversations_per_key,
+            per_user=options.max_conversations_per_user,
+        )
+
+    async def find(self, session_id: str, token: str, key: Key) -> Talk:
+        """The session of this id, for whoever has its secret; everybody else is told that there is none. It is this process's
+        from now on; `Elsewhere` if another one that lives is busy in it."""
+        talk = await self.look(session_id, token, key, take=True)
+        if talk.is_remote:
+            raise Elsewhere(talk)
+        return talk
+
+    async def look(self, session_id: str, token: str, key: Key, *, take: bool = False) -> Talk:
+        """The session for somebody who only looks at it: what is stored (`is_remote`), if another process has it and lives."""
+        talk = self._talks.get(session_id)
+        if talk is None or talk.session.is_taken_over or not await self._is_ours(talk):
+            lock = self._loading.setdefault(session_id, asyncio.Lock())
+            async with lock:
+                talk = self._talks.get(session_id)
+                if talk is not None and (talk.session.is_taken_over or not await self._is_ours(talk)):
+                    await self._let_go(talk)
+                    talk = None
+                talk = talk or await self._load(session_id, token, take)
+        same = hmac.compare_digest(talk.session.token.encode(), token.encode("utf-8", "surrogatepass"))
+        if not same or not key.may_use(talk.session.user):
+            raise no_session()
+        if talk.ended:
+            raise ended()
+        talk.last_used = monotonic()
+        return talk
+
+    async def _is_ours(self, talk: Talk) -> bool:
+        """Whether no other process has taken the session. One whose conversation is gone is ended: its user was forgotten."""
+        try:
+            owner = (await self.conversations.owners((talk.id,))).get(talk.id)
+        except StoreUnavailable:
+            return True  # it cannot be asked at the moment, and nothing can be written to it either
+        if owner is None and not talk.ended:
+            await self.end(talk, delete=False)
+        return owner is None or owner == self.conversations.owner
+
+    async def _load(self, session_id: str, token: str, take: bool) -> Talk:
+        self._check_open()
+        try:
+            viewed = await self.runtime.view_session(session_id, token=token)
+            if not await self._take(session_id, though_idle=take):
+                stored = await self.conversations.load(session_id)
+                if stored is not None:
+                    return _talk(viewed, stored, is_remote=True)
+            try:
+                session = await self.runtime.resume_session(session_id, token=token)
+                stored = await self.conversations.load(session_id)
+            finally:
+                await self._free(session_id)
+        except StoreUnavailable:
+            raise store_away() from None
+        except UsageError as error:
+            raise (ended() if "ended" in str(error) else no_session()) from None
+        if stored is None:
+            stored = StoredConversation(
+                session_id=session_id, tenant=session.tenant, user=session.user, passing=False,
+                document=Conversation().to_dict(),
+            )  # fmt: skip
+            await self.conversations.create(stored)
+        talk = _talk(session, stored)
+        talk.rebuild()
+        self.runtime.metrics.session_opened(session_id)
+        self._enter(talk)
+        cut = next((turn for turn in stored.turns if turn.state == "running"), None)
+        if cut is not None:
+            await self._begin_again(talk, cut)
+        return talk
+
+    async def _take(self, session_id: str, *, though_idle: bool) -> bool:
+        """Make the session this process's, if nobody has it or whoever had it has ended; `though_idle`: also from a living
+        process that is not busy in it. Whether it is."""
+        for _ in range(_MOST_TAKES):
+            standing = await self.conversations.standing(session_id)
+            if standing is None:
+                return True
+            others = standing.owner not in ("", self.conversations.owner)
+            lives = others and await self.runtime.store.owner_lives(standing.owner)
+            if lives and (standing.busy or not though_idle):
+                return False
+            if await self.conversations.take(session_id, owner=standing.owner, though_busy=not lives):
+                return True
+        return False  # others want it as well; whoever asked may ask again
+
+    def _enter(self, talk: Talk) -> Talk:
+        self._talks[talk.id] = talk
+        talk.ears = asyncio.get_running_loop().create_task(self._listen(talk))
+        return talk
+
+    async def end(self, talk: Talk, *, delete: bool = True) -> None:
+        """The user is done: the session ends, and what was said in it is deleted."""
+        talk.ended = True
+        await talk.leave("closed")
+        await self.cancel(talk)
+        await talk.session.close()
+        self._talks.pop(talk.id, None)
+        await self._deafen(talk)
+        if delete:
+            await self.conversations.delete(talk.id)
+
+    async def end_all_of(self, tenant: str, user: str) -> None:
+        """End the sessions of a user that are open here; what was said in them is the caller's to delete."""
+        for talk in [one for one in self._talks.values() if (one.session.tenant, one.session.user) == (tenant, user)]:
+            await self.end(talk, delete=False)
+
+    # Turns
+
+    async def say(self, talk: Talk, message_id: str, text: str) -> Run:
+        """The user says something. The same message again is the same turn: it is neither begun nor answered twice."""
+        if talk.voice is not None:
+            joined = await talk.voice.say(message_id, text)
+            if joined is not None:
+                return joined if joined.fresh else await self._whole(talk, joined.turn)
+        known = talk.known(message_id)
+        if known is not None and known.text != text:
+            raise Problem(409, "That message id was used for another text; choose a new one.")
+        if talk.current is not None:
+            if talk.current.turn.message_id == message_id:
+                await asyncio.shield(talk.current.started)
+                return talk.current
+            raise Problem(409, "The session is answering another message; wait for it, or cancel it.", retry_after=1)
+        if known is not None and known.state in ("done", "cancelled"):
+            return await self._whole(talk, known)
+        self._check_open()
+        turn = known or StoredTurn(message_id=message_id, text=text, position=talk.next_position())
+        if known is not None:
+            turn.attempts, turn.state, turn.answer = known.attempts + 1, "running", talk.remembered(known)
+        run = await self._begin(talk, turn)
+        await asyncio.shield(run.started)
+        return run
+
+    async def _whole(self, talk: Talk, turn: StoredTurn) -> Run:
+        """A turn that was answered before, with what was left out of it here."""
+        stored = None if talk.is_whole(turn) else await self.conversations.turn(talk.id, turn.message_id)
+        run = Run(stored or turn, talk.log.last)
+        run.fresh = False
+        run.started.set_result(turn.number)
+        return run
+
+    async def cancel(self, talk: Talk) -> bool:
+        """Stop the turn that runs; a writing call that has started is finished all the same."""
+        run = talk.current
+        if run is None or run.task is None:
+            return talk.voice is not None and await talk.voice.interrupt()
+        if not run.cancelled and not run.ending:
+            run.cancelled = True
+            run.task.cancel()
+        await asyncio.wait([run.task])
+        return run.cancelled
+
+    async def _begin(self, talk: Talk, turn: StoredTurn) -> Run:
+        if self._is_replaced(talk):
+            raise moved()
+        run = talk.current = Run(turn, talk.log.last)
+        talk.keep(turn, MOST_TURNS)
+        try:
+            await self.conversations.begin(talk.id, turn)
+        except (StoreUnavailable, Moved) as error:
+            talk.current = None
+            talk.turns.pop(turn.message_id, None)
+            raise (moved() if isinstance(error, Moved) else store_away()) from None
+        run.task = asyncio.get_running_loop().create_task(self._run(talk, run))
+        run.task.add_done_callback(lambda _: self._over(talk, run))
+        return run
+
+    def _over(self, talk: Talk, run: Run) -> None:
+        """However a run ended, also before its first step: the session is free, and nobody waits for its start."""
+        if talk.current is run:
+            talk.current = None
+        if not run.started.done():
+            if run.cut:
+                run.started.set_exception(restarting())
+                run.started.exception()  # there may be nobody who asks for it
+            else:
+                run.started.set_result(run.turn.number)
+
+    async def _begin_again(self, talk: Talk, turn: StoredTurn) -> None:
+        if turn.attempts >= MOST_ATTEMPTS:
+            turn.state = "failed"
+            turn.answer = {
+                "error": {"message": "This turn was cut off several times; send the message again to retry."}
+            }
+            await self._store(talk, turn)
+            return
+        turn.attempts += 1
+        turn.answer = talk.remembered(turn)
+        await self._begin(talk, turn)
+
+    async def _run(self, talk: Talk, run: Run) -> None:
+        try:
+            async with talk.busy:
+                await self._answer(talk, run)
+        except asyncio.CancelledError:
+            if run.cut or not run.cancelled or run.ending:
+                raise
+            # Cancelled while it waited for a late result to be told.
+            run.turn.state = "cancelled"
+            await self._finish(talk, run)
+
+    async def _answer(self, talk: Talk, run: Run) -> None:
+        turn = run.turn
+        try:
+            if talk.session.mode == "voice" and talk.voice is None:  # a restart cut it off, and the user writes now
+                await talk.session.set_mode("text")
+            connection = talk.session.connection
+            await self._speak(talk, run, self._agent_run(talk, turn))
+            if not talk.session.is_current(connection):
+                # Somebody resumed it in spite of everything, such as a process that was ending: calls were refused here. What
+                # came of that is not kept, and the turn is answered anew when its client comes back.
+                run.cut = True
+                self.runtime.spawn(self._let_go(talk))
+                return
+            turn.state = "failed" if "error" in turn.answer else "done"
+        except asyncio.CancelledError:
+            if run.cut or not run.cancelled:
+                raise
+            turn.state = "cancelled"
+        except Exception:  # noqa: BLE001  # a turn always ends, and says so
+            _log.exception("A turn failed")
+            turn.state = "failed"
+            self._note(talk, run, "error", {"message": "The turn failed in the server; try again.", "retryable": True})
+        talk.last_used = monotonic()
+        await self._finish(talk, run)
+
+    def _agent_run(self, talk: Talk, turn: StoredTurn) -> Telling:
+        return self._agent.run(talk.session, talk.conversation, turn.text, message_id=turn.message_id)
+
+    async def _speak(self, talk: Talk, run: Run, events: Telling) -> None:
+        async with aclosing(events):
+            async for event in events:
+                if event.type == "done":
+                    run.done = event.data
+                    continue
+                if event.type == "turn":
+                    run.turn.number = int(event.data.get("turn", 0))
+                    if not run.started.done():
+                        run.started.set_result(run.turn.number)
+                cards = list(run.turn.answer.get("toolCards", ())) if event.type == "turn" else ()
+                self._note(talk, run, event.type, event.data)
+                for card in cards:  # those of an earlier attempt: whoever listens has forgotten them with it
+                    facts = {name: card[name] for name in card if name != "type"}
+                    talk.tell(str(card["type"]), {**facts, "rebuilt": True}, run.turn.number)
+
+    def _note(self, talk: Talk, run: Run, type: str, data: Mapping[str, Any]) -> None:
+        run.note(type, data)
+        extra = {"attempt": run.turn.attempts} if type == "turn" and run.turn.attempts > 1 else {}
+        talk.tell(type, {**data, **extra}, run.turn.number)
+
+    async def _finish(self, talk: Talk, run: Run) -> None:
+        """Store how the turn ended, then say so: whoever has read the end need not ask again."""
+        run.ending = True
+        turn = run.turn
+        run.gather()
+        done = run.done or {"text": turn.answer.get("text", ""), "citations": [], "reason": turn.state}
+        run.note("done", done)
+        async with talk.log.next_is_ours() as turn.last_event:
+            await self._store(talk, turn)
+            if talk.current is run:
+                talk.current = None
+            talk.tell_end({**done, "state": turn.state, "messageId": turn.message_id}, turn.number)
+
+    async def _store(self, talk: Talk, turn: StoredTurn) -> None:
+        conversation = talk.conversation
+        if self._is_replaced(talk):
+            _log.error("A turn of session %s is not stored, because the session has moved since.", talk.id)
+            return
+        # A long conversation takes a while to write down; the others must not wait for it.
+        long = len(conversation.messages) > _LONG
+        document = await asyncio.to_thread(conversation.to_dict) if long else conversation.to_dict()
+        try:
+            await self.conversations.finish(talk.id, turn, document)
+        except HandrailError as error:
+            _log.error("A turn could not be stored: %s", error)
+            if isinstance(error, StoreUnavailable):
+                self._unstored[talk.id, turn.message_id] = talk, turn
+
+    def _is_replaced(self, talk: Talk) -> bool:
+        """Whether the session went to another process and came back since somebody was given this talk: it knows too little."""
+        return self._talks.get(talk.id, talk) is not talk
+
+    async def _store_again(self) -> None:
+        """Ends of turns that could not be stored; they are tried again until they are."""
+        for name, (talk, turn) in list(self._unstored.items()):
+            del self._unstored[name]
+            if turn.state != "running":  # else it was begun again since, and ends anew
+                await self._store(talk, turn)
+
+    # What happens beside the turns
+
+    async def _listen(self, talk: Talk) -> None:
+        async for event in talk.session.events_queue.listen():
+            turn = talk.session.turn.number if talk.session.turn is not None else 0
+            taken = talk.voice is not None and talk.voice.take(event)
+            if event.type == "envelope":
+                if not taken:
+                    self._begin_late(talk, event)
+            elif event.type in ("confirmation", "confirmation_running", "message", "intent", "progress"):
+                talk.tell(event.type, event.data, turn)
+        if talk.session.is_forgotten and not talk.ended:
+            self.runtime.spawn(self._drop(talk))  # not here: it ends the task that this is
+
+    async def _drop(self, talk: Talk) -> None:
+        """The user was forgotten, perhaps by another process: nobody hears or says more, and nothing is kept of it here."""
+        await self.end(talk, delete=False)
+        talk.turns.clear()
+        talk.earlier.clear()
+
+    def _begin_late(self, talk: Talk, event: LateEnvelope) -> None:
+        if self.draining and not event.data.get("known"):
+            return  # it is told again by the process that has the session next
+        task = asyncio.get_running_loop().create_task(self._tell_late(talk, event))
+        talk.late.add(task)
+        task.add_done_callback(talk.late.discard)
+
+    async def _tell_late(self, talk: Talk, event: LateEnvelope) -> None:
+        """The model is told what became of a call that it was already answered about, and may say something about it."""
+        run = talk.late_run(event.data)
+        async with talk.busy:
+            owner = talk.turn_of_open_card(event.data) if event.data.get("silent") else None
+            if owner is not None and owner.state == "running":
+                return  # the server ends and has cut it off: it is answered anew, and its calls meet their outcomes then
+            if owner is not None:
+                await self._settle_card(talk, owner, event)
+                return
+            try:
+                await self._speak(talk, run, self._agent.late(talk.session, talk.conversation, event))
+            except Exception:  # noqa: BLE001  # nobody waits for it who could be told
+                _log.exception("A late result could not be told")
+            run.gather()
+            if not run.turn.answer and run.done is None:
+                return  # the model had heard of it before
+            run.turn.position = talk.next_position()
+            run.turn.state = "done"
+            talk.keep(run.turn, MOST_TURNS)
+            await self._finish_late(talk, run)
+
+    async def _settle_card(self, talk: Talk, turn: StoredTurn, event: LateEnvelope) -> None:
+        """A call that outlived its cancelled turn has ended: its card there gets the outcome, and is stored anew."""
+        try:
+            told = self._agent.late(talk.session, talk.conversation, event)
+            await self._speak(talk, Run(turn, talk.log.last), told)
+        except Exception:  # noqa: BLE001  # nobody waits for it who could be told
+            _log.exception("The outcome of a call could not be told")
+        turn.last_event = talk.log.last
+        await self._store(talk, turn)
+
+    async def _finish_late(self, talk: Talk, run: Run) -> None:
+        done = run.done or {"text": run.turn.answer.get("text", ""), "citations": []}
+        run.note("done", done)
+        async with talk.log.next_is_ours() as run.turn.last_event:
+            await self._store(talk, run.turn)
+            talk.tell_end({**done, "late": True, "messageId": run.turn.message_id}, run.turn.number)
+
+    async def set_live(self, talk: Talk, live: bool) -> None:
+        """Something other than a turn begins or ends in the session, such as a voice conversation: it stays here meanwhile."""
+        try:
+            await self.conversations.set_live(talk.id, live)
+        except Moved:
+            raise moved() from None
+
+    def is_over(self, talk: Talk) -> None:
+        """`set_live` for its end, where nobody can wait for it."""
+        task = asyncio.get_running_loop().create_task(self._free(talk.id))
+        talk.late.add(task)
+        task.add_done_callback(talk.late.discard)
+
+    async def _free(self, session_id: str) -> None:
+        try:
+            await self.conversations.set_live(session_id, False)
+        except Moved:
+            return
+        except StoreUnavailable as error:
+            _log.warning("Other processes cannot take session %s yet: %s", session_id, error)
+            self._unfreed.add(session_id)
+
+    # Memory
+
+    async def _watch(self) -> None:
+        """Listeners of a session that another process has taken are told to connect again."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            try:
+                await self._store_again()
+                unfreed, self._unfreed = self._unfreed, set()
+                for session_id in unfreed:
+                    talk = self._talks.get(session_id)
+                    if talk is None or talk.voice is None:
+                        await self._free(session_id)
+                heard = [talk for talk in self._talks.values() if talk.log.readers]
+                owners = await self.conversations.owners([talk.id for talk in heard]) if heard else {}
+                for talk in heard:
+                    if owners.get(talk.id, self.conversations.owner) != self.conversations.owner:
+                        await self._let_go(talk)
+                await self._end_all_unused()
+            except StoreUnavailable:
+                continue  # it is not known now; the next look will tell
+            except Exception:  # noqa: BLE001  # the next one may go better
+                _log.exception("The watch over sessions stumbled; it goes on")
+
+    async def _sweep(self) -> None:
+        """Idle sessions leave the memory, passing ones end, and old conversations are deleted."""
+        for number in count():
+            await asyncio.sleep(_SWEEP_SECONDS)
+            try:
+                await self._make_room(self.options.idle_seconds)
+                if number % _SWEEPS_PER_HOUR == 0:
+                    await self._forget_unused()
+            except Exception:  # noqa: BLE001  # the next one may go better
+                _log.exception("The sweep of idle sessions stumbled; it goes on")
+
+    async def _forget_unused(self) -> None:
+        """Delete old conversations and end their sessions, so that the store can give back the room of those too."""
+        self._unused += await self.conversations.prune(unused_for=self.options.keep_days * 86_400)
+        await self._end_all_unused()
+
+    async def _end_all_unused(self) -> None:
+        while self._unused:
+            await self._end_unused(self._unused[-1])
+            self._unused.pop()
+
+    async def _end_unused(self, session_id: str) -> None:
+        """Whoever came back since the conversation was deleted has a new one, and goes on."""
+        lock = self._loading.setdefault(session_id, asyncio.Lock())
+        async with lock:
+            session = await self.runtime.detached_session(session_id)
+            if session is None or await self.conversations.load(session_id) is not None:
+                return
+            talk = self._talks.get(session_id)
+            await (end_detached(self.runtime, session) if talk is None else self.end(talk, delete=False))
+
+    async def _make_room(self, idle_seconds: float = 60.0) -> bool:
+        """Let idle sessions go; whether there is room now."""
+        now = monotonic()
+        for talk in [one for one in self._talks.values() if one.is_idle]:
+            idle = now - talk.last_used
+            if talk.passing and idle > PASSING_SECONDS:
+                await self.end(talk)
+            elif idle > idle_seconds:
+                await self._let_go(talk)
+        return len(self._talks) < self.options.max_sessions
+
+    async def _let_go(self, talk: Talk) -> None:
+        """Forget a session here; it lives on in the store, and whoever asks for it next resumes it."""
+        if self._talks.get(talk.id) is talk:
+            del self._talks[talk.id]
+        await talk.leave("reconnect")
+        if talk.current is not None and talk.current.task is not None:  # it could no longer store how it ends
+            talk.current.cut = True
+            await self._cancel([talk.current.task])
+        await self._deafen(talk)
+        if self.runtime.sessions.get(talk.id) is talk.session:
+            await self.runtime.save(talk.session)
+            self.runtime.sessions.pop(talk.id, None)
+            self.runtime.metrics.session_closed(talk.id)
+
+    async def _deafen(self, talk: Talk) -> None:
+        if talk.ears is not None:
+            talk.ears.cancel()
+            await asyncio.gather(talk.ears, return_exceptions=True)
+
+    def _check_open(self) -> None:
+        if self.draining:
+            raise restarting()
+
+
+def _talk(session: Session, stored: StoredConversation, *, is_remote: bool = False) -> Talk:
+    before = max((turn.last_event for turn in stored.turns), default=0)
+    talk = Talk(session, Conversation.from_dict(stored.document), passing=stored.passing, before=before)
+    talk.is_remote, talk.is_live = is_remote, is_remote and stored.live
+    talk.turns = {turn.message_id: turn for turn in stored.turns}
+    talk.shorten()
+    return talk

@@ -1,0 +1,302 @@
+"""Running the application: uvicorn with a watchdog at each connection, and a stop that lets work finish.
+
+The watchdog cuts off who takes too long to ask and who does not take what was sent; `connections` has who goes when there are
+too many.
+After SIGTERM or SIGINT no new work is taken, streams are told to connect again, and running turns may end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable, Callable, Iterator
+from types import FrameType
+from typing import Any, ClassVar
+
+import h11
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from handrail.contract.errors import UsageError
+from handrail.server.connection_limits import Connections
+from handrail.server.options import Options
+from handrail.server.voice.websocket_protocol import VoiceProtocol
+
+_log = logging.getLogger("handrail.server")
+_KEEP_ALIVE_SECONDS = 30
+_BACKLOG = 2_048
+_LAST_SECONDS = 3.0
+"""So long a process may take to end after its server has stopped."""
+_BLOCKED_SECONDS = 3.0
+"""An event loop that answers nothing for so long while the process is being stopped is taken for blocked."""
+_COLLECT = (700, 10, 100)
+"""How many new objects, and collections of the younger kind, make a collection; Python's own are 700, 10, 10."""
+_MOST_FRAME_BYTES = 256 * 1024
+"""A WebSocket frame beyond this is not even read (close code 1009); smaller ones that are too large are told so in words."""
+
+
+class WatchedProtocol(H11Protocol):
+    """A connection with a watchdog."""
+
+    slow_seconds: ClassVar[float]
+    table: ClassVar[Connections]
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._asking: asyncio.TimerHandle | None = None
+        self._taking: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.table.add(self)
+        self._asking = self.loop.call_later(self.slow_seconds, self._cut)
+
+    @property
+    def has_key(self) -> bool:
+        """Whether a right key came with the newest request; the guard puts it there."""
+        return self.scope is not None and "key" in (self.scope.get("state") or {})
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._disarm()
+        self.table.remove(self)  # the socket's own protocol comes in its place
+        super().handle_websocket_upgrade(event)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        # Armed from the first byte of a request until its head is whole; bodies are timed where they are read.
+        waiting = self.conn.their_state is h11.IDLE
+        if not waiting:
+            self._disarm()
+        elif self._asking is None:
+            self._asking = self.loop.call_later(self.slow_seconds, self._cut)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._taking is None:
+            self._taking = self.loop.call_later(self.slow_seconds, self._cut)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._disarm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.table.remove(self)
+        self._disarm()
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+        super().connection_lost(exc)
+
+    def _disarm(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            self._asking = None
+
+    def _cut(self) -> None:
+        self.transport.abort()
+
+
+class Server(uvicorn.Server):
+    """Ends in order: `drain` is awaited between the wish to stop and the end of the connections.
+
+    A second wish calls `hurry`, which shortens the draining; a third leaves at once.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        drain: Callable[[], Awaitable[None]],
+        ready: Callable[[], None] | None,
+        hurry: Callable[[], None] | None,
+        running_calls: Callable[[], list[str]] | None,
+    ) -> None:
+        super().__init__(config)
+        self._running_calls = running_calls
+        self._drain = drain
+        self._ready = ready
+        self._hurry = hurry
+        self._wishes = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+        if self._ready is not None and not self.should_exit:
+            try:
+                self._ready()
+            except BaseException:
+                await self.shutdown(sockets)
+                raise
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        await self._drain()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's, but the signal is not raised once more afterwards: a stop that was asked for is no failure."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.should_exit = True
+        self._wishes += 1
+        if self._wishes == 1 and self._loop is not None:
+            threading.Thread(target=self._leave_a_blocked_loop, args=(self._loop,), daemon=True).start()
+        elif self._wishes == 2 and self._hurry is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._hurry)
+        elif self._wishes > 2:
+            os._exit(128 + number)  # as if killed: the next start finds what was not over
+
+    def _leave_a_blocked_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """A handler that blocks the event loop would keep an orderly stop from ever beginning. A stop that only takes long,
+        because a write is let finish, answers here and goes on."""
+        pause = threading.Event()
+        pause.wait(float(self.config.timeout_graceful_shutdown or 0))
+        while not loop.is_closed():
+            answered = threading.Event()
+            try:
+                loop.call_soon_threadsafe(answered.set)
+            except RuntimeError:  # closed in between
+                return
+            if not answered.wait(_BLOCKED_SECONDS):
+                others = ", ".join(self._running_calls()) if self._running_calls is not None else ""
+                _log.error(
+                    "The process ends although the event loop is blocked, %s; other calls that still run: %s",
+                    _place_of(threading.main_thread()),
+                    others or "none",
+                )
+                logging.shutdown()
+                os._exit(1)
+            pause.wait(_BLOCKED_SECONDS)
+
+
+def _place_of(thread: threading.Thread) -> str:
+    """Where a thread is now, innermost first: a handler that blocks is found by its file."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    stack = traceback.extract_stack(frame)[-3:]
+    return ", called from ".join(f"{one.filename}:{one.lineno} in {one.name}" for one in reversed(stack))
+
+
+def end_soon(code: int) -> None:
+    """Everything is recorded and closed. What still runs in threads that nobody can stop does not keep the process alive."""
+
+    def end() -> None:
+        left = [
+            thread.name
+            for thread in threading.enumerate()
+            if not thread.daemon and thread is not threading.main_thread()
+        ]
+        _log.error("The process ends although something still runs in it: %s", ", ".join(sorted(left)) or "a coroutine")
+        logging.shutdown()
+        os._exit(code)
+
+    timer = threading.Timer(_LAST_SECONDS, end)
+    timer.daemon = True
+    timer.start()
+
+
+def bound(options: Options) -> socket.socket:
+    """A socket at the server's address, which does not listen yet; `UsageError` in a sentence if it cannot be had."""
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(
+            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.socket(family, kind, number)
+    except OSError as error:
+        raise UsageError(f'"{options.host}" is no address of this machine ({error.strerror}).') from None
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind(address)
+    except OSError as error:
+        made.close()
+        raise UsageError(
+            f"The server cannot listen on {options.host} port {options.port} ({error.strerror}); `--port` names another."
+        ) from None
+    made.setblocking(False)
+    return made
+
+
+def make_server(
+    app: ASGIApp,
+    options: Options,
+    drain: Callable[[], Awaitable[None]],
+    ready: Callable[[], None] | None = None,
+    hurry: Callable[[], None] | None = None,
+    connections: Connections | None = None,
+    running_calls: Callable[[], list[str]] | None = None,
+) -> Server:
+    """A server over the application with the limits of the options; `ready` is called when it listens, `hurry` when it is
+    asked to stop for the second time. `connections` counts its connections, for whoever wants to see how many there are;
+    `running_calls` names what a stop leaves behind when a handler blocks the event loop."""
+    table = connections if connections is not None else Connections(options.max_connections)
+    table.limit = _most_connections(options.max_connections)
+    protocol = type("Watched", (WatchedProtocol,), {"slow_seconds": float(options.slow_seconds), "table": table})
+    config = uvicorn.Config(
+        app,
+        http=protocol,
+        ws=type("Voice", (VoiceProtocol,), {"table": table}),
+        ws_max_size=_MOST_FRAME_BYTES,
+        ws_ping_interval=None,
+        ws_per_message_deflate=False,
+        loop="asyncio",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=_BACKLOG,
+        h11_max_incomplete_event_size=options.max_header_bytes,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=options.shutdown_seconds,
+    )
+    return Server(config, drain, ready, hurry, running_calls)
+
+
+def calm_the_collector() -> None:
+    """For a process that does nothing but serve: what was made until now stays, and is not walked over again and again.
+
+    A full collection is a pause for every turn that runs at that moment, of a tenth of a second with 500 of them. Nearly all
+    garbage dies young, so the full ones may be rare.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECT)
+
+
+def _most_connections(wanted: int) -> int:
+    """No more than the system lets the process open, with some left for files."""
+    try:
+        import resource  # noqa: PLC0415  # only where there is one
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft < wanted + 200:
+            soft = min(hard, wanted + 200) if hard != resource.RLIM_INFINITY else wanted + 200
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(16, min(wanted, soft - 200))
+    except (ImportError, ValueError, OSError):
+        return wanted
