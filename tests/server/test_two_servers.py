@@ -9,7 +9,7 @@ import pytest
 from tests.server.kit import KEYS, Desk, Talker, at_server, bearer, text_of
 
 from handrail.contract.store import StoreUnavailable
-from handrail.server.api.problems import Problem
+from handrail.server.host.refusals import RefusalReason, SessionRefused
 from handrail.server.options import Options
 
 WRITE = 'call post {"q": "30"}'
@@ -209,9 +209,9 @@ async def test_who_was_given_a_session_before_it_moved_and_came_back_is_asked_to
         old = await first.talks.find(ana.id, ana.token, key)
         await there.say("two", "m2")
         await ana.say("three", "m3")
-        with pytest.raises(Problem) as caught:
+        with pytest.raises(SessionRefused) as caught:
             await first.talks.say(old, "m4", "four")
-        assert caught.value.status == 409
+        assert caught.value.reason is RefusalReason.BUSY
         assert caught.value.retry_after
         assert (await ana.say("four", "m4"))[-1].data["turn"] == 3
         shown = [one["messageId"] for one in (await there.show())["messages"] if one["role"] == "user"]

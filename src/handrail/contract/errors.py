@@ -70,6 +70,10 @@ class UsageError(HandrailError):
     """The caller asked for something that cannot be: a wrong option, an unknown name, a path that is not there."""
 
 
+class SessionEnded(UsageError):
+    """The session has ended; what was asked for needs one that goes on."""
+
+
 class ConfigError(UsageError):
     """A setting is unknown, has the wrong type, or contradicts another one."""
 

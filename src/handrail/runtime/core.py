@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 from handrail.contract.call import Connection
 from handrail.contract.definition import Mode
 from handrail.contract.envelope import ToolResponse
-from handrail.contract.errors import ConfigError, UsageError
+from handrail.contract.errors import ConfigError, SessionEnded, UsageError
 from handrail.contract.events import IntentApplied
 from handrail.contract.intents import Intent
 from handrail.contract.ports import AuditPort, Clock, DurableAudit, MetricsPort
@@ -347,7 +347,7 @@ class RuntimeCore:
         await self.open()
         record = await self._authentic(session_id, token)
         if not record.active:
-            raise UsageError("The session has ended; open a new one.")
+            raise SessionEnded("The session has ended; open a new one.")
         async with self._resuming.setdefault(session_id, asyncio.Lock()):
             snapshot = self.registry.snapshot()
             connection = await self.store.connect(session_id, registry_version=snapshot.version, owner=self.owner)
@@ -389,7 +389,7 @@ class RuntimeCore:
         await self.open()
         record = await self._authentic(session_id, token)
         if not record.active:
-            raise UsageError("The session has ended; open a new one.")
+            raise SessionEnded("The session has ended; open a new one.")
         session = self._from_record(record, token, self.registry.snapshot(), self._policy_of(record), record.connection)
         session.enter_turn(record.current_turn, perf_counter()).restore(record.counters)
         return session

@@ -18,7 +18,7 @@ from handrail.contract.errors import UsageError
 from handrail.contract.store import StoreUnavailable
 from handrail.server.api.context import Endpoint, Parts
 from handrail.server.api.guard import Guard
-from handrail.server.api.problems import Problem, refusal
+from handrail.server.api.problems import Problem, problem_of, refusal
 from handrail.server.api.routes import (
     calendar,
     catalogue,
@@ -30,6 +30,7 @@ from handrail.server.api.routes import (
     sessions,
     voice,
 )
+from handrail.server.host.refusals import SessionRefused
 from handrail.server.keys import KeyRing
 from handrail.server.request_rates import Buckets
 
@@ -87,7 +88,7 @@ def create(parts: Parts, keys: KeyRing, *, buckets: Buckets | None = None) -> St
     app = Starlette(
         routes=[*_routes(), WebSocketRoute("/api/sessions/{session}/voice", voice.Line(parts))],
         middleware=[Middleware(Guard, keys=keys, options=parts.options, buckets=buckets)],
-        exception_handlers={Problem: _told, HTTPException: _not_routed},
+        exception_handlers={Problem: _refused, HTTPException: _not_routed},
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False
@@ -119,6 +120,8 @@ class _Methods:
             response: Any = await self._endpoints[method](request)
         except Problem as problem:
             response = refusal(problem)
+        except SessionRefused as refused:
+            response = refusal(problem_of(refused))
         except UsageError as error:
             response = refusal(Problem(400, str(error)))
         except StoreUnavailable:
@@ -128,7 +131,7 @@ class _Methods:
         await response(scope, request.receive, send)
 
 
-async def _told(request: Request, error: Exception) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
     return refusal(error)
 

@@ -21,6 +21,7 @@ from handrail.server.api.readiness import Readiness
 from handrail.server.api.streams import Place
 from handrail.server.connection_limits import Connections
 from handrail.server.host.hosted_session import Talk
+from handrail.server.host.refusals import busy, restarting
 from handrail.server.host.session_registry import Talks
 from handrail.server.keys import Key, KeyRing
 from handrail.server.model_selection import ModelSelection
@@ -75,12 +76,12 @@ class Parts:
 
     def check_not_trying(self, talk: Talk) -> None:
         if talk.id in self.trying:
-            raise Problem(409, "A tool is being tried in this session; wait for it.", retry_after=1)
+            raise busy("A tool is being tried in this session; wait for it.")
 
     def take_stream(self, key: Key) -> Place:
         """A place for a stream that opens: it is given back when the stream closes, which it does if the key is revoked."""
         if self.talks.draining:
-            raise Problem(503, "The server is about to restart; connect again in a moment.", retry_after=2)
+            raise restarting()
         if self.streams[key.hash] >= self.options.max_streams:
             raise Problem(429, f"This key has {self.options.max_streams} streams open; close one.", retry_after=5)
         self.streams[key.hash] += 1

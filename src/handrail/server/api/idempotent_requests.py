@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from time import monotonic
 
-from handrail.server.api.problems import Problem
 from handrail.server.host.hosted_session import Talk
+from handrail.server.host.refusals import RefusalReason, SessionRefused
 from handrail.server.host.session_registry import PASSING_SECONDS, Talks
 from handrail.server.keys import Key
 
@@ -40,8 +40,8 @@ class Resent:
             if made.session is not None:
                 try:
                     return await talks.find(*made.session, key)
-                except Problem as problem:
-                    if problem.status not in (404, 410):
+                except SessionRefused as refused:
+                    if refused.reason not in (RefusalReason.NO_SESSION, RefusalReason.ENDED):
                         raise
             try:
                 talk = await make()

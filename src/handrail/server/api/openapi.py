@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from handrail.server.api.problems import TYPES
-from handrail.server.api.request_bodies import OWN_IDS
+from handrail.server.host.hosted_session import OWN_IDS
 
 Schema = dict[str, Any]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from handrail.server.host.refusals import RefusalReason, SessionRefused
 from handrail.server.wire import to_json
 
 TYPES = {
@@ -63,37 +64,19 @@ def refusal(problem: Problem) -> Response:
     return answer(problem.body(), problem.status, problem.headers())
 
 
-def restarting() -> Problem:
-    return Problem(503, "The server is about to restart; connect again in a moment.", retry_after=2)
+_STATUS = {
+    RefusalReason.NOT_ALLOWED: 403,
+    RefusalReason.NO_SESSION: 404,
+    RefusalReason.MESSAGE_REUSED: 409,
+    RefusalReason.BUSY: 409,
+    RefusalReason.ENDED: 410,
+    RefusalReason.QUOTA: 429,
+    RefusalReason.FULL: 503,
+    RefusalReason.RESTARTING: 503,
+    RefusalReason.STORE_AWAY: 503,
+}
 
 
-def no_session() -> Problem:
-    return Problem(404, "There is no such session.")
-
-
-def ended() -> Problem:
-    return Problem(410, "The session has ended; open a new one.")
-
-
-def store_away() -> Problem:
-    return Problem(503, "What is said cannot be stored at the moment; try again later.", retry_after=5)
-
-
-def moved() -> Problem:
-    return Problem(409, "Another process of this server has just taken the session over; try again.", retry_after=1)
-
-
-def full(scope: str) -> Problem:
-    """No room for another conversation: of a user, of a key, or in all."""
-    if scope == "user":
-        return Problem(
-            429, "You have as many conversations as one user may have, all of them in use; end one.", retry_after=5
-        )
-    if scope == "key":
-        message = (
-            "This key has as many conversations as one key may have; end some, or ask the operator to raise "
-            "`max_conversations_per_key`."
-        )
-        return Problem(429, message, retry_after=60)
-    message = "The server keeps as many conversations as it may; its operator can raise `max_conversations`."
-    return Problem(503, message, retry_after=60)
+def problem_of(refused: SessionRefused) -> Problem:
+    """What the host of conversations refused, as HTTP says it."""
+    return Problem(_STATUS[refused.reason], refused.message, retry_after=refused.retry_after)

@@ -13,13 +13,12 @@ from handrail.contract.errors import JsonError
 from handrail.contract.fields import shown
 from handrail.schema.strict_json import parse
 from handrail.server.api.problems import Problem
+from handrail.server.host.hosted_session import OWN_IDS
 from handrail.server.options import Options
 
 _DEPTH = 40
 _MOST_DIGITS = 12
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
-OWN_IDS = "voice:"
-"""So the ids begin that the server gives to spoken input; whoever chose one would have it taken for that input."""
 
 
 async def read_object(request: Request, options: Options, known: Collection[str] | None) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from handrail.server.wire import to_json, without_detail
 
 LATE = "~late:"
 """Begins the id of what the model said about a late envelope; no client may choose such an id."""
+OWN_IDS = "voice:"
+"""Begins the ids of spoken input, which the server gives; a client's id that began so would be taken for that input."""
 MOST_CARDS = 64
 MOST_CARD_BYTES = 16 * 1024
 MOST_SHOWN_BYTES = 1024 * 1024

@@ -24,14 +24,13 @@ from weakref import WeakValueDictionary
 from handrail.agents import Conversation
 from handrail.app import Runtime
 from handrail.contract.definition import Mode
-from handrail.contract.errors import HandrailError, UsageError
+from handrail.contract.errors import HandrailError, SessionEnded, UsageError
 from handrail.contract.events import LateEnvelope
 from handrail.contract.model import Message
 from handrail.contract.store import StoreUnavailable
 from handrail.runtime.local_time import attributes_for
 from handrail.runtime.retention import end_detached
 from handrail.runtime.session import Session
-from handrail.server.api.problems import Problem, ended, full, moved, no_session, restarting, store_away
 from handrail.server.host.agent_port import Agent, Telling
 from handrail.server.host.conversation_store import (
     MOST_TURNS,
@@ -43,6 +42,18 @@ from handrail.server.host.conversation_store import (
     StoredTurn,
 )
 from handrail.server.host.hosted_session import Run, Talk
+from handrail.server.host.refusals import (
+    RefusalReason,
+    SessionRefused,
+    busy,
+    ended,
+    full,
+    message_reused,
+    moved,
+    no_session,
+    restarting,
+    store_away,
+)
 from handrail.server.keys import Key
 from handrail.server.options import Options
 
@@ -57,13 +68,12 @@ _SWEEP_SECONDS = 30.0
 _SWEEPS_PER_HOUR = 120
 
 
-class Elsewhere(Problem):
+class Elsewhere(SessionRefused):
     """Another process is busy in the session; `talk` is what is stored of it."""
 
     def __init__(self, talk: Talk) -> None:
-        super().__init__(
-            409, "Another process of this server is busy in the session; wait for it, and try again.", retry_after=1
-        )
+        message = "Another process of this server is busy in the session; wait for it, and try again."
+        super().__init__(RefusalReason.BUSY, message, retry_after=1)
         self.talk = talk
 
 
@@ -167,10 +177,11 @@ class Talks:
         """A new session for whom the key speaks."""
         self._check_open()
         if len(self._talks) >= self.options.max_sessions and not await self._make_room():
-            raise Problem(503, "The server has as many sessions as it may hold; try again later.", retry_after=30)
+            message = "The server has as many sessions as it may hold; try again later."
+            raise SessionRefused(RefusalReason.FULL, message, retry_after=30)
         chosen = user or key.user
         if not key.may_use(chosen):
-            raise Problem(403, "This key speaks for one user; leave `user` out.")
+            raise SessionRefused(RefusalReason.NOT_ALLOWED, "This key speaks for one user; leave `user` out.")
         try:
             session = await self.runtime.open_session(mode=mode, user=chosen, attributes=attributes_for(time_zone))
         except StoreUnavailable:
@@ -257,8 +268,10 @@ class Talks:
                 await self._free(session_id)
         except StoreUnavailable:
             raise store_away() from None
-        except UsageError as error:
-            raise (ended() if "ended" in str(error) else no_session()) from None
+        except SessionEnded:
+            raise ended() from None
+        except UsageError:
+            raise no_session() from None
         if stored is None:
             stored = StoredConversation(
                 session_id=session_id, tenant=session.tenant, user=session.user, passing=False,
@@ -320,12 +333,12 @@ class Talks:
                 return joined if joined.fresh else await self._whole(talk, joined.turn)
         known = talk.known(message_id)
         if known is not None and known.text != text:
-            raise Problem(409, "That message id was used for another text; choose a new one.")
+            raise message_reused()
         if talk.current is not None:
             if talk.current.turn.message_id == message_id:
                 await asyncio.shield(talk.current.started)
                 return talk.current
-            raise Problem(409, "The session is answering another message; wait for it, or cancel it.", retry_after=1)
+            raise busy("The session is answering another message; wait for it, or cancel it.")
         if known is not None and known.state in ("done", "cancelled"):
             return await self._whole(talk, known)
         self._check_open()

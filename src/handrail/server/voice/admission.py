@@ -12,8 +12,8 @@ from handrail.agents.voice.host_port import Abilities, SpokenConversation, Voice
 from handrail.contract.errors import HandrailError
 from handrail.contract.store import StoreUnavailable
 from handrail.runtime.session import Session
-from handrail.server.api.problems import Problem
 from handrail.server.host.hosted_session import Talk
+from handrail.server.host.refusals import RefusalReason, SessionRefused
 from handrail.server.host.session_registry import Talks
 from handrail.server.keys import Key, KeyRing
 from handrail.server.request_rates import Buckets
@@ -38,9 +38,19 @@ from handrail.server.voice.voice_metrics import Gauges
 from handrail.server.voice.voice_options import VoiceOptions
 
 _WRONG_TICKETS_PER_MINUTE = 60
-_NOT_NOW = 503
+_NOT_NOW = (RefusalReason.FULL, RefusalReason.RESTARTING, RefusalReason.STORE_AWAY)
 _REVOKED = "The key of this conversation is no longer valid."
-_BY_STATUS: Mapping[int, Closing] = {404: NO_SESSION, 409: RESTART, 410: SESSION_ENDED, 429: FLOOD, 503: RESTART}
+_CLOSINGS: Mapping[RefusalReason, Closing] = {
+    RefusalReason.NO_SESSION: NO_SESSION,
+    RefusalReason.ENDED: SESSION_ENDED,
+    RefusalReason.NOT_ALLOWED: FAULT,
+    RefusalReason.QUOTA: FLOOD,
+    RefusalReason.MESSAGE_REUSED: RESTART,
+    RefusalReason.BUSY: RESTART,
+    RefusalReason.FULL: RESTART,
+    RefusalReason.RESTARTING: RESTART,
+    RefusalReason.STORE_AWAY: RESTART,
+}
 
 
 class LiveFacts(Protocol):
@@ -95,7 +105,7 @@ class Exchange:
     def ticket(self, talk: Talk, key: Key) -> dict[str, Any]:
         """What a client needs to connect."""
         if talk.voice is None:
-            self._check_room(key, Problem)
+            self._check_room(key)
         model = self._agent.model
         return {
             "ticket": self.tickets.give(talk.id, talk.session.token, key),
@@ -144,10 +154,10 @@ class Exchange:
             await self._talks.find(line.talk.id, line.talk.session.token, line.key)
         except StoreUnavailable:
             return  # it is not known now; the next time will tell
-        except Problem as problem:
-            if problem.status == _NOT_NOW:
+        except SessionRefused as refused:
+            if refused.reason in _NOT_NOW:
                 return
-            raise Refused(_BY_STATUS.get(problem.status, FAULT), problem.message) from None
+            raise _refused(refused) from None
 
     # Inside
 
@@ -163,8 +173,8 @@ class Exchange:
             raise Refused(RESTART, "The server is about to restart; come back in a moment.")
         try:
             return ticket.key, await self._talks.find(ticket.session_id, ticket.session_token, ticket.key)
-        except Problem as problem:
-            raise Refused(_BY_STATUS.get(problem.status, FAULT), problem.message) from None
+        except SessionRefused as refused:
+            raise _refused(refused) from None
 
     def _rate(self, hello: Mapping[str, Any]) -> int:
         """The rate of the client's audio, if it sends any and the model takes it."""
@@ -178,7 +188,10 @@ class Exchange:
         return rate
 
     async def _begin(self, talk: Talk, key: Key, caller: Caller) -> None:
-        self._check_room(key, _refused)
+        try:
+            self._check_room(key)
+        except SessionRefused as refused:
+            raise _refused(refused) from None
         minutes = Minutes(talk, self._talks.conversations)
         release = self._keys.using(key, lambda: self._revoked(line))
         line = Line(talk, key, minutes, self.options, self._gauges, lambda: self._hung_up(talk, line, release))
@@ -202,9 +215,9 @@ class Exchange:
         except StoreUnavailable:
             line.failed()
             raise Refused(NO_PROVIDER, "The store cannot be reached at the moment; try again later.") from None
-        except Problem as problem:
+        except SessionRefused as refused:
             line.failed()
-            raise Refused(_BY_STATUS.get(problem.status, FAULT), problem.message) from None
+            raise _refused(refused) from None
         except HandrailError as error:
             line.failed()
             word = str(getattr(error, "code", ""))
@@ -226,11 +239,13 @@ class Exchange:
         if not self._keys.knows(key):
             raise Refused(TICKET, _REVOKED)
 
-    def _check_room(self, key: Key, refused: Any) -> None:
+    def _check_room(self, key: Key) -> None:
         if len(self._lines) >= self.options.max_conversations:
-            raise refused(429, "As many voice conversations are open as this server may hold; try again later.")
+            message = "As many voice conversations are open as this server may hold; try again later."
+            raise SessionRefused(RefusalReason.QUOTA, message)
         if self._by_key[key.hash] >= self.options.max_conversations_per_key:
-            raise refused(429, "This key has as many voice conversations open as it may; end one.")
+            message = "This key has as many voice conversations open as it may; end one."
+            raise SessionRefused(RefusalReason.QUOTA, message)
 
     def _revoked(self, line: Line) -> None:
         """The key that the conversation was begun with is no longer accepted."""
@@ -249,5 +264,5 @@ class Exchange:
                 del self._by_key[line.key.hash]
 
 
-def _refused(status: int, message: str) -> Refused:
-    return Refused(_BY_STATUS[status], message)
+def _refused(refused: SessionRefused) -> Refused:
+    return Refused(_CLOSINGS[refused.reason], refused.message)

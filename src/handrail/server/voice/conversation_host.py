@@ -16,9 +16,9 @@ from handrail.agents.voice.host_port import Ending, Sound, SpokenConversation
 from handrail.contract.errors import HandrailError
 from handrail.contract.events import SessionEvent
 from handrail.schema.trimmed import trimmed
-from handrail.server.api.problems import Problem, ended, restarting
 from handrail.server.host.event_log import MOST_BYTES, MOST_EVENTS, SPAN
 from handrail.server.host.hosted_session import Run, Talk
+from handrail.server.host.refusals import busy, ended, restarting
 from handrail.server.keys import Key
 from handrail.server.voice.client_socket import Caller
 from handrail.server.voice.close_codes import ENDED, FAULT, NO_PROVIDER, RESTART, SESSION_ENDED, TAKEN_OVER, Closing
@@ -278,7 +278,7 @@ class Line:
             await self.voice.say(text, id=message_id)
         except HandrailError as error:
             self._minutes.forget(run)
-            raise Problem(409, str(error), retry_after=1) from None
+            raise busy(str(error)) from None
         await self._started(self.voice, run)
         return run
 
@@ -288,7 +288,7 @@ class Line:
         await asyncio.wait(waiting, timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if not run.started.done():
             self._minutes.forget(run)
-            raise Problem(409, "The voice conversation cannot take this message now; try again.", retry_after=1)
+            raise busy("The voice conversation cannot take this message now; try again.")
 
     async def interrupt(self) -> bool:
         """The stop button of a page that is not on the line."""

@@ -13,7 +13,7 @@ from handrail.contract.errors import JsonError
 from handrail.contract.fields import shown
 from handrail.schema.strict_json import parse
 from handrail.schema.validator import CompiledSchema, compile_schema
-from handrail.server.api.request_bodies import OWN_IDS
+from handrail.server.host.hosted_session import OWN_IDS
 
 PROTOCOL = "handrail.voice.v1"
 MOST_TEXT_BYTES = 64 * 1024

@@ -14,9 +14,9 @@ from typing import Any
 
 from handrail.agents.voice.host_port import Ending
 from handrail.contract.errors import HandrailError
-from handrail.server.api.problems import Problem
 from handrail.server.host.conversation_store import MOST_TURNS, Conversations, StoredTurn, TurnState
 from handrail.server.host.hosted_session import LATE, Run, Talk
+from handrail.server.host.refusals import message_reused
 
 _log = logging.getLogger("handrail.server.voice")
 _CARDS = ("tool_started", "tool_finished", "tool_refused")
@@ -62,7 +62,7 @@ class Minutes:
         known = self._talk.known(message_id)
         waiting = self._typed.get(message_id)
         if (known is not None and known.text != text) or (waiting is not None and waiting.turn.text != text):
-            raise Problem(409, "That message id was used for another text; choose a new one.")
+            raise message_reused()
         if waiting is not None:
             return waiting
         run = Run(known or StoredTurn(message_id=message_id, text=text), self._talk.log.last)

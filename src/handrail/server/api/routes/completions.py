@@ -20,12 +20,13 @@ from starlette.types import ASGIApp
 from handrail.agents.host_words import blocked_words
 from handrail.contract.model import AssistantMessage, HostMessage, Message, UserMessage
 from handrail.server.api.context import Parts, key_of, parts_of, talk_of
-from handrail.server.api.problems import Problem, answer
+from handrail.server.api.problems import Problem, answer, problem_of
 from handrail.server.api.request_bodies import id_of, read_object, text_of
 from handrail.server.api.routes.sessions import MOST_TEXT
 from handrail.server.api.streams import EventStream
 from handrail.server.host.event_log import Reader
 from handrail.server.host.hosted_session import Run, Talk
+from handrail.server.host.refusals import SessionRefused
 from handrail.server.wire import HEARTBEAT, to_line
 
 MODEL = "handrail"
@@ -60,8 +61,10 @@ async def complete(request: Request) -> Response | ASGIApp:
     except BaseException as error:
         if place is not None:
             place.give_back()
-        if isinstance(error, Problem) and message_id in talk.turns and not named:
-            error.again = False  # it was begun, and is gone on with after the restart
+        if isinstance(error, SessionRefused) and message_id in talk.turns and not named:
+            begun = problem_of(error)
+            begun.again = False  # it continues after the restart
+            raise begun from None
         raise
     # From the turn's beginning: the same request may have come before, and its turn may be under way.
     reader = talk.log.reader(run.which, stays=True)

@@ -12,6 +12,7 @@ from handrail.server.api.context import key_of, parts_of, talk_of
 from handrail.server.api.problems import Problem, answer
 from handrail.server.api.request_bodies import read_object, text_of
 from handrail.server.host.hosted_session import Talk
+from handrail.server.host.refusals import RefusalReason, SessionRefused
 
 
 async def show(request: Request) -> Response:
@@ -60,8 +61,8 @@ async def _found(request: Request) -> tuple[Hold, Talk]:
         # A session that no living process has comes here, so that the approved call is carried out at once. A living owner
         # carries it out itself.
         return hold, await talk_of(request, hold.session_id, looks=True)
-    except Problem as problem:
-        raise (_none() if problem.status == 404 else problem) from None
+    except SessionRefused as refused:
+        raise (_none() if refused.reason is RefusalReason.NO_SESSION else refused) from None
 
 
 def _none() -> Problem:

@@ -21,6 +21,7 @@ from handrail.server.api.request_bodies import id_of, last_event_id, read_object
 from handrail.server.api.streams import EventStream, frames
 from handrail.server.api.visible_tools import tools_in
 from handrail.server.host.hosted_session import Run, events_of
+from handrail.server.host.refusals import message_reused
 from handrail.server.host.remote_sessions import follow
 from handrail.server.host.session_openers import seal, unseal
 from handrail.server.host.session_registry import Elsewhere
@@ -162,7 +163,7 @@ def _answered_elsewhere(request: Request, problem: Elsewhere, message_id: str, t
     parts, talk = parts_of(request), problem.talk
     turn = talk.known(message_id)
     if turn is not None and turn.text != text:
-        raise Problem(409, "That message id was used for another text; choose a new one.")
+        raise message_reused()
     if turn is None or turn.state == "failed":
         raise problem
     if "text/event-stream" not in request.headers.get("accept", ""):

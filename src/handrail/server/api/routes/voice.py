@@ -7,8 +7,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from handrail.server.api.context import Parts, key_of, parts_of, talk_of
-from handrail.server.api.problems import Problem, answer, refusal, restarting
+from handrail.server.api.problems import Problem, answer, problem_of, refusal
 from handrail.server.api.request_bodies import read_object
+from handrail.server.host.refusals import restarting
 from handrail.server.voice.asyncapi import document
 from handrail.server.voice.client_socket import Caller
 from handrail.server.voice.messages import PROTOCOL
@@ -46,7 +47,7 @@ class Line:
             await refusal(problem)(scope, receive, send)
             return
         if self._parts.talks.draining:
-            await refusal(restarting())(scope, receive, send)
+            await refusal(problem_of(restarting()))(scope, receive, send)
             return
         await receive()  # the wish to connect
         await send({"type": "websocket.accept", "subprotocol": PROTOCOL, "headers": []})
