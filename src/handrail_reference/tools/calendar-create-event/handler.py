@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 from handrail import ErrorType, ToolError
+from handrail_reference.services.calendar.arguments import moment_of, refused, text_of
 from handrail_reference.services.calendar.port import Draft
 
 _LONGEST = timedelta(days=366)
@@ -69,7 +70,7 @@ async def reconcile(args: Mapping[str, Any], ctx: Any) -> dict[str, Any] | None:
         return None
     found = await ctx.calendar.find(ctx.idempotency_key, user=ctx.user, tenant=ctx.tenant)
     if found is not None:
-        return _answer(found, _moment(args, "start_time").tzinfo)
+        return _answer(found, moment_of(args, "start_time").tzinfo)
     message = "The event was not created; no event in the calendar has its UID."
     return {"ok": False, "error": {"type": "NOT_FOUND", "message": message, "retryable": False}}
 
@@ -77,32 +78,17 @@ async def reconcile(args: Mapping[str, Any], ctx: Any) -> dict[str, Any] | None:
 def _checked(args: Mapping[str, Any], now: datetime) -> tuple[datetime, datetime]:
     """Start and end, if everything about the event can be."""
     if any(unicodedata.category(letter) in ("Cc", "Zl", "Zp") for letter in args["title"]):
-        raise _refused("title", "The title has control characters or line breaks; write it as one plain line.")
-    start, end = _moment(args, "start_time"), _moment(args, "end_time")
+        raise refused("title", "The title has control characters or line breaks; write it as one plain line.")
+    start, end = (moment_of(args, name).replace(microsecond=0) for name in ("start_time", "end_time"))
     if not start < end:
-        raise _refused("end_time", "The event does not end after it starts; end_time must come after start_time.")
+        raise refused("end_time", "The event does not end after it starts; end_time must come after start_time.")
     if end - start > _LONGEST:
-        raise _refused("end_time", f"The event is longer than {_LONGEST.days} days.")
+        raise refused("end_time", f"The event is longer than {_LONGEST.days} days.")
     if start < now - _OLDEST:
-        raise _refused("start_time", "The event starts more than a year ago; check the year.")
+        raise refused("start_time", "The event starts more than a year ago; check the year.")
     if end.year > now.year + _YEARS_AHEAD:
-        raise _refused("end_time", f"The event lies more than {_YEARS_AHEAD} years ahead; check the year.")
+        raise refused("end_time", f"The event lies more than {_YEARS_AHEAD} years ahead; check the year.")
     return start, end
-
-
-def _moment(args: Mapping[str, Any], name: str) -> datetime:
-    """The schema has checked the form, but RFC 3339 knows moments that Python does not: leap seconds, the year 0."""
-    text = args[name].upper()
-    try:
-        moment = datetime.fromisoformat(f"{text[:17]}59{text[19:]}" if text[17:19] == "60" else text)
-        moment.timestamp()
-    except (ValueError, OverflowError):
-        raise _refused(name, f'"{args[name]}" is no date that a calendar has.') from None
-    return moment.replace(microsecond=0)
-
-
-def _refused(name: str, message: str) -> ToolError:
-    return ToolError(ErrorType.VALIDATION, message, details=[{"pointer": f"/{name}"}])
 
 
 def _answer(created: Any, zone: tzinfo | None) -> dict[str, Any]:
@@ -114,13 +100,13 @@ def _answer(created: Any, zone: tzinfo | None) -> dict[str, Any]:
             "html_link": created.link,
             "meeting_link": created.meeting_link,
             "calendar": created.calendar,
-            "start": _text(created.start, zone),
-            "end": _text(created.end, zone),
+            "start": text_of(created.start, zone),
+            "end": text_of(created.end, zone),
             "attendees": list(created.attendees),
             "conflicts": [
                 {
-                    "start": _text(one.start, zone),
-                    "end": _text(one.end, zone),
+                    "start": text_of(one.start, zone),
+                    "end": text_of(one.end, zone),
                     "status": one.status,
                     "calendar": one.calendar,
                 }
@@ -128,11 +114,6 @@ def _answer(created: Any, zone: tzinfo | None) -> dict[str, Any]:
             ],
         },
     }
-
-
-def _text(moment: datetime, zone: tzinfo | None) -> str:
-    text = moment.astimezone(zone).isoformat()
-    return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
 
 
 def _range(start: datetime, end: datetime, zone: tzinfo) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
-from handrail import ErrorType, ToolError
+from handrail_reference.services.calendar.arguments import moment_of, refused, text_of
 
 _LONGEST = timedelta(days=31)
 _OLDEST = timedelta(days=366)
@@ -16,7 +16,7 @@ _MAX_LISTED = 500
 
 async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
     """Everything that is taken in the range, and every gap that is long enough."""
-    start, end = _moment(args, "start_date"), _moment(args, "end_date")
+    start, end = moment_of(args, "start_date"), moment_of(args, "end_date")
     _check_range(start, end, ctx.calendar.now())
     found = await ctx.calendar.availability(
         start=start,
@@ -29,7 +29,7 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
     )
     zone = start.tzinfo
     slots = [
-        {"start": _text(gap.start, zone), "end": _text(gap.end, zone), "duration_minutes": gap.minutes}
+        {"start": text_of(gap.start, zone), "end": text_of(gap.end, zone), "duration_minutes": gap.minutes}
         for gap in found.free
     ]
     return {
@@ -43,45 +43,25 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
     }
 
 
-def _moment(args: Mapping[str, Any], name: str) -> datetime:
-    """The schema has checked the form, but RFC 3339 knows moments that Python does not: leap seconds, the year 0."""
-    text = args[name].upper()
-    try:
-        moment = datetime.fromisoformat(f"{text[:17]}59{text[19:]}" if text[17:19] == "60" else text)
-        moment.timestamp()
-    except (ValueError, OverflowError):
-        raise _refused(name, f'"{args[name]}" is no date that a calendar has.') from None
-    return moment
-
-
 def _check_range(start: datetime, end: datetime, now: datetime) -> None:
     if not start < end:
-        raise _refused("end_date", "The range ends before it begins; end_date must come after start_date.")
+        raise refused("end_date", "The range ends before it begins; end_date must come after start_date.")
     if end - start > _LONGEST:
-        raise _refused("end_date", f"The range is longer than {_LONGEST.days} days; ask for a part of it.")
+        raise refused("end_date", f"The range is longer than {_LONGEST.days} days; ask for a part of it.")
     if start < now - _OLDEST:
-        raise _refused("start_date", "The range begins more than a year ago; ask for later dates.")
+        raise refused("start_date", "The range begins more than a year ago; ask for later dates.")
     if end.year > now.year + _YEARS_AHEAD:
-        raise _refused("end_date", f"The range lies more than {_YEARS_AHEAD} years ahead; ask for earlier dates.")
-
-
-def _refused(name: str, message: str) -> ToolError:
-    return ToolError(ErrorType.VALIDATION, message, details=[{"pointer": f"/{name}"}])
+        raise refused("end_date", f"The range lies more than {_YEARS_AHEAD} years ahead; ask for earlier dates.")
 
 
 def _event(one: Any, zone: tzinfo | None, details: bool) -> dict[str, Any]:
     event = {
-        "start": _text(one.start, zone),
-        "end": _text(one.end, zone),
+        "start": text_of(one.start, zone),
+        "end": text_of(one.end, zone),
         "status": one.status,
         "calendar": one.calendar,
     }
     return {**event, "title": one.title, "attendees": one.attendees} if details else event
-
-
-def _text(moment: datetime, zone: tzinfo | None) -> str:
-    text = moment.astimezone(zone).isoformat()
-    return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
 
 
 def _summary(found: Any, slots: list[dict[str, Any]], least: int) -> str:
