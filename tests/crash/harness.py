@@ -9,24 +9,21 @@ remembers, and under which ids each was sent. The workers are real runtimes on o
 import argparse
 import asyncio
 import json
-import multiprocessing
 import random
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter, defaultdict
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from tests.crash.run import RunFigures, build_effects, processes_of, room
 from tests.crash.worker import POLICY, Job, NoLedger, Wanted, work
 
 from handrail import Registry, Runtime
-from handrail.build.compiler import BuildPlan, build
-from handrail.build.writer import stamp_for, write
 from handrail.contract.store import LedgerRow, LedgerState
 from handrail.stores import SqliteStore
 
@@ -60,18 +57,13 @@ class Conversation:
 
 
 @dataclass(slots=True)
-class Figures:
-    """What became of a run. Everything but the first line must be zero, except in the control."""
-
-    seed: int = 0
-    kills: int = 0
+class Figures(RunFigures):
     kills_at_points: int = 0
     workers: int = 0
     sent: int = 0
     asked: int = 0
     starts: int = 0
     unknown: int = 0
-    seconds: float = 0.0
     doubled_keys: list[str] = field(default_factory=list)
     doubled_calls: list[str] = field(default_factory=list)
     merged: list[str] = field(default_factory=list)
@@ -80,12 +72,6 @@ class Figures:
     refused: list[str] = field(default_factory=list)
     strange_unknowns: list[str] = field(default_factory=list)
     failed_workers: list[str] = field(default_factory=list)
-
-    @property
-    def faults(self) -> dict[str, list[str]]:
-        """Everything that must not be, by its name."""
-        lists = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {name: found for name, found in lists.items() if isinstance(found, list) and found}
 
     def __str__(self) -> str:
         return (
@@ -117,12 +103,11 @@ class Harness:
         self.lines: list[dict[str, Any]] = []
         self.sent_ids: dict[str, list[str]] = defaultdict(list)
         self._read_to = 0
-        self._spawn = multiprocessing.get_context("forkserver")
-        self._spawn.set_forkserver_preload(["tests.crash.worker"])
+        self._spawn = processes_of("tests.crash.worker")
 
     def run(self) -> Figures:
         started = time.monotonic()
-        _build(self.folder)
+        build_effects(self.folder)
         try:
             while self.figures.kills < self.kills and (
                 self.figures.kills < self.least or time.monotonic() - started < self.seconds
@@ -346,23 +331,8 @@ def _pair_of(row: LedgerRow) -> Pair:
     return row.session_id, row.turn, row.tool, json.dumps(json.loads(row.args), sort_keys=True)
 
 
-def room() -> tempfile.TemporaryDirectory[str]:
-    """A folder in memory, where there is one: a killed process loses nothing there either, and more of them fit into a minute."""
-    memory = Path("/dev/shm")
-    return tempfile.TemporaryDirectory(prefix="handrail-crash-", dir=memory if memory.is_dir() else None)
-
-
 def _more_than_once(values: Any) -> list[str]:
     return sorted(value for value, times in Counter(values).items() if times > 1)
-
-
-def _build(folder: Path) -> None:
-    tools = folder / "tools"
-    tools.mkdir(parents=True)
-    artifact = folder / "tool_registry.json"
-    result = build(BuildPlan(tools=tools, artifact=artifact, modules=("tests.crash.effects",), project=folder))
-    assert not result.errors, result.errors
-    write(result, stamp_for(result, {}))
 
 
 def main() -> int:
@@ -380,9 +350,7 @@ def main() -> int:
             seconds=chosen.seconds,
             ledger=not chosen.control,
         ).run()
-    print(figures)
-    for name, found in figures.faults.items():
-        print(f"  {name}: {found[:5]}")
+    figures.report()
     return int(not figures.doubled_keys if chosen.control else bool(figures.faults))
 
 

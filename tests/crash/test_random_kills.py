@@ -9,7 +9,8 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.crash.harness import Figures, Harness, room
+from tests.crash.harness import Figures, Harness
+from tests.crash.run import room
 
 
 def kill(seed: int, *, kills: int, least: int, seconds: float, ledger: bool = True) -> Figures:

@@ -10,7 +10,6 @@ have run twice, and no server may have begun a turn while another that lived was
 import argparse
 import asyncio
 import json
-import multiprocessing
 import random
 import signal
 import socket
@@ -18,14 +17,14 @@ import sys
 import time
 from collections import Counter, defaultdict
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
 from tests.crash.effects import Journal
-from tests.crash.harness import _build, room
+from tests.crash.run import RunFigures, build_effects, processes_of, room
 from tests.crash.server import Post, serve
 from tests.server.kit import OTHER, USER, bearer
 
@@ -66,12 +65,7 @@ class Client:
 
 
 @dataclass(slots=True)
-class Figures:
-    """What became of a run. Every list must be empty, except in the controls."""
-
-    seed: int = 0
-    seconds: float = 0.0
-    kills: int = 0
+class Figures(RunFigures):
     stops: int = 0
     messages: int = 0
     sent: int = 0
@@ -83,12 +77,6 @@ class Figures:
     lost: list[str] = field(default_factory=list)
     stolen: list[str] = field(default_factory=list)
     strange: list[str] = field(default_factory=list)
-
-    @property
-    def faults(self) -> dict[str, list[str]]:
-        """Everything that must not be, by its name."""
-        lists = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {name: found for name, found in lists.items() if isinstance(found, list) and found}
 
     def __str__(self) -> str:
         return (
@@ -116,12 +104,11 @@ class TwoServers:
         self.live: list[BaseProcess | None] = [None, None]
         self.numbers = 0
         self.urls = [f"http://127.0.0.1:{port}" for port in self.ports]
-        self._spawn = multiprocessing.get_context("forkserver")
-        self._spawn.set_forkserver_preload(["tests.crash.server"])
+        self._spawn = processes_of("tests.crash.server")
 
     async def run(self) -> Figures:
         started = time.monotonic()
-        _build(self.folder)
+        build_effects(self.folder)
         self.journal = Journal(self.folder / "journal.jsonl")
         try:
             await asyncio.gather(self._start(0), self._start(1))  # both at once, on files that are not there yet
@@ -402,9 +389,7 @@ def main() -> int:
     parser.add_argument("--steals", action="store_true", help="a control: it must steal")
     chosen = parser.parse_args()
     figures = run(chosen.seed, chosen.seconds, ledger=not chosen.no_ledger, steals=chosen.steals)
-    print(figures)
-    for name, found in figures.faults.items():
-        print(f"{name}: {found[:5]}")
+    figures.report()
     return 1 if figures.faults else 0
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from examples.loop_program import Program, built_copy, started
 
 from handrail.testing.servers import AnthropicServer, Reply, call
 
@@ -21,64 +18,26 @@ WAITS = Reply("Please decide.")
 PREVIEW = "Send parcel P-1 to 5 Oak Street instead."
 
 
-class Program:
-    """The running program, at its terminal."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self.printed = ""
-
-    def type(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n".encode())
-
-    async def until(self, text: str) -> None:
-        assert self._process.stdout is not None
-        async with asyncio.timeout(120):
-            while text not in self.printed:
-                piece = await self._process.stdout.read(4096)
-                assert piece, f"it ended before it printed {text!r}:\n{self.printed}"
-                self.printed += piece.decode()
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project, built."""
-    folder = tmp_path_factory.mktemp("anthropic") / "project"
-    shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns("tests", "handrail.db*", "tool_registry*"))
-    subprocess.run([sys.executable, "-m", "handrail", "build", "--strict"], cwd=folder, check=True, timeout=60)
-    return folder
+    return built_copy(PROJECT, tmp_path_factory.mktemp("anthropic"))
 
 
 @asynccontextmanager
-async def started(project: Path, script: Sequence[Reply]) -> AsyncIterator[tuple[Program, AnthropicServer]]:
+async def playing(project: Path, script: Sequence[Reply]) -> AsyncIterator[tuple[Program, AnthropicServer]]:
     """The program, which the model answers by this script."""
-    async with AnthropicServer(script) as server:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "anthropic_loop.py",
-            "any",
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=project,
-            env={**os.environ, **server.environment, "ANTHROPIC_BASE_URL": server.base_url},
-        )
-        try:
-            program = Program(process)
-            yield program, server
-            process.stdin.close()
-            assert await asyncio.wait_for(process.wait(), 60) == 0
-            assert server.problems == []
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+    async with (
+        AnthropicServer(script) as server,
+        started(project, "anthropic_loop.py", server, ANTHROPIC_BASE_URL=server.base_url) as program,
+    ):
+        yield program, server
 
 
 def test_a_yes_on_the_terminal_redirects_once_and_the_model_is_told(project: Path) -> None:
     async def scene() -> None:
         script = [Reply(calls=[call("track_parcel", parcel="P-1")]), REDIRECT, WAITS, Reply("It goes there now.")]
-        async with started(project, script) as (program, server):
+        async with playing(project, script) as (program, server):
             program.type("/yes")
             await program.until("Nothing waits for you.")
             program.type("Send P-1 to 5 Oak Street")
@@ -104,7 +63,7 @@ def test_a_yes_on_the_terminal_redirects_once_and_the_model_is_told(project: Pat
 def test_what_was_cut_off_or_declined_does_not_run(project: Path) -> None:
     async def scene() -> None:
         cut_off = Reply("I will", REDIRECT.calls, reason="length")
-        async with started(project, [cut_off, REDIRECT, WAITS, Reply("It stays as it is.")]) as (program, server):
+        async with playing(project, [cut_off, REDIRECT, WAITS, Reply("It stays as it is.")]) as (program, server):
             program.type("Send P-1 to 5 Oak Street")
             await program.until("I will")
             program.type("And?")

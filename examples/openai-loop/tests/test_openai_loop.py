@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +11,7 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
+from examples.loop_program import Program, built_copy, started
 
 from handrail.testing.servers import OpenAIChatServer, Reply, call
 
@@ -24,24 +21,8 @@ WAITS = Reply("I asked you to approve it.")
 PREVIEW = "Pay invoice I-7."
 
 
-class Program:
-    """The running program: what it prints, and its page."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self.printed = ""
-
-    def type(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n".encode())
-
-    async def until(self, text: str) -> None:
-        assert self._process.stdout is not None
-        async with asyncio.timeout(120):
-            while text not in self.printed:
-                piece = await self._process.stdout.read(4096)
-                assert piece, f"it ended before it printed {text!r}:\n{self.printed}"
-                self.printed += piece.decode()
+class ProgramWithPage(Program):
+    """The program, and its page."""
 
     @property
     def address(self) -> str:
@@ -64,42 +45,24 @@ async def _fetch(address: str, body: bytes | None = None) -> str:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project, built."""
-    folder = tmp_path_factory.mktemp("openai") / "project"
-    shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns("tests", "handrail.db*", "tool_registry*"))
-    subprocess.run([sys.executable, "-m", "handrail", "build", "--strict"], cwd=folder, check=True, timeout=60)
-    return folder
+    return built_copy(PROJECT, tmp_path_factory.mktemp("openai"))
 
 
 @asynccontextmanager
-async def started(project: Path, script: Sequence[Reply]) -> AsyncIterator[tuple[Program, OpenAIChatServer]]:
+async def playing(project: Path, script: Sequence[Reply]) -> AsyncIterator[tuple[ProgramWithPage, OpenAIChatServer]]:
     """The program, which the model answers by this script."""
-    async with OpenAIChatServer(script) as server:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "openai_loop.py",
-            "any",
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=project,
-            env={**os.environ, **server.environment, "OPENAI_BASE_URL": server.base_url},
-        )
-        try:
-            program = Program(process)
-            await program.until("Approvals: http")
-            yield program, server
-            process.stdin.close()
-            assert await asyncio.wait_for(process.wait(), 60) == 0
-            assert server.problems == []
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+    async with (
+        OpenAIChatServer(script) as server,
+        started(project, "openai_loop.py", server, kind=ProgramWithPage, OPENAI_BASE_URL=server.base_url) as program,
+    ):
+        await program.until("Approvals: http")
+        yield program, server
 
 
 def test_an_approval_on_the_page_pays_once_and_the_model_is_told(project: Path) -> None:
     async def scene() -> None:
         script = [Reply(calls=[call("list_invoices")]), PAY, WAITS, Reply("It is paid.")]
-        async with started(project, script) as (program, server):
+        async with playing(project, script) as (program, server):
             program.type("Please pay Paper & Sons")
             await program.until(WAITS.text)
             listed, held = (server.envelopes(server.requests[number].body)[0] for number in (1, 2))
@@ -129,7 +92,7 @@ def test_an_approval_on_the_page_pays_once_and_the_model_is_told(project: Path) 
 def test_what_was_cut_off_or_declined_does_not_run(project: Path) -> None:
     async def scene() -> None:
         cut_off = Reply("I will", PAY.calls, reason="length")
-        async with started(project, [cut_off, PAY, WAITS, Reply("Then I leave it.")]) as (program, server):
+        async with playing(project, [cut_off, PAY, WAITS, Reply("Then I leave it.")]) as (program, server):
             program.type("Pay I-7")
             await program.until("I will")
             program.type("And?")
