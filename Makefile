@@ -9,6 +9,10 @@ PYTHONS ?=
 # Tests wait more than they compute (pages, kills, spoken seconds): two for each of two cores keep both busy.
 WORKERS ?= 4
 
+# Tests start hundreds of programs. Where the environment keeps Python from storing bytecode, each of them would compile every
+# module that it imports anew, which is a second of processor time.
+export PYTHONDONTWRITEBYTECODE :=
+
 PY := .venv/bin/python
 CHECKED := $(wildcard src tests scripts packages benchmarks examples)
 # mypy stops at a folder without Python files.
