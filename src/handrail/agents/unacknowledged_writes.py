@@ -22,8 +22,8 @@ from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, JsonError
 from handrail.contract.frozen import thaw
 from handrail.contract.store import LedgerState
+from handrail.runtime.admission import id_key
 from handrail.runtime.call_ids import known_by_id
-from handrail.runtime.keys import id_key
 from handrail.runtime.ledger_view import settle_from_row, unknown_answer
 from handrail.runtime.replays import Entry
 from handrail.runtime.session import Session

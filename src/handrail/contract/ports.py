@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from handrail.contract.store import AuditPosition, AuditSubject
 
-CallFacts = tuple[str, str, float, str | None, int] | tuple[Any, ...]
-"""A call that ran: its session, its tool, its duration in milliseconds, the type of its error, the size of its data. More
-may follow, as in a `CallRecord`."""
-CallRecord = tuple[str, str, float, None, int, float, bytes, int, int, str, str | None, str, bytes, tuple[str, ...]]
-"""A plain call that ended well: its `CallFacts`, its time, what the lines of its tool have in common, its turn, connection, mode,
-provider and id, its arguments in canonical form, and the pointers of those that were filled in."""
+
+class CallRecord(NamedTuple):
+    """One call, as the metrics and the audit log are told of it. Nothing in it changes, so both may look at it later."""
+
+    session_id: str
+    tool_id: str
+    duration: float
+    """In milliseconds."""
+    error_type: str | None
+    """None: it succeeded."""
+    size: int
+    """Of its data as JSON, in bytes."""
+    event: str
+    """What its audit line is called."""
+    time: float
+    tool: Mapping[str, Any]
+    """The fields that the lines of all calls of the tool have in common."""
+    turn: int
+    connection: int
+    mode: str
+    provider: str | None
+    call_id: str | None
+    key: str
+    args: bytes
+    """In canonical form."""
+    redact: Callable[[Any], Any] | None
+    """Hides what the arguments hold of secrets."""
+    more: Mapping[str, Any] | None
+    """Further fields of the line."""
+    subject: AuditSubject | None
+    """Whose words are sealed in the line; None: nobody's."""
 
 
 class AuditPort(Protocol):
@@ -30,13 +55,8 @@ class AuditPort(Protocol):
         ...
 
     @property
-    def note(self) -> Callable[[CallRecord | tuple[Any, ...]], object]:
-        """`emit` in no time, for a call that holds nothing secret. An `AuditSubject` may follow the `CallRecord`."""
-        ...
-
-    @property
-    def masks(self) -> bool:
-        """Whether the log has names of its own to hide, and so must see fields, not JSON."""
+    def note(self) -> Callable[[CallRecord], object]:
+        """`emit` for a call, in no time."""
         ...
 
     def flush(self) -> bool:
@@ -111,7 +131,7 @@ class MetricsPort(Protocol):
     def turn_started(self, session_id: str) -> None: ...
     def session_call(self, session_id: str) -> None: ...
     @property
-    def note(self) -> Callable[[CallFacts], object]:
+    def note(self) -> Callable[[CallRecord], object]:
         """`record` and `session_call` for one call that ran, in no time."""
         ...
 

@@ -21,12 +21,12 @@ import orjson
 
 from handrail.contract.ports import CallRecord
 from handrail.contract.store import AuditPosition, AuditSubject
-from handrail.observe.call_lines import as_entry
-from handrail.observe.chain import GAP, encode, plain, seal
+from handrail.observe.call_records import fields_of
+from handrail.observe.chain import GAP, encode, encode_name, plain, seal
 from handrail.observe.chain_writer import ChainWriter, Entry
 from handrail.observe.reading import keys_of_executions
 from handrail.observe.redaction import compile_redactor
-from handrail.observe.sealing import SEALED, is_public, seal_text
+from handrail.observe.sealing import SEALED, seal_text, take_words
 from handrail.observe.shared_chain import SharedChainWriter, can_share
 
 _log = logging.getLogger("handrail.audit")
@@ -40,24 +40,26 @@ _BATCH = 256
 
 
 class _Ring:
-    """Keeps the newest events in memory, as a reader of the file would get them."""
+    """Keeps the newest entries in memory. They are parsed by whoever reads them: most are never read."""
 
     trouble: str | None = None
     position: AuditPosition | None = None
 
     def __init__(self, size: int) -> None:
-        self.events: deque[dict[str, Any]] = deque(maxlen=size)
-        self._seq = 0
+        self._entries: deque[Entry] = deque(maxlen=size)
+        self._count = 0
+
+    def events(self) -> list[dict[str, Any]]:
+        """The events as a reader of the file would get them."""
+        first = self._count - len(self._entries) + 1
+        return [_event(seq, *entry) for seq, entry in enumerate(self._entries, first)]
 
     def ready(self) -> bool:
         return True
 
     def write(self, entries: Sequence[Entry]) -> bool:
-        for event, when, body in entries:
-            self._seq += 1
-            text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(int(when)))
-            ts = f"{text}.{int(when * 1000) % 1000:03}Z"
-            self.events.append({"event": event, "ts": ts, "seq": self._seq, **json.loads(b"{" + body)})
+        self._entries.extend(entries)
+        self._count += len(entries)
         return True
 
     def sync(self) -> bool:
@@ -70,7 +72,13 @@ class _Ring:
         return True
 
     def restart(self) -> None:
-        self.events.clear()
+        self._entries.clear()
+
+
+def _event(seq: int, event: str, when: float, body: bytes) -> dict[str, Any]:
+    text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(int(when)))
+    ts = f"{text}.{int(when * 1000) % 1000:03}Z"
+    return {"event": event, "ts": ts, "seq": seq, **json.loads(b"{" + body)}
 
 
 class AuditLog:
@@ -89,7 +97,6 @@ class AuditLog:
         "_pending",
         "_sink",
         "clock",
-        "masks",
         "note",
     )
 
@@ -112,10 +119,9 @@ class AuditLog:
         self._limit = max_pending
         self._mask = compile_redactor(None, redact)
         # Appending to a deque and taking from it are atomic, so that any thread may emit without a lock.
-        self._pending: deque[Entry | CallRecord | tuple[Any, ...]] = deque()
-        self.note: Callable[[CallRecord | tuple[Any, ...]], None] = self._pending.append
+        self._pending: deque[Entry | CallRecord] = deque()
+        self.note: Callable[[CallRecord], None] = self._pending.append
         """What every call does, so it is nothing but an append. `flush` sees to it that not too many wait."""
-        self.masks = self._mask is not None
         self._dropped = 0
         self._lock = Lock()
         self._drop_lock = Lock()
@@ -145,11 +151,28 @@ class AuditLog:
     ) -> None:
         """As `emit`; what is not known to be harmless, and what is named as `private`, is sealed, or left out if the subject has
         no secret."""
-        public = {name: value for name, value in fields.items() if is_public(name, value) and name not in private}
-        if len(public) < len(fields) and subject.secret:
-            words = {name: value for name, value in fields.items() if name not in public}
-            public[SEALED] = seal_text(subject, self._body(words)).decode()
+        public = dict(fields)
+        self._seal_words(subject, public, private)
         self.emit(event, public)
+
+    def _seal_words(self, subject: AuditSubject, fields: dict[str, Any], private: Collection[str] = ()) -> None:
+        words = take_words(fields, private)
+        if words and subject.secret:
+            fields[SEALED] = seal_text(subject, self._body(words)).decode()
+
+    def _entry(self, noted: Entry | CallRecord) -> Entry:
+        """What is written of a call, or of what was emitted."""
+        if not isinstance(noted, CallRecord):
+            return noted
+        try:
+            fields = fields_of(noted)
+            if noted.subject is not None:
+                self._seal_words(noted.subject, fields)
+            body = self._body(fields)
+        except Exception as error:  # noqa: BLE001  # one call that cannot be written must not cost the lines after it
+            _log.error("A line of %s could not be written as it is", noted.tool_id, exc_info=error)
+            body = b'{"sessionId":%b,"toolId":%b}' % (encode_name(noted.session_id), encode_name(noted.tool_id))
+        return noted.event, noted.time, body[1:]
 
     def _drop(self) -> None:
         with self._drop_lock:
@@ -247,7 +270,7 @@ class AuditLog:
         if not isinstance(self._sink, _Ring):
             raise TypeError("This audit log is on disk; handrail.observe.verify.read_events reads it.")
         self.flush()
-        return list(self._sink.events)
+        return self._sink.events()
 
     def _flush(self) -> bool:
         sink, pending = self._sink, self._pending
@@ -257,7 +280,7 @@ class AuditLog:
         left = len(pending)
         while left:
             count = min(left, _BATCH)
-            if not sink.write([as_entry(pending.popleft()) for _ in range(count)]):
+            if not sink.write([self._entry(pending.popleft()) for _ in range(count)]):
                 return False
             left -= count
         return not self._dropped or self._write_gap()
@@ -297,8 +320,8 @@ class AuditLog:
         self._sink.restart()
 
 
-def _size(noted: Entry | CallRecord | tuple[Any, ...]) -> int:
-    return len(noted[2]) if len(noted) == 3 else _RECORD_BYTES + len(noted[12])
+def _size(noted: Entry | CallRecord) -> int:
+    return _RECORD_BYTES + len(noted.args) if isinstance(noted, CallRecord) else len(noted[2])
 
 
 _LIVE: WeakSet[AuditLog] = WeakSet()

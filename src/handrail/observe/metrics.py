@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from handrail.contract.ports import CallFacts
+from handrail.contract.ports import CallRecord
 from handrail.contract.store import StoreLoad
 from handrail.observe.exposition import Exposition
 
@@ -100,8 +100,8 @@ class Metrics:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._noted: deque[CallFacts] = deque()
-        self.note: Callable[[CallFacts], None] = self._noted.append
+        self._noted: deque[CallRecord] = deque()
+        self.note: Callable[[CallRecord], None] = self._noted.append
         """What every call does, so it is nothing but an append."""
         self.declared_size: Callable[[str], int | None] = lambda tool_id: None
         """How long the responses of a tool may be by its own definition, in bytes; None where it says nothing."""
@@ -164,10 +164,9 @@ class Metrics:
         """Count the calls that were noted. Done by whoever reads, and by the runtime's housekeeper."""
         noted = self._noted
         while noted:
-            facts = noted.popleft()
-            error_type = facts[3]
-            self.record(facts[1], facts[2], error_type is None, error_type, facts[4])
-            self.session_call(facts[0])
+            session_id, tool_id, duration, error_type, size = noted.popleft()[:5]
+            self.record(tool_id, duration, error_type is None, error_type, size)
+            self.session_call(session_id)
 
     def session_opened(self, session_id: str) -> None:
         """A session was opened, or resumed in this process."""

@@ -13,7 +13,7 @@ import json
 import re
 import secrets
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from hashlib import shake_256
 from typing import Any
 
@@ -34,6 +34,7 @@ PUBLIC = frozenset(
 """Fields that Handrail itself fills, never with what somebody said. Every other field of a named user's line is sealed."""
 _MODEL_MADE = frozenset({"callId", "idempotencyKey", "duplicateOf", "provider"})
 """Of these, those that come from a model or its provider, who may put words into them."""
+_HOST_MADE = PUBLIC - _MODEL_MADE
 _ID = re.compile(r"(?:provider:)?[\w:.-]{1,64}", re.ASCII)
 
 
@@ -42,9 +43,14 @@ def looks_like_id(value: object) -> bool:
     return value is None or (isinstance(value, str) and _ID.fullmatch(value) is not None)
 
 
-def is_public(name: str, value: object) -> bool:
-    """Whether a field of a named user's line may stand in it as it is."""
-    return name in PUBLIC and (name not in _MODEL_MADE or looks_like_id(value))
+def take_words(fields: dict[str, Any], private: Collection[str] = ()) -> dict[str, Any]:
+    """Take out of a named user's line, and return, what may not stand in it as it is: `private`, and what may hold words."""
+    names = [
+        name
+        for name in fields
+        if name in private or not (name in _HOST_MADE or (name in _MODEL_MADE and looks_like_id(fields[name])))
+    ]
+    return {name: fields.pop(name) for name in names}
 
 
 def seal_text(subject: AuditSubject, body: bytes) -> bytes:

@@ -1,19 +1,85 @@
-"""The checks that a call and the approval of a held one share: steps 4 to 8, and steps 10 to 12."""
+"""The steps that need nothing but the call itself. A call passes all of them, the approval of a held one those from 4 to 8 again.
+
+    2 read · 3 id_key · 4–6 admit · 7–8 prepare · (9) the host's gates · 10–12 charge
+
+Each gives the refusal that ends the call, or None.
+"""
 
 from __future__ import annotations
 
-from handrail.contract.errors import ErrorType
+import re
+from typing import Any
+
+import orjson
+
+from handrail.contract.call import Call, Connection
+from handrail.contract.errors import ErrorType, JsonError
 from handrail.runtime.attempt import Attempt, Refusal
-from handrail.runtime.hydrate import validate_call
-from handrail.runtime.keys import loop_key
+from handrail.runtime.hydrate import parse_call, validate_call
+from handrail.runtime.keys import is_text, loop_key
+from handrail.schema.arguments import read_arguments
 from handrail.schema.canonical import canonical
 from handrail.schema.trimmed import trimmed
+from handrail.schema.validator import Violation
+
+_LIKE_A_CONNECTION = re.compile(r"[0-9]*:")
+_SORTED = orjson.OPT_SORT_KEYS
+_dumps, _join = orjson.dumps, b"".join
+
+
+def read(attempt: Attempt) -> Refusal | None:
+    """Step 2: the arguments as plain data, in the meaning that the provider's form has."""
+    call = attempt.call
+    try:
+        attempt.args, attempt.raw_digest, attempt.is_plain = read_arguments(call.args)
+    except JsonError as error:
+        refusal = _repair(attempt, error)
+        if refusal is not None:
+            return refusal
+    meaning = attempt.plan.meaning
+    if meaning is not None and isinstance(call.provider, str):
+        _take(attempt, meaning(call.provider, attempt.args))
+    return None
+
+
+def _repair(attempt: Attempt, error: JsonError) -> Refusal | None:
+    """Arguments that are no JSON: repaired once, where the policy allows it, or refused."""
+    if attempt.session.policy.repair:
+        try:
+            _take(attempt, parse_call(attempt.call.args, repair=True).args)
+            attempt.repaired = True
+            return None
+        except JsonError as second:
+            error = second
+    details = ({"pointer": error.pointer, "code": error.code, "message": error.message},)
+    about_text = error.code == "invalid_json" and not error.message.startswith("Arguments")
+    message = f"The arguments are not valid JSON. {error.message}" if about_text else error.message
+    return Refusal("parse", ErrorType.VALIDATION, message, rule=error.code, details=details)
+
+
+def _take(attempt: Attempt, args: dict[str, Any]) -> None:
+    attempt.args, attempt.raw_digest, attempt.is_plain = args, trimmed(canonical(args)), False
+
+
+def id_key(call: Call, connection: Connection) -> str | None:
+    """The key by the provider's id; None where that is missing or does not outlive its message.
+
+    An id of a session that begins as a connection's key does gets one more colon, which neither of the others has there.
+    """
+    _, _, call_id, _, scope, _, _ = call
+    if scope != "session" and scope != "connection":
+        return None
+    if not call_id or not ((type(call_id) is str and call_id.isascii()) or is_text(call_id)):
+        return None
+    if scope == "connection":
+        return f"provider:{connection}:{call_id}"
+    return f"provider::{call_id}" if ":" in call_id and _LIKE_A_CONNECTION.match(call_id) else f"provider:{call_id}"
 
 
 def admit(attempt: Attempt) -> Refusal | None:
     """Steps 4 to 6: session, mode, availability."""
-    for gate in attempt.plan.early:
-        refusal = gate(attempt)
+    for check in attempt.plan.admission:
+        refusal = check(attempt)
         if refusal is not None:
             return refusal
     return None
@@ -21,40 +87,60 @@ def admit(attempt: Attempt) -> Refusal | None:
 
 def prepare(attempt: Attempt) -> Refusal | None:
     """Steps 7 and 8: validated arguments with defaults, clamped by mode, in canonical form."""
-    plan, session = attempt.plan, attempt.session
-    raw = attempt.args
-    value, defaulted, violations = plan.validator.validate(raw)
-    if defaulted:
-        attempt.defaulted = defaulted
-    if violations and session.policy.repair:
-        checked = validate_call(plan.tool, raw, repair=True, validator=plan.validator)
-        value, attempt.defaulted, violations = checked.args, checked.defaulted, list(checked.violations)
-        attempt.repaired = attempt.repaired or checked.repaired
-    if violations:
-        message = " ".join(violation.message for violation in violations[:5])
-        details = tuple(violation.to_dict() for violation in violations)
-        first = violations[0]
-        return Refusal(
-            "validate", ErrorType.VALIDATION, message, rule=first.keyword, value=first.pointer, details=details
-        )
-    clamp = plan.clamps.get(session.mode) if plan.clamps else None
+    plan, text = attempt.plan, attempt.raw_digest
+    if plan.is_valid is None or not plan.is_valid(attempt.args):
+        value, attempt.defaulted, violations = plan.validator.validate(attempt.args)
+        if violations:
+            refusal = _repair_values(attempt, violations)
+            if refusal is not None:
+                return refusal
+            text = trimmed(canonical(attempt.args))
+        elif attempt.defaulted:
+            attempt.args = value
+            exact = not (attempt.is_plain and plan.defaults_plain)
+            text = _join((canonical(value) if exact else _dumps(value, None, _SORTED), b""))  # `trimmed`, as it is kept
+    clamp = plan.clamps.get(attempt.session.mode) if plan.clamps else None
     if clamp is not None:
-        value, attempt.clamped = clamp(value)
-    attempt.args = value
-    attempt.canonical = text = trimmed(canonical(value))
+        attempt.args, attempt.clamped = clamp(attempt.args)
+        if attempt.clamped:
+            text = trimmed(canonical(attempt.args))
+    attempt.canonical = text
     attempt.loop_key = text if text.isascii() else loop_key(text)
-    changed = attempt.defaulted or attempt.clamped or attempt.repaired
-    attempt.raw_digest = trimmed(canonical(raw)) if changed else text
     return None
+
+
+def _repair_values(attempt: Attempt, violations: list[Violation]) -> Refusal | None:
+    """Arguments that do not fit: plain type slips repaired once, where the policy allows it, or refused."""
+    plan = attempt.plan
+    if attempt.session.policy.repair:
+        checked = validate_call(plan.tool, attempt.args, repair=True, validator=plan.validator)
+        violations = list(checked.violations)
+        if not violations:
+            attempt.args, attempt.defaulted = checked.args, checked.defaulted
+            attempt.repaired = attempt.repaired or checked.repaired
+            return None
+    first = violations[0]
+    message = " ".join(violation.message for violation in violations[:5])
+    details = tuple(violation.to_dict() for violation in violations)
+    return Refusal("validate", ErrorType.VALIDATION, message, rule=first.keyword, value=first.pointer, details=details)
+
+
+def ask_host(attempt: Attempt) -> Refusal | None:
+    """The host's own gates, between the key and the limits. One that wants a person is noted in the attempt."""
+    check = attempt.plan.host_check
+    if check is None:
+        return None
+    refusal, attempt.asked_by = check(attempt)
+    return refusal
 
 
 def charge(attempt: Attempt) -> Refusal | None:
     """Steps 10 to 12: rate limit, loop, budget. What a call that passes used up is written behind."""
-    for gate in attempt.plan.late:
-        refusal = gate(attempt)
+    plan, session = attempt.plan, attempt.session
+    for check in plan.limits:
+        refusal = check(attempt)
         if refusal is not None:
             return refusal
-    plan, session = attempt.plan, attempt.session
     limit = plan.rate_limit
     if limit is not None and (not plan.writes or limit.scope == "session"):
         session.rates.write_behind(session, plan.tool_id, limit, attempt.rate_slot)

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 from handrail.contract.call import Call
 from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, ToolResponse
 from handrail.contract.errors import ErrorType
-from handrail.contract.ports import Clock, MetricsPort
+from handrail.contract.ports import CallRecord, Clock, MetricsPort
 from handrail.contract.store import StoreUnavailable
 from handrail.runtime.attempt import Attempt, Refusal, Rule
 from handrail.runtime.audit_trail import AuditTrail
 from handrail.runtime.gates import budget
 from handrail.runtime.ledger_view import keep_unknown, not_recorded, unknown_answer, unknown_message
-from handrail.runtime.outcome import is_empty
 from handrail.runtime.replays import Entry
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
 _COUNTED_GATES = frozenset({"find", "parse", "replay", "session", "mode", "availability", "validate"})
 """The gates of the first eight steps. Too many refusals by them in a turn are a loop."""
+_new = tuple.__new__
 
 
 class StartOver(Exception):
@@ -31,12 +31,14 @@ class StartOver(Exception):
 class Answers:
     """Makes the envelopes of one runtime."""
 
-    __slots__ = ("_clock", "_metrics", "_trail")
+    __slots__ = ("_clock", "_metrics", "_note_call", "_note_line", "_now", "_trail")
 
     def __init__(self, trail: AuditTrail, metrics: MetricsPort, clock: Clock) -> None:
         self._trail = trail
         self._metrics = metrics
         self._clock = clock
+        # What every call does, so nothing stands between it and the append.
+        self._note_line, self._now, self._note_call = trail.audit.note, trail.audit.clock, metrics.note
 
     def refuse(self, attempt: Attempt, refusal: Refusal, *, free: bool = False) -> ToolResponse:
         """The envelope of a refusal. A `free` one does not count towards the refusals that make a loop."""
@@ -103,7 +105,7 @@ class Answers:
         answer = known.replay(**({"duplicateOf": first} if first else {}))
         duration = (perf_counter() - attempt.started) * 1000
         error_type = None if answer.error is None else answer.error.type.value
-        self._trail.audit_call("replay", attempt, duration, answer.ok, error_type, first)
+        self.audit_call("replay", attempt, duration, error_type, duplicate_of=first)
         return answer
 
     def finish(self, attempt: Attempt, response: ToolResponse, raw: bytes) -> ToolResponse:
@@ -115,27 +117,57 @@ class Answers:
         meta = self.meta(attempt, duration)
         if facts:
             meta = {**facts, **meta}
-        if plan.retrieval and error is None and is_empty(data):
+        if plan.retrieval and ok and _is_empty(data):
             attempt.turn.empties[plan.tool_id] = attempt.turn.empties.get(plan.tool_id, 0) + 1
             session.counted(attempt.turn)
         error_type = None if error is None else error.type.value
-        record = self._trail.record_of(attempt, duration, len(raw)) if ok else None
+        record = self._record("execution", attempt, duration, error_type, len(raw))
+        self._note_line(record)
         if attempt.held:
             self._metrics.ran_held(session.id, plan.tool_id, duration, error_type, len(raw))
         else:
-            self._metrics.note(record or (session.id, plan.tool_id, duration, error_type, len(raw)))
-        if record is not None:
-            self._trail.audit.note(record if session.subject is None else (*record, session.subject))
-        else:
-            self._trail.audit_call("execution", attempt, duration, ok, error_type)
+            self._note_call(record)
         if duration > plan.latency_budget_ms or (plan.retrieval and duration > session.limits.retrieval_ms):
             meta["slow"] = self._trail.warn_latency(attempt, duration)
-        return ToolResponse(ok, data, error, intents, meta)
+        return _new(ToolResponse, (ok, data, error, intents, meta))
+
+    def audit_call(
+        self,
+        event: str,
+        attempt: Attempt,
+        duration: float,
+        error_type: str | None,
+        *,
+        duplicate_of: str | None = None,
+    ) -> None:
+        """The audit line of a call that did not just end: replayed, held, late, or cut off."""
+        record = self._record(event, attempt, duration, error_type, 0)
+        if duplicate_of:
+            record = record._replace(more={**(record.more or {}), "duplicateOf": duplicate_of})
+        self._note_line(record)
+
+    def _record(self, event: str, attempt: Attempt, duration: float, error_type: str | None, size: int) -> CallRecord:
+        session, plan, write = attempt.session, attempt.plan, attempt.write
+        _, _, call_id, provider, _, _, _ = attempt.call
+        more: dict[str, Any] | None = None
+        if attempt.defaulted or attempt.clamped or attempt.repaired or write is not None:
+            more = _changes(attempt)
+            if write is not None and write.key:
+                more["ledgerKey"] = write.key
+            if write is not None and write.hold_id is not None:
+                more["confirmationId"] = write.hold_id
+        # fmt: off
+        return _new(CallRecord, (
+            session.id, plan.tool_id, round(duration, 3), error_type, size, event, self._now(), plan.audit_fields,
+            attempt.turn.number, attempt.connection or session.connection, session.state.mode, provider, call_id, attempt.key,
+            attempt.canonical or attempt.raw_digest, plan.redact, more, session.subject,
+        ))
+        # fmt: on
 
     def cut_off(self, attempt: Attempt) -> None:
         """The caller went away while the handler ran: there is nobody to answer, and the audit says so."""
         duration = (perf_counter() - attempt.started) * 1000
-        self._trail.audit_call("execution", attempt, duration, False, ErrorType.CANCELLED.value)
+        self.audit_call("execution", attempt, duration, ErrorType.CANCELLED.value)
 
     def meta(self, attempt: Attempt, duration: float) -> dict[str, Any]:
         """What an envelope says about its call."""
@@ -143,23 +175,40 @@ class Answers:
         meta: dict[str, Any] = plan.meta.copy()
         meta["duration"] = int(duration * 1000) / 1000
         if attempt.defaulted or attempt.clamped or attempt.repaired or plan.unvalidated:
-            _add_changes(attempt, meta)
+            meta.update(_changes(attempt))
+            if plan.unvalidated:
+                meta["unvalidated"] = True
         limits = attempt.session.limits
         if limits.retrieval_calls is not None or limits.total_calls is not None:
             meta["budget"] = budget.left(limits, attempt.turn)
         return meta
 
 
-def _add_changes(attempt: Attempt, meta: dict[str, Any]) -> None:
+def _is_empty(data: Any) -> bool:
+    """Nothing was found: null, `{}`, or an object whose lists are all empty."""
+    if data is None or data == {}:
+        return True
+    if not isinstance(data, dict):
+        return False
+    has_list = False
+    for value in data.values():
+        if isinstance(value, list):
+            if value:
+                return False
+            has_list = True
+    return has_list
+
+
+def _changes(attempt: Attempt) -> dict[str, Any]:
     """What the pipeline has changed in the arguments."""
+    changes: dict[str, Any] = {}
     if attempt.defaulted:
-        meta["defaulted"] = list(attempt.defaulted)
+        changes["defaulted"] = list(attempt.defaulted)
     if attempt.clamped:
-        meta["clamped"] = list(attempt.clamped)
+        changes["clamped"] = list(attempt.clamped)
     if attempt.repaired:
-        meta["repaired"] = True
-    if attempt.plan.unvalidated:
-        meta["unvalidated"] = True
+        changes["repaired"] = True
+    return changes
 
 
 def _too_many_refusals(count: int, limit: int, last: Refusal) -> Refusal:

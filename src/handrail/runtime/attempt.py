@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -106,39 +107,46 @@ class Write:
         """The handler did not end in a way that tells what it has done."""
 
 
+@dataclass(slots=True, eq=False)
 class Attempt:
     """The state of one call while it passes the pipeline."""
 
-    # Defaults of the class: one is made for every call, and most calls change few of them.
-    canonical = raw_digest = loop_key = b""
-    """The arguments in canonical form: validated, as they came, and as the loop detector compares them."""
-    digest = key = ""
-    exact = ""
+    session: Session
+    call: Call
+    plan: ToolPlan
+    turn: Turn
+    started: float
+    connection: Connection | None = None
+    """The one that the call came on; None for an approval, which a person gives on none."""
+    args: dict[str, Any] = field(default_factory=dict)
+    raw_digest: bytes = b""
+    """The arguments in canonical form, as they came."""
+    is_plain: bool = False
+    """orjson writes them so; see `read_arguments`."""
+    canonical: bytes = b""
+    """The arguments in canonical form: validated, with defaults, clamped."""
+    loop_key: bytes = b""
+    """The same as the loop detector compares them."""
+    key: str = ""
+    digest: str = ""
+    exact: str = ""
     """The digest of all arguments; `digest` is that of the tool's `dedupeFields`, where it names some."""
-    ordinal = 1
+    ordinal: int = 1
     defaulted: tuple[str, ...] = ()
     clamped: tuple[str, ...] = ()
-    repaired = False
-    charged = False
-    rate_slot = 0
+    repaired: bool = False
+    asked_by: str | None = None
+    """The gate of the host that wants a person to approve it."""
+    charged: bool = False
+    rate_slot: int = 0
     """Where the unit of its rate limit was counted."""
-    held = False
+    held: bool = False
     """A person was asked about it; as a call it was counted then."""
-    interrupted = False
+    interrupted: bool = False
     intents: list[Intent] | None = None
     """What the handler asked for through its capabilities; None if nothing."""
     write: Write | None = None
 
-    def __init__(self, session: Session, call: Call, plan: ToolPlan, turn: Turn, started: float) -> None:
-        self.session = session
-        self.call = call
-        self.connection: Connection | None = call.connection or session.connection
-        """The one that the call came on; None for an approval, which a person gives on none."""
-        self.plan = plan
-        self.turn = turn
-        self.started = started
-        self.args: dict[str, Any] = {}
 
-
-Gate = Callable[[Attempt], "Refusal | None"]
-"""One policy check: a refusal, or None to let the call pass."""
+Check = Callable[[Attempt], "Refusal | None"]
+"""What a gate does for one tool: a refusal, or None to let the call pass."""

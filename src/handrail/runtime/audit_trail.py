@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeGuard
-
-import orjson
+from typing import TYPE_CHECKING, Any
 
 from handrail.contract.call import Call
-from handrail.contract.ports import AuditPort, CallRecord, DurableAudit
+from handrail.contract.ports import AuditPort, DurableAudit
 from handrail.contract.store import Hold
 from handrail.runtime.attempt import Attempt, Refusal, Rule
 from handrail.runtime.confirmation_view import call_id_of, key_of
@@ -29,48 +27,6 @@ class AuditTrail:
         self.durable = audit if isinstance(audit, DurableAudit) else None
         self._log = log
 
-    def audit_call(
-        self,
-        event: str,
-        attempt: Attempt,
-        duration: float,
-        ok: bool,
-        error_type: str | None,
-        duplicate_of: str | None = None,
-    ) -> None:
-        session, plan, call = attempt.session, attempt.plan, attempt.call
-        fields = {
-            "sessionId": session.id,
-            "turnId": attempt.turn.number,
-            "connection": attempt.connection or session.connection,
-            "mode": session.mode,
-            "provider": call.provider,
-            "toolId": plan.tool_id,
-            "toolVersion": plan.version,
-            "registryVersion": session.snapshot.version,
-            "category": plan.facts.category,
-            "callId": call.call_id,
-            "idempotencyKey": attempt.key,
-            "duration": round(duration, 3),
-            "ok": ok,
-            "errorType": error_type,
-            "args": _arguments(attempt),
-        }
-        if attempt.clamped:
-            fields["clamped"] = attempt.clamped
-        if attempt.defaulted:
-            fields["defaulted"] = attempt.defaulted
-        if attempt.repaired:
-            fields["repaired"] = True
-        write = attempt.write
-        if write is not None and write.key:
-            fields["ledgerKey"] = write.key
-        if write is not None and write.hold_id is not None:
-            fields["confirmationId"] = write.hold_id
-        if duplicate_of:
-            fields["duplicateOf"] = duplicate_of
-        self.note(event, session, fields)
-
     def note(self, event: str, session: Session, fields: Mapping[str, Any], *, private: Collection[str] = ()) -> None:
         """An event of a session; the words of a user who may be forgotten are sealed, and so are the fields in `private`."""
         subject = session.subject
@@ -78,28 +34,6 @@ class AuditTrail:
             self.audit.emit(event, fields)
         else:
             self.durable.emit_for(subject, event, fields, private=private)
-
-    def record_of(self, attempt: Attempt, duration: float, size: int) -> CallRecord | None:
-        """The line of a call that ended well, to be put together when it is written; None where it holds more than most."""
-        session, plan = attempt.session, attempt.plan
-        _, _, call_id, provider, _, _, _ = attempt.call
-        if (
-            plan.redact is not None
-            or self.audit.masks
-            or attempt.clamped
-            or attempt.repaired
-            or attempt.write is not None
-        ):
-            return None
-        if (
-            not _is_plain(call_id)
-            or attempt.key != f"provider:{call_id}"
-            or not (provider is None or _is_plain(provider))
-        ):
-            return None
-        where = attempt.turn.number, attempt.connection or session.connection, session.mode, provider, call_id
-        facts = session.id, plan.tool_id, round(duration, 3), None, size
-        return *facts, self.audit.clock(), plan.stamp, *where, attempt.canonical, attempt.defaulted
 
     def audit_refusal(self, attempt: Attempt, refusal: Refusal, duration: float, event: str = "refusal") -> None:
         session, plan, call = attempt.session, attempt.plan, attempt.call
@@ -176,18 +110,6 @@ class AuditTrail:
             "registryVersion": session.snapshot.version,
             "mode": session.mode,
         }
-
-
-def _is_plain(text: object) -> TypeGuard[str]:
-    return type(text) is str and text.isascii()
-
-
-def _arguments(attempt: Attempt) -> Any:
-    """The arguments as they were validated, whatever the handler has done to them since."""
-    redact, text = attempt.plan.redact, attempt.canonical
-    if redact is None:
-        return orjson.Fragment(text) if text else attempt.args
-    return redact(orjson.loads(text) if text else attempt.args)
 
 
 def _message(attempt: Attempt, refusal: Refusal) -> str:

@@ -415,7 +415,7 @@ class Confirmations:
             confirmation_request=request_of(hold),
         )
         attempt.charged = False  # a held call keeps its unit
-        self._trail.audit_call("held", attempt, duration, False, failure.type.value)
+        self._answers.audit_call("held", attempt, duration, failure.type.value)
         return ToolResponse(False, None, failure, (), self._answers.meta(attempt, duration))
 
 

@@ -8,18 +8,13 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from handrail.contract.call import Call
 from handrail.contract.definition import Mode
 from handrail.contract.events import Progress
 from handrail.runtime.attempt import Attempt
 from handrail.runtime.capabilities import PerCall, tell
-from handrail.runtime.keys import loop_key
-from handrail.runtime.replays import as_they_came
 
 if TYPE_CHECKING:
-    from handrail.runtime.plan import ToolPlan
     from handrail.runtime.session import Session
-    from handrail.runtime.turn import Turn
 
 CAPABILITIES = ("messaging", "voice", "audio", "audit", "secrets")
 
@@ -61,27 +56,21 @@ _PROGRESS_AT_ONCE, _PROGRESS_PER_SECOND = 20.0, 10.0
 """So many notes on its progress a call may give at once, and so many more a second."""
 
 
-PlainFacts = tuple["Session", "ToolPlan", "Turn", str, "str | None", str, float, dict[str, Any], bytes, tuple[str, ...]]
-"""Of a call that goes the short way: session, plan, turn, call id, provider, key, start, arguments, these in canonical form,
-the pointers of those that were filled in."""
-
-
+@dataclass(slots=True, eq=False, repr=False)
 class Context:
     """The context of one call. Capabilities that the host does not have are None, and flagged in `capabilities`.
 
     Most handlers look at little of it, so everything is worked out when it is asked for.
     """
 
-    __slots__ = ("_attempt", "_ports", "_progress", "_services", "idempotency_key")
     __handrail_context__ = True
     """By this a decorated tool's parameter is known as the context."""
 
-    def __init__(self, attempt: Attempt, services: Mapping[str, Any], idempotency_key: str) -> None:
-        self._progress: tuple[float, float] | None = None
-        self._attempt = attempt
-        self._services = services
-        self._ports: dict[str, Any] | None = None
-        self.idempotency_key = idempotency_key
+    _attempt: Attempt
+    _services: Mapping[str, Any]
+    idempotency_key: str
+    _progress: tuple[float, float] | None = None
+    _ports: dict[str, Any] | None = None
 
     @property
     def args(self) -> Mapping[str, Any]:
@@ -167,29 +156,3 @@ class Context:
         if name not in self._ports:
             self._ports[name] = service.bind(self._attempt)
         return self._ports[name]
-
-
-class PlainContext(Context):
-    """The context of a call that goes the short way. Its attempt is made when the handler, or what it did, asks for it."""
-
-    __slots__ = ("_facts",)
-    _facts: PlainFacts | None
-
-    @property
-    def attempt(self) -> Attempt:
-        if self._facts is not None:
-            session, plan, turn, call_id, provider, key, started, args, text, defaulted = self._facts
-            self._facts = None
-            attempt = Attempt(session, Call(plan.tool_id, args, call_id, provider), plan, turn, started)
-            attempt.args, attempt.key, attempt.canonical, attempt.defaulted = args, key, text, defaulted
-            attempt.loop_key = text if text.isascii() else loop_key(text)
-            attempt.raw_digest = as_they_came(text, defaulted)
-            attempt.charged = True
-            Context.__init__(self, attempt, session.core.capabilities, key)
-        return self._attempt
-
-    def __getattr__(self, name: str) -> Any:
-        if self._facts is not None and name in Context.__slots__:
-            self.attempt  # noqa: B018  # fills them
-            return getattr(self, name)
-        return super().__getattr__(name)

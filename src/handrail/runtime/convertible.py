@@ -27,6 +27,10 @@ class ConvertibleSchema:
     def defaults_safe(self) -> bool:
         return self._inner.defaults_safe
 
+    @property
+    def defaults_plain(self) -> bool:
+        return bool(getattr(self._inner, "defaults_plain", False))
+
     def is_valid(self, instance: Any) -> bool:
         return self._inner.is_valid(instance) and not self._refusals(self._inner.with_defaults(instance)[0])
 

@@ -12,7 +12,6 @@ import logging
 import random  # noqa: TID251  # only spreads retries out
 import secrets
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from functools import partial
 from hashlib import sha256
 from time import perf_counter
 from typing import Any, Self
@@ -23,6 +22,7 @@ from handrail.contract.definition import Mode
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ConfigError, SessionEnded, UsageError
 from handrail.contract.events import IntentApplied
+from handrail.contract.gates import Gate
 from handrail.contract.intents import Intent
 from handrail.contract.ports import AuditPort, Clock, DurableAudit, MetricsPort
 from handrail.contract.store import (
@@ -46,6 +46,7 @@ from handrail.runtime.confirmation import Confirmations
 from handrail.runtime.crash_points import CrashPoints
 from handrail.runtime.dedup import Dedup
 from handrail.runtime.execution import Execution
+from handrail.runtime.gates.host import checked_gates
 from handrail.runtime.housekeeper import Housekeeper
 from handrail.runtime.ledger_claims import LedgerClaims
 from handrail.runtime.ledger_lookup import LedgerLookup
@@ -58,7 +59,6 @@ from handrail.runtime.runner import Runner
 from handrail.runtime.services import Services, absent_capability
 from handrail.runtime.session import Client, Session
 from handrail.runtime.session_restore import restore
-from handrail.runtime.shortcut import shortcut_for
 from handrail.runtime.shutdown import let_writes_end, name_of
 from handrail.runtime.state import StateController
 from handrail.runtime.turns import Turns
@@ -85,6 +85,7 @@ class RuntimeCore:
         crash: Callable[[str], None] | None = None,
         capability_checks: bool = True,
         meaning: Meaning | None = None,
+        gates: Sequence[Gate] = (),
     ) -> None:
         self.registry = registry
         self.store = store
@@ -95,7 +96,9 @@ class RuntimeCore:
         self.now = audit.clock
         self.capabilities: dict[str, Any] = dict(capabilities or {})
         self.services = services or Services(())
-        self.policy = policy or Policy()
+        self.gates = checked_gates(gates)
+        """Those of the host, in their order."""
+        self.policy = self._checked(policy or Policy())
         self.log = logging.getLogger("handrail.runtime")
         self.owner = f"owner-{secrets.token_hex(8)}"
         self.crash = CrashPoints(crash)
@@ -586,15 +589,19 @@ class RuntimeCore:
 
     def _session_policy(self, policy: Policy | Mapping[str, Any] | None) -> Policy:
         if policy is None or isinstance(policy, Policy):
-            return policy or self.policy
-        return Policy.from_dict(policy, self.policy)
+            return self._checked(policy) if policy is not None else self.policy
+        return self._checked(Policy.from_dict(policy, self.policy))
+
+    def _checked(self, policy: Policy) -> Policy:
+        policy.check_observed(gate.name for gate in self.gates)
+        return policy
 
     def _policy_of(self, record: SessionRecord) -> Policy:
         """The policy that a session was opened with, over this process's own."""
         if not record.policy:
             return self.policy
         try:
-            return Policy.from_dict(record.policy, self.policy)
+            return self._checked(Policy.from_dict(record.policy, self.policy))
         except ConfigError as error:
             self.log.warning("The policy of session %s is not understood here: %s", record.session_id, error)
             return self.policy
@@ -608,8 +615,7 @@ class RuntimeCore:
         key = (snapshot.version, allowed)
         plans = self._plans.get(key) if policy is self.policy else None
         if plans is None:
-            shortcut = partial(shortcut_for, core=self)
-            plans = Plans(snapshot, policy, self.trail.observe, self._redactors, allowed, self._meaning, shortcut)
+            plans = Plans(snapshot, policy, self.trail.observe, self._redactors, allowed, self._meaning, self.gates)
             if policy is self.policy:
                 self._plans = {known: kept for known, kept in self._plans.items() if known[0] == snapshot.version}
                 self._plans[key] = plans

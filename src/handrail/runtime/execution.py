@@ -1,27 +1,52 @@
-"""Step 15: the handler runs, with its context, its deadline and, where policy and tool allow it, a second try."""
+"""Step 15: the handler runs, with its context, its deadline and, where policy and tool allow it, a second try.
+
+`start` takes the handler's first step. A coroutine that never waits has ended then, and `outcome` makes its envelope at once;
+only one that waits pays for a timer, in `runner.py`. If the effect happened it stands, whatever the result looks like.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any, NamedTuple
 
+import orjson
+
+from handrail.authoring.json_values import to_json
+from handrail.contract.definition import ToolDefinition
 from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType, ToolError
+from handrail.contract.frozen import FrozenDict
 from handrail.contract.ports import Clock
+from handrail.registry.snapshot import LoadedTool
 from handrail.runtime.attempt import Attempt
 from handrail.runtime.context import Context
-from handrail.runtime.outcome import BadResult, checked_result, failure_of, without_retry
-from handrail.runtime.runner import DeadlinePassed, NotStarted, Runner, Started
+from handrail.runtime.runner import DeadlinePassed, NotStarted, Runner
 
+MAX_RESULT_BYTES = 1024 * 1024
+_NULL_BYTES = 4
+"""The bytes of `null`, for which there is always room."""
 _MAX_BACKOFF_SECONDS = 0.2
+_JSON_ONLY = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+_NO_META = FrozenDict()
+_new, _dumps, _join = tuple.__new__, orjson.dumps, b"".join
+
+Started = tuple[bool, Any]
+"""What came of starting a handler: (True, what it returned), or (False, an awaitable of that)."""
+
+
+class BadResult(Exception):
+    """The handler's result cannot be used; the text is for the log, never for the model."""
 
 
 class Execution:
     """Runs the handlers of one runtime, and turns whatever they do into an envelope."""
 
-    __slots__ = ("_capabilities", "_clock", "_log", "_runner", "jitter")
+    __slots__ = ("_clock", "_log", "_runner", "capabilities", "jitter")
 
     def __init__(
         self,
@@ -32,18 +57,43 @@ class Execution:
         log: logging.Logger,
     ) -> None:
         self._runner = runner
-        self._capabilities = capabilities
+        self.capabilities = capabilities
         self._clock = clock
         self.jitter = jitter
         self._log = log
 
     def context(self, attempt: Attempt, idempotency_key: str | None = None) -> Context:
         """What the handler is given. For a writing call the idempotency key is that of the ledger."""
-        return Context(attempt, self._capabilities, idempotency_key or attempt.key)
+        return Context(attempt, self.capabilities, idempotency_key or attempt.key)
 
     def start(self, attempt: Attempt, context: Context) -> Started:
-        """What came of the handler's first step."""
-        return self._runner.start(attempt, context)
+        """What came of the handler's first step. Only the awaitable raises: the handler's exception, or `DeadlinePassed`."""
+        execute = attempt.plan.start
+        try:
+            if execute is None:
+                return False, self._runner.start(attempt, context)
+            coroutine = execute(attempt.args, context)
+            waiting = coroutine.send(None)
+        except StopIteration as done:
+            return True, done.value
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it is raised where the outcome is awaited
+            return False, self._runner.failed(error)
+        return False, self._runner.waits(attempt, coroutine, waiting)
+
+    def outcome(self, attempt: Attempt, started: Started) -> tuple[ToolResponse, bytes] | None:
+        """The envelope and the data as JSON, if the handler has ended with a success; None if `run` has more to do."""
+        done, returned = started
+        if not done:
+            return None
+        try:
+            response, raw = checked_result(returned, attempt.plan.results or ResultRules.of(attempt.plan.tool))
+        except BadResult as error:
+            return self._failed(attempt, error), b""
+        if response[2] is not None:
+            return None
+        if attempt.intents:
+            response = response._replace(intents=(*response.intents, *attempt.intents))
+        return response, raw
 
     async def call_hook(self, hook: Callable[..., Any], args: Any, attempt: Attempt, seconds: float) -> Any:
         """What a tool's `preview` or `reconcile` returns; `TimeoutError` after this time."""
@@ -54,7 +104,7 @@ class Execution:
         retries = attempt.session.limits.retries if attempt.plan.definition.idempotent else 0
         attempts = 1
         while True:
-            response, raw = await self._run_once(attempt, first or self._runner.start(attempt, context))
+            response, raw = await self._run_once(attempt, first or self.start(attempt, context))
             error = response.error
             if error is None or attempts > retries or error.type is not ErrorType.TRANSIENT or not error.retryable:
                 break
@@ -71,7 +121,9 @@ class Execution:
         plan = attempt.plan
         done, returned = started
         try:
-            response, raw = checked_result(returned if done else await returned, plan.tool)
+            response, raw = checked_result(
+                returned if done else await returned, plan.results or ResultRules.of(plan.tool)
+            )
             if response.error is not None and attempt.session.mode == "voice":
                 response = response._replace(error=without_retry(response.error))
             return response, raw
@@ -107,3 +159,173 @@ class Execution:
         # A result that cannot be used is not a failed effect: the ledger keeps that it happened.
         meta = {"resultUnavailable": True} if isinstance(error, BadResult) else {}
         return ToolResponse(False, None, failure, (), meta)
+
+
+class ResultRules(NamedTuple):
+    """What the results of a tool have to be."""
+
+    is_directory: bool
+    """Its handler returns envelopes, and nothing else."""
+    encode: Callable[[Any], Any] | None
+    """Makes JSON data of what it returns."""
+    max_bytes: int | None
+    """Data beyond it is cut."""
+    checked: LoadedTool | None
+    """The tool itself, where it has an `outputSchema`."""
+
+    @classmethod
+    def of(cls, tool: LoadedTool) -> ResultRules:
+        """`RegistryError` if the handler cannot be loaded."""
+        handler, definition = tool.handler, tool.definition
+        checked = tool if definition.output_schema is not None else None
+        return cls(handler.kind == "directory", handler.encode, definition.max_output_bytes, checked)
+
+
+def checked_result(returned: Any, rules: ResultRules) -> tuple[ToolResponse, bytes]:
+    """The envelope for what a handler returned, and its data as JSON; `BadResult` if it cannot be used."""
+    is_directory, encode, max_bytes, checked = rules
+    if encode is not None:
+        returned = _encoded(returned, encode)
+    if type(returned) is dict and len(returned) == 2 and returned.get("ok") is True and "data" in returned:
+        response = _new(ToolResponse, (True, returned["data"], None, (), _NO_META))  # what nearly every handler returns
+    else:
+        response = _response(returned, is_directory)
+        _check_rest(response)
+        if not response.ok:
+            return response, b""
+    data = response[1]
+    try:
+        raw = _as_json(data)
+    except BadResult:
+        if is_directory or encode is not None:
+            raise
+        # Its annotation does not say what is in the data; only now is it worth looking at every value.
+        response = ToolResponse(True, data := _encoded(data, to_json), None, response.intents, response.meta)
+        raw = _as_json(data)
+    if max_bytes is not None and len(raw) > max_bytes:
+        data = _cut(orjson.loads(raw), max_bytes)
+        cut = ToolResponse(True, data, None, response.intents, {**response.meta, "truncated": True})
+        return cut, orjson.dumps(data)
+    checker = checked.output_validator if checked is not None else None
+    if checker is not None and not checker.is_valid(data):
+        first = checker.violations(data)[0]
+        raise BadResult(f"its data does not fit outputSchema: {first.pointer} {first.message}")
+    return response, raw
+
+
+def _encoded(returned: Any, encode: Callable[[Any], Any]) -> Any:
+    try:
+        return encode(returned)
+    except Exception as error:  # an author's class may raise anything
+        raise BadResult(f"its data cannot be made JSON: {error}") from error
+
+
+def _check_rest(response: ToolResponse) -> None:
+    """What stands beside the data must be JSON too, or nobody could store or send the envelope."""
+    error = response.error
+    try:
+        rest = [dict(response.meta), [intent.to_dict() for intent in response.intents], error and error.to_dict()]
+        raw = orjson.dumps(rest, option=_JSON_ONLY)
+    except (TypeError, AttributeError, ValueError) as trouble:
+        raise BadResult(f"its envelope is not JSON: {trouble}") from trouble
+    if b"null" in raw and _has_strange_float(rest):
+        raise BadResult("its envelope has a number that JSON does not have")
+
+
+def without_retry(failure: ToolFailure) -> ToolFailure:
+    """In voice there is no time for a second try, so the model must not be told to make one."""
+    if failure.type is not ErrorType.TRANSIENT or not failure.retryable:
+        return failure
+    return replace(failure, retryable=False)
+
+
+def failure_of(error: BaseException, definition: ToolDefinition, *, voice: bool) -> ToolFailure:
+    """What the model is told of an exception. An unexpected one is INTERNAL, and its text stays out of it."""
+    if isinstance(error, ToolError):
+        failure = ToolFailure.from_error(error)
+        try:
+            _check_rest(ToolResponse(False, None, failure))
+        except BadResult:
+            failure = ToolFailure(error.type, str(error.message), error.retryable, error.partial_side_effects)
+        return without_retry(failure) if voice else failure
+    if isinstance(error, BadResult):
+        message = f'"{definition.tool_id}" gave a result that cannot be used.'
+    else:
+        message = f'"{definition.tool_id}" failed unexpectedly.'
+    return ToolFailure(ErrorType.INTERNAL, message, False, definition.writes)
+
+
+def _response(returned: Any, is_directory: bool) -> ToolResponse:
+    if isinstance(returned, ToolResponse):
+        return returned
+    if isinstance(returned, Mapping) and isinstance(returned.get("ok"), bool):
+        try:
+            return ToolResponse.from_dict(returned)
+        except ValueError as error:
+            raise BadResult(str(error)) from error
+    if is_directory:
+        raise BadResult('a handler returns {"ok": true, "data": …} or a ToolResponse')
+    return ToolResponse(True, returned)
+
+
+def _as_json(data: Any) -> bytes:
+    try:
+        raw = _join((_dumps(data, None, _JSON_ONLY), b""))  # `trimmed`, as it is kept
+    except TypeError as error:
+        raise BadResult(f"its data is not JSON: {error}") from error
+    if b"null" in raw and _has_strange_float(data):
+        raise BadResult("its data has a number that JSON does not have")
+    if len(raw) > MAX_RESULT_BYTES:
+        raise BadResult(f"its data is larger than {MAX_RESULT_BYTES // 1024} KiB")
+    return raw
+
+
+def _has_strange_float(data: Any) -> bool:
+    """NaN and infinity are written as null; only a look at the values tells them apart."""
+    stack = [data]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, float):
+            if value - value != 0:
+                return True
+        elif isinstance(value, dict):
+            stack.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            stack.extend(value)
+    return False
+
+
+def _cut(data: Any, limit: int) -> Any:
+    """As much of the data as fits: text loses its end, a list its last items, an object first of all what is largest."""
+    if _size(data) <= limit:
+        return data
+    if isinstance(data, str):
+        kept = bisect_right(range(len(data)), limit, key=lambda length: _size(data[:length]))
+        return data[: max(0, kept - 1)]
+    if isinstance(data, list):
+        sizes = accumulate((_size(item) + 1 for item in data), initial=1)
+        return data[: bisect_right(list(sizes), limit) - 1]
+    if isinstance(data, dict):
+        return _cut_members(data, limit)
+    return None
+
+
+def _cut_members(data: dict[str, Any], limit: int) -> dict[str, Any]:
+    members = dict(data)
+    size = _size(members)
+    for name in sorted(members, key=lambda name: -_size(members[name])):
+        before = _size(members[name])
+        if size <= limit or before <= _NULL_BYTES:
+            break
+        room = before - (size - limit)
+        cuttable = isinstance(members[name], (str, list, dict)) and room > _NULL_BYTES
+        members[name] = _cut(members[name], room) if cuttable else None
+        size += _size(members[name]) - before
+    while size > limit and members:
+        name, value = members.popitem()
+        size -= _size(name) + _size(value) + 2
+    return members
+
+
+def _size(data: Any) -> int:
+    return len(orjson.dumps(data))

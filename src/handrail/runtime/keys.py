@@ -15,33 +15,17 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from handrail.contract.call import Call, Connection
+from handrail.contract.call import Call
 from handrail.contract.definition import ToolDefinition
 from handrail.schema.canonical import canonical
 
-_LIKE_A_CONNECTION = re.compile(r"[0-9]*:")
 _KEY = re.compile(r"provider:(?::(?=[0-9]*:)|[0-9]+:)?(.*)", re.DOTALL)
 _HELD_KEY = re.compile(r"message:[^:]*:(.*)", re.DOTALL)
 
 
-def id_key(call: Call, connection: Connection) -> str | None:
-    """The key by the provider's id; None where that is missing or does not outlive its message.
-
-    An id of a session that begins as a connection's key does gets one more colon, which neither of the others has there.
-    """
-    _, _, call_id, _, scope, _, _ = call
-    if scope != "session" and scope != "connection":
-        return None
-    if not call_id or not ((type(call_id) is str and call_id.isascii()) or _is_text(call_id)):
-        return None
-    if scope == "connection":
-        return f"provider:{connection}:{call_id}"
-    return f"provider::{call_id}" if _LIKE_A_CONNECTION.match(call_id) else f"provider:{call_id}"
-
-
 def id_in_message(call: Call) -> str | None:
     """The provider's id where it counts for the calls of one model message; None for any other."""
-    return call.call_id if call.id_scope == "message" and call.call_id and _is_text(call.call_id) else None
+    return call.call_id if call.id_scope == "message" and call.call_id and is_text(call.call_id) else None
 
 
 def held_key(hold_id: str, call_id: str) -> str:
@@ -55,7 +39,7 @@ def id_of_key(key: str) -> str:
     return found[1] if found is not None else key
 
 
-def _is_text(call_id: object) -> bool:
+def is_text(call_id: object) -> bool:
     """Whether an id can be kept: a number, or half a surrogate, cannot, and so is no stable id."""
     if not isinstance(call_id, str):
         return False

@@ -38,7 +38,7 @@ from handrail.runtime.audit_recovery import AuditRecovery
 from handrail.runtime.audit_trail import AuditTrail
 from handrail.runtime.call_ids import Aliases, alias_of
 from handrail.runtime.crash_points import CrashPoints
-from handrail.runtime.execution import Execution
+from handrail.runtime.execution import Execution, ResultRules, checked_result, failure_of
 from handrail.runtime.gates import budget, loop
 from handrail.runtime.ledger_lookup import LedgerLookup
 from handrail.runtime.ledger_view import (
@@ -52,7 +52,6 @@ from handrail.runtime.ledger_view import (
     unknown_answer,
     verdict_refusal,
 )
-from handrail.runtime.outcome import checked_result, failure_of
 from handrail.runtime.own_claims import OwnClaims
 from handrail.runtime.rates import claim_charge
 from handrail.runtime.replays import Entry
@@ -341,7 +340,7 @@ class LedgerClaims:
         plan, write, started = attempt.plan, attempt.write, attempt.started
         try:
             # Shielded: the stop of the runtime ends this, and does not wait for a handler that does not end.
-            response, _ = checked_result(await asyncio.shield(late), plan.tool)
+            response, _ = checked_result(await asyncio.shield(late), ResultRules.of(plan.tool))
         except asyncio.CancelledError:
             if not late.cancelled():
                 raise
@@ -350,7 +349,7 @@ class LedgerClaims:
         except Exception as error:  # noqa: BLE001  # an author's code may raise anything
             response = ToolResponse(False, None, failure_of(error, plan.definition, voice=False))
         error_type = None if response.error is None else response.error.type.value
-        self._trail.audit_call("late_result", attempt, (perf_counter() - started) * 1000, response.ok, error_type)
+        self._answers.audit_call("late_result", attempt, (perf_counter() - started) * 1000, error_type)
         if write is None or plan.effects != "unsafe" or not response.ok:
             return
         fence = write.fence

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import translate
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-import orjson
+from typing import Any
 
 from handrail.contract.definition import ToolDefinition
-from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, ToolResponse
+from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION
 from handrail.contract.errors import RegistryError
+from handrail.contract.gates import Gate
 from handrail.contract.portable_name import PORTABLE_NAME
 from handrail.contract.store import Effects
 from handrail.registry.handlers import Handler
 from handrail.registry.snapshot import LoadedTool, Snapshot
-from handrail.runtime.attempt import Attempt, Gate, Refusal
+from handrail.runtime.attempt import Attempt, Check, Refusal
 from handrail.runtime.context import ToolFacts
 from handrail.runtime.convertible import ConvertibleSchema
-from handrail.runtime.gates import availability, budget, clamp, loop, mode, rate, session
-from handrail.runtime.outcome import MAX_RESULT_BYTES
+from handrail.runtime.execution import ResultRules
+from handrail.runtime.gates import ADMISSION, LIMITS, LOOP, ToolGate, clamp
+from handrail.runtime.gates.host import host_check
 from handrail.runtime.policy import Policy
 from handrail.schema.condition import Condition, compile_condition
 from handrail.schema.subschemas import walk
 from handrail.schema.validator import CompiledSchema, hide_values
-
-if TYPE_CHECKING:
-    from handrail.runtime.session import Session
 
 Meaning = Callable[[ToolDefinition, str, Any], Any]
 """What a provider's form of the arguments means: a strict mode makes a model write null for what it leaves out."""
@@ -36,39 +33,33 @@ Observer = Callable[[Attempt, Refusal], None]
 Redactor = Callable[[Any], Any]
 RedactorFactory = Callable[[Mapping[str, Any], tuple[str, ...]], Redactor | None]
 
-Shortcut = Callable[["Session", Any, Any, Any, Any], "ToolResponse | Coroutine[Any, Any, ToolResponse] | None"]
-"""Session, raw arguments, call id, provider, id scope → the envelope, or what to await for it, or None: not my case."""
-
-EARLY = (session, mode, availability)
-"""Steps 4 to 6. Adding a gate is one file and one line."""
-LATE = (rate, loop, budget)
-"""Steps 10 to 12."""
-
 
 class ToolPlan:
     """One tool under one policy."""
 
     __slots__ = (
+        "admission",
         "always_confirm",
-        "checks_output",
+        "audit_fields",
         "clamps",
         "confirm_when",
+        "defaults_plain",
         "definition",
-        "early",
         "effects",
         "facts",
-        "is_plain",
-        "late",
+        "host_check",
+        "is_valid",
         "latency_budget_ms",
+        "limits",
+        "loop",
         "may_ask",
         "meaning",
         "meta",
-        "most_bytes",
         "policy",
         "rate_limit",
         "redact",
+        "results",
         "retrieval",
-        "stamp",
         "start",
         "timeout",
         "tool",
@@ -87,6 +78,7 @@ class ToolPlan:
         observer: Observer,
         redactors: RedactorFactory,
         meaning: Meaning | None = None,
+        host_gates: Sequence[Gate] = (),
     ) -> None:
         definition = tool.definition
         self.tool = tool
@@ -96,8 +88,15 @@ class ToolPlan:
         self.retrieval = definition.category == "retrieval"
         self.writes = definition.writes
         self.effects: Effects = "unsafe" if definition.writes and not definition.idempotent else "idempotent"
-        self.early = _compiled(EARLY, definition, policy, observer)
-        self.late = _compiled(LATE, definition, policy, observer)
+        self.admission = _checks(ADMISSION, definition, policy, observer)
+        """Steps 4 to 6."""
+        self.host_check = host_check(host_gates, policy, observer)
+        """What the host's own gates say; None if it has none."""
+        limits = {gate: _check(gate, definition, policy, observer) for gate in LIMITS}
+        self.limits = tuple(check for check in limits.values() if check is not None)
+        """Steps 10 to 12."""
+        self.loop = limits[LOOP]
+        """Step 11 alone: a replay without an id counts as a call there, and nowhere else."""
         self.clamps = clamp.clamps_for(definition)
         self.always_confirm = definition.requires_confirmation or definition.unvalidated
         self.confirm_when = _condition(definition.confirmation_when)
@@ -111,13 +110,12 @@ class ToolPlan:
         # Looked at by every call, so they stand one step away instead of two.
         self.meaning = partial(meaning, definition) if meaning is not None and _differs(definition) else None
         self.version = definition.version
-        named = {
+        self.audit_fields = {
             "toolId": self.tool_id,
             "toolVersion": self.version,
             "registryVersion": registry_version,
             "category": definition.category,
         }
-        self.stamp = orjson.dumps(named)[1:-1]
         """What the audit lines of its calls have in common."""
         self.meta = {
             "toolId": self.tool_id,
@@ -130,12 +128,14 @@ class ToolPlan:
         self.unvalidated = definition.unvalidated
         self.rate_limit = definition.rate_limit
         self.latency_budget_ms = definition.latency_budget_ms
-        self.checks_output = definition.output_schema is not None
-        self.most_bytes = min(definition.max_output_bytes or MAX_RESULT_BYTES, MAX_RESULT_BYTES)
-        self.start = tool.handler.execute if _is_direct(tool) else None
+        handler = _handler(tool)
+        self.start = handler.execute if handler is not None and handler.is_async else None
         """The handler itself where calling it gives a coroutine; None where the runner has more to do."""
-        self.is_plain = not self.clamps and _is_plain(definition.parameters)
-        """Plain arguments that fit the schema stay plain when defaults are filled in."""
+        self.results = ResultRules.of(tool) if handler is not None else None
+        self.is_valid: Callable[[Any], bool] | None = getattr(self.validator, "only_check", None)
+        """Whether arguments fit, where nothing is filled in or measured; None where the validator does more."""
+        self.defaults_plain = bool(getattr(self.validator, "defaults_plain", False))
+        """Plain arguments stay plain, in the sense of `read_arguments`, when defaults are filled in."""
         self.may_ask = self.always_confirm or self.confirm_when is not None or definition.writes
 
 
@@ -147,20 +147,6 @@ def _differs(definition: ToolDefinition) -> bool:
         if isinstance(schema, dict)
         for name in schema.get("properties", ())
     )
-
-
-def _is_plain(schema: Mapping[str, Any]) -> bool:
-    members = schema.get("properties", {})
-    closed = schema.get("additionalProperties") is False and not schema.get("patternProperties")
-    defaults = [member.get("default") for member in members.values() if isinstance(member, Mapping)]
-    scalars = all(default is None or isinstance(default, (str, bool, int)) for default in defaults)
-    combined = {"allOf", "anyOf", "oneOf", "if", "$ref", "dependentSchemas"} & schema.keys()
-    return bool(closed and scalars and not combined and all(map(str.isascii, members)))
-
-
-def _is_direct(tool: LoadedTool) -> bool:
-    handler = _handler(tool)
-    return handler is not None and handler.is_async
 
 
 def _with_conversion(schema: CompiledSchema, tool: LoadedTool, *, discreet: bool) -> CompiledSchema:
@@ -177,7 +163,7 @@ def _handler(tool: LoadedTool) -> Handler | None:
         return None
 
 
-class Plans(dict[str, ToolPlan]):
+class Plans(dict[str, ToolPlan | None]):
     """The plans of the tools of a snapshot that some users may use, each made when its tool is first called."""
 
     def __init__(
@@ -188,11 +174,9 @@ class Plans(dict[str, ToolPlan]):
         redactors: RedactorFactory,
         allowed: tuple[str, ...] = ("*",),
         meaning: Meaning | None = None,
-        shortcut: Callable[[ToolPlan], Shortcut | None] = lambda plan: None,
+        host_gates: Sequence[Gate] = (),
     ) -> None:
         super().__init__()
-        self.shortcuts: dict[str, Shortcut] = {}
-        self._shortcut = shortcut
         self._allowed = None if "*" in allowed else re.compile("|".join(map(translate, allowed)) or r"(?!)")
         self._make = partial(
             ToolPlan,
@@ -201,20 +185,20 @@ class Plans(dict[str, ToolPlan]):
             observer=observer,
             redactors=redactors,
             meaning=meaning,
+            host_gates=host_gates,
         )
         self._snapshot = snapshot
 
     def find(self, name: object) -> ToolPlan | None:
-        plan = self.get(name) if isinstance(name, str) else None
-        if plan is not None:
-            return plan
-        tool = self._snapshot.get(name) if isinstance(name, str) else None
+        """The plan of the tool of this name; None if there is none for these users."""
+        return self[name] if isinstance(name, str) else None
+
+    def __missing__(self, name: str) -> ToolPlan | None:
+        # Only tools are kept: the names that a model makes up are without end.
+        tool = self._snapshot.get(name)
         if tool is None or not self.allows(tool.tool_id):
             return None
         plan = self[tool.tool_id] = self._make(tool)
-        shortcut = self._shortcut(plan)
-        if shortcut is not None:
-            self.shortcuts[plan.tool_id] = shortcut
         return plan
 
     def allows(self, tool_id: str) -> bool:
@@ -226,16 +210,21 @@ class Plans(dict[str, ToolPlan]):
         return [name for name in self._snapshot.tools if self.allows(name)]
 
 
-def _compiled(modules: Any, definition: ToolDefinition, policy: Policy, observer: Observer) -> tuple[Gate, ...]:
-    gates = ((module.NAME, module.gate_for(definition, policy)) for module in modules)
-    return tuple(
-        _observed(gate, observer) if name in policy.observe else gate for name, gate in gates if gate is not None
-    )
+def _checks(
+    gates: Sequence[ToolGate], definition: ToolDefinition, policy: Policy, observer: Observer
+) -> tuple[Check, ...]:
+    checks = (_check(gate, definition, policy, observer) for gate in gates)
+    return tuple(check for check in checks if check is not None)
 
 
-def _observed(gate: Gate, observer: Observer) -> Gate:
+def _check(gate: ToolGate, definition: ToolDefinition, policy: Policy, observer: Observer) -> Check | None:
+    check = gate.for_tool(definition, policy)
+    return _observed(check, observer) if check is not None and gate.name in policy.observe else check
+
+
+def _observed(check: Check, observer: Observer) -> Check:
     def observing(attempt: Attempt) -> Refusal | None:
-        refusal = gate(attempt)
+        refusal = check(attempt)
         if refusal is not None:
             observer(attempt, refusal)
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any
@@ -11,6 +11,14 @@ from handrail.contract.errors import ConfigError
 
 OBSERVABLE = ("session", "mode", "availability", "rate", "loop", "budget")
 """The gates that may be set to observe: they log what they would have refused. Never confirmation, validation or ledger."""
+BUILT_IN_GATES = frozenset(
+    {
+        *OBSERVABLE,
+        *("find", "parse", "replay", "validate", "clamp", "key", "confirm", "confirmation", "claim", "ledger"),
+        *("interrupt", "handler", "store", "host"),
+    }
+)
+"""Names that the audit gives to gates and steps of Handrail's own. A gate of the host has another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +96,8 @@ class Policy:
     """The same for a user who is not signed in."""
 
     def __post_init__(self) -> None:
-        strange = sorted(self.observe - set(OBSERVABLE))
-        if strange:
-            raise ConfigError(
-                f'The gate "{strange[0]}" cannot be set to observe; possible are {", ".join(OBSERVABLE)}.'
-            )
+        # Whether a name that is none of ours is a gate of the host, the runtime knows; see `check_observed`.
+        self._refuse_observed((self.observe & BUILT_IN_GATES) - set(OBSERVABLE), OBSERVABLE)
         for item in fields(self):
             _check(item.name, getattr(self, item.name), item.default)
         for name in ("text", "voice"):
@@ -104,6 +109,16 @@ class Policy:
                     raise ConfigError(
                         f'"{item.name}" of policy "{name}" must be a number that is not negative; {value!r} is not.'
                     )
+
+    def check_observed(self, host_gates: Iterable[str]) -> None:
+        """`ConfigError` if it sets a gate to observe that there is not."""
+        possible = (*OBSERVABLE, *host_gates)
+        self._refuse_observed(self.observe - set(possible), possible)
+
+    @staticmethod
+    def _refuse_observed(wrong: frozenset[str], possible: Sequence[str]) -> None:
+        for name in sorted(wrong):
+            raise ConfigError(f'The gate "{name}" cannot be set to observe; possible are {", ".join(possible)}.')
 
     def for_mode(self, mode: str) -> ModePolicy:
         return self.voice if mode == "voice" else self.text

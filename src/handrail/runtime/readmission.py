@@ -1,19 +1,18 @@
-"""Steps 1 and 4 to 8 for a held call, with the session as it is now: approving is necessary, not sufficient."""
+"""A held call passes steps 1, 4 to 8 and the host's gates again, with the session as it is now: approving is not sufficient."""
 
 from __future__ import annotations
 
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-import orjson
-
 from handrail.contract.call import Call
 from handrail.contract.errors import ErrorType
 from handrail.contract.store import Hold
-from handrail.runtime.admission import admit, prepare
+from handrail.runtime.admission import admit, ask_host, prepare
 from handrail.runtime.attempt import Attempt, Refusal, Rule, Write
 from handrail.runtime.confirmation_view import call_id_of, key_of
 from handrail.runtime.keys import args_digest, exact_digest
+from handrail.schema.arguments import read_arguments
 
 if TYPE_CHECKING:
     from handrail.runtime.session import Session
@@ -26,9 +25,10 @@ def readmit(session: Session, hold: Hold) -> Attempt | Refusal:
         return _superseded(f'"{hold.tool}" has changed since it was asked for.')
     turn = session.turn or session.enter_turn(hold.turn, perf_counter())
     attempt = Attempt(session, Call(name=hold.tool, args=None, call_id=call_id_of(hold)), plan, turn, perf_counter())
-    attempt.args = orjson.loads(hold.raw_args)
-    attempt.connection = None
-    refusal = admit(attempt) or prepare(attempt)
+    attempt.held = True
+    attempt.args, attempt.raw_digest, attempt.is_plain = read_arguments(hold.raw_args)
+    # A gate of the host that wants a person has one now; that it refuses stands.
+    refusal = admit(attempt) or prepare(attempt) or ask_host(attempt)
     if refusal is not None:
         return refusal
     attempt.digest = args_digest(plan.definition, attempt.args, attempt.canonical)
@@ -36,7 +36,6 @@ def readmit(session: Session, hold: Hold) -> Attempt | Refusal:
     if attempt.canonical.decode() != hold.args:
         return _superseded(f'The arguments of "{hold.tool}" would now be others.')
     attempt.ordinal = hold.ordinal
-    attempt.held = True
     attempt.write = Write(session.interruptions)
     attempt.key = key_of(hold)
     return attempt

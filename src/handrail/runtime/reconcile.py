@@ -12,7 +12,7 @@ from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import UsageError
 from handrail.contract.store import LedgerRow, LedgerState
 from handrail.runtime.attempt import Attempt
-from handrail.runtime.outcome import checked_result
+from handrail.runtime.execution import ResultRules, checked_result
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
@@ -36,7 +36,7 @@ async def reconcile(core: RuntimeCore, row: LedgerRow) -> LedgerRow:
     returned = await core.runner.call_hook(tool.handler.reconcile, attempt.args, context, plan.timeout)
     if returned is None:
         return row
-    response, _ = checked_result(returned, tool)
+    response, _ = checked_result(returned, ResultRules.of(tool))
     answer = ToolResponse(
         response.ok, response.data, response.error, response.intents, {**response.meta, "toolId": row.tool}
     )

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
-from handrail.contract.envelope import ToolResponse
+from handrail.contract.envelope import ToolFailure, ToolResponse
+from handrail.contract.intents import Intent
 from handrail.contract.ports import Clock
 from handrail.schema.trimmed import trimmed
 
-if TYPE_CHECKING:
-    from handrail.runtime.plan import ToolPlan
-
-Plain = tuple["ToolPlan", bytes, tuple[str, ...], float, Mapping[str, Any] | None, bytes]
-"""A success with nothing but data: its plan, the arguments in canonical form, the pointers of those that were filled in, its
-duration, what else was told, and the data as JSON."""
+Settled = tuple[str, bytes, bool, ToolFailure | None, tuple[Intent, ...], Mapping[str, Any], bytes]
+"""A call of a tool that does not write, as it is kept: its tool, its arguments as they came, whether it may be tried again, the
+error, intents and meta of its envelope, and its data as JSON. A tuple, because every call leaves one and few are asked for."""
 
 
 class Entry:
@@ -52,11 +50,12 @@ class Entry:
         return entry
 
     @classmethod
-    def of_plain(cls, plain: Plain) -> Entry:
-        """A call that went as nearly all do."""
-        plan, text, defaulted, duration, more, raw = plain
-        meta = plain_meta(plan, duration, defaulted, more)
-        return cls(plan.tool_id, as_they_came(text, defaulted), (ToolResponse(True, None, None, (), meta), raw))
+    def of_settled(cls, settled: Settled) -> Entry:
+        """A call that was settled at once."""
+        tool, raw_digest, retryable, error, intents, meta, raw = settled
+        entry = cls(tool, raw_digest, (ToolResponse(error is None, None, error, intents, meta), raw))
+        entry.retryable = retryable
+        return entry
 
     def under(self, raw_digest: bytes | str) -> Entry:
         """The same execution, asked for in other words. What is not known of it yet is looked up when it is asked for."""
@@ -107,14 +106,26 @@ class Entry:
             self._future.set_result(None)
 
 
-class Replays(dict[str, Entry | Plain]):
+class Replays(dict[str, Entry | Settled]):
     """The last results of tools that do not write. In memory only: after a restart they may run again."""
 
-    __slots__ = ("most",)
+    __slots__ = ("max_entries",)
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, max_entries: int) -> None:
         super().__init__()
-        self.most = most
+        self.max_entries = max_entries
+
+    def find(self, key: str) -> Entry | None:
+        """The call of this key, which runs or was settled; None if it is not kept."""
+        known = self.get(key)
+        return Entry.of_settled(known) if isinstance(known, tuple) else known
+
+    def drop_oldest(self) -> None:
+        """Let go of the oldest call that has ended."""
+        for key, known in self.items():
+            if isinstance(known, tuple) or known.settled:
+                del self[key]
+                return
 
     def forget(self, key: str, entry: Entry) -> None:
         if self.get(key) is entry:
@@ -122,34 +133,5 @@ class Replays(dict[str, Entry | Plain]):
 
     def drop_settled(self) -> None:
         """Give the memory back, for a session that has been idle for long. Running calls stay."""
-        for key in [key for key, entry in self.items() if type(entry) is not Entry or entry.settled]:
+        for key in [key for key, known in self.items() if not isinstance(known, Entry) or known.settled]:
             del self[key]
-
-    def drop_oldest(self) -> None:
-        for key, entry in self.items():
-            if type(entry) is not Entry or entry.settled:
-                del self[key]
-                return
-
-
-def plain_meta(
-    plan: ToolPlan, duration: float, defaulted: tuple[str, ...], more: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """What the envelope of such a call says about it."""
-    meta = plan.meta.copy()
-    meta["duration"] = duration
-    if defaulted:
-        meta["defaulted"] = list(defaulted)
-    if more is not None:
-        meta.update(more)
-    return meta
-
-
-def as_they_came(text: bytes, defaulted: tuple[str, ...]) -> bytes:
-    """Plain arguments in canonical form without what was filled in."""
-    if not defaulted:
-        return text
-    args = orjson.loads(text)
-    for token in defaulted:
-        del args[token[1:].replace("~1", "/").replace("~0", "~")]
-    return orjson.dumps(args, option=orjson.OPT_SORT_KEYS)

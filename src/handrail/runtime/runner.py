@@ -37,8 +37,6 @@ class NotStarted(DeadlinePassed):
     """The deadline passed before a worker was free: the handler has done nothing, and will not."""
 
 
-Started = tuple[bool, Any]
-"""What came of starting a handler: (True, what it returned), or (False, an awaitable of that)."""
 OnLate = Callable[[Attempt, "asyncio.Future[Any]"], None]
 OnStraggler = Callable[[str, int], None]
 """Told of a tool and how many of its handlers go on after their deadlines, whenever that number changes."""
@@ -76,34 +74,20 @@ class Runner:
         self.crowded: dict[str, int] = {}
         """Tools of which as many handlers as may be go on after their deadlines, and how many those are."""
 
-    def start(self, attempt: Attempt, context: Context) -> Started:
-        """(True, what the handler returned), or (False, an awaitable of that) if it waits or fails.
+    def start(self, attempt: Attempt, context: Context) -> Awaitable[Any]:
+        """What a handler returns that is no coroutine function, or could not be loaded before."""
+        handler = attempt.plan.tool.handler
+        if handler.is_async:
+            return self.waits(attempt, handler.execute(attempt.args, context), _NEW)
+        return self._in_thread(attempt, handler, context)
 
-        Only the awaitable raises: the handler's own exception, or `DeadlinePassed`.
-        """
-        execute = attempt.plan.start
-        try:
-            if execute is not None:
-                coroutine = execute(attempt.args, context)
-            else:
-                handler = attempt.plan.tool.handler
-                if not handler.is_async:
-                    return False, self._in_thread(attempt, handler, context)
-                coroutine = handler.execute(attempt.args, context)
-            waiting = coroutine.send(None)
-        except StopIteration as done:
-            return True, done.value
-        except BaseException as error:  # noqa: BLE001  # whatever it is, it is raised where the outcome is awaited
-            return self.failed(error)
-        return self.waits(attempt, coroutine, waiting)
+    def waits(self, attempt: Attempt, coroutine: Coroutine[Any, Any, Any], waiting: Any) -> Awaitable[Any]:
+        """The rest of a handler that has taken its first step, and waits for this."""
+        return self._rest(attempt, coroutine, waiting, attempt.plan.timeout)
 
-    def waits(self, attempt: Attempt, coroutine: Coroutine[Any, Any, Any], waiting: Any) -> Started:
-        """A handler that has taken its first step, and waits for this."""
-        return False, self._rest(attempt, coroutine, waiting, attempt.plan.timeout)
-
-    def failed(self, error: BaseException) -> Started:
-        """A handler that has raised this in its first step."""
-        return False, _raised(error)
+    def failed(self, error: BaseException) -> Awaitable[Any]:
+        """What is left of a handler that has raised this in its first step."""
+        return _raised(error)
 
     async def call_hook(self, hook: Callable[..., Any], args: Any, context: Context, seconds: float) -> Any:
         """A tool's `preview` or `reconcile`; `TimeoutError` if it takes longer than this, whatever it does then, or at once if

@@ -193,7 +193,7 @@ class Session:
         """The model has finished answering. Calls that still come belong to this turn."""
         self.core.turns.end(self)
 
-    async def call(
+    def call(
         self,
         name: str,
         args: Any = None,
@@ -203,30 +203,11 @@ class Session:
         id_scope: IdScope = "session",
         response_id: str | None = None,
         connection: Connection | None = None,
-    ) -> ToolResponse:
+    ) -> Coroutine[Any, Any, ToolResponse]:
         """One call of the model, through the pipeline. Every call is answered with an envelope. `connection` is the one that it
         came on; without it, the current one."""
-        shortcut = self.plans.shortcuts.get(name) if type(name) is str else None
-        if shortcut is not None and (connection is None or connection == self.connection):
-            answer = shortcut(self, args, call_id, provider, id_scope)
-            if isinstance(answer, ToolResponse):
-                return answer
-            if answer is not None:
-                return await answer
         call = Call(name, args, call_id, provider, id_scope, response_id, connection or self.connection)
-        return await self.core.pipeline.call(self, call)
-
-    def take(self, call: Call) -> Coroutine[Any, Any, ToolResponse]:
-        """`call`, for one that is put together."""
-        return self.call(
-            call.name,
-            call.args,
-            call_id=call.call_id,
-            provider=call.provider,
-            id_scope=call.id_scope,
-            response_id=call.response_id,
-            connection=call.connection,
-        )
+        return self.core.pipeline.call(self, call)
 
     async def call_many(self, calls: Sequence[Call]) -> list[ToolResponse]:
         """The calls of one model message: read-only neighbours together, a writing one alone; answers in the order asked."""

@@ -1,6 +1,6 @@
 """Steps 9 to 16 for a writing or held call: the key, then the limits, then a person or the claim.
 
-key (dedup) → rate, loop, budget → confirmation, or claim → run → settle (ledger claims)
+key (dedup) → the host's gates → rate, loop, budget → confirmation, or claim → run → settle (ledger claims)
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.store import StoreUnavailable
-from handrail.runtime.admission import charge
+from handrail.runtime.admission import ask_host, charge
 from handrail.runtime.answers import Answers
 from handrail.runtime.attempt import Attempt, Write
 from handrail.runtime.confirmation import Confirmations
@@ -88,13 +88,15 @@ class WritePath:
         if known is not None:
             return known
         session.writes[attempt.write.key] = entry
-        # 10. Rate limit, 11. loop, 12. budget
-        refusal = charge(attempt) if attempt.write.takeover is None else None
+        # The host's gates, where the pipeline has not asked them yet; 10. rate limit, 11. loop, 12. budget
+        refusal = ask_host(attempt) if attempt.asked_by is None else None
+        if refusal is None and attempt.write.takeover is None:
+            refusal = charge(attempt)
         if refusal is not None:
             attempt.write.taken.pop(attempt.ordinal, None)
             return self._answers.refuse(attempt, refusal)
         # 13. Confirmation
-        if needs_person:
+        if needs_person or attempt.asked_by is not None:
             return await self._confirmations.hold(attempt, entry)
         # 14. Claim, 15. run, 16. settle
         return await self._claims.run(attempt, None, entry)

@@ -24,7 +24,6 @@ from handrail.schema.pointer import short_pointer
 MAX_SAFE_INTEGER = 2**53 - 1
 MAX_CANONICAL_DEPTH = 128
 _SMALL = 2**53
-_SHORT = 200
 _SORTED = orjson.OPT_SORT_KEYS
 
 # A container that is being copied: its source, the copy, its depth, its key in the one around it, and that one.
@@ -195,20 +194,6 @@ def _check_exact_size(value: Any, max_bytes: int) -> None:
         raise JsonError("too_deep", "The object is nested too deeply to be written as JSON.") from None
     if size > max_bytes:
         raise too_large(max_bytes)
-
-
-def is_short(value: dict[Any, Any]) -> bool:
-    """Whether it is a flat object of short ASCII texts and safe integers, with which nothing can be wrong."""
-    for key, item in value.items():
-        kind = type(item)
-        if type(key) is not str or len(key) > _SHORT or not key.isascii():
-            return False
-        if kind is str:
-            if len(item) > _SHORT or not item.isascii():
-                return False
-        elif kind is not bool and item is not None and (kind is not int or not -_SMALL < item < _SMALL):
-            return False
-    return True
 
 
 def _is_written_alike(root: object, max_depth: int) -> bool:

@@ -15,7 +15,7 @@ import orjson
 
 from handrail.contract.errors import JsonError
 from handrail.schema.canonical import MAX_SAFE_INTEGER as MAX_SAFE_INTEGER
-from handrail.schema.canonical import Refusal, is_short, plain_copy, quote, too_large
+from handrail.schema.canonical import Refusal, plain_copy, quote, too_large
 from handrail.schema.pointer import short_pointer
 
 MAX_ARGUMENT_BYTES = 64 * 1024
@@ -37,9 +37,7 @@ _TOKEN = re.compile(
 )
 _PART_OF_STRING = re.compile(_STRING)
 _NOT_SPACE = re.compile(r"[^ \t\n\r]")
-_SPACED_COLON = re.compile(r'"[ \t\n\r]+:')
-_SMALL = 2**53
-_FEW, _SHORT_TEXT = 16, 4096
+SPACED_COLON = re.compile(r'"[ \t\n\r]+:')
 _NAMES = {list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
 
 
@@ -70,33 +68,6 @@ def parse_arguments(raw: object, *, max_bytes: int = MAX_ARGUMENT_BYTES, max_dep
     if value is None:
         return {}
     raise JsonError("invalid_json", f"Arguments must be a JSON object, not {_NAMES[type(value)]}.")
-
-
-def parse_plain(raw: object) -> dict[str, Any] | None:
-    """Arguments of the kind that nearly every call brings, read without a detour; None: `parse_arguments` looks closer.
-
-    That kind is short and flat: texts, truth values, nulls and safe integers, each key once.
-    """
-    if type(raw) is str:
-        if len(raw) > _SHORT_TEXT or raw[:1] != "{":
-            return None
-        try:
-            value: dict[str, Any] = orjson.loads(raw)
-        except orjson.JSONDecodeError:
-            return None
-        if raw.count(":") != len(value):  # a key that came twice, or a colon in a text
-            return None
-        for item in value.values():
-            kind = type(item)
-            if (
-                kind is not str
-                and kind is not bool
-                and item is not None
-                and (kind is not int or not -_SMALL < item < _SMALL)
-            ):
-                return None
-        return value
-    return raw.copy() if type(raw) is dict and len(raw) < _FEW and is_short(raw) else None
 
 
 def parse_document(raw: bytes, *, max_bytes: int = MAX_DOCUMENT_BYTES) -> Any:
@@ -191,7 +162,7 @@ def _parse_text(text: str, max_bytes: int, max_depth: int) -> Any:
     # The text has a colon for every key that was written, the value holds the distinct ones: equal numbers prove that
     # no key came twice. Where strings hold colons too, those that follow a quote are counted.
     keys = _count_keys(value, max_depth)
-    if not (keys == text.count(":") or (keys == text.count('":') and not _SPACED_COLON.search(text))):
+    if not (keys == text.count(":") or (keys == text.count('":') and not SPACED_COLON.search(text))):
         _Reader(text, max_depth).read()
     return value
 

@@ -17,10 +17,12 @@ from jsonschema_rs import Draft202012Validator
 
 from handrail.contract.errors import SchemaError
 from handrail.contract.frozen import thaw
+from handrail.schema.arguments import is_plain_value
 from handrail.schema.defaults import Node, build_plan, find_unsafe_defaults
 from handrail.schema.effort import MAX_EFFORT, Effort, effort_of
 from handrail.schema.engine import BUILD_ERRORS, build
 from handrail.schema.explain import MAX_STEPS, Explainer, Problem, Steps, first_refused
+from handrail.schema.fill_plan import nodes_of
 from handrail.schema.phrases import counted
 from handrail.schema.problems import find_schema_problems, is_plain
 from handrail.schema.secrets import SecretHolders
@@ -180,6 +182,21 @@ class RustSchema:
             self._safe = not find_unsafe_defaults(self.schema)
         return self._safe
 
+    @property
+    def only_check(self) -> Callable[[Json], bool] | None:
+        """The engine's own check, where `validate` does nothing else for what is valid; None where it does."""
+        if not self._prepared:
+            self._prepare()
+        return None if self._guarded or self._plan is not None else self._engine.is_valid
+
+    @property
+    def defaults_plain(self) -> bool:
+        """Whether orjson writes every default, with its name, in canonical form."""
+        if not self._prepared:
+            self._prepare()
+        nodes = nodes_of(self._plan) if self._plan is not None else []
+        return all(is_plain_value({fill.name: fill.value}) for node in nodes for fill in node.fills)
+
     def is_valid(self, instance: Json) -> bool:
         """Whether the instance fits. A value that JSON does not have fits nothing."""
         try:
@@ -294,18 +311,6 @@ class RustSchema:
         if self._safe or self.defaults_safe or self.is_valid(value):
             return value, tuple(filled), []
         return instance, (), self.violations(value)
-
-    def simple(self) -> tuple[Callable[[Json], bool], tuple[tuple[str, str, Json], ...]] | None:
-        """For instances that are flat objects of scalars: the check, and name, pointer and value of each default.
-
-        None where `validate` does more for some of them.
-        """
-        if not self._prepared:
-            self._prepare()
-        fills = self._plan.fills if self._plan is not None else []
-        if self._guarded or any(fill.make is not None or fill.inner for fill in fills) or not self.defaults_safe:
-            return None
-        return self._engine.is_valid, tuple((fill.name, fill.token, fill.value) for fill in fills)
 
 
 def _told(problems: list[Problem], wording: Wording) -> list[Violation]:

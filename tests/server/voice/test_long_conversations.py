@@ -89,7 +89,7 @@ async def test_what_a_conversation_holds_is_bounded_however_long_it_lasts(
         sizes: dict[int, Counter[str]] = {}
         exchange: Any = here.desk.made.app.state.parts.voice
         line = exchange._lines[here.talker.id]
-        line.voice.session.replays.most = 6
+        line.voice.session.replays.max_entries = 6
         for number in range(1, MANY + 1):
             await here.speak(client)
             await client.until(lambda one, due=number: len({done["turn"] for done in one.of("turn_done")}) >= due)

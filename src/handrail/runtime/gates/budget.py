@@ -4,31 +4,36 @@ from __future__ import annotations
 
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.errors import ErrorType
-from handrail.runtime.attempt import Attempt, Gate, Refusal
+from handrail.runtime.attempt import Attempt, Check, Refusal
 from handrail.runtime.policy import ModePolicy, Policy
 from handrail.runtime.turn import Turn
 
 NAME = "budget"
 
 
-def gate_for(definition: ToolDefinition, policy: Policy) -> Gate:
-    tool_id = definition.tool_id
-    retrieval = definition.category == "retrieval"
+class BudgetGate:
+    """Refuses calls beyond what a turn may cost."""
 
-    def gate(attempt: Attempt) -> Refusal | None:
-        turn = attempt.turn
-        limits = attempt.session.limits
-        if retrieval and limits.retrieval_calls is not None and turn.retrieval_used >= limits.retrieval_calls:
-            return _spent(tool_id, "retrieval calls", turn.retrieval_used, limits.retrieval_calls)
-        if limits.total_calls is not None and turn.total_used >= limits.total_calls:
-            return _spent(tool_id, "calls", turn.total_used, limits.total_calls)
-        turn.total_used += 1
-        if retrieval:
-            turn.retrieval_used += 1
-        attempt.charged = True
-        return None
+    name = NAME
 
-    return gate
+    def for_tool(self, definition: ToolDefinition, policy: Policy) -> Check:
+        tool_id = definition.tool_id
+        retrieval = definition.category == "retrieval"
+
+        def check(attempt: Attempt) -> Refusal | None:
+            turn = attempt.turn
+            limits = attempt.session.limits
+            if retrieval and limits.retrieval_calls is not None and turn.retrieval_used >= limits.retrieval_calls:
+                return _spent(tool_id, "retrieval calls", turn.retrieval_used, limits.retrieval_calls)
+            if limits.total_calls is not None and turn.total_used >= limits.total_calls:
+                return _spent(tool_id, "calls", turn.total_used, limits.total_calls)
+            turn.total_used += 1
+            if retrieval:
+                turn.retrieval_used += 1
+            attempt.charged = True
+            return None
+
+        return check
 
 
 def give_back(attempt: Attempt) -> None:

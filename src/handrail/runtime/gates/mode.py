@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.errors import ErrorType
-from handrail.runtime.attempt import Attempt, Gate, Refusal
+from handrail.runtime.attempt import Attempt, Check, Refusal
 from handrail.runtime.policy import Policy
 
 NAME = "mode"
 
 
-def gate_for(definition: ToolDefinition, policy: Policy) -> Gate | None:
-    allowed = definition.allowed_modes
-    if len(allowed) == 2:
-        return None
+class ModeGate:
+    """Refuses a tool in a mode that it is not for."""
 
-    def gate(attempt: Attempt) -> Refusal | None:
-        mode = attempt.session.mode
-        if mode in allowed:
+    name = NAME
+
+    def for_tool(self, definition: ToolDefinition, policy: Policy) -> Check | None:
+        allowed = definition.allowed_modes
+        if len(allowed) == 2:
             return None
-        message = f'"{definition.tool_id}" cannot be called in {mode} mode; it is for {" and ".join(allowed)}.'
-        return Refusal(NAME, ErrorType.MODE_RESTRICTED, message, rule="allowedModes", value=mode, limit=list(allowed))
 
-    return gate
+        def check(attempt: Attempt) -> Refusal | None:
+            mode = attempt.session.mode
+            if mode in allowed:
+                return None
+            message = f'"{definition.tool_id}" cannot be called in {mode} mode; it is for {" and ".join(allowed)}.'
+            return Refusal(
+                NAME, ErrorType.MODE_RESTRICTED, message, rule="allowedModes", value=mode, limit=list(allowed)
+            )
+
+        return check

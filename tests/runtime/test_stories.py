@@ -1,12 +1,11 @@
-"""The short way of a plain call against the flow: two runtimes that differ in nothing else are told the same things, and must
-give the same envelopes, audit lines, counters and replays, and start the same handlers with the same arguments."""
+"""Stories of calls, written and generated: whatever a model sends and whatever a handler does, each call gets one envelope and
+one audit line, handlers get plain arguments with their defaults, and the store has what was counted."""
 
 import asyncio
 import atexit
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping
 from copy import copy
 from enum import StrEnum
 from functools import cache
@@ -14,17 +13,16 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.runtime.desk import meanwhile
 from tests.runtime.kit import AtOnce, Tools, reading, utility, writing
 
-from handrail import Call, Registry, Runtime, Session
+from handrail import Call, HandrailError, Registry, Runtime, Session
 from handrail.contract.store import Block
 from handrail.observe.audit import AuditLog
-from handrail.runtime import shortcut as short
-from handrail.runtime.gates import mode as mode_gate
 from handrail.stores import MemoryStore
 from handrail.testing import VirtualClock
 
@@ -102,8 +100,9 @@ class Component:
         return await self.ctx.stage.play(params, self.ctx)
 """
 NAMES = (*TOOLS, "called", "component")
-SHORT = {"look", "work_out", "speak", "mine", "promised", "brief", "called", "component"}
-"""Those that have a short way."""
+DEFAULTS = {"top_k", "deep", "a/b~c"}
+OUTCOMES = ("execution", "replay", "refusal", "held")
+PLAIN = (str, int, float, bool, type(None), list, dict)
 
 
 class Colour(StrEnum):
@@ -115,13 +114,15 @@ class Word(str):
 
 
 class Stage:
-    """What the handlers of one world were told, and what they do."""
+    """What the handlers were told, and what they do."""
 
     def __init__(self) -> None:
         self.played: list[Any] = []
 
     async def play(self, args: dict[str, Any], ctx: Any) -> Any:
-        self.played.append((json.dumps(args), [type(value).__name__ for value in args.values()], list(args)))
+        self.played.append((ctx.tool.id, dict(args)))
+        assert all(type(value) in PLAIN for value in (args, *args, *args.values()))
+        assert args.keys() >= DEFAULTS
         act = args["act"]
         if act in ACTS:
             return ACTS[act]
@@ -139,26 +140,21 @@ class Stage:
         if act == "asks for an intent":
             ctx.audio.suppress(True)
         if act == "looks around":
-            # The key of a writing call holds the session's id, which is another one in each world.
-            key = ctx.idempotency_key if ctx.tool.id != "write" else len(ctx.idempotency_key)
-            facts = (ctx.args, ctx.tool.id, ctx.user, ctx.tenant, ctx.mode, key, ctx.earlier_calls)
-            self.played.append((json.dumps(facts), ctx.session.is_active, ctx.clamped, sorted(ctx.capabilities)))
+            assert ctx.args == args
+            assert (ctx.tenant, ctx.mode) == ("", "voice" if ctx.clamped else ctx.mode)
+            assert ctx.idempotency_key
+            assert ctx.earlier_calls >= 0
+            assert ctx.session.is_active
+            assert "stage" in ctx.capabilities
             with pytest.raises(AttributeError, match='no "nonsense"'):
                 ctx.nonsense  # noqa: B018
         return {"ok": True, "data": {"results": [act]}}
 
 
-class Closed(dict[str, Any]):
-    """No short ways."""
-
-    def __setitem__(self, name: str, value: Any) -> None: ...
-
-
 class World:
-    """A runtime with or without short ways, and its one session."""
+    """A runtime and its one session."""
 
-    def __init__(self, *, shortcuts: bool) -> None:
-        self.shortcuts = shortcuts
+    def __init__(self) -> None:
         self.clock = VirtualClock()
         self.store = MemoryStore(clock=self.clock.milliseconds)
         self.audit = AuditLog(None, max_pending=100_000)
@@ -175,14 +171,7 @@ class World:
         self.session: Session
 
     async def open(self, mode: str, user: str | None) -> None:
-        self._adopt(await self.runtime.open_session(mode=mode, user=user))
-
-    def _adopt(self, session: Session) -> None:
-        self.session = session
-        if not self.shortcuts:
-            session.plans.shortcuts = Closed()
-        for name in NAMES:
-            session.plans.find(name)  # a tool's first call makes its plan, and so goes along the flow
+        self.session = await self.runtime.open_session(mode=mode, user=user)
 
     async def do(self, what: str, given: Any) -> Any:
         match what:
@@ -199,7 +188,7 @@ class World:
             case "block":
                 await self.store.block(Block(tenant="", user="ana", until=self.clock.milliseconds() + 2_000))
             case "resume":
-                self._adopt(await self.runtime.resume_session(self.session.id, token=self.session.token))
+                self.session = await self.runtime.resume_session(self.session.id, token=self.session.token)
             case "stale":
                 self.session.is_taken_over = True
             case "later":
@@ -212,51 +201,34 @@ class World:
                 await self.session.close()
         return None
 
-    async def left(self) -> Any:
-        """What is to be seen of the world besides its answers."""
+    def lines(self, *names: str) -> list[dict[str, Any]]:
+        """The audit lines that calls have left; of these names only, if there are any."""
+        return [event for event in self.audit.events if event["event"] in (names or OUTCOMES)]
+
+    async def check_stored(self) -> None:
+        """Written behind now, whenever the housekeeper would have done it: what was not marked as changed is missing."""
         session = self.session
-        metrics = self.runtime.metrics.to_json()
-        tools = {name: (tool["calls"], tool["errors"]) for name, tool in metrics["tools"].items()}
-        counters = session.turn.counters() if session.turn is not None else None
-        replays = sorted(session.replays)
-        lines = [_plain(event) for event in self.audit.events]
-        sizes = metrics["responseSizes"], metrics["sessions"]["calls"]
-        state = dict(session.state.snapshot())
-        # Written behind now, whenever the housekeeper would have done it: what was not marked as changed is missing.
         await self.runtime.housekeeper.write_behind()
         stored = await self.store.load_session(session.id)
         assert stored is not None
+        counters = session.turn.counters() if session.turn is not None else None
         assert not session.is_active or (stored.counters or None) == counters
-        kept = _without_keys(stored.counters)
-        return lines, tools, sizes, _without_keys(counters), replays, kept, state, self.stage.played
 
 
-def _without_keys(counters: Mapping[str, Any] | None) -> Any:
-    """Counters without ledger keys, which hold the session's id."""
-    return counters and {**counters, "unknown": [pair for *pair, _ in counters["unknown"]]}
-
-
-def _plain(event: Mapping[str, Any]) -> dict[str, Any]:
-    assert event.get("duration", 0) >= 0
-    # The key is made of the session's id; what the user is called is made up.
-    named = ("ts", "duration", "sessionId", "ledgerKey", "user")
-    return {name: value for name, value in event.items() if name not in named}
-
-
-def _facts(answer: Any) -> Any:
+def _facts(answer: Any) -> str:
     wire = answer.to_dict()
-    assert wire["meta"].pop("duration") >= 0
-    return json.dumps(wire, default=repr)
+    assert wire["meta"]["duration"] >= 0
+    return json.dumps(orjson.loads(orjson.dumps(wire)))  # what is sent can be sent
 
 
 @cache
 def built_once() -> Path:
-    folder = tempfile.mkdtemp(prefix="handrail-short-")
+    folder = tempfile.mkdtemp(prefix="handrail-stories-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     tools = Tools(Path(folder))
     tools.write({name: (fields, HANDLER) for name, fields in TOOLS.items()})
-    (tools.root / "decorated_for_the_short_way.py").write_text(DECORATED, "utf-8")
-    tools.build("decorated_for_the_short_way")
+    (tools.root / "decorated_for_the_stories.py").write_text(DECORATED, "utf-8")
+    tools.build("decorated_for_the_stories")
     return tools.artifact
 
 
@@ -343,34 +315,29 @@ moves = st.one_of(
     user=st.sampled_from([None, "ana"]),
     story=st.lists(moves, min_size=1, max_size=12),
 )
-async def test_the_short_way_and_the_flow_cannot_be_told_apart(
+async def test_every_call_gets_one_envelope_and_leaves_one_line(
     mode: str, user: str | None, story: list[tuple[str, Any]]
 ) -> None:
-    await _told_to_both(mode, user, story)
+    await _played(mode, user, story)
 
 
-async def _told_to_both(mode: str, user: str | None, story: list[tuple[str, Any]]) -> list[Any]:
-    """What came of each move, which was the same in both worlds."""
+async def _played(mode: str, user: str | None, story: list[tuple[str, Any]]) -> tuple[World, list[Any]]:
+    """The world after a story, and what came of each move."""
     asyncio.get_running_loop().set_default_executor(AtOnce())
-    worlds = World(shortcuts=True), World(shortcuts=False)
-    for world in worlds:
-        await world.open(mode, user)
-    came = []
+    world = World()
+    await world.open(mode, user)
+    came, calls = [], 0
     for what, given_to in story:
-        outcomes = []
-        for world in worlds:
-            try:
-                outcomes.append(await meanwhile(world.clock, world.do(what, given_to)))
-            except Exception as error:  # noqa: BLE001  # a resume after a close, for one: then both refuse it
-                outcomes.append(repr(error))
-        assert outcomes[0] == outcomes[1]
-        one, other = [await world.left() for world in worlds]
-        for mine, its in zip(one, other, strict=True):
-            assert mine == its
-        came.append(outcomes[0])
-    for world in worlds:
-        await world.runtime.close()
-    return came
+        try:
+            outcome = await meanwhile(world.clock, world.do(what, given_to))
+        except HandrailError as error:  # a resume after a close, for one
+            outcome = str(error)
+        calls += len(given_to) if what in ("call", "at once") else 0
+        assert len(world.lines()) == calls
+        await world.check_stored()
+        came.append(outcome)
+    await world.runtime.close()
+    return world, came
 
 
 def _of(*args: Any, tool: str = "work_out", id: str = "c", **facts: Any) -> tuple[str, list[Call]]:
@@ -441,64 +408,114 @@ STORIES: dict[str, tuple[str, list[tuple[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("name", STORIES)
-async def test_the_same_comes_of(name: str) -> None:
+async def test_this_comes_of(name: str) -> None:
     mode, story, end = STORIES[name]
 
-    came = await _told_to_both(mode, None if "not signed in" in name else "ana", [("turn", None), *story])
+    _, came = await _played(mode, None if "not signed in" in name else "ana", [("turn", None), *story])
 
     assert end in str(came[-1])
 
 
-async def test_plain_tools_have_a_short_way_and_others_have_none() -> None:
-    world = World(shortcuts=True)
-    await world.open("text", "ana")
+LINE = {
+    "event": "execution",
+    "turnId": 1,
+    "connection": 1,
+    "mode": "text",
+    "provider": "openai-chat",
+    "toolId": "work_out",
+    "toolVersion": "1.0.0",
+    "category": "utility",
+    "callId": "c0",
+    "idempotencyKey": "provider:c0",
+    "ok": True,
+    "errorType": None,
+    "args": {"a/b~c": None, "act": "found", "deep": False, "top_k": 5},
+    "defaulted": ["/top_k", "/deep", "/a~1b~0c"],
+}
+LINES: dict[str, tuple[tuple[str, list[Call]], dict[str, Any]]] = {
+    "a plain call": (_of(FOUND, provider="openai-chat"), LINE),
+    "an id that is no ASCII": (
+        _of(FOUND, id="é", provider="openai-chat"),
+        {**LINE, "callId": "é0", "idempotencyKey": "provider:é0"},
+    ),
+    "an id that is no text": (
+        ("call", [Call("work_out", FOUND, 7, "openai-chat")]),  # type: ignore[arg-type]
+        {**LINE, "callId": 7, "idempotencyKey": "hash:1:"},
+    ),
+    "half a surrogate pair for an id and a provider": (
+        ("call", [Call("work_out", FOUND, "\ud800", "\ud800")]),
+        {**LINE, "callId": "\ud800", "provider": "\ud800", "idempotencyKey": "hash:1:"},
+    ),
+    "a provider that is no text": (
+        ("call", [Call("work_out", FOUND, "c0", [])]),  # type: ignore[arg-type]
+        {**LINE, "provider": []},
+    ),
+    "nothing filled in": (
+        _of({"act": "found", "top_k": 1, "deep": True, "a/b~c": "x"}, provider="openai-chat"),
+        {name: value for name, value in LINE.items() if name != "defaulted"}
+        | {"args": {"a/b~c": "x", "act": "found", "deep": True, "top_k": 1}},
+    ),
+    "a failure": (
+        _of({"act": "failure"}, provider="openai-chat"),
+        {**LINE, "ok": False, "errorType": "NOT_FOUND", "args": {**LINE["args"], "act": "failure"}},  # type: ignore[dict-item]
+    ),
+    "a call that wrote": (
+        _of(FOUND, tool="write", provider="openai-chat"),
+        {**LINE, "toolId": "write", "ledgerKey": ""},
+    ),
+    "arguments that are hidden": (
+        _of({"act": "found", "query": "hush"}, tool="secret", provider="openai-chat"),
+        {**LINE, "toolId": "secret", "args": {**LINE["args"], "query": "[redacted]"}},  # type: ignore[dict-item]
+    ),
+    "arguments that the handler changed": (
+        _of({"act": "changes its arguments"}, provider="openai-chat"),
+        {**LINE, "args": {**LINE["args"], "act": "changes its arguments"}},  # type: ignore[dict-item]
+    ),
+}
+_MADE = ("ts", "seq", "duration", "sessionId", "registryVersion", "category")
+"""What is another in each run, or each tool."""
 
-    for name in NAMES:
-        await world.session.call(name, {"act": "found"}, call_id=name)
 
-    assert set(world.session.plans.shortcuts) == SHORT | {"strict"}
-    await world.runtime.close()
+@pytest.mark.parametrize("name", LINES)
+async def test_the_audit_line_of(name: str) -> None:
+    story, expected = LINES[name]
 
+    world, _ = await _played("text", None, [("turn", None), story])
 
-async def test_a_plain_call_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(shortcuts=True)
-    await world.open("text", "ana")
-    await world.session.call("look", {"act": "found"}, call_id="the first makes the plan")
-
-    async def flow(*call: object) -> Any:
-        raise AssertionError("This call went along the flow.")
-
-    monkeypatch.setattr(type(world.runtime.pipeline), "call", flow)
-
-    for number, args in enumerate(({"act": "found", "query": "é"}, '{"act":"found","top_k":2}', {"act": "waits"})):
-        assert (await world.session.call("look", args, call_id=str(number))).ok
-    await world.runtime.close()
+    (line,) = world.lines()
+    assert line["duration"] >= 0
+    assert line["sessionId"] == world.session.id
+    for key in ("idempotencyKey", "ledgerKey"):
+        if key in line and key in expected:
+            assert line[key].startswith(expected[key])
+    assert line.keys() == expected.keys() | set(_MADE)
+    varying = {*_MADE, "idempotencyKey", "ledgerKey"}
+    assert {key: value for key, value in line.items() if key not in varying} == {
+        key: value for key, value in expected.items() if key not in varying
+    }
 
 
-async def test_a_gate_that_the_short_way_does_not_know_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(short, "EARLY", (*short.EARLY, object()))
-    world = World(shortcuts=True)
-    await world.open("text", "ana")
+async def test_a_clamped_call_says_so_in_its_line_and_its_answer() -> None:
+    world, came = await _played("voice", "ana", [("turn", None), _of({"act": "found", "top_k": 9}, tool="clamped")])
 
-    assert (await world.session.call("look", {"act": "found"}, call_id="c")).ok
-
-    assert not world.session.plans.shortcuts
-    assert mode_gate in short.EARLY
-    await world.runtime.close()
+    (line,) = world.lines()
+    assert (line["args"]["top_k"], line["clamped"]) == (2, ["top_k"])
+    assert '"clamped": ["top_k"]' in came[-1][0]
+    assert world.stage.played == [("clamped", {"act": "found", "top_k": 2, "deep": False, "a/b~c": None})]
 
 
-async def test_a_replay_is_not_changed_by_what_its_caller_does_to_the_first_answer() -> None:
-    world = World(shortcuts=True)
-    await world.open("text", "ana")
-    await world.session.call("look", {"act": "found"}, call_id="the first makes the plan")
-    first = await world.session.call("look", {"act": "found", "query": "a"}, call_id="c")
-    wire = json.dumps(first.to_dict())
-    first.data["results"].clear()
-    first.meta["defaulted"].clear()
+async def test_the_handler_gets_keys_in_the_order_of_the_model_and_defaults_after_them() -> None:
+    world, _ = await _played(
+        "text", "ana", [("turn", None), _of({"query": "b", "act": "found"}, '{"query":"a","act":"found"}')]
+    )
 
-    again = await world.session.call("look", {"act": "found", "query": "a"}, call_id="c")
+    assert [list(args) for _, args in world.stage.played] == [["query", "act", "top_k", "deep", "a/b~c"]] * 2
 
-    ACTS["found"]["data"]["results"].append({"id": 1, "score": 0.5})
-    assert again.meta.pop("replayed") is True
-    assert json.dumps(again.to_dict()) == wire
-    await world.runtime.close()
+
+async def test_numbers_count_every_call() -> None:
+    world, _ = await _played(
+        "text", "ana", [("turn", None), _of(FOUND, {"act": "failure"}, {"act": 1}, FOUND, tool="look")]
+    )
+
+    tool = world.runtime.metrics.to_json()["tools"]["look"]
+    assert (tool["calls"], tool["errors"]) == (4, {"NOT_FOUND": 1, "VALIDATION": 1})
