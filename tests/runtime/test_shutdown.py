@@ -121,3 +121,15 @@ async def execute(args, ctx):
         resumed = await after.resume_session(session.id, token=session.token)
         assert kind(await resumed.call("pay", {"q": "a"}, call_id="c1")) == "CONFLICT"
         assert world.starts == 1
+
+
+async def test_a_stop_does_not_wait_for_a_write_whose_answer_was_given(make_tools, caplog):
+    async with make_tools({"pay": (writing(), PATIENT)}) as world:
+        runtime = world.runtime()
+        session = await world.session(runtime=runtime)
+        world.go()
+        assert (await session.call("pay", {"q": "a"}, call_id="c1")).ok
+        assert not runtime.claims.tasks
+        with caplog.at_level(logging.WARNING, logger="handrail.runtime"):
+            await runtime.close()
+        assert "waits up to" not in caplog.text

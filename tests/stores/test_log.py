@@ -242,3 +242,24 @@ async def test_a_fault_between_does_not_end_the_thread(caplog: pytest.LogCapture
     await asyncio.to_thread(worker.stop)
     assert len(batches) == 3
     assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+async def test_requests_that_come_one_at_a_time_do_not_wait_for_others() -> None:
+    begun = threading.Event()
+    worker = Worker("test", lambda batch: begun.set())
+    for _ in range(2):
+        begun.clear()
+        waiting = worker.submit(lambda: None)
+        assert begun.wait(30), "handed over in the same round of the loop, which does not turn here"
+        await waiting
+    await asyncio.to_thread(worker.stop)
+
+
+async def test_requests_that_come_together_are_carried_out_together() -> None:
+    sizes: list[int] = []
+    worker = Worker("test", lambda batch: sizes.append(len(batch)))
+    for _ in range(3):
+        await asyncio.gather(*(worker.submit(lambda: None) for _ in range(4)))
+    await asyncio.to_thread(worker.stop)
+    assert sum(sizes) == 12
+    assert sizes[-2:] == [4, 4], "after the first of all, none goes alone"

@@ -139,14 +139,15 @@ class LedgerClaims:
         """Claim and run, in a task that outlives its caller."""
         entry.kept = True
         loop_now = asyncio.get_running_loop()
-        task = loop_now.create_task(self._claim_and_run(attempt, hold, entry))
+        # What `asyncio.shield` does, in fewer rounds of the loop: the task itself answers whoever waits.
+        answered: asyncio.Future[ToolResponse | BaseException | None] = loop_now.create_future()
+        task = loop_now.create_task(self._claim_and_answer(attempt, hold, entry, answered))
         self.tasks[task] = (attempt.plan.tool_id, latest_end(attempt, loop_now.time()))
-        # What `asyncio.shield` does, with one callback instead of four.
-        over: asyncio.Future[None] = loop_now.create_future()
-        task.add_done_callback(partial(self._over, over))
+        task.add_done_callback(partial(self._ended, answered))
         try:
-            await over
-            answer = task.result()
+            answer = await answered
+            if answer is None:
+                answer = task.result()
         except asyncio.CancelledError:
             if attempt.write is not None:
                 attempt.write.left = hold is None
@@ -157,10 +158,21 @@ class LedgerClaims:
             raise answer
         return answer
 
-    def _over(self, over: asyncio.Future[None], task: asyncio.Task[Any]) -> None:
+    async def _claim_and_answer(
+        self, attempt: Attempt, hold: Hold | None, entry: Entry, answered: asyncio.Future[Any]
+    ) -> ToolResponse | BaseException:
+        answer = await self._claim_and_run(attempt, hold, entry)
+        current = asyncio.current_task()
+        if current is not None:
+            self.tasks.pop(current, None)  # before the answer, so that nobody who has it waits for this task
+        if not answered.done():
+            answered.set_result(answer)
+        return answer
+
+    def _ended(self, answered: asyncio.Future[Any], task: asyncio.Task[Any]) -> None:
         self.tasks.pop(task, None)
-        if not over.done():
-            over.set_result(None)
+        if not answered.done():
+            answered.set_result(None)  # it was cancelled, or raised: whoever waits asks the task
 
     async def _claim_and_run(self, attempt: Attempt, hold: Hold | None, entry: Entry) -> ToolResponse | BaseException:
         session, write = attempt.session, attempt.write

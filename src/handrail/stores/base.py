@@ -42,7 +42,7 @@ from handrail.stores.statements import (
     operating,
     sessions,
 )
-from handrail.stores.statements.claim import claim as claim_statement
+from handrail.stores.statements.claim import ClaimRequest
 
 T = TypeVar("T")
 Request = Callable[[Transaction], T]
@@ -114,10 +114,10 @@ class StatementStore(ABC):
 
     # Ledger
     async def claim(self, claim: Claim) -> ClaimResult:
-        return await self._write(partial(claim_statement, claim=claim))
+        return await self._write(ClaimRequest(claim))
 
     async def finish(self, finish: Finish) -> LedgerRow:
-        return await self._write(partial(ledger.finish, finish=finish))
+        return await self._write(ledger.FinishRequest(finish))
 
     async def renew(self, claims: Sequence[tuple[str, int]], lease_ms: int) -> list[str]:
         return await self._write(partial(ledger.renew, claims=claims, lease_ms=lease_ms)) if claims else []

@@ -39,11 +39,15 @@ class LogRoom:
     def is_made(self) -> bool:
         return self._left == 0
 
-    def make(self, db: sqlite3.Connection) -> bool:
-        """Something was written, and nobody waits: lengthen the log by one page; whether there is more to do."""
+    def is_wanted(self) -> bool:
+        """Something was written, and nobody waits: whether the log is to be lengthened by now."""
         if self._written < _WRITES:
             self._written += 1
             return False
+        return self._left != 0
+
+    def make(self, db: sqlite3.Connection) -> bool:
+        """Lengthen the log by one page; whether there is more to do."""
         try:
             left = self._missing(db) if self._left is None else self._left
             if left:

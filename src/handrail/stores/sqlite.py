@@ -23,7 +23,8 @@ from handrail.stores.open_files import OpenFiles, check_names, make_private, rea
 from handrail.stores.owners import Life, OwnerLocks
 from handrail.stores.processes import Process
 from handrail.stores.statements import Clock, Transaction, owners
-from handrail.stores.statements.grouped import carry_out, in_one_statement, is_claim, prepare
+from handrail.stores.statements.claim import ClaimRequest
+from handrail.stores.statements.grouped import carry_out, in_one_statement, prepare
 from handrail.stores.worker import LIMIT_SECONDS, Job, Worker
 
 T = TypeVar("T")
@@ -67,7 +68,7 @@ class SqliteStore(StatementStore):
                 self._writer = Worker(
                     "handrail-store-writer",
                     lambda batch: self._commit(writer, batch),
-                    between=lambda: self._is_whole(writer) and room.make(writer),
+                    between=lambda: room.is_wanted() and self._is_whole(writer) and room.make(writer),
                     title=self._title,
                     limit=self._limit,
                 )
@@ -156,7 +157,7 @@ class SqliteStore(StatementStore):
         try:
             self._owners.check()
         except StoreUnavailable as error:
-            begun = [job for job in batch if not is_claim(job.request)]
+            begun = [job for job in batch if not isinstance(job.request, ClaimRequest)]
             for job in batch:
                 if job not in begun:
                     job.error = self._failure(error)

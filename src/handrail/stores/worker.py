@@ -76,6 +76,8 @@ class Worker:
         self.timeouts = 0
         """How many requests were told that they took too long."""
         self._any_withdrawn = False
+        self._last: _Round | None = None
+        """What was handed over last. One request in it, and answered: requests come one at a time."""
         self._waiting: queue.SimpleQueue[_Round | None] = queue.SimpleQueue()
         self._gathered: dict[asyncio.AbstractEventLoop, list[Job]] = {}
         self._watched: dict[asyncio.AbstractEventLoop, deque[_Round]] = {}
@@ -100,10 +102,15 @@ class Worker:
         loop = asyncio.get_running_loop()
         job = Job(request, loop)
         gathered = self._gathered.get(loop)
-        if gathered is None:
-            gathered = self._gathered[loop] = []
+        if gathered is not None:
+            gathered.append(job)
+            return job.future
+        self._gathered[loop] = [job]
+        last = self._last
+        if last is None or (last.is_answered and len(last.jobs) == 1):
+            self.hand_over(loop)  # nobody asks at the same time, so there is nothing to wait for
+        else:
             loop.call_soon(self.hand_over, loop)
-        gathered.append(job)
         return job.future
 
     def hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -111,7 +118,7 @@ class Worker:
         jobs = self._gathered.pop(loop, None)
         if not jobs:
             return
-        asked = _Round(jobs, time.monotonic() + self._limit)
+        asked = self._last = _Round(jobs, time.monotonic() + self._limit)
         watched = self._watched.get(loop)
         if watched is None:
             for closed in [one for one in self._watched if one.is_closed()]:

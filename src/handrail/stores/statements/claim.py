@@ -3,11 +3,21 @@ writes everything at once, so that a claim that does not succeed costs no limit 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from handrail.contract.store import Claim, ClaimResult, ClaimVerdict, HoldState, LedgerRow, LedgerState, RateCharge
 from handrail.stores.statements import ledger, sessions
 from handrail.stores.statements.transaction import Transaction, to_json
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """A claim as the store's writer is asked for it: alone by calling it, or together with others by its value."""
+
+    claim: Claim
+
+    def __call__(self, tx: Transaction) -> ClaimResult:
+        return claim(tx, self.claim)
 
 
 def claim(tx: Transaction, claim: Claim) -> ClaimResult:

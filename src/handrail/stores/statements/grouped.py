@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import cache, partial
+from functools import cache
 from itertools import islice
 from typing import Any, TypeVar
 
 from handrail.contract.store import Claim, ClaimResult, ClaimVerdict, Finish, LedgerRow, LedgerState
-from handrail.stores.statements.claim import claim, mine
-from handrail.stores.statements.ledger import OUTCOME, SETTLED, finish
+from handrail.stores.statements.claim import ClaimRequest, mine
+from handrail.stores.statements.ledger import OUTCOME, SETTLED, FinishRequest, finish
 from handrail.stores.statements.transaction import Transaction, to_json
 
 Request = Callable[[Transaction], Any]
@@ -32,7 +32,7 @@ _ALIAS = ("call_id", "call_tool", "raw_digest", "hold_id")
 _WISH = (*_LEDGER, "connection", "counters", *_ALIAS)
 _TRIGGER = f"""
     CREATE TEMP TRIGGER claimed INSTEAD OF INSERT ON wish WHEN NEW.key IS NOT NULL BEGIN
-        SELECT RAISE(ABORT, 'something stands against it')
+        SELECT RAISE(ABORT, 'a precondition failed')
         WHERE NOT EXISTS (SELECT 1 FROM session WHERE session_id = NEW.session_id AND active
                           AND connection = NEW.connection)
            OR EXISTS (SELECT 1 FROM ledger WHERE session_id = NEW.session_id AND turn = NEW.turn AND tool = NEW.tool
@@ -90,10 +90,6 @@ def carry_out(begin: Callable[[], Transaction], requests: Sequence[Request]) -> 
     return outcomes
 
 
-def is_claim(request: Request) -> bool:
-    return type(request) is partial and request.func is claim
-
-
 class _Waiting:
     """Claims and finishes that may be carried out together, by the places of their outcomes."""
 
@@ -131,13 +127,11 @@ class _Waiting:
 
 def _plain(request: Request) -> Claim | Finish | None:
     """What is asked for, if it may be done together with others."""
-    if type(request) is not partial:
-        return None
-    if request.func is claim:
-        wish: Claim = request.keywords["claim"]
+    if isinstance(request, ClaimRequest):
+        wish = request.claim
         return wish if wish.hold_id is None and wish.rate is None and wish.check_connection else None
-    if request.func is finish:
-        outcome: Finish = request.keywords["finish"]
+    if isinstance(request, FinishRequest):
+        outcome = request.finish
         known = outcome.claimed is not None and outcome.claimed.fence == outcome.fence
         simple = known and outcome.block is None and outcome.session_state is None
         return outcome if simple and outcome.state is not LedgerState.RUNNING else None

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from handrail.contract.errors import UsageError
 from handrail.contract.store import Finish, LedgerRow, LedgerState
@@ -77,6 +78,16 @@ def ledger_rows(tx: Transaction, state: LedgerState | None, limit: int) -> list[
         {"state": state, "limit": limit},
     ).fetchall()
     return [ledger_row(row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishRequest:
+    """An outcome as the store's writer is asked to keep it: alone by calling it, or together with others by its value."""
+
+    finish: Finish
+
+    def __call__(self, tx: Transaction) -> LedgerRow:
+        return finish(tx, self.finish)
 
 
 def finish(tx: Transaction, finish: Finish) -> LedgerRow:
