@@ -184,13 +184,16 @@ class Explainer:
 
     def token(self, value: Json) -> Json:
         """Something hashable that is equal for equal JSON: 1 is 1.0, and neither is true."""
-        if isinstance(value, bool):
+        kind = type(value)
+        if kind is str or kind is int or kind is float or value is None:
+            return value
+        if kind is bool:
             return (bool, value)
         if isinstance(value, dict):
-            self.steps.take(1 + len(value) // _PER_STEP)
+            self.steps.take(1 + len(value) // 2)
             return (dict, frozenset((key, self.token(item)) for key, item in value.items()))
         if isinstance(value, (list, tuple)):
-            self.steps.take(1 + len(value) // _PER_STEP)
+            self.steps.take(1 + len(value) // 2)
             return (list, tuple(self.token(item) for item in value))
         return value
 
