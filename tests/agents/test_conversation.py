@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from handrail import Call
 from handrail.agents import Conversation
-from handrail.agents.conversation import ANSWER_LEFT_OUT, MOST_MESSAGES, MOST_TOKENS
+from handrail.agents.conversation import ANSWER_LEFT_OUT, MAX_MESSAGES, MAX_TOKENS
 from handrail.agents.tokens import tokens_of_messages
 from handrail.contract.errors import UsageError
 from handrail.contract.model import AssistantMessage, HostMessage, ToolMessage, UserMessage
@@ -76,11 +76,11 @@ def test_what_is_no_conversation_is_refused_in_a_sentence(data):
 
 def test_it_does_not_grow_without_end():
     told = Conversation()
-    for number in range(MOST_MESSAGES):
+    for number in range(MAX_MESSAGES):
         told.begin(f"Question {number}", f"m{number}")
         told.add(AssistantMessage(f"Answer {number}"))
-    assert len(told.messages) <= MOST_MESSAGES + 2
-    assert told.answer_to(f"m{MOST_MESSAGES - 1}") == f"Answer {MOST_MESSAGES - 1}"
+    assert len(told.messages) <= MAX_MESSAGES + 2
+    assert told.answer_to(f"m{MAX_MESSAGES - 1}") == f"Answer {MAX_MESSAGES - 1}"
     assert told.answer_to("m0") is None
     assert isinstance(told.messages[0], UserMessage)
 
@@ -93,7 +93,7 @@ def test_it_does_not_grow_in_size_either_and_keeps_whole_turns():
         call = CALL._replace(call_id=f"c{number}")
         told.add(AssistantMessage("", (call,)), ToolMessage(call.call_id, call.name, large))
         told.add(AssistantMessage(f"Answer {number}"))
-        assert tokens_of_messages(told.messages) <= MOST_TOKENS + 11_000
+        assert tokens_of_messages(told.messages) <= MAX_TOKENS + 11_000
     assert len(told.messages) < 4 * 60
     assert isinstance(told.messages[0], UserMessage)
     assert told.answer_to("m59") == "Answer 59"
@@ -106,7 +106,7 @@ def test_the_last_turn_is_kept_however_large_it_is():
     told = Conversation()
     for number in range(3):
         told.begin(f"Question {number}", f"m{number}")
-        told.add(AssistantMessage("x" * (5 * MOST_TOKENS)))
+        told.add(AssistantMessage("x" * (5 * MAX_TOKENS)))
     told.begin("And then?", "m3")
     assert [message.text for message in told.messages if isinstance(message, UserMessage)] == [
         "Question 2",

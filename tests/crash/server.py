@@ -22,8 +22,8 @@ from handrail.agents import Conversation, TextAgent
 from handrail.events import SessionEvent
 from handrail.runtime.session import Session
 from handrail.server.assembly import assemble
-from handrail.server.host.conversation_store import Conversations
-from handrail.server.host.session_registry import Talks
+from handrail.server.host.conversation_store import ConversationStore
+from handrail.server.host.session_registry import SessionRegistry
 from handrail.server.keys import KeyRing
 from handrail.server.options import Options
 from handrail.server.uvicorn_server import bound, make_server
@@ -64,20 +64,20 @@ async def _serve(post: Post, journal: Journal) -> None:
         agent,
         keys=KeyRing(KEYS),
         options=options,
-        conversations=Conversations(post.folder / "conversations.db"),
+        conversations=ConversationStore(post.folder / "conversations.db"),
         model_name="play",
     )
     if post.steals:
-        made.talks._take = _steal.__get__(made.talks)  # type: ignore[method-assign]
+        made.sessions._take = _steal.__get__(made.sessions)  # type: ignore[method-assign]
     ready = lambda: journal.write("ready", worker=post.number)  # noqa: E731
-    await make_server(made.app, options, made.talks.drain, ready).serve(sockets=[bound(options)])
+    await make_server(made.app, options, made.sessions.drain, ready).serve(sockets=[bound(options)])
 
 
-async def _steal(talks: Talks, session_id: str, *, though_idle: bool) -> bool:
+async def _steal(sessions: SessionRegistry, session_id: str, *, though_idle: bool) -> bool:
     """The control: as it was before a turn belonged to its living owner."""
-    standing = await talks.conversations.standing(session_id)
-    if standing is not None and standing.owner != talks.conversations.owner:
-        await talks.conversations.take(session_id, owner=standing.owner, though_busy=True)
+    standing = await sessions.conversations.standing(session_id)
+    if standing is not None and standing.owner != sessions.conversations.owner:
+        await sessions.conversations.take(session_id, owner=standing.owner, though_busy=True)
     return True
 
 

@@ -15,8 +15,8 @@ from tests.server.model import PlayModel
 
 from handrail.agents import TextAgent
 from handrail.app import Runtime
-from handrail.server.assembly import Assembled, assemble
-from handrail.server.host.conversation_store import Conversations
+from handrail.server.assembly import AssembledServer, assemble
+from handrail.server.host.conversation_store import ConversationStore
 from handrail.server.keys import Key, KeyRing, hash_of
 from handrail.server.options import Options
 from handrail.server.uvicorn_server import bound, make_server
@@ -79,11 +79,13 @@ TOOLS = {
 class Desk:
     """A client and what it talks to."""
 
-    def __init__(self, made: Assembled, tools: Tools, model: PlayModel, client: httpx.AsyncClient, url: str) -> None:
+    def __init__(
+        self, made: AssembledServer, tools: Tools, model: PlayModel, client: httpx.AsyncClient, url: str
+    ) -> None:
         self.made = made
-        self.talks = made.talks
-        self.keys = made.app.state.parts.keys
-        self.runtime = made.talks.runtime
+        self.sessions = made.sessions
+        self.keys = made.app.state.context.keys
+        self.runtime = made.sessions.runtime
         self.tools = tools
         self.model = model
         self.client = client
@@ -220,14 +222,14 @@ def build_tools(folder: Path, tools: dict[str, Any] | None = None) -> Tools:
 
 def put_together(
     folder: Path, *, options: Options | None = None, store: str = "memory:", keys: Any = KEYS, **more: Any
-) -> tuple[Assembled, Tools, PlayModel]:
+) -> tuple[AssembledServer, Tools, PlayModel]:
     tools = build_tools(folder / "project", more.pop("tools", None))
     model = more.pop("model", None) or PlayModel()
     audit = folder / "audit" if more.pop("audited", False) else None
     voice, voice_options = more.pop("voice", None), more.pop("voice_options", None)
     runtime = Runtime(tools.build(), store=store, audit=audit, **more)
     agent = TextAgent(runtime, model, listen=False)
-    conversations = Conversations(None if store == "memory:" else folder / "conversations.db")
+    conversations = ConversationStore(None if store == "memory:" else folder / "conversations.db")
     chosen = options or Options(port=0)
     made = assemble(
         runtime, agent, keys=KeyRing(keys), options=chosen, conversations=conversations, audit=audit, model_name="play",
@@ -256,7 +258,7 @@ async def at_server(folder: Path, **more: Any) -> AsyncIterator[Desk]:
     socket = bound(options)
     url = f"http://127.0.0.1:{socket.getsockname()[1]}"
     ready = asyncio.Event()
-    server = make_server(made.app, options, made.talks.drain, ready.set, made.talks.hurried.set, made.connections)
+    server = make_server(made.app, options, made.sessions.drain, ready.set, made.sessions.hurried.set, made.connections)
     running = asyncio.create_task(server.serve(sockets=[socket]))
     await asyncio.wait({running, asyncio.create_task(ready.wait())}, return_when=asyncio.FIRST_COMPLETED)
     limits = httpx.Limits(max_connections=1_000, max_keepalive_connections=100)

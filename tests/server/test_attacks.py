@@ -122,7 +122,7 @@ async def test_foreign_sessions_are_not_found_whatever_is_asked_of_them(tmp_path
 async def test_a_session_resumed_from_the_store_is_as_closed_to_others(tmp_path):
     async with at_desk(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as desk:
         ana = await desk.open(USER)
-        await desk.talks._let_go(desk.talks._talks[ana.id])
+        await desk.sessions._let_go(desk.sessions._hosted[ana.id])
         for headers in ({**bearer(OTHER), "X-Session-Token": ana.token}, {**bearer(USER), "X-Session-Token": "x"}):
             assert (await desk.client.get(f"/api/sessions/{ana.id}", headers=headers)).status_code == 404
         assert (await ana.show())["active"] is True
@@ -155,7 +155,7 @@ async def test_pages_of_other_origins_are_refused(tmp_path, origin):
         assert desk.tools.started() == []
         simple = await desk.client.post("/api/sessions", headers={**bearer(USER), "Origin": origin}, content="{}")
         assert simple.status_code == 403
-        assert len(desk.talks) == 1
+        assert len(desk.sessions) == 1
 
 
 async def test_the_own_origin_and_a_listed_one_may(tmp_path):
@@ -234,7 +234,7 @@ async def test_the_model_never_sees_a_token(tmp_path):
         fresh = (await ana.show())["confirmations"][0]["token"]
         await ana.say("what now?")
         seen = repr([(request.system, request.messages) for request in desk.model.asked])
-        kept = json.dumps((await desk.talks.conversations.load(ana.id)).document)
+        kept = json.dumps((await desk.sessions.conversations.load(ana.id)).document)
         assert token not in seen + kept
         assert fresh not in seen + kept
         assert ana.token not in seen + kept
@@ -256,7 +256,7 @@ async def test_oversize_bodies_are_refused_before_they_are_read(tmp_path):
             "/api/sessions", content=b"{}", headers={**bearer(USER), "Content-Length": "999999999999999999999"}
         )
         assert lied.status_code == 413
-        assert len(desk.talks) == 0
+        assert len(desk.sessions) == 0
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ async def test_malformed_bodies_are_told_and_change_nothing(tmp_path, content):
     async with at_desk(tmp_path) as desk:
         answer = await desk.client.post("/api/sessions", content=content, headers=bearer(USER))
         assert answer.status_code == 400
-        assert len(desk.talks) == 0
+        assert len(desk.sessions) == 0
 
 
 async def test_other_content_types_are_refused(tmp_path):
@@ -400,9 +400,9 @@ async def test_streams_of_one_key_are_counted(tmp_path):
         async with ana.listening(), ana.listening():
             third = await desk.client.get(f"/api/sessions/{ana.id}/events", headers=ana.headers)
             assert third.status_code == 429
-        await until(lambda: not desk.made.app.state.parts.streams)
+        await until(lambda: not desk.made.app.state.context.streams)
         async with ana.listening():
-            assert desk.made.app.state.parts.streams[KEYS[1].hash] == 1
+            assert desk.made.app.state.context.streams[KEYS[1].hash] == 1
 
 
 async def test_who_is_slow_to_ask_is_cut_off(tmp_path):
@@ -435,7 +435,7 @@ async def test_who_does_not_take_what_is_sent_is_cut_off(tmp_path):
             f"X-Session-Token: {ana.token}\r\n\r\n".encode()
         )
         await reader.readline()
-        log = desk.talks._talks[ana.id].log
+        log = desk.sessions._hosted[ana.id].log
         await until(lambda: log.readers)
         reader._transport.pause_reading()
         async with asyncio.timeout(60):

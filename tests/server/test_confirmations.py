@@ -78,7 +78,7 @@ async def test_an_approval_of_an_idle_session_is_carried_out_at_once(tmp_path):
         ana = await desk.open()
         await ana.say('call pay {"q": "10"}')
         request = (await ana.show())["confirmations"][0]
-        await desk.talks._let_go(desk.talks._talks[ana.id])
+        await desk.sessions._let_go(desk.sessions._hosted[ana.id])
         assert (await ana.decide(request)).json()["ok"] is True
         assert desk.tools.started() == [{"q": "10"}]
 
@@ -92,7 +92,7 @@ async def test_a_late_result_is_told_once_also_after_the_session_was_let_go(tmp_
             await stream.until("done")
         before = (await ana.show())["messages"]
         for _ in range(2):
-            await desk.talks._let_go(desk.talks._talks[ana.id])
+            await desk.sessions._let_go(desk.sessions._hosted[ana.id])
             await ana.show()
             for session in list(desk.runtime.sessions.values()):
                 await desk.runtime.approvals.follow(session)

@@ -8,7 +8,7 @@ import pytest
 
 from handrail.contract.errors import UsageError
 from handrail.contract.store import StoreUnavailable
-from handrail.server.host.conversation_store import MOST_TURNS, Conversations, StoredConversation, StoredTurn
+from handrail.server.host.conversation_store import MAX_TURNS, ConversationStore, StoredConversation, StoredTurn
 
 
 def stored(name: str, user: str | None = "ana", **more) -> StoredConversation:
@@ -17,9 +17,9 @@ def stored(name: str, user: str | None = "ana", **more) -> StoredConversation:
 
 class Opened:
     def __init__(self, path=None, clock=None) -> None:
-        self.kept = Conversations(path, **({"clock": clock} if clock else {}))
+        self.kept = ConversationStore(path, **({"clock": clock} if clock else {}))
 
-    async def __aenter__(self) -> Conversations:
+    async def __aenter__(self) -> ConversationStore:
         await self.kept.open()
         return self.kept
 
@@ -101,10 +101,10 @@ async def test_conversations_that_nobody_went_on_with_are_deleted():
 async def test_of_a_long_session_the_newest_turns_are_kept():
     async with Opened() as kept:
         await kept.create(stored("s1"))
-        for number in range(1, MOST_TURNS + 6):
+        for number in range(1, MAX_TURNS + 6):
             await kept.begin("s1", StoredTurn(message_id=f"m{number}", text="", position=number))
         found = await kept.load("s1")
-        assert len(found.turns) == MOST_TURNS
+        assert len(found.turns) == MAX_TURNS
         assert found.turns[0].message_id == "m6"
 
 
@@ -115,7 +115,7 @@ async def test_a_file_of_another_program_is_left_alone(tmp_path):
     db.close()
     before = path.read_bytes()
     with pytest.raises(UsageError, match="another program"):
-        await Conversations(path).open()
+        await ConversationStore(path).open()
     assert path.read_bytes() == before
 
 
@@ -123,6 +123,6 @@ async def test_a_file_that_cannot_be_had_is_told(tmp_path):
     (tmp_path / "text.db").write_text("this is no database, but it is long enough to be looked at" * 20)
     for path in (tmp_path / "nowhere" / "c.db", tmp_path, tmp_path / "text.db"):
         with pytest.raises(StoreUnavailable, match="conversations"):
-            await Conversations(path).open()
+            await ConversationStore(path).open()
     with pytest.raises(StoreUnavailable):
-        await Conversations(None).load("s1")
+        await ConversationStore(None).load("s1")

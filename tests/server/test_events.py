@@ -59,7 +59,7 @@ async def test_a_client_that_goes_away_does_not_stop_the_turn(tmp_path):
 
 
 async def test_what_is_no_longer_kept_is_told_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(logs, "MOST_EVENTS", 5)
+    monkeypatch.setattr(logs, "MAX_EVENTS", 5)
     async with at_server(tmp_path) as desk:
         ana = await desk.open()
         first = await ana.say("a b c d e f g h i j")
@@ -169,11 +169,11 @@ async def test_a_server_that_is_asked_to_stop_while_it_starts_does_not_say_that_
     made, _, _ = put_together(tmp_path)
     told: list[str] = []
     socket = bound(made.options)
-    server = make_server(made.app, made.options, made.talks.drain, lambda: told.append("ready"))
+    server = make_server(made.app, made.options, made.sessions.drain, lambda: told.append("ready"))
     server._stop(signal.SIGINT, None)
     await server.serve(sockets=[socket])
     assert told == []
-    assert made.talks.draining
+    assert made.sessions.draining
 
 
 async def test_after_a_restart_the_end_of_a_turn_is_told_to_whoever_missed_it_and_to_nobody_else(tmp_path):
@@ -196,7 +196,7 @@ async def test_the_end_of_a_turn_has_the_number_that_is_stored_whatever_is_told_
     url = f"sqlite:////{tmp_path}/store.db"
     async with at_server(tmp_path, store=url) as desk:
         ana = await desk.open()
-        talk, finish = desk.talks._talks[ana.id], desk.talks.conversations.finish
+        talk, finish = desk.sessions._hosted[ana.id], desk.sessions.conversations.finish
 
         async def finish_while_something_happens(*args):
             talk.session.events_queue.emit(MessageSent({"type": "image", "url": "/images/x.png"}))
@@ -204,11 +204,11 @@ async def test_the_end_of_a_turn_has_the_number_that_is_stored_whatever_is_told_
                 await asyncio.sleep(0)
             await finish(*args)
 
-        monkeypatch.setattr(desk.talks.conversations, "finish", finish_while_something_happens)
+        monkeypatch.setattr(desk.sessions.conversations, "finish", finish_while_something_happens)
         async with ana.listening() as stream:
             await ana.post("one", "m1")
             told = await stream.until("message")
-        stored = await desk.talks.conversations.load(ana.id)
+        stored = await desk.sessions.conversations.load(ana.id)
         assert [event.type for event in told[-2:]] == ["done", "message"]
         assert stored.turns[0].last_event == told[-2].id
         assert [event.id for event in told] == list(range(told[0].id, told[-1].id + 1))

@@ -86,20 +86,20 @@ async def test_an_outcome_that_is_not_known_is_left_until_it_is_settled(tmp_path
 
 
 async def test_a_user_whom_another_process_forgets_has_no_session_here(tmp_path):
-    from handrail.server.host.conversation_store import Conversations
+    from handrail.server.host.conversation_store import ConversationStore
     from handrail.server.host.forgetting import forget_user
 
     async with at_desk(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as desk:
         ana, bob = await desk.open(USER), await desk.open(OTHER)
         await ana.say("hello")
-        beside = Conversations(tmp_path / "conversations.db")
+        beside = ConversationStore(tmp_path / "conversations.db")
         await beside.open()
         await forget_user(desk.runtime, beside, "", "ana")  # without the talks of this server
         await beside.close()
         said = await ana.post("are you there?")
         assert (said.status_code, said.json()["error"]["type"]) == (404, "NOT_FOUND")
         assert (await desk.client.get(f"/api/sessions/{ana.id}", headers=ana.headers)).status_code == 404
-        assert len(desk.talks) == 1
+        assert len(desk.sessions) == 1
         assert (await bob.post("hello")).status_code == 202
         again = await desk.open(USER)
         assert (await again.post("hello")).status_code == 202
@@ -148,7 +148,7 @@ async def test_personal_records_and_images_go_too(tmp_path):
         await ana.say(f"look at {kept}")
         services = {"kb": kb, "images": open_images(tmp_path)}
         result = await forget_user(
-            desk.runtime, desk.talks.conversations, "", "ana", talks=desk.talks, services=services
+            desk.runtime, desk.sessions.conversations, "", "ana", talks=desk.sessions, services=services
         )
     assert result["deleted"]["records"] == 1
     left = await kb.database.read(lambda db: sorted(row[0] for row in db.execute("SELECT id FROM record")))

@@ -12,7 +12,7 @@ import pytest
 from tests.stores.processes import SPAWN, Racer
 
 from handrail.contract.store import StoreUnavailable
-from handrail.server.host.conversation_store import Conversations, StoredConversation
+from handrail.server.host.conversation_store import ConversationStore, StoredConversation
 from handrail.stores import SqliteStore
 from handrail_reference.services.calendar.database import Database as Calendar
 from handrail_reference.services.kb.database import Database as KnowledgeBase
@@ -29,7 +29,7 @@ async def use_store(path: Path, name: str) -> None:
 
 
 async def use_conversations(path: Path, name: str) -> None:
-    conversations = Conversations(path)
+    conversations = ConversationStore(path)
     await conversations.open()
     await conversations.create(conversation(name))
     await conversations.close()
@@ -121,7 +121,7 @@ async def test_another_process_that_closes_a_file_leaves_its_log_to_those_who_us
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
 async def test_conversations_are_not_written_to_a_file_that_is_gone(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / "conversations.db"
-    conversations = Conversations(path)
+    conversations = ConversationStore(path)
     await conversations.open()
     await conversations.create(conversation("before"))
     path.with_name(path.name + suffix).unlink()

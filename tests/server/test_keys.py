@@ -16,7 +16,7 @@ from handrail.server.assembly import open_keys
 from handrail.server.keyfile import add_key, follow, load_keys, revoke_key
 from handrail.server.keys import Key, KeyRing, given_key, hash_of, new_secret
 from handrail.server.options import Options
-from handrail.server.request_rates import Buckets
+from handrail.server.request_rates import TokenBuckets
 from handrail.settings import Settings
 
 
@@ -121,7 +121,7 @@ def test_a_key_is_shown_by_no_repr():
 
 def test_a_bucket_fills_again_with_time():
     now = [0.0]
-    buckets = Buckets(60, lambda: now[0])
+    buckets = TokenBuckets(60, lambda: now[0])
     assert [buckets.take("a") for _ in range(60)] == [0.0] * 60
     assert buckets.take("a") == pytest.approx(1.0)
     assert buckets.take("b") == 0.0
@@ -130,7 +130,7 @@ def test_a_bucket_fills_again_with_time():
 
 
 def test_the_memory_of_buckets_is_bounded():
-    buckets = Buckets(1, lambda: 0.0)
+    buckets = TokenBuckets(1, lambda: 0.0)
     for number in range(20_000):
         buckets.take(str(number))
     assert len(buckets._kept) <= 10_000
@@ -208,7 +208,7 @@ async def test_a_running_server_takes_new_keys_in_and_ends_the_streams_of_a_revo
             assert await stream.next() is None
             assert (await running)[-1].type == "closed"
             assert await status_of(desk, secret, 401) == 401
-            assert desk.made.app.state.parts.streams[hash_of(secret)] == 0
+            assert desk.made.app.state.context.streams[hash_of(secret)] == 0
             await other.post("hello")
             assert (await kept.until("done"))[-1].data["state"] == "done"
         # The turn belongs to the session, and another key of its user goes on with that.

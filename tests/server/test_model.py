@@ -48,14 +48,14 @@ def selection(desk, first: Named, *others: Named) -> ModelSelection:
             raise ConfigError(f'The model "{name}" needs a key.')
         return ModelChoice(name, "an operator chose it in the console"), by_name[name]
 
-    agent = desk.made.talks._agent
+    agent = desk.made.sessions._agent
     agent.model = first
     return ModelSelection(DEMO, first, opener=opener, use=lambda model: setattr(agent, "model", model))
 
 
 async def test_everybody_may_know_who_answers_and_operators_what_is_offered(tmp_path):
     async with at_desk(tmp_path) as desk:
-        desk.made.app.state.parts.models = selection(desk, Named("demo"))
+        desk.made.app.state.context.models = selection(desk, Named("demo"))
         shown = (await desk.get("/api/model", USER)).json()
         assert shown["sentence"] == "Answered by the demo model: no language model is connected."
         assert (shown["model"], shown["demo"], len(shown["ways"])) == ("demo", True, 3)
@@ -67,7 +67,7 @@ async def test_only_an_operator_changes_it_and_the_change_is_audited(tmp_path):
     mini = Named("gpt-5-mini")
     async with at_desk(tmp_path) as desk:
         demo = Named("demo")
-        models = desk.made.app.state.parts.models = selection(desk, demo, mini)
+        models = desk.made.app.state.context.models = selection(desk, demo, mini)
         refused = await desk.post("/api/model", {"model": OFFER.model}, USER)
         assert refused.status_code == 403
         assert mini.asked == 0
@@ -93,7 +93,7 @@ async def test_only_an_operator_changes_it_and_the_change_is_audited(tmp_path):
 
 async def test_what_was_not_offered_or_cannot_be_used_is_refused_and_changes_nothing(tmp_path):
     async with at_desk(tmp_path) as desk:
-        desk.made.app.state.parts.models = selection(desk, Named("demo"))
+        desk.made.app.state.context.models = selection(desk, Named("demo"))
         for name, sentence in (
             ("local:/etc/passwd", "was not offered; choose demo or openai:gpt-5-mini"),
             ("ollama:x", "was not offered"),
@@ -111,7 +111,7 @@ async def test_a_turn_that_runs_keeps_the_model_that_it_began_with(tmp_path):
     mini = Named("gpt-5-mini")
     async with at_desk(tmp_path) as desk:
         demo = Named("demo")
-        desk.made.app.state.parts.models = selection(desk, demo, mini)
+        desk.made.app.state.context.models = selection(desk, demo, mini)
         demo.may.clear()
         ana = await desk.open()
         running = asyncio.create_task(ana.say("hello"))

@@ -8,8 +8,8 @@ from tests.runtime.kit import until
 from tests.server.kit import KEYS, OTHER, USER, Desk, Talker, at_desk, at_server
 
 from handrail.contract.store import Block
-from handrail.server.api.idempotent_requests import Resent
-from handrail.server.host.hosted_session import Talk
+from handrail.server.api.idempotent_requests import IdempotentRequests
+from handrail.server.host.hosted_session import HostedSession
 from handrail.server.options import Options
 
 
@@ -141,7 +141,7 @@ async def test_a_session_of_a_request_that_has_ended_is_not_gone_on_with(tmp_pat
     async with at_server(tmp_path) as desk, client_of(desk, **{"Idempotency-Key": "req-1"}) as client:
         create = client.chat.completions.with_raw_response.create
         first = await create(model="x", messages=said("hello"))
-        await desk.talks.end(desk.talks._talks[first.headers["x-handrail-session"]])
+        await desk.sessions.end(desk.sessions._hosted[first.headers["x-handrail-session"]])
         second = await create(model="x", messages=said("hello"))
         assert second.headers["x-handrail-session"] != first.headers["x-handrail-session"]
 
@@ -165,13 +165,13 @@ async def test_a_client_that_can_ask_again_hears_the_whole_answer(tmp_path, stre
 async def test_requests_that_may_come_again_are_remembered_for_a_while_and_not_without_end(tmp_path):
     async with at_desk(tmp_path) as desk:
         now = 0.0
-        resent = Resent(lambda: now, most=3)
+        resent = IdempotentRequests(lambda: now, most=3)
 
         async def session(name: str) -> str:
-            async def make() -> Talk:
-                return await desk.talks.open(KEYS[1], passing=True)
+            async def make() -> HostedSession:
+                return await desk.sessions.open(KEYS[1], passing=True)
 
-            return (await resent.find(desk.talks, KEYS[1], None, name, make)).id
+            return (await resent.find(desk.sessions, KEYS[1], None, name, make)).id
 
         first = await session("a")
         assert await session("a") == first
@@ -213,7 +213,7 @@ async def test_mistakes_are_the_clients_own_errors(tmp_path):
             ):
                 with pytest.raises(openai.BadRequestError):
                     await client.chat.completions.create(model="x", **wrong)
-        assert len(desk.talks) == 0
+        assert len(desk.sessions) == 0
 
 
 async def no_answer(client: openai.AsyncOpenAI, text: str, *, streamed: bool) -> tuple[openai.APIError, str]:
@@ -325,7 +325,7 @@ async def test_a_turn_that_a_restart_cuts_off_is_asked_for_again_only_where_it_i
         async with client_of(desk, **named, **({"Idempotency-Key": "req-1"} if key else {})) as client:
             asked = asyncio.create_task(client.chat.completions.create(model="x", messages=said(text)))
             await until(lambda: desk.tools.started() if "post" in text else desk.model.asked)
-            await desk.talks.drain()
+            await desk.sessions.drain()
             with pytest.raises(openai.InternalServerError) as caught:
                 await asked
             desk.tools.go()
@@ -340,7 +340,7 @@ async def test_a_blocked_user_is_told_for_how_long_and_not_asked_to_try_again(tm
         client._client.event_hooks["request"].append(lambda request: _note(asked, request))
         await client.chat.completions.create(model="x", messages=said("hello"), stream=False)
         await block_ana(desk)
-        sessions = len(desk.talks)
+        sessions = len(desk.sessions)
         error, told = await no_answer(client, "hello again", streamed=streamed)
         assert isinstance(error, openai.RateLimitError)
         assert (error.code, told) == ("user_blocked", "")
@@ -348,7 +348,7 @@ async def test_a_blocked_user_is_told_for_how_long_and_not_asked_to_try_again(tm
         assert "paused" in error.body["message"]
         assert len(asked) == 2, "it is not asked again by itself"
         assert len(desk.model.asked) == 1
-        assert len(desk.talks) == sessions
+        assert len(desk.sessions) == sessions
 
 
 async def _note(asked: list[str], request: object) -> None:

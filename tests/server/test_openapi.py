@@ -59,7 +59,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
     async def serve() -> None:
         made, _, _ = put_together(folder, options=options, audited=True)
-        server = make_server(made.app, options, made.talks.drain, started.set)
+        server = make_server(made.app, options, made.sessions.drain, started.set)
         servers.append(server)
         await server.serve(sockets=[socket])
 

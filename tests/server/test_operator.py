@@ -204,15 +204,15 @@ async def test_the_policy_is_shown(tmp_path):
 
 async def test_health_and_readiness(tmp_path):
     async with at_desk(tmp_path) as desk:
-        desk.made.app.state.parts.readiness.kept_seconds = 0
+        desk.made.app.state.context.readiness.kept_seconds = 0
         assert (await desk.client.get("/healthz")).json() == {"ok": True}
         assert (await desk.client.get("/readyz")).json()["ok"] is True
-        desk.talks.draining = True
+        desk.sessions.draining = True
         not_ready = await desk.client.get("/readyz")
         assert not_ready.status_code == 503
         assert not_ready.json()["checks"]["serving"] is False
         assert (await desk.post("/api/sessions", {})).status_code == 503
-        desk.talks.draining = False
+        desk.sessions.draining = False
         await desk.runtime.store.close()
         assert (await desk.client.get("/readyz")).json()["checks"]["store"] is False
         assert (await desk.post("/api/sessions", {})).status_code == 503
@@ -233,7 +233,7 @@ async def test_a_failure_of_the_server_is_told_without_what_it_was(tmp_path, mon
         async def broken(*args: object, **named: object) -> None:
             raise RuntimeError("the secret of the house")
 
-        monkeypatch.setattr(desk.talks, "open", broken)
+        monkeypatch.setattr(desk.sessions, "open", broken)
         answer = await desk.post("/api/sessions", {})
         assert answer.status_code == 500
         assert "secret of the house" not in answer.text

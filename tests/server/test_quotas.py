@@ -13,7 +13,7 @@ def limited(**limits: int) -> Options:
 
 
 async def kept(desk, *talkers) -> list[bool]:
-    known = await desk.talks.conversations.owners([talker.id for talker in talkers])
+    known = await desk.sessions.conversations.owners([talker.id for talker in talkers])
     return [talker.id in known for talker in talkers]
 
 
@@ -24,7 +24,7 @@ async def test_one_user_s_sessions_push_out_nobody_else_s(tmp_path):
         first = await desk.open()
         await first.say("keep this")
         opened = [await desk.open() for _ in range(20)]
-        await desk.talks._forget_unused()
+        await desk.sessions._forget_unused()
         assert await kept(desk, bob) == [True]
         assert (await bob.show())["messages"][0]["text"] == "remember me"
         # Those in which nothing was said went first.
@@ -54,7 +54,7 @@ async def test_a_user_s_oldest_conversation_makes_room_and_its_session_ends(tmp_
         assert await kept(desk, *talkers) == [False, True, True]
         gone = await desk.client.get(f"/api/sessions/{talkers[0].id}", headers=talkers[0].headers)
         assert gone.status_code == 410
-        await desk.talks._end_all_unused()
+        await desk.sessions._end_all_unused()
         record = await desk.runtime.store.load_session(talkers[0].id)
         assert record.active is False
 
@@ -88,7 +88,7 @@ async def test_a_full_server_refuses_new_sessions_and_deletes_none(tmp_path):
         assert refused.json()["error"]["type"] == "UNAVAILABLE"
         assert await kept(desk, ana, bob) == [True, True]
         # The refused session is not left behind in memory or in the store.
-        assert len(desk.talks) == 2
+        assert len(desk.sessions) == 2
         assert set(desk.runtime.sessions) == {ana.id, bob.id}
         await bob.desk.client.delete(f"/api/sessions/{bob.id}", headers=bob.headers)
         assert (

@@ -11,7 +11,7 @@ from tests.server.kit import USER, at_desk, bearer
 @asynccontextmanager
 async def kept_on_disk(folder):
     async with at_desk(folder, store=f"sqlite:////{folder}/store.db", audited=True) as desk:
-        desk.made.app.state.parts.readiness.kept_seconds = 0
+        desk.made.app.state.context.readiness.kept_seconds = 0
         yield desk
 
 
@@ -62,7 +62,7 @@ async def test_a_store_or_an_audit_folder_that_was_deleted_is_not_ready(tmp_path
 
 async def test_a_probe_leaves_nothing_behind_and_many_are_one_try(tmp_path):
     async with kept_on_disk(tmp_path) as desk:
-        desk.made.app.state.parts.readiness.kept_seconds = 3_600
+        desk.made.app.state.context.readiness.kept_seconds = 3_600
         tries = []
         write = desk.runtime.store._write
 

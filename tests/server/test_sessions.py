@@ -141,9 +141,9 @@ async def test_a_writing_call_that_outlives_its_cancelled_turn_tells_its_outcome
             assert (told["late"], told["ok"], told["toolId"], told["turn"]) == (True, True, "post", 1)
         again = await ana.say('call post {"q": "15"}', "m1")
         assert [event.type for event in again if event.type.startswith("tool")] == ["tool_finished"]
-        talk = desk.talks._talks[ana.id]
+        talk = desk.sessions._hosted[ana.id]
         async with talk.busy:
-            stored = await desk.talks.conversations.load(ana.id)
+            stored = await desk.sessions.conversations.load(ana.id)
         assert stored is not None
         (card,) = stored.turns[0].answer["toolCards"]
         assert (card["type"], card["ok"], card["late"], card["args"]) == ("tool_finished", True, True, {"q": "15"})
@@ -156,7 +156,7 @@ async def test_a_writing_call_that_outlives_its_cancelled_turn_tells_its_outcome
 async def test_a_call_that_ends_within_the_grace_of_a_cancel_leaves_no_open_card(tmp_path):
     async with at_server(tmp_path) as desk:
         ana = await desk.open()
-        talk = desk.talks._talks[ana.id]
+        talk = desk.sessions._hosted[ana.id]
         async with ana.listening() as stream:
             for number, (words, ok) in enumerate([('call nap {"q": "15"}', False), ('call post {"q": "15"}', True)], 1):
                 await ana.post(words)
@@ -240,7 +240,7 @@ async def test_an_ended_session_is_gone_with_what_was_said(tmp_path):
         assert answer.json() == {"sessionId": ana.id, "active": False}
         after = await desk.client.get(f"/api/sessions/{ana.id}", headers=ana.headers)
         assert after.status_code == 410
-        assert await desk.talks.conversations.load(ana.id) is None
+        assert await desk.sessions.conversations.load(ana.id) is None
 
 
 async def test_a_users_key_speaks_for_its_user_alone_and_an_operators_for_anyone(tmp_path):
@@ -270,7 +270,7 @@ async def test_wrong_wishes_are_told_in_a_sentence(tmp_path):
             answer = await desk.post("/api/sessions", body)
             assert answer.status_code == 400, body
             assert answer.json()["error"]["message"].endswith((".", "-"))
-        assert len(desk.talks) == 0
+        assert len(desk.sessions) == 0
 
 
 WHERE = """
@@ -297,10 +297,10 @@ async def test_a_session_that_was_idle_comes_back_from_the_store(tmp_path):
         ana = await desk.open()
         await ana.say('call look {"q": "tea"}')
         last = (await ana.show())["lastEventId"]
-        talk = desk.talks._talks[ana.id]
+        talk = desk.sessions._hosted[ana.id]
         talk.last_used -= 10_000
-        await desk.talks._make_room(1_800)
-        assert len(desk.talks) == 0
+        await desk.sessions._make_room(1_800)
+        assert len(desk.sessions) == 0
         assert ana.id not in desk.runtime.sessions
         page = await ana.show()
         assert [one["role"] for one in page["messages"]] == ["user", "assistant"]
@@ -316,11 +316,11 @@ async def test_a_session_whose_conversation_was_deleted_because_it_is_old_has_en
         for talker in (old, new):
             await talker.say('call note {"q": "tea"}')
         if not is_here:
-            desk.talks._talks[old.id].last_used -= 10_000
-            await desk.talks._make_room(1_800)
-        desk.talks.conversations._clock = lambda: time.time() + 91 * 86_400
+            desk.sessions._hosted[old.id].last_used -= 10_000
+            await desk.sessions._make_room(1_800)
+        desk.sessions.conversations._clock = lambda: time.time() + 91 * 86_400
         await new.say("I am still here")
-        await desk.talks._forget_unused()
+        await desk.sessions._forget_unused()
         kept = {talker.id: (await desk.runtime.store.load_session(talker.id)).active for talker in (old, new)}
         assert kept == {old.id: False, new.id: True}
         assert (await old.post("Hello?")).status_code == 410
@@ -336,7 +336,7 @@ async def forget_while_away(desk, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(desk.runtime.store, "save_sessions", away)
         with pytest.raises(StoreUnavailable):
-            await desk.talks._forget_unused()
+            await desk.sessions._forget_unused()
 
 
 @pytest.mark.parametrize("is_here", [True, False])
@@ -344,21 +344,21 @@ async def test_a_store_that_is_away_when_conversations_are_deleted_hears_of_it_l
     async with at_desk(tmp_path) as desk:
         old = await desk.open()
         if not is_here:
-            desk.talks._talks[old.id].last_used -= 10_000
-            await desk.talks._make_room(1_800)
-        desk.talks.conversations._clock = lambda: time.time() + 91 * 86_400
+            desk.sessions._hosted[old.id].last_used -= 10_000
+            await desk.sessions._make_room(1_800)
+        desk.sessions.conversations._clock = lambda: time.time() + 91 * 86_400
         await forget_while_away(desk, monkeypatch)
-        await desk.talks._forget_unused()
+        await desk.sessions._forget_unused()
         assert not (await desk.runtime.store.load_session(old.id)).active
-        assert desk.talks._unused == []
+        assert desk.sessions._unused == []
 
 
 async def unused(desk):
     """A session that is not in memory, and whose conversation is old."""
     old = await desk.open()
-    desk.talks._talks[old.id].last_used -= 10_000
-    await desk.talks._make_room(1_800)
-    desk.talks.conversations._clock = lambda: time.time() + 91 * 86_400
+    desk.sessions._hosted[old.id].last_used -= 10_000
+    await desk.sessions._make_room(1_800)
+    desk.sessions.conversations._clock = lambda: time.time() + 91 * 86_400
     return old
 
 
@@ -367,7 +367,7 @@ async def test_a_session_that_somebody_came_back_to_before_its_end_was_stored_go
         old = await unused(desk)
         await forget_while_away(desk, monkeypatch)
         assert text_of(await old.say("I am back")).strip() == "You said: I am back"
-        await desk.talks._forget_unused()
+        await desk.sessions._forget_unused()
         assert (await desk.runtime.store.load_session(old.id)).active
         assert text_of(await old.say("and now?")).strip() == "You said: and now?"
 
@@ -375,7 +375,7 @@ async def test_a_session_that_somebody_came_back_to_before_its_end_was_stored_go
 async def test_whoever_comes_back_while_a_session_is_ended_is_told_so(tmp_path, monkeypatch):
     async with at_desk(tmp_path) as desk:
         old = await unused(desk)
-        coming, load = [], desk.talks.conversations.load
+        coming, load = [], desk.sessions.conversations.load
 
         async def come_back(session_id):
             found = await load(session_id)
@@ -384,8 +384,8 @@ async def test_whoever_comes_back_while_a_session_is_ended_is_told_so(tmp_path, 
                 await settle()
             return found
 
-        monkeypatch.setattr(desk.talks.conversations, "load", come_back)
-        await desk.talks._forget_unused()
+        monkeypatch.setattr(desk.sessions.conversations, "load", come_back)
+        await desk.sessions._forget_unused()
         assert not (await desk.runtime.store.load_session(old.id)).active
         assert (await coming[0]).status_code == 410
 
@@ -393,15 +393,15 @@ async def test_whoever_comes_back_while_a_session_is_ended_is_told_so(tmp_path, 
 async def test_a_session_that_another_process_takes_up_while_it_is_ended_goes_on_there(tmp_path, monkeypatch):
     async with at_desk(tmp_path) as desk:
         old = await unused(desk)
-        load = desk.talks.conversations.load
+        load = desk.sessions.conversations.load
 
         async def taken_up(session_id):
             found = await load(session_id)
             await desk.runtime.resume_session(old.id, token=old.token)
             return found
 
-        monkeypatch.setattr(desk.talks.conversations, "load", taken_up)
-        await desk.talks._forget_unused()
+        monkeypatch.setattr(desk.sessions.conversations, "load", taken_up)
+        await desk.sessions._forget_unused()
         assert (await desk.runtime.store.load_session(old.id)).active
 
 
@@ -412,7 +412,7 @@ async def test_too_many_sessions_are_refused_until_there_is_room(tmp_path):
         first = await desk.open()
         await desk.open()
         assert (await desk.post("/api/sessions", {}, USER)).status_code == 503
-        desk.talks._talks[first.id].last_used -= 120
+        desk.sessions._hosted[first.id].last_used -= 120
         assert (await desk.post("/api/sessions", {}, USER)).status_code == 201
         assert (await first.show())["active"] is True
 
@@ -420,8 +420,8 @@ async def test_too_many_sessions_are_refused_until_there_is_room(tmp_path):
 async def test_a_turn_cancelled_before_its_first_step_leaves_the_session_free(tmp_path):
     async with at_desk(tmp_path) as desk:
         ana = await desk.open()
-        talk = desk.talks._talks[ana.id]
-        saying = asyncio.create_task(desk.talks.say(talk, "m1", "hello"))
+        talk = desk.sessions._hosted[ana.id]
+        saying = asyncio.create_task(desk.sessions.say(talk, "m1", "hello"))
         while talk.current is None or talk.current.task is None:
             await asyncio.sleep(0)
         talk.current.cancelled = True
@@ -434,9 +434,9 @@ async def test_a_turn_cancelled_before_its_first_step_leaves_the_session_free(tm
 async def test_cancelling_twice_is_cancelling_once(tmp_path):
     async with at_desk(tmp_path) as desk:
         ana = await desk.open()
-        talk = desk.talks._talks[ana.id]
-        await desk.talks.say(talk, "m1", "slow 500 x")
-        outcomes = await asyncio.gather(*(desk.talks.cancel(talk) for _ in range(3)))
+        talk = desk.sessions._hosted[ana.id]
+        await desk.sessions.say(talk, "m1", "slow 500 x")
+        outcomes = await asyncio.gather(*(desk.sessions.cancel(talk) for _ in range(3)))
         assert outcomes == [True, True, True]
         assert talk.current is None
         assert talk.turns["m1"].state == "cancelled"
@@ -453,5 +453,5 @@ async def test_looking_at_the_head_of_a_stream_opens_none(tmp_path):
         ana = await desk.open()
         answer = await desk.client.head(f"/api/sessions/{ana.id}/events", headers=ana.headers)
         assert answer.status_code == 200
-        assert not desk.made.app.state.parts.streams
-        assert desk.talks._talks[ana.id].log.readers == 0
+        assert not desk.made.app.state.context.streams
+        assert desk.sessions._hosted[ana.id].log.readers == 0

@@ -11,14 +11,14 @@ from tests.server.model import PlayModel
 
 from handrail.agents import Conversation
 from handrail.contract.model import ModelError, ModelEvent, ModelRequest, ToolMessage
-from handrail.server.host.conversation_store import MOST_TURNS, StoredTurn
-from handrail.server.host.hosted_session import MOST_SHOWN_BYTES, Talk
+from handrail.server.host.conversation_store import MAX_TURNS, StoredTurn
+from handrail.server.host.hosted_session import MAX_SHOWN_BYTES, HostedSession
 from handrail.server.wire import to_json
 
 
-def _talk() -> Talk:
+def _talk() -> HostedSession:
     session: Any = SimpleNamespace(connection=1, id="ses_1")
-    return Talk(session, Conversation(), passing=False)
+    return HostedSession(session, Conversation(), passing=False)
 
 
 def _turn(number: int, *, text: str = "Answer", card: str = "") -> StoredTurn:
@@ -28,15 +28,15 @@ def _turn(number: int, *, text: str = "Answer", card: str = "") -> StoredTurn:
     return turn
 
 
-def _bytes(talk: Talk) -> int:
+def _bytes(talk: HostedSession) -> int:
     return len(to_json([[turn.text, turn.answer] for turn in talk.turns.values()]))
 
 
 async def test_old_cards_are_cut_and_said_to_be_while_every_word_is_still_shown():
     talk = _talk()
     for number in range(200):
-        talk.keep(_turn(number, card="x" * 12_000), MOST_TURNS)
-    assert _bytes(talk) <= MOST_SHOWN_BYTES + 13_000
+        talk.keep(_turn(number, card="x" * 12_000), MAX_TURNS)
+    assert _bytes(talk) <= MAX_SHOWN_BYTES + 13_000
     shown = talk.messages()
     assert len(shown) == 400
     oldest, newest = shown[1], shown[-1]
@@ -47,8 +47,8 @@ async def test_old_cards_are_cut_and_said_to_be_while_every_word_is_still_shown(
 async def test_turns_that_are_long_by_themselves_go_the_oldest_first():
     talk = _talk()
     for number in range(40):
-        talk.keep(_turn(number, text="y" * 100_000), MOST_TURNS)
-    assert _bytes(talk) <= MOST_SHOWN_BYTES + 110_000
+        talk.keep(_turn(number, text="y" * 100_000), MAX_TURNS)
+    assert _bytes(talk) <= MAX_SHOWN_BYTES + 110_000
     assert list(talk.turns)[-1] == "m39"
     assert "m0" not in talk.turns
 
@@ -56,12 +56,12 @@ async def test_turns_that_are_long_by_themselves_go_the_oldest_first():
 async def test_one_large_turn_loses_its_own_cards_and_no_words_of_the_others():
     talk = _talk()
     for number in range(5):
-        talk.keep(_turn(number, card="small"), MOST_TURNS)
+        talk.keep(_turn(number, card="small"), MAX_TURNS)
     large = _turn(5)
     large.answer["toolCards"] = [{"callId": f"c{n}", "toolId": "look", "data": "x" * 16_000} for n in range(70)]
-    talk.keep(large, MOST_TURNS)
-    talk.keep(StoredTurn(message_id="m6", text="Next", position=6), MOST_TURNS)
-    assert _bytes(talk) <= MOST_SHOWN_BYTES
+    talk.keep(large, MAX_TURNS)
+    talk.keep(StoredTurn(message_id="m6", text="Next", position=6), MAX_TURNS)
+    assert _bytes(talk) <= MAX_SHOWN_BYTES
     assert [one["text"] for one in talk.messages()] == ["Question", "Answer"] * 6 + ["Next"]
     cut = [bool(card.get("cut")) for card in large.answer["toolCards"]]
     assert cut == sorted(cut, reverse=True), "the first ones first"
@@ -86,10 +86,10 @@ async def test_a_message_sent_again_gets_its_answer_also_when_its_turn_is_not_sh
     async with at_desk(tmp_path) as desk:
         ana = await desk.open()
         first = {event.type: event.data for event in await ana.say(text, "first")}
-        monkeypatch.setattr("handrail.server.host.hosted_session.MOST_SHOWN_BYTES", most)
+        monkeypatch.setattr("handrail.server.host.hosted_session.MAX_SHOWN_BYTES", most)
         for _ in range(2):
             await ana.say("hello")
-        talk = desk.talks._talks[ana.id]
+        talk = desk.sessions._hosted[ana.id]
         assert not talk.is_whole(talk.known("first")), "else this tests nothing"
         assert ("first" in [one["messageId"] for one in (await ana.show())["messages"]]) == shown
         asked = len(desk.model.asked)
@@ -102,7 +102,7 @@ async def test_a_message_sent_again_gets_its_answer_also_when_its_turn_is_not_sh
 
 
 async def test_a_request_sent_again_with_its_key_is_answered_when_its_turn_is_not_shown(tmp_path, monkeypatch):
-    monkeypatch.setattr("handrail.server.host.hosted_session.MOST_SHOWN_BYTES", 1)
+    monkeypatch.setattr("handrail.server.host.hosted_session.MAX_SHOWN_BYTES", 1)
     async with at_desk(tmp_path) as desk:
         ana = await desk.open()
 

@@ -61,7 +61,7 @@ async def test_a_look_never_takes_a_turn_from_a_living_owner(tmp_path):
         assert text_of(events).strip() == "post: ok"
         assert (await ended(ana))["messages"][-1]["text"].strip() == "post: ok"
         assert [next(iter(mark)) for mark in first.tools.started()] == ["begun", "ended"]
-        assert len(second.talks) == 0
+        assert len(second.sessions) == 0
         assert await connection_of(first, ana) == 1
         assert (await there.show())["messages"] == (await ana.show())["messages"]
 
@@ -206,11 +206,11 @@ async def test_who_was_given_a_session_before_it_moved_and_came_back_is_asked_to
         ana = await first.open()
         there = at(second, ana)
         key = next(key for key in KEYS if key.name == "ana")
-        old = await first.talks.find(ana.id, ana.token, key)
+        old = await first.sessions.find(ana.id, ana.token, key)
         await there.say("two", "m2")
         await ana.say("three", "m3")
         with pytest.raises(SessionRefused) as caught:
-            await first.talks.say(old, "m4", "four")
+            await first.sessions.say(old, "m4", "four")
         assert caught.value.reason is RefusalReason.BUSY
         assert caught.value.retry_after
         assert (await ana.say("four", "m4"))[-1].data["turn"] == 3
@@ -241,7 +241,7 @@ async def test_a_turn_that_a_stop_cut_off_makes_the_calls_that_did_not_run(tmp_p
         text = 'call post {"q": "30"} && note {"q": "a"}'
         await ana.post(text, "m1")
         await started(desk)
-        run = desk.talks._talks[ana.id].current
+        run = desk.sessions._hosted[ana.id].current
         desk.server.should_exit = True
         async with asyncio.timeout(60):
             while not run.cut:
@@ -279,7 +279,7 @@ async def test_the_end_of_a_turn_that_could_not_be_stored_is_stored_later(tmp_pa
         there = at(second, ana)
         await ana.post(WRITE, "m1")
         await started(first)
-        kept = first.talks.conversations
+        kept = first.sessions.conversations
         finish = kept.finish
 
         async def away(*_):

@@ -20,7 +20,9 @@ async def main(folder: Path, port: int) -> None:
         folder, options=options, store=f"sqlite:////{folder}/store.db", audited=True, policy={"lease_ms": 1_000}
     )
     socket = bound(options)
-    await make_server(made.app, options, made.talks.drain, lambda: print("ready", flush=True)).serve(sockets=[socket])
+    await make_server(made.app, options, made.sessions.drain, lambda: print("ready", flush=True)).serve(
+        sockets=[socket]
+    )
 
 
 if __name__ == "__main__":

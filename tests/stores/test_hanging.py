@@ -11,7 +11,7 @@ from tests.stores.processes import Racer, hold_locked
 from tests.stores.values import claim, done, session
 
 from handrail.contract.store import ClaimVerdict, LedgerState, StoreUnavailable
-from handrail.server.host.conversation_store import Conversations, StoredConversation
+from handrail.server.host.conversation_store import ConversationStore, StoredConversation
 from handrail.stores import SqliteStore
 
 LIMIT = 0.4
@@ -155,7 +155,7 @@ async def test_a_file_that_another_process_keeps_locked_is_told_in_bounds(path: 
 
 async def test_conversations_that_hang_are_told_in_bounds(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("handrail.server.host.conversation_store._LIMIT_SECONDS", LIMIT)
-    conversations, go_on = Conversations(path), threading.Event()
+    conversations, go_on = ConversationStore(path), threading.Event()
     await conversations.open()
     kept = StoredConversation(session_id="s", tenant="", user=None, passing=False, document={})
     stuck = asyncio.create_task(conversations._ask(lambda _: go_on.wait(60)))

@@ -21,10 +21,10 @@ from handrail.contract.model import AssistantMessage, HostMessage, Message, Tool
 from handrail.runtime.session import Session
 
 FORMAT = 1
-MOST_MESSAGES = 1_000
-MOST_TOKENS = 200_000
+MAX_MESSAGES = 1_000
+MAX_TOKENS = 200_000
 """Older turns are forgotten beyond either of them, until half is left."""
-_MOST_TOLD = 200
+_MAX_TOLD = 200
 RESULT_LEFT_OUT = "This old result is no longer sent, to save room."
 ANSWER_LEFT_OUT = "(This old answer is no longer sent, to save room.)"
 
@@ -89,8 +89,8 @@ class Conversation:
         """Note that the model is told what became of a confirmation; False if it was told before."""
         if confirmation_id in self.told:
             return False
-        self.told = [*self.told, confirmation_id][-_MOST_TOLD:]
-        self.unread = [*self.unread, confirmation_id][-_MOST_TOLD:]
+        self.told = [*self.told, confirmation_id][-_MAX_TOLD:]
+        self.unread = [*self.unread, confirmation_id][-_MAX_TOLD:]
         return True
 
     async def read(self, session: Session, confirmation_ids: Sequence[str], turn: int) -> None:
@@ -174,10 +174,10 @@ class Conversation:
         tokens = self._measure()
         count, total = len(self.messages), sum(tokens)
         starts = [place for place, message in enumerate(self.messages) if isinstance(message, UserMessage)]
-        if not starts or (count <= MOST_MESSAGES and total <= MOST_TOKENS):
+        if not starts or (count <= MAX_MESSAGES and total <= MAX_TOKENS):
             return
-        most = MOST_MESSAGES // 2 if count > MOST_MESSAGES else count
-        left = total if total <= MOST_TOKENS else MOST_TOKENS // 2
+        most = MAX_MESSAGES // 2 if count > MAX_MESSAGES else count
+        left = total if total <= MAX_TOKENS else MAX_TOKENS // 2
         before = [0, *accumulate(tokens)]
         fitting = (place for place in starts if count - place <= most and total - before[place] <= left)
         cut = next(fitting, starts[-1])

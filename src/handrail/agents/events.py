@@ -45,7 +45,7 @@ EventType: TypeAlias = Literal[
     "done",
     "error",
 ]
-_MOST_SHOWN = 2_000
+_MAX_SHOWN = 2_000
 """So much is shown of arguments that cannot be read."""
 
 _GATES: Mapping[str, str] = {
@@ -172,6 +172,6 @@ def shown_args(session: Session, call: Call) -> Any:
     try:
         args = parse_arguments(call.args)
     except JsonError:
-        return str(call.args)[:_MOST_SHOWN]
+        return str(call.args)[:_MAX_SHOWN]
     plan = session.plans.find(call.name) if _is_offered(session, call.name) else None
     return thaw(args if plan is None or plan.redact is None else plan.redact(args))

@@ -15,8 +15,8 @@ from handrail.registry.snapshot import LoadedTool, Snapshot
 from handrail.runtime.session import Session
 
 Picker: TypeAlias = Callable[[str, Sequence[ToolDefinition], int], Sequence[ToolDefinition]]
-_MOST_CACHED = 8
-_MOST_IN_LOOP = 50
+_MAX_CACHED = 8
+_MAX_IN_LOOP = 50
 """Above so many tools, choosing is done in a thread: declarations may have to be read and an index be made first."""
 
 
@@ -40,7 +40,7 @@ class Offering:
     async def choose(self, session: Session, provider: str, query: str, used: Sequence[str]) -> Choice:
         """All tools on offer, or those that fit `query` if there are too many; tools that were used stay."""
         tools = offered(session)
-        if len(tools) > _MOST_IN_LOOP:
+        if len(tools) > _MAX_IN_LOOP:
             return await asyncio.to_thread(self._choose, session, provider, tools, query, used)
         return self._choose(session, provider, tools, query, used)
 
@@ -74,7 +74,7 @@ class Offering:
         if known is None:
             names = [tool.tool_id for tool in snapshot.in_mode(mode)]
             known = dict(zip(names, snapshot.provider_schemas(provider, mode), strict=True))
-            while len(self._declarations) >= _MOST_CACHED:
+            while len(self._declarations) >= _MAX_CACHED:
                 del self._declarations[next(iter(self._declarations))]
             self._declarations[key] = known
         return known

@@ -21,8 +21,8 @@ from handrail.registry.snapshot import LoadedTool
 
 GUIDE_TOOL = "get_tool_guide"
 FILES = ("core.md", "voice-behavior.md", "loop-text.md", "loop-voice.md")
-MOST_BYTES = 256 * 1024
-_MOST_WRITTEN = 20
+MAX_BYTES = 256 * 1024
+_MAX_WRITTEN = 20
 _OWN = Path(__file__).parent.parent / "prompts"
 
 
@@ -136,9 +136,9 @@ def _written(tools: Sequence[LoadedTool]) -> list[str]:
         return []
     lines = [
         f"- `{tool.tool_id}` ({tool.category}, in text only): {' '.join(tool.summary.split())}"
-        for tool in tools[:_MOST_WRITTEN]
+        for tool in tools[:_MAX_WRITTEN]
     ]
-    rest = [f"- and {len(tools) - _MOST_WRITTEN} more"] if len(tools) > _MOST_WRITTEN else []
+    rest = [f"- and {len(tools) - _MAX_WRITTEN} more"] if len(tools) > _MAX_WRITTEN else []
     first = "These are there only in text, after voice has ended; say so, and offer to end it:"
     return ["\n".join([first, "", *lines, *rest])]
 
@@ -161,14 +161,14 @@ def _deeper(guide: str) -> str:
 def _read(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
+            raw = file.read(MAX_BYTES + 1)
         text = raw.decode("utf-8").strip()
     except UnicodeDecodeError:
         raise ConfigError(f'The prompt "{path.name}" is not UTF-8 text.') from None
     except OSError as error:
         raise ConfigError(f'The prompt "{path.name}" cannot be read ({error.strerror}).') from None
-    if len(raw) > MOST_BYTES:
-        raise ConfigError(f'The prompt "{path.name}" is larger than {MOST_BYTES} bytes; make it shorter.')
+    if len(raw) > MAX_BYTES:
+        raise ConfigError(f'The prompt "{path.name}" is larger than {MAX_BYTES} bytes; make it shorter.')
     if not text:
         raise ConfigError(f'The prompt "{path.name}" is empty; write it, or delete it to use the one of Handrail.')
     return text

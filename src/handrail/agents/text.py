@@ -23,7 +23,7 @@ from handrail.contract.model import Model
 from handrail.runtime.core import RuntimeCore
 from handrail.runtime.session import Session
 
-MOST_INPUT_CHARACTERS = 32_000
+MAX_INPUT_CHARACTERS = 32_000
 
 
 class TextAgent:
@@ -124,8 +124,8 @@ def checked_input(text: object) -> None:
     """`UsageError` in a sentence if this is nothing that a user can say."""
     if not isinstance(text, str) or not text.strip():
         raise UsageError("A message must be text that is not empty.")
-    if len(text) > MOST_INPUT_CHARACTERS:
-        raise UsageError(f"A message has at most {MOST_INPUT_CHARACTERS:,} characters; this one has {len(text):,}.")
+    if len(text) > MAX_INPUT_CHARACTERS:
+        raise UsageError(f"A message has at most {MAX_INPUT_CHARACTERS:,} characters; this one has {len(text):,}.")
     if not text.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in text):
         raise UsageError("A message must be text; this one holds halves of surrogates.")
 

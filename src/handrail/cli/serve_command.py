@@ -30,7 +30,7 @@ from handrail.settings import Settings
 from handrail.text_model import choose_model_or_none, choose_working_model, open_model
 
 if TYPE_CHECKING:
-    from handrail.server.host.session_registry import Talks
+    from handrail.server.host.session_registry import SessionRegistry
 
 EXAMPLES = """examples:
   handrail serve
@@ -150,15 +150,15 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
 
     following = asyncio.create_task(follow(keys_path(settings), ring))
     try:
-        await _open(made.talks)
+        await _open(made.sessions)
         for sentence in await runtime.preload_services():
             warn(f"handrail serve: {sentence}")
         server = make_server(
             made.app,
             limits,
-            made.talks.drain,
+            made.sessions.drain,
             ready,
-            made.talks.hurried.set,
+            made.sessions.hurried.set,
             made.connections,
             runtime.running_calls,
         )
@@ -177,13 +177,13 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
     return 0
 
 
-async def _open(talks: Talks) -> None:
+async def _open(sessions: SessionRegistry) -> None:
     """Open the files before there is a server, so that one that cannot be used is told in a sentence."""
     try:
-        await talks.start()
+        await sessions.start()
         await asyncio.sleep(0)  # a Ctrl-C that came while things were opened counts here, where nothing is half done
     except BaseException:
-        await talks.close()
+        await sessions.close()
         raise
 
 

@@ -1,4 +1,4 @@
-"""Puts a server together from settings: keys, conversations, talks, the application. What `handrail serve` and tests share."""
+"""Puts a server together from settings: keys, conversations, sessions, the application. `handrail serve` and tests share it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from handrail.app import Runtime
 from handrail.clients.model_choice import ModelChoice
 from handrail.contract.errors import UsageError
 from handrail.server.api.application import create
-from handrail.server.api.context import Parts
+from handrail.server.api.context import ApiContext
 from handrail.server.api.routes.files import console_files
-from handrail.server.connection_limits import Connections
-from handrail.server.host.agent_port import Agent
-from handrail.server.host.conversation_store import Conversations
+from handrail.server.connection_limits import ConnectionTable
+from handrail.server.host.agent_port import TextAgentPort
+from handrail.server.host.conversation_store import ConversationStore
 from handrail.server.host.forgetting import forget_user
-from handrail.server.host.session_registry import Talks
+from handrail.server.host.session_registry import SessionRegistry
 from handrail.server.keyfile import add_key, key_for_start, load_keys, read_secret
 from handrail.server.keys import Key, KeyRing, check_name
 from handrail.server.model_selection import ModelSelection
 from handrail.server.options import Options
-from handrail.server.request_rates import Buckets
+from handrail.server.request_rates import TokenBuckets
 from handrail.server.state_files import keys_path
-from handrail.server.voice.admission import Agent as VoiceAgent
-from handrail.server.voice.admission import Exchange
+from handrail.server.voice.admission import Admission, VoiceAgentPort
 from handrail.server.voice.voice_options import VoiceOptions
 from handrail.settings import Settings
 
@@ -37,50 +36,50 @@ LOCAL_USER = "local"
 
 
 @dataclass(frozen=True, slots=True)
-class Assembled:
+class AssembledServer:
     """A server that is ready to run."""
 
     app: Starlette
-    talks: Talks
+    sessions: SessionRegistry
     options: Options
-    voice: Exchange | None
-    connections: Connections
+    voice: Admission | None
+    connections: ConnectionTable
     """What `make_server` is given, so that the metrics have how many there are."""
 
 
 def assemble(
     runtime: Runtime,
-    agent: Agent,
+    agent: TextAgentPort,
     *,
     keys: KeyRing,
     options: Options,
-    conversations: Conversations,
+    conversations: ConversationStore,
     audit: Path | None = None,
     model_name: str = "model",
     models: ModelSelection | None = None,
-    voice: VoiceAgent | None = None,
+    voice: VoiceAgentPort | None = None,
     voice_options: VoiceOptions | None = None,
     keys_file: Path | None = None,
-) -> Assembled:
-    talks = Talks(runtime, agent, conversations, options)
+) -> AssembledServer:
+    sessions = SessionRegistry(runtime, agent, conversations, options)
     limits = voice_options or VoiceOptions()
-    rates = Buckets(options.requests_per_minute)
-    exchange = Exchange(talks, voice, keys, limits, rates) if voice is not None else None
+    rates = TokenBuckets(options.requests_per_minute)
+    admission = Admission(sessions, voice, keys, limits, rates) if voice is not None else None
 
     async def forget(tenant: str, user: str) -> dict[str, Any]:
-        return await forget_user(runtime, conversations, tenant, user, talks=talks, keys=keys_file)
+        return await forget_user(runtime, conversations, tenant, user, sessions=sessions, keys=keys_file)
 
-    parts = Parts(
-        talks=talks,
+    context = ApiContext(
+        sessions=sessions,
         options=options,
         keys=keys,
         models=models or ModelSelection(ModelChoice(model_name, "the program chose it")),
         audit=audit,
         console=console_files(),
         forget=forget,
-        voice=exchange,
+        voice=admission,
     )
-    return Assembled(create(parts, keys, buckets=rates), talks, options, exchange, parts.connections)
+    return AssembledServer(create(context, keys, buckets=rates), sessions, options, admission, context.connections)
 
 
 def is_loopback(host: str) -> bool:

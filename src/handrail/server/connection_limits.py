@@ -19,7 +19,7 @@ _log = logging.getLogger("handrail.server")
 _LOG_SECONDS = 10.0
 
 
-class Connection(Protocol):
+class OpenConnection(Protocol):
     """What is needed of a connection."""
 
     client: tuple[str, int] | None
@@ -29,21 +29,21 @@ class Connection(Protocol):
     def has_key(self) -> bool: ...
 
 
-class Connections:
+class ConnectionTable:
     """See the module's docstring."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._known: set[Connection] = set()
-        self._unknown: dict[str, dict[Connection, None]] = {}
+        self._known: set[OpenConnection] = set()
+        self._unknown: dict[str, dict[OpenConnection, None]] = {}
         self._unknown_count = 0
         self._closed = {"flood": 0, "full": 0}
-        self._summary = Summary()
+        self._summary = ConnectionCounts()
 
     def __len__(self) -> int:
         return len(self._known) + self._unknown_count
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: OpenConnection) -> None:
         """A new connection; it, or others that have not shown a key, are closed if there are too many."""
         self._put(connection)
         while self._unknown_count > self.limit // 2 or len(self) > self.limit:
@@ -65,7 +65,7 @@ class Connections:
                     f"New connections were closed because all places are taken, the last one from {address}"
                 )
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: OpenConnection) -> None:
         self._known.discard(connection)
         kept = self._unknown.get(_address(connection), {})
         if connection in kept:
@@ -94,11 +94,11 @@ class Connections:
             text.sample(f"{name}_closed_total", count, reason=reason)
         return text.render()
 
-    def _put(self, connection: Connection) -> None:
+    def _put(self, connection: OpenConnection) -> None:
         self._unknown.setdefault(_address(connection), {})[connection] = None
         self._unknown_count += 1
 
-    def _oldest(self) -> Connection | None:
+    def _oldest(self) -> OpenConnection | None:
         """The oldest unknown connection of the address that has the most; None if it turned out to be known."""
         address = max(self._unknown, key=lambda one: len(self._unknown[one]))
         oldest = next(iter(self._unknown[address]))
@@ -114,7 +114,7 @@ class Connections:
             self._known.add(connection)
 
 
-class Summary:
+class ConnectionCounts:
     """Logs what happens often: the first time at once, and then how often it did, at most every few seconds."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:

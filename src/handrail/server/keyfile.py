@@ -29,8 +29,8 @@ except ImportError:  # pragma: no cover  # a system without it has one command a
 
 _log = logging.getLogger("handrail.server")
 LOOK_SECONDS = 0.5
-_MOST_KEYS = 10_000
-_MOST_BYTES = 16 * 1024 * 1024
+_MAX_KEYS = 10_000
+_MAX_BYTES = 16 * 1024 * 1024
 
 
 def load_keys(path: Path) -> list[Key]:
@@ -38,7 +38,7 @@ def load_keys(path: Path) -> list[Key]:
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
-            raw = file.read(_MOST_BYTES)
+            raw = file.read(_MAX_BYTES)
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -47,7 +47,7 @@ def load_keys(path: Path) -> list[Key]:
         raise ConfigError(f'The file of keys "{path.name}" can be read by others; run `chmod 600` on it.')
     try:
         entries = json.loads(raw)["keys"]
-        return [_key(entry) for entry in entries[:_MOST_KEYS]]
+        return [_key(entry) for entry in entries[:_MAX_KEYS]]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ConfigError(
             f'The file of keys "{path.name}" cannot be understood; it has {{"keys": [{{"name", "hash", "role", "user"}}]}}.'
@@ -90,8 +90,8 @@ def key_for_start(
 
 
 def _add(path: Path, known: list[Key], *, name: str, role: Role, user: str | None) -> tuple[Key, str]:
-    if len(known) >= _MOST_KEYS:
-        raise UsageError(f"There are {_MOST_KEYS} keys, which is as many as there may be; revoke some.")
+    if len(known) >= _MAX_KEYS:
+        raise UsageError(f"There are {_MAX_KEYS} keys, which is as many as there may be; revoke some.")
     secret = new_secret()
     today = datetime.now(UTC).date().isoformat()  # for people who look at the list
     key = Key(name=name, hash=hash_of(secret), role=role, user=user, created=today)

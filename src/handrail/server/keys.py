@@ -1,4 +1,4 @@
-"""Keys: who may talk to the server. A key is a long random text that its holder sends as a bearer token; only its hash is kept.
+"""Keys: who may use the server. A key is a long random text that its holder sends as a bearer token; only its hash is kept.
 
 A key is a `user`'s or an `operator`'s; one that names a user speaks for that user and nobody else. `keyfile` keeps them on disk.
 """

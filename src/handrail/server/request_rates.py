@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-_MOST = 10_000
+_MAX = 10_000
 
 
-class Buckets:
+class TokenBuckets:
     """One bucket for each name: it holds `size` units and is filled again in a minute."""
 
     __slots__ = ("_clock", "_kept", "_size")
@@ -25,6 +25,6 @@ class Buckets:
         left = min(self._size, left + (now - then) * self._size / 60)
         wait = 0.0 if left >= 1 else (1 - left) * 60 / self._size
         self._kept[name] = (left if wait else left - 1, now)
-        if len(self._kept) > _MOST:
+        if len(self._kept) > _MAX:
             del self._kept[next(iter(self._kept))]  # whoever was silent for the longest time
         return wait

@@ -8,14 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from handrail.app import store_url
-from handrail.server.host.conversation_store import Conversations
+from handrail.server.host.conversation_store import ConversationStore
 from handrail.settings import Settings
 
 
-def open_conversations(settings: Settings) -> Conversations:
+def open_conversations(settings: Settings) -> ConversationStore:
     """Beside the store; in memory if the store is."""
     kept = store_url(settings).startswith("memory:")
-    return Conversations(None if kept else settings.project / settings.server_conversations)
+    return ConversationStore(None if kept else settings.project / settings.server_conversations)
 
 
 def keys_path(settings: Settings) -> Path:

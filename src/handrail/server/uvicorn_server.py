@@ -27,7 +27,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from handrail.contract.errors import UsageError
-from handrail.server.connection_limits import Connections
+from handrail.server.connection_limits import ConnectionTable
 from handrail.server.options import Options
 from handrail.server.voice.websocket_protocol import VoiceProtocol
 
@@ -40,7 +40,7 @@ _BLOCKED_SECONDS = 3.0
 """An event loop that answers nothing for so long while the process is being stopped is taken for blocked."""
 _COLLECT = (700, 10, 100)
 """How many new objects, and collections of the younger kind, make a collection; Python's own are 700, 10, 10."""
-_MOST_FRAME_BYTES = 256 * 1024
+_MAX_FRAME_BYTES = 256 * 1024
 """A WebSocket frame beyond this is not even read (close code 1009); smaller ones that are too large are told so in words."""
 
 
@@ -48,7 +48,7 @@ class WatchedProtocol(H11Protocol):
     """A connection with a watchdog."""
 
     slow_seconds: ClassVar[float]
-    table: ClassVar[Connections]
+    table: ClassVar[ConnectionTable]
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -247,20 +247,20 @@ def make_server(
     drain: Callable[[], Awaitable[None]],
     ready: Callable[[], None] | None = None,
     hurry: Callable[[], None] | None = None,
-    connections: Connections | None = None,
+    connections: ConnectionTable | None = None,
     running_calls: Callable[[], list[str]] | None = None,
 ) -> Server:
     """A server over the application with the limits of the options; `ready` is called when it listens, `hurry` when it is
     asked to stop for the second time. `connections` counts its connections, for whoever wants to see how many there are;
     `running_calls` names what a stop leaves behind when a handler blocks the event loop."""
-    table = connections if connections is not None else Connections(options.max_connections)
+    table = connections if connections is not None else ConnectionTable(options.max_connections)
     table.limit = _most_connections(options.max_connections)
     protocol = type("Watched", (WatchedProtocol,), {"slow_seconds": float(options.slow_seconds), "table": table})
     config = uvicorn.Config(
         app,
         http=protocol,
         ws=type("Voice", (VoiceProtocol,), {"table": table}),
-        ws_max_size=_MOST_FRAME_BYTES,
+        ws_max_size=_MAX_FRAME_BYTES,
         ws_ping_interval=None,
         ws_per_message_deflate=False,
         loop="asyncio",

@@ -12,13 +12,13 @@ async def test_a_slow_client_loses_sound_and_no_message(tmp_path):
         talker = await desk.open()
         async with on_the_line(talker, receive_buffer=4_096) as client:
             talk = desk.agent.talk
-            line = desk.talks._talks[talker.id].voice
+            line = desk.sessions._hosted[talker.id].voice
             client.stop_reading()
             for number in range(400):
                 talk.play(number, 0, PCM)
                 talk.listener.tell("audio_end", {"item": number, "ms": 100})
                 await asyncio.sleep(0)
-            caller = line.caller
+            caller = line.client
             assert caller.dropped > 200
             client.go_on_reading()
             await client.until(lambda one: len(one.of("audio_end")) == 400)
@@ -61,11 +61,11 @@ async def test_a_client_that_does_not_read_at_all_is_closed_and_comes_back_to_ev
         talker = await desk.open()
         async with on_the_line(talker, receive_buffer=4_096) as client:
             talk = desk.agent.talk
-            line = desk.talks._talks[talker.id].voice
+            line = desk.sessions._hosted[talker.id].voice
             last = client.messages[0]["lastEvent"]
             client.stop_reading()
             number = 0
-            while line.caller is not None:
+            while line.client is not None:
                 number += 1
                 talk.play(number, 0, PCM)
                 if number % 10 == 0:
@@ -209,7 +209,7 @@ async def test_the_minutes_show_what_was_said_and_done(tmp_path):
         assert (seen["ok"], seen["late"]) == (True, True)
         assert shown[1]["latency"]["modelMs"] == 2
         assert shown[3]["toolCards"] == []
-        stored = await desk.talks.conversations.load(talker.id)
+        stored = await desk.sessions.conversations.load(talker.id)
         assert [turn.state for turn in stored.turns] == ["done", "cancelled"]
         assert stored.turns[0].answer["toolCards"][0]["late"] is True
 
@@ -235,8 +235,8 @@ async def test_a_session_in_voice_is_not_put_away(tmp_path):
     async with voice_desk(tmp_path) as desk:
         talker = await desk.open()
         async with on_the_line(talker):
-            await desk.talks._make_room(0.0)
-            assert talker.id in desk.talks._talks
+            await desk.sessions._make_room(0.0)
+            assert talker.id in desk.sessions._hosted
             assert (await talker.show())["voice"] is True
 
 

@@ -310,14 +310,14 @@ async def test_a_user_who_is_forgotten_is_cut_off(tmp_path):
             answer = await desk.client.delete("/api/users/ana", headers=bearer(OPERATOR))
             assert answer.status_code == 200, answer.text
             await client.refused(4410)
-        assert await desk.talks.conversations.load(talker.id) is None
+        assert await desk.sessions.conversations.load(talker.id) is None
 
 
 async def test_a_user_who_is_forgotten_by_another_process_is_cut_off_at_the_next_heartbeat(tmp_path):
     async with voice_desk(tmp_path, limits=limits(heartbeat_seconds=0.3)) as desk:
         talker = await desk.open()
         async with on_the_line(talker) as client:
-            await desk.talks.conversations.delete(talker.id)
+            await desk.sessions.conversations.delete(talker.id)
             await client.refused(4410)
             assert ("close",) in desk.agent.talk.given
 
@@ -358,9 +358,9 @@ async def test_a_store_that_is_away_for_a_while_throws_nobody_out(tmp_path, capl
                 asked.append(1)
                 raise StoreUnavailable("The store is away.")
 
-            there, desk.talks.conversations.owners = desk.talks.conversations.owners, away
+            there, desk.sessions.conversations.owners = desk.sessions.conversations.owners, away
             await client.until(lambda _: len(asked) >= 3)
-            desk.talks.conversations.owners = there
+            desk.sessions.conversations.owners = there
             await client.send("text", id="m1", text="still here")
             await client.message("turn_done")
             assert client.close_code is None
@@ -428,7 +428,7 @@ async def test_words_that_were_typed_while_voice_could_not_begin_are_answered_in
         desk.agent.fails = LiveError("The provider does not answer.")
         async with on_the_line(talker, ready=False) as client:
             await desk.agent.begun.wait()
-            line = desk.talks._talks[talker.id].voice
+            line = desk.sessions._hosted[talker.id].voice
             typing = asyncio.create_task(talker.say("hello"))
             await waited_for(line.begun)
             desk.agent.gate.set()
@@ -450,7 +450,7 @@ async def test_a_conversation_that_begins_after_its_session_was_let_go_is_closed
         desk.agent.gate = asyncio.Event()
         async with on_the_line(talker, ready=False) as client:
             await desk.agent.begun.wait()
-            talk = desk.talks._talks[talker.id]
+            talk = desk.sessions._hosted[talker.id]
             line = talk.voice
             typing = asyncio.create_task(talker.post("hello"))
             await waited_for(line.begun)
@@ -483,7 +483,7 @@ async def test_the_turn_in_text_that_led_to_voice_ends_first(tmp_path):
         talker = await desk.open()
         await talker.post("slow 4 four")
         async with on_the_line(talker) as client:
-            assert desk.talks._talks[talker.id].current is None
+            assert desk.sessions._hosted[talker.id].current is None
             assert (await talker.show())["messages"][1]["state"] == "done"
             assert client.messages[0]["turn"] == 1
 

@@ -412,7 +412,7 @@ async def test_a_farewell_that_nobody_could_hear_ends_the_conversation_all_the_s
     policy = VoicePolicy(farewell_seconds=0.5, playback_seconds=0.1)
     async with room(name, tmp_path, turns, tools=tools, policy=policy) as here:
         async with here.enter() as client:
-            voice = here.desk.talks._talks[here.talker.id].voice.voice
+            voice = here.desk.sessions._hosted[here.talker.id].voice.voice
             await here.speak(client)
             await client.drop()
         assert (await asyncio.wait_for(voice.ending, 60)).closing_message == "Goodbye and thank you."

@@ -31,7 +31,7 @@ from handrail.testing.servers.live import Ask, Say, Turn, call
 
 SOME, MANY = 35, 90
 SMALL = (
-    (agents_conversation, "MOST_MESSAGES", 24),
+    (agents_conversation, "MAX_MESSAGES", 24),
     (unacknowledged_writes, "_MAX_KEPT", 4),
     (turn_detection, "_MAX_NAMED", 4),
     (playback, "_MAX_KEPT", 4),
@@ -39,9 +39,9 @@ SMALL = (
     (live_history, "_MOST_SEEN", 8),
     (inputs, "_MOST_KNOWN", 12),
     (call_ids, "MAX_KNOWN", 8),
-    (conversations, "MOST_TURNS", 6),
-    (minutes, "MOST_TURNS", 6),
-    (line_module, "MOST_EVENTS", 40),
+    (conversations, "MAX_TURNS", 6),
+    (minutes, "MAX_TURNS", 6),
+    (line_module, "MAX_EVENTS", 40),
 )
 SHARED = (RuntimeCore, Registry, Plans, asyncio.AbstractEventLoop, asyncio.Task, type, type(sys))
 OURS = ("builtins", "collections", "handrail", "_asyncio", "asyncio")
@@ -87,8 +87,8 @@ async def test_what_a_conversation_holds_is_bounded_however_long_it_lasts(
     options = limits(burst_seconds=1e6, message_burst=1e6)
     async with room(name, tmp_path, _turns(MANY), limits=options) as here, here.enter() as client:
         sizes: dict[int, Counter[str]] = {}
-        exchange: Any = here.desk.made.app.state.parts.voice
-        line = exchange._lines[here.talker.id]
+        exchange: Any = here.desk.made.app.state.context.voice
+        line = exchange._hosts[here.talker.id]
         line.voice.session.replays.max_entries = 6
         for number in range(1, MANY + 1):
             await here.speak(client)

@@ -19,7 +19,7 @@ async def stopped_in_mid_write(name: str, folder: Path, store: str) -> Any:
         async with here.enter() as client:
             await here.speak(client)
             await until(here.desk.tools.started)
-            stored = await here.desk.talks.conversations.load(here.talker.id)
+            stored = await here.desk.sessions.conversations.load(here.talker.id)
             here.desk.server.should_exit = True
             await client.refused(1001)
         here.desk.tools.go()
@@ -28,7 +28,7 @@ async def stopped_in_mid_write(name: str, folder: Path, store: str) -> Any:
 
 
 def answers(here: Room) -> list[Any]:
-    messages = here.desk.talks._talks[here.talker.id].conversation.messages
+    messages = here.desk.sessions._hosted[here.talker.id].conversation.messages
     return [one.envelope for one in messages if hasattr(one, "envelope")]
 
 
@@ -70,7 +70,7 @@ async def test_a_stop_in_a_hurry_stores_what_is_known_and_the_next_process_asks_
         async with here.enter() as client:
             await here.speak(client)
             await until(here.desk.tools.started)
-            here.desk.talks.hurried.set()
+            here.desk.sessions.hurried.set()
             here.desk.server.should_exit = True
             await client.refused(1001)
         here.desk.tools.go()

@@ -19,7 +19,7 @@ async def test_a_key_that_is_revoked_while_its_line_is_opened_is_refused_at_once
             ring.replace([key for key in ring._by_hash.values() if key.name != "ana"])
             assert "key" in await client.refused(4401)  # while the model is still being waited for
         desk.agent.gate.set()
-        exchange = desk.made.app.state.parts.voice
+        exchange = desk.made.app.state.context.voice
         async with asyncio.timeout(PATIENCE):
             while len(exchange):
                 await asyncio.sleep(0.01)
@@ -36,7 +36,7 @@ async def test_a_client_that_waits_for_a_line_is_refused_if_its_key_is_revoked_m
         async with on_the_line(talker, ready=False) as first:
             await desk.agent.begun.wait()
             ticket = await ticket_for(talker)
-            used = desk.made.app.state.parts.voice.tickets._kept
+            used = desk.made.app.state.context.voice.tickets._kept
             (name,) = used
             ana = next(key for key in ring._by_hash.values() if key.name == "ana")
             used[name] = replace(used[name], key=ana)

@@ -16,9 +16,9 @@ from starlette.types import Receive, Scope, Send
 
 from handrail.contract.errors import UsageError
 from handrail.contract.store import StoreUnavailable
-from handrail.server.api.context import Endpoint, Parts
+from handrail.server.api.context import ApiContext, Endpoint
 from handrail.server.api.guard import Guard
-from handrail.server.api.problems import Problem, problem_of, refusal
+from handrail.server.api.problems import HttpProblem, problem_of, refusal
 from handrail.server.api.routes import (
     calendar,
     catalogue,
@@ -32,7 +32,7 @@ from handrail.server.api.routes import (
 )
 from handrail.server.host.refusals import SessionRefused
 from handrail.server.keys import KeyRing
-from handrail.server.request_rates import Buckets
+from handrail.server.request_rates import TokenBuckets
 
 ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/", files.home),
@@ -74,25 +74,25 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
 )
 
 
-def create(parts: Parts, keys: KeyRing, *, buckets: Buckets | None = None) -> Starlette:
+def create(context: ApiContext, keys: KeyRing, *, buckets: TokenBuckets | None = None) -> Starlette:
     """The application over these parts, for whoever has one of these keys."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        await parts.talks.start()
+        await context.sessions.start()
         try:
             yield
         finally:
-            await parts.talks.close()
+            await context.sessions.close()
 
     app = Starlette(
-        routes=[*_routes(), WebSocketRoute("/api/sessions/{session}/voice", voice.Line(parts))],
-        middleware=[Middleware(Guard, keys=keys, options=parts.options, buckets=buckets)],
-        exception_handlers={Problem: _refused, HTTPException: _not_routed},
+        routes=[*_routes(), WebSocketRoute("/api/sessions/{session}/voice", voice.VoiceEndpoint(context))],
+        middleware=[Middleware(Guard, keys=keys, options=context.options, buckets=buckets)],
+        exception_handlers={HttpProblem: _refused, HTTPException: _not_routed},
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False
-    app.state.parts = parts
+    app.state.context = context
     return app
 
 
@@ -118,28 +118,30 @@ class _Methods:
         method = "GET" if request.method == "HEAD" else request.method
         try:
             response: Any = await self._endpoints[method](request)
-        except Problem as problem:
+        except HttpProblem as problem:
             response = refusal(problem)
         except SessionRefused as refused:
             response = refusal(problem_of(refused))
         except UsageError as error:
-            response = refusal(Problem(400, str(error)))
+            response = refusal(HttpProblem(400, str(error)))
         except StoreUnavailable:
             response = refusal(
-                Problem(503, "The store cannot be reached at the moment; try again later.", retry_after=5)
+                HttpProblem(503, "The store cannot be reached at the moment; try again later.", retry_after=5)
             )
         await response(scope, request.receive, send)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)
+    assert isinstance(error, HttpProblem)
     return refusal(error)
 
 
 async def _not_routed(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     words = {404: "There is nothing at this path.", 405: "This path does not take that method."}
-    response = refusal(Problem(error.status_code, words.get(error.status_code, "The request cannot be carried out.")))
+    response = refusal(
+        HttpProblem(error.status_code, words.get(error.status_code, "The request cannot be carried out."))
+    )
     for name, value in (error.headers or {}).items():
         response.headers[name] = value
     return response

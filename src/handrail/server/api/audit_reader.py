@@ -19,7 +19,7 @@ from handrail.server.options import Options
 from handrail.server.wire import HEARTBEAT, notice
 
 _POLL_SECONDS = 0.5
-_MOST_AT_ONCE = 500
+_MAX_AT_ONCE = 500
 
 
 async def newest(
@@ -78,9 +78,9 @@ async def follow(runtime: Runtime, folder: Path | None, options: Options) -> Asy
             lines, seen = known[seen:], len(known)
         if lines:
             lines = await _opened(runtime, lines)
-            left_out = max(0, len(lines) - _MOST_AT_ONCE)
+            left_out = max(0, len(lines) - _MAX_AT_ONCE)
             told = [notice("gap", {"leftOut": left_out})] if left_out else []
-            yield b"".join([*told, *(notice("audit", line) for line in lines[-_MOST_AT_ONCE:])])
+            yield b"".join([*told, *(notice("audit", line) for line in lines[-_MAX_AT_ONCE:])])
             spoke = loop.time()
         elif loop.time() - spoke >= options.heartbeat_seconds:
             yield HEARTBEAT

@@ -15,11 +15,11 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from handrail.server.api.problems import Problem, refusal
-from handrail.server.connection_limits import Summary
+from handrail.server.api.problems import HttpProblem, refusal
+from handrail.server.connection_limits import ConnectionCounts
 from handrail.server.keys import Key, KeyRing
 from handrail.server.options import Options
-from handrail.server.request_rates import Buckets
+from handrail.server.request_rates import TokenBuckets
 
 _log = logging.getLogger("handrail.server")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -47,16 +47,16 @@ _ALLOWED_HEADERS = "authorization, content-type, last-event-id, x-session-token,
 class Guard:
     """See the module's docstring."""
 
-    def __init__(self, app: ASGIApp, *, keys: KeyRing, options: Options, buckets: Buckets | None = None) -> None:
+    def __init__(self, app: ASGIApp, *, keys: KeyRing, options: Options, buckets: TokenBuckets | None = None) -> None:
         self._app = app
         self._keys = keys
         self._origins = frozenset(origin.rstrip("/").lower() for origin in options.origins)
         own = (urlsplit(origin).hostname or "" for origin in options.origins)
         self._hosts = frozenset(name.lower() for name in (*_LOOPBACK, options.host, *options.hosts, *own) if name)
-        self._rates = buckets or Buckets(options.requests_per_minute)
+        self._rates = buckets or TokenBuckets(options.requests_per_minute)
         self._most = options.max_header_bytes
-        self._wrong = Buckets(_WRONG_KEYS_PER_MINUTE)
-        self._summary = Summary()
+        self._wrong = TokenBuckets(_WRONG_KEYS_PER_MINUTE)
+        self._summary = ConnectionCounts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -65,7 +65,9 @@ class Guard:
         headers = Headers(scope=scope)
         path = str(scope["path"])
         origin = headers.get("origin")
-        answering = _Answer(send, receive, headers, path, origin if origin and self._may(origin, headers) else None)
+        answering = _GuardedResponse(
+            send, receive, headers, path, origin if origin and self._may(origin, headers) else None
+        )
         try:
             self._check_size(scope)
             self._check_host(path, headers)
@@ -76,7 +78,7 @@ class Guard:
             if not is_open(path):
                 key = self._authenticated(scope, headers)
                 scope.setdefault("state", {})["key"] = key
-        except Problem as problem:
+        except HttpProblem as problem:
             await refusal(problem)(scope, answering.receive, answering.send)
             return
         try:
@@ -87,7 +89,7 @@ class Guard:
             if answering.started:
                 raise
             message = "Something went wrong in the server; its log says what."
-            await refusal(Problem(500, message))(scope, answering.receive, answering.send)
+            await refusal(HttpProblem(500, message))(scope, answering.receive, answering.send)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A WebSocket carries no key: its first message shows a ticket. Host and origin are checked as everywhere."""
@@ -97,7 +99,7 @@ class Guard:
                 self._check_size(scope)
                 self._check_host(str(scope["path"]), headers)
                 self._check_origin(headers.get("origin"), headers)
-            except Problem as problem:
+            except HttpProblem as problem:
                 await refusal(problem)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
@@ -105,20 +107,22 @@ class Guard:
     def _check_size(self, scope: Scope) -> None:
         size = sum(len(name) + len(value) for name, value in scope["headers"])
         if size + len(scope.get("raw_path") or b"") + len(scope["query_string"]) > self._most:
-            raise Problem(431, f"The address and the headers are larger than the {self._most} bytes that are allowed.")
+            raise HttpProblem(
+                431, f"The address and the headers are larger than the {self._most} bytes that are allowed."
+            )
 
     def _check_host(self, path: str, headers: Headers) -> None:
         if path in _PROBES:
             return  # probes of a balancer use addresses; they learn nothing but that the server lives
         host = _hostname(headers.get("host", ""))
         if host not in self._hosts:
-            raise Problem(
+            raise HttpProblem(
                 421, "This server is not reached under that name; `hosts` in [server] lists those that it has."
             )
 
     def _check_origin(self, origin: str | None, headers: Headers) -> None:
         if origin is not None and not self._may(origin, headers):
-            raise Problem(
+            raise HttpProblem(
                 403, "Pages of that origin may not use this server; `origins` in [server] lists those that may."
             )
 
@@ -137,17 +141,17 @@ class Guard:
                 self._summary.note(
                     f"Too many requests without a right key come from {client[0] if client else 'nowhere'}"
                 )
-                raise Problem(429, "Too many requests without a right key came from there.", retry_after=wait)
+                raise HttpProblem(429, "Too many requests without a right key came from there.", retry_after=wait)
             if kind.lower() == "bearer" and secret.strip():
-                raise Problem(401, "This server does not know that key; `handrail keys add NAME` makes one.")
-            raise Problem(401, "A key is needed: send the header `Authorization: Bearer KEY`.")
+                raise HttpProblem(401, "This server does not know that key; `handrail keys add NAME` makes one.")
+            raise HttpProblem(401, "A key is needed: send the header `Authorization: Bearer KEY`.")
         wait = self._rates.take(key.hash)
         if wait:
-            raise Problem(429, "This key has asked too often; wait a little.", retry_after=wait)
+            raise HttpProblem(429, "This key has asked too often; wait a little.", retry_after=wait)
         return key
 
 
-class _Answer:
+class _GuardedResponse:
     """Adds what every answer carries, and closes a connection whose request body nobody wanted to read."""
 
     def __init__(self, send: Send, receive: Receive, headers: Headers, path: str, origin: str | None) -> None:

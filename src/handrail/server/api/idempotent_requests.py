@@ -10,47 +10,52 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from time import monotonic
 
-from handrail.server.host.hosted_session import Talk
+from handrail.server.host.hosted_session import HostedSession
 from handrail.server.host.refusals import RefusalReason, SessionRefused
-from handrail.server.host.session_registry import PASSING_SECONDS, Talks
+from handrail.server.host.session_registry import PASSING_SECONDS, SessionRegistry
 from handrail.server.keys import Key
 
-MOST = 10_000
+MAX = 10_000
 
 
-class Resent:
-    """The sessions by API key, user and `Idempotency-Key`; the newest `MOST` of the last ten minutes, in this process."""
+class IdempotentRequests:
+    """The sessions by API key, user and `Idempotency-Key`; the newest `MAX` of the last ten transcript, in this process."""
 
-    def __init__(self, clock: Callable[[], float] = monotonic, most: int = MOST) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic, most: int = MAX) -> None:
         self._clock = clock
         self._most = most
-        self._made: dict[tuple[str, str | None, str], _Made] = {}
+        self._made: dict[tuple[str, str | None, str], _MadeSession] = {}
 
     def __len__(self) -> int:
         return len(self._made)
 
     async def find(
-        self, talks: Talks, key: Key, user: str | None, name: str, make: Callable[[], Awaitable[Talk]]
-    ) -> Talk:
+        self,
+        sessions: SessionRegistry,
+        key: Key,
+        user: str | None,
+        name: str,
+        make: Callable[[], Awaitable[HostedSession]],
+    ) -> HostedSession:
         """The session that this request had before, or a new one."""
         self._drop_old()
         place = (key.hash, user, name)
-        made = self._made.setdefault(place, _Made(self._clock()))
+        made = self._made.setdefault(place, _MadeSession(self._clock()))
         async with made.making:  # the same request twice at once makes one session
             if made.session is not None:
                 try:
-                    return await talks.find(*made.session, key)
+                    return await sessions.find(*made.session, key)
                 except SessionRefused as refused:
                     if refused.reason not in (RefusalReason.NO_SESSION, RefusalReason.ENDED):
                         raise
             try:
-                talk = await make()
+                hosted = await make()
             except BaseException:
                 if made.session is None and self._made.get(place) is made:
                     del self._made[place]
                 raise
-            made.session = (talk.id, talk.session.token)
-            return talk
+            made.session = (hosted.id, hosted.session.token)
+            return hosted
 
     def _drop_old(self) -> None:
         """The oldest come first: a place keeps the time of its first request."""
@@ -62,7 +67,7 @@ class Resent:
             del self._made[place]
 
 
-class _Made:
+class _MadeSession:
     __slots__ = ("making", "session", "since")
 
     def __init__(self, since: float) -> None:

@@ -31,7 +31,7 @@ TYPES = {
 }
 
 
-class Problem(Exception):
+class HttpProblem(Exception):
     """A request that cannot be carried out. `message` is for the client; `again` False keeps official OpenAI clients, which
     send anew by themselves, from doing so."""
 
@@ -60,7 +60,7 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
     return Response(to_json(value), status, headers, media_type="application/json")
 
 
-def refusal(problem: Problem) -> Response:
+def refusal(problem: HttpProblem) -> Response:
     return answer(problem.body(), problem.status, problem.headers())
 
 
@@ -77,6 +77,6 @@ _STATUS = {
 }
 
 
-def problem_of(refused: SessionRefused) -> Problem:
+def problem_of(refused: SessionRefused) -> HttpProblem:
     """What the host of conversations refused, as HTTP says it."""
-    return Problem(_STATUS[refused.reason], refused.message, retry_after=refused.retry_after)
+    return HttpProblem(_STATUS[refused.reason], refused.message, retry_after=refused.retry_after)

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 
 from handrail.contract.store import StoreUnavailable
-from handrail.server.host.session_registry import Talks
+from handrail.server.host.session_registry import SessionRegistry
 
 _log = logging.getLogger("handrail.server")
 LIMIT_SECONDS = 2.0
@@ -24,13 +24,13 @@ KEPT_SECONDS = 1.0
 class Readiness:
     """The parts that a message needs, and what was found when they were tried last."""
 
-    def __init__(self, talks: Talks, audit: Path | None) -> None:
+    def __init__(self, sessions: SessionRegistry, audit: Path | None) -> None:
         """`audit` is the folder of the audit log; None if it is kept in memory."""
-        self._talks = talks
+        self._sessions = sessions
         self._audit = audit
-        self._parts = {
-            "store": _Part(talks.runtime.store.try_writing),
-            "conversations": _Part(talks.conversations.try_writing),
+        self._context = {
+            "store": _Part(sessions.runtime.store.try_writing),
+            "conversations": _Part(sessions.conversations.try_writing),
             "audit": _Part(self._try_audit),
         }
         self.kept_seconds = KEPT_SECONDS
@@ -43,11 +43,11 @@ class Readiness:
         async with self._turnstile:  # probes that come at once wait for one try
             if monotonic() - self._tried_at >= self.kept_seconds:
                 await self._try()
-        return {"serving": not self._talks.draining, **{name: name not in self._why for name in self._parts}}
+        return {"serving": not self._sessions.draining, **{name: name not in self._why for name in self._context}}
 
     async def _try(self) -> None:
-        found = await asyncio.gather(*(part.trouble() for part in self._parts.values()))
-        why = {name: trouble for name, trouble in zip(self._parts, found, strict=True) if trouble}
+        found = await asyncio.gather(*(part.trouble() for part in self._context.values()))
+        why = {name: trouble for name, trouble in zip(self._context, found, strict=True) if trouble}
         for name in why.keys() - self._why.keys():
             _log.error("This server is not ready (%s): %s", name, why[name])
         if self._why and not why:
@@ -56,7 +56,7 @@ class Readiness:
         self._tried_at = monotonic()
 
     async def _try_audit(self) -> None:
-        audit = self._talks.runtime.audit
+        audit = self._sessions.runtime.audit
         await asyncio.to_thread(audit.flush)
         if not audit.healthy:
             raise StoreUnavailable("The audit log cannot be written.")

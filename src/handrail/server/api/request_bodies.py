@@ -12,12 +12,12 @@ from starlette.requests import ClientDisconnect, Request
 from handrail.contract.errors import JsonError
 from handrail.contract.fields import shown
 from handrail.schema.strict_json import parse
-from handrail.server.api.problems import Problem
+from handrail.server.api.problems import HttpProblem
 from handrail.server.host.hosted_session import OWN_IDS
 from handrail.server.options import Options
 
 _DEPTH = 40
-_MOST_DIGITS = 12
+_MAX_DIGITS = 12
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 
@@ -26,17 +26,17 @@ async def read_object(request: Request, options: Options, known: Collection[str]
     raw = await _read(request, options)
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if raw and kind != "application/json":
-        raise Problem(415, "The body must be JSON, with the content type application/json.")
+        raise HttpProblem(415, "The body must be JSON, with the content type application/json.")
     try:
         value = parse(raw, max_bytes=options.max_body_bytes, max_depth=_DEPTH) if raw.strip() else {}
     except JsonError as error:
-        raise Problem(400, f"The body is not right: {error}") from None
+        raise HttpProblem(400, f"The body is not right: {error}") from None
     if not isinstance(value, dict):
-        raise Problem(400, "The body must be a JSON object.")
+        raise HttpProblem(400, "The body must be a JSON object.")
     strange = next((name for name in value if known is not None and name not in known), None)
     if strange is not None:
         has = f"it has {', '.join(sorted(known))}" if known else "it is empty"
-        raise Problem(400, f"The body has no field {shown(strange)}; {has}.")
+        raise HttpProblem(400, f"The body has no field {shown(strange)}; {has}.")
     return value
 
 
@@ -44,21 +44,21 @@ async def _read(request: Request, options: Options) -> bytes:
     limit = options.max_body_bytes
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced[:20]) > limit:
-        raise Problem(413, f"The body is larger than the {limit} bytes that are allowed.")
-    parts: list[bytes] = []
+        raise HttpProblem(413, f"The body is larger than the {limit} bytes that are allowed.")
+    context: list[bytes] = []
     size = 0
     try:
         async with asyncio.timeout(options.slow_seconds):
             async for part in request.stream():
                 size += len(part)
                 if size > limit:
-                    raise Problem(413, f"The body is larger than the {limit} bytes that are allowed.")
-                parts.append(part)
+                    raise HttpProblem(413, f"The body is larger than the {limit} bytes that are allowed.")
+                context.append(part)
     except TimeoutError:
-        raise Problem(408, "The body took too long to arrive.") from None
+        raise HttpProblem(408, "The body took too long to arrive.") from None
     except ClientDisconnect:
-        raise Problem(400, "The body ended before it was whole.") from None
-    return b"".join(parts)
+        raise HttpProblem(400, "The body ended before it was whole.") from None
+    return b"".join(context)
 
 
 def text_of(body: Mapping[str, Any], name: str, *, most: int, required: bool = False) -> str:
@@ -67,18 +67,18 @@ def text_of(body: Mapping[str, Any], name: str, *, most: int, required: bool = F
     if value is None and not required:
         return ""
     if not isinstance(value, str) or (required and not value.strip()):
-        raise Problem(400, f'"{name}" must be text{" that is not blank" if required else ""}.')
+        raise HttpProblem(400, f'"{name}" must be text{" that is not blank" if required else ""}.')
     if len(value) > most:
-        raise Problem(400, f'"{name}" has {len(value)} characters; at most {most} are allowed.')
+        raise HttpProblem(400, f'"{name}" has {len(value)} characters; at most {most} are allowed.')
     return value
 
 
 def id_of(value: object, what: str) -> str:
     """An id that a client chose: short, and of plain characters."""
     if not isinstance(value, str) or not _ID.fullmatch(value):
-        raise Problem(400, f"{what} must be 1 to 128 letters, digits or any of _ . : -")
+        raise HttpProblem(400, f"{what} must be 1 to 128 letters, digits or any of _ . : -")
     if value.startswith(OWN_IDS):
-        raise Problem(400, f'{what} must not begin with "{OWN_IDS}": such ids are the server\'s own.')
+        raise HttpProblem(400, f'{what} must not begin with "{OWN_IDS}": such ids are the server\'s own.')
     return value
 
 
@@ -86,9 +86,9 @@ def number_in(request: Request, name: str, default: int, *, most: int) -> int:
     text = request.query_params.get(name)
     if text is None or text == "":
         return default
-    number = int(text) if len(text) <= _MOST_DIGITS and text.isascii() and text.isdecimal() else 0
+    number = int(text) if len(text) <= _MAX_DIGITS and text.isascii() and text.isdecimal() else 0
     if not 0 < number <= most:
-        raise Problem(400, f'"{name}" must be a whole number from 1 to {most}.')
+        raise HttpProblem(400, f'"{name}" must be a whole number from 1 to {most}.')
     return number
 
 
@@ -98,5 +98,5 @@ def last_event_id(request: Request) -> int | None:
     if text is None or text == "":
         return None
     if not text.isascii() or not text.isdecimal() or len(text) > 16:
-        raise Problem(400, "Last-Event-ID (or `after`) must be the number of an event.")
+        raise HttpProblem(400, "Last-Event-ID (or `after`) must be the number of an event.")
     return int(text)

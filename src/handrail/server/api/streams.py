@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from handrail.server.host.event_log import Reader
+from handrail.server.host.event_log import EventReader
 from handrail.server.options import Options
 from handrail.server.wire import HEARTBEAT, notice
 
@@ -25,7 +25,7 @@ STREAM_HEADERS = {
 _REVOKED = notice("closed", {"reason": "The key of this stream was revoked."})
 
 
-class Place:
+class StreamSlot:
     """One of the places that a key has for streams. `revoke` ends the stream that has it."""
 
     __slots__ = ("_give_back", "_stream", "revoked")
@@ -59,7 +59,7 @@ class EventStream:
         self,
         source: AsyncIterator[bytes],
         *,
-        place: Place,
+        place: StreamSlot,
         headers: Mapping[str, str] | None = None,
         on_end: Sequence[Callable[[], None]] = (),
         revoked: bytes = _REVOKED,
@@ -120,7 +120,7 @@ class EventStream:
         self._place.give_back()
 
 
-async def frames(reader: Reader, options: Options, *, until_turn: int | None = None) -> AsyncIterator[bytes]:
+async def frames(reader: EventReader, options: Options, *, until_turn: int | None = None) -> AsyncIterator[bytes]:
     """The frames of a log for one client; up to the end of one turn, where one is named."""
     loop = asyncio.get_running_loop()
     ends = loop.time() + options.stream_seconds

@@ -10,7 +10,7 @@ from handrail.contract.events import LateEnvelope
 from handrail.runtime.session import Session
 
 
-class Told(Protocol):
+class PortEvent(Protocol):
     """One event of an agent."""
 
     @property
@@ -19,17 +19,17 @@ class Told(Protocol):
     def data(self) -> Mapping[str, Any]: ...
 
 
-class Telling(Protocol):
+class PortEvents(Protocol):
     """Events of an agent that can be broken off."""
 
-    def __aiter__(self) -> AsyncIterator[Told]: ...
+    def __aiter__(self) -> AsyncIterator[PortEvent]: ...
     async def aclose(self) -> None: ...
 
 
-class Agent(Protocol):
-    """What the server needs of a text agent; `handrail.agents.TextAgent` is one, made with `listen=False`: the talks listen."""
+class TextAgentPort(Protocol):
+    """What the server needs of a text agent. `handrail.agents.TextAgent` is one, made with `listen=False`: the host listens."""
 
     def run(
         self, session: Session, conversation: Conversation, text: str, *, message_id: str | None = None
-    ) -> Telling: ...
-    def late(self, session: Session, conversation: Conversation, event: LateEnvelope) -> Telling: ...
+    ) -> PortEvents: ...
+    def late(self, session: Session, conversation: Conversation, event: LateEnvelope) -> PortEvents: ...

@@ -31,9 +31,9 @@ from handrail.stores.open_files import OpenFiles, check_names, make_private, rea
 from handrail.stores.worker import Job, Worker
 
 T = TypeVar("T")
-_MOST_COUNTS = 10_000
+_MAX_COUNTS = 10_000
 TurnState = Literal["running", "done", "failed", "cancelled"]
-MOST_TURNS = 500
+MAX_TURNS = 500
 """Of each session, so many of the newest turns are kept to be shown."""
 _IMAGE = re.compile(r"img_[0-9a-f]{32}")
 _EMPTY_SECONDS = 3_600.0
@@ -88,7 +88,7 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Ownership:
     """Who has a session, and what it does there."""
 
     owner: str
@@ -132,7 +132,7 @@ class StoredConversation:
     turns: list[StoredTurn] = field(default_factory=list)
 
 
-class Conversations:
+class ConversationStore:
     """The file of conversations; `path` None keeps them in memory."""
 
     def __init__(self, path: Path | None, clock: Callable[[], float] = time.time) -> None:
@@ -194,7 +194,7 @@ class Conversations:
         """The owners of those of these conversations that are still kept."""
         return await self._ask(lambda db: _owners(db, session_ids))
 
-    async def standing(self, session_id: str) -> Standing | None:
+    async def standing(self, session_id: str) -> Ownership | None:
         """Who has the session, and what it does there; None if no conversation is kept."""
         return await self._ask(lambda db: _standing(db, session_id))
 
@@ -216,10 +216,10 @@ class Conversations:
 
         await self._ask(work)
 
-    async def changes(self, session_id: str, after: int) -> tuple[Standing, list[StoredTurn]] | None:
+    async def changes(self, session_id: str, after: int) -> tuple[Ownership, list[StoredTurn]] | None:
         """Who has the session, and the turns that ended after this event; None if no conversation is kept."""
 
-        def work(db: sqlite3.Connection) -> tuple[Standing, list[StoredTurn]] | None:
+        def work(db: sqlite3.Connection) -> tuple[Ownership, list[StoredTurn]] | None:
             standing = _standing(db, session_id)
             if standing is None:
                 return None
@@ -232,7 +232,7 @@ class Conversations:
         """Keep with which key it was opened, and its secret in a form that only that key opens."""
         await self._ask(lambda db: openers.remember(db, session_id, key, sealed))
 
-    async def opened_with(self, key: str, user: str | None, most: int) -> list[openers.Listed]:
+    async def opened_with(self, key: str, user: str | None, most: int) -> list[openers.ListedConversation]:
         """The conversations of a user that were opened with a key, the newest first."""
         return await self._ask(lambda db: openers.listed(db, key, user, most))
 
@@ -251,7 +251,7 @@ class Conversations:
                 (session_id, turn.message_id, turn.position, turn.number, turn.text, turn.attempts),
             )
             db.execute(
-                "DELETE FROM turn WHERE session_id = ? AND position <= ?", (session_id, turn.position - MOST_TURNS)
+                "DELETE FROM turn WHERE session_id = ? AND position <= ?", (session_id, turn.position - MAX_TURNS)
             )
 
         await self._ask(work)
@@ -371,7 +371,7 @@ class Conversations:
         now = self._clock()
         count, then = self._counts.get(name, (0, 0.0))
         if not then <= now < then + _COUNT_SECONDS:
-            if len(self._counts) > _MOST_COUNTS:
+            if len(self._counts) > _MAX_COUNTS:
                 self._counts.clear()
             count, then = _count(db, where, values), now
         self._counts[name] = (count + 1, then)
@@ -504,13 +504,13 @@ def _owners(db: sqlite3.Connection, session_ids: Sequence[str]) -> dict[str, str
     return dict(rows.fetchall())
 
 
-def _standing(db: sqlite3.Connection, session_id: str) -> Standing | None:
+def _standing(db: sqlite3.Connection, session_id: str) -> Ownership | None:
     row = db.execute(
         """SELECT owner, live, (SELECT message_id FROM turn WHERE session_id = :session_id AND state = 'running')
            FROM conversation WHERE session_id = :session_id""",
         {"session_id": session_id},
     ).fetchone()
-    return Standing(owner=row[0], live=bool(row[1]), running=row[2]) if row is not None else None
+    return Ownership(owner=row[0], live=bool(row[1]), running=row[2]) if row is not None else None
 
 
 def _check_kept(db: sqlite3.Connection, session_id: str) -> None:

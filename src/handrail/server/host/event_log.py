@@ -18,12 +18,12 @@ from handrail.server.wire import frame, notice, without_detail
 
 SPAN = 10_000_000
 """So many numbers belong to one connection of a session."""
-MOST_EVENTS = 2_000
-MOST_BYTES = 1024 * 1024
+MAX_EVENTS = 2_000
+MAX_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class LoggedEvent:
     """One event as it is sent. `seen_by` is the number that it had before a restart, for events that were rebuilt; `detailed` is
     the event for operators, where they are told more."""
 
@@ -43,9 +43,9 @@ class EventLog:
     def __init__(self, connection: int, before: int = 0) -> None:
         self._start = connection * SPAN
         self._before = before
-        self._kept: deque[Kept] = deque()
+        self._kept: deque[LoggedEvent] = deque()
         self._bytes = 0
-        self._readers: set[Reader] = set()
+        self._readers: set[EventReader] = set()
         self._ending = asyncio.Lock()
         self._held: list[tuple[str, Mapping[str, Any], int]] | None = None
         self.last = self._start
@@ -74,21 +74,21 @@ class EventLog:
         else:
             self.add(type, data, turn=turn)
 
-    def add(self, type: str, data: Mapping[str, Any], *, turn: int = 0, seen_by: int = 0) -> Kept:
+    def add(self, type: str, data: Mapping[str, Any], *, turn: int = 0, seen_by: int = 0) -> LoggedEvent:
         """Append an event and wake whoever waits for it."""
         self.last += 1
         plain = without_detail(type, data)
         detailed = None if plain is data else frame(self.last, type, data)
-        kept = Kept(self.last, type, turn, frame(self.last, type, plain), seen_by, detailed)
+        kept = LoggedEvent(self.last, type, turn, frame(self.last, type, plain), seen_by, detailed)
         self._kept.append(kept)
         self._bytes += len(kept.data)
-        while len(self._kept) > MOST_EVENTS or (self._bytes > MOST_BYTES and len(self._kept) > 1):
+        while len(self._kept) > MAX_EVENTS or (self._bytes > MAX_BYTES and len(self._kept) > 1):
             self._bytes -= len(self._kept.popleft().data)
         for reader in self._readers:
             reader.wake.set()
         return kept
 
-    def after(self, number: int) -> list[Kept]:
+    def after(self, number: int) -> list[LoggedEvent]:
         """The events after this number that are kept; rebuilt ones only for a reader that has not seen them before."""
         if not self._kept or number >= self.last:
             return []
@@ -102,14 +102,14 @@ class EventLog:
         first = self._kept[0].number if self._kept else self.last + 1
         return number > self.last or number < self._before or max(number, self._start) < first - 1
 
-    def reader(self, after: int | None, *, stays: bool = False, detailed: bool = False) -> Reader:
+    def reader(self, after: int | None, *, stays: bool = False, detailed: bool = False) -> EventReader:
         """Somebody who reads from after this number on; None means from now on. One who `stays` is not sent away by a
         restart that is to come: it waits for the end of a turn. `detailed`: an operator, who is told everything."""
-        made = Reader(self, self.last if after is None else after, stays, detailed)
+        made = EventReader(self, self.last if after is None else after, stays, detailed)
         self._readers.add(made)
         return made
 
-    def leave(self, reader: Reader) -> None:
+    def leave(self, reader: EventReader) -> None:
         self._readers.discard(reader)
 
     def end(self, why: str) -> None:
@@ -119,7 +119,7 @@ class EventLog:
                 reader.end(why)
 
 
-class Reader:
+class EventReader:
     """A place in a log. One task at a time waits at it."""
 
     __slots__ = ("_at", "_detailed", "_log", "farewell", "stays", "wake")
@@ -141,7 +141,7 @@ class Reader:
         """Whether there is something to read, or the reading is over: `batch` does not wait."""
         return self._at != self._log.last or self.farewell is not None
 
-    async def batch(self, seconds: float) -> list[Kept] | None:
+    async def batch(self, seconds: float) -> list[LoggedEvent] | None:
         """What came since; an empty list if nothing did for so many seconds, None when the reading is over."""
         if not self.has_news:
             try:
@@ -156,7 +156,7 @@ class Reader:
         if self._detailed:
             events = [one if one.detailed is None else replace(one, data=one.detailed) for one in events]
         if lacking:
-            events.insert(0, Kept(0, "resync", 0, notice("resync", {"lastEventId": self._at})))
+            events.insert(0, LoggedEvent(0, "resync", 0, notice("resync", {"lastEventId": self._at})))
         if not events and self.farewell is not None:
             return None
         return events

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from handrail.app import Runtime
 from handrail.contract.errors import HandrailError, UsageError
 from handrail.runtime.services import call_hook
-from handrail.server.host.conversation_store import Conversations
+from handrail.server.host.conversation_store import ConversationStore
 from handrail.server.keyfile import LOOK_SECONDS, revoke_keys_of
 from handrail.sqlite_files import scrub
 
 if TYPE_CHECKING:  # the web framework comes with it, which `handrail users` does without
-    from handrail.server.host.session_registry import Talks
+    from handrail.server.host.session_registry import SessionRegistry
 
 _KEYS_SECONDS = 2 * LOOK_SECONDS
 """So long after a key was revoked no server takes it any more, and its user opens no new session there."""
@@ -29,16 +29,16 @@ _KEYS_SECONDS = 2 * LOOK_SECONDS
 
 async def forget_user(
     runtime: Runtime,
-    conversations: Conversations,
+    conversations: ConversationStore,
     tenant: str,
     user: str,
     *,
-    talks: Talks | None = None,
+    sessions: SessionRegistry | None = None,
     services: Mapping[str, Any] | None = None,
     unopened: Mapping[str, str] | None = None,
     keys: Path | None = None,
 ) -> dict[str, Any]:
-    """Delete what is kept of a user; how much it was. `talks` are those of a running server, which end first. `services` are
+    """Delete what is kept of a user; how much it was. `sessions` are those of a running server, which end first. `services` are
     asked to forget the user too, unless given those of the runtime; `unopened` are those that could not be asked, and why.
 
     Raises `NotAllForgotten` if a part could not be reached: everything else is deleted, and the audit tells what is left.
@@ -50,10 +50,10 @@ async def forget_user(
     if keys is not None and not tenant:  # keys speak for users without a tenant
         with _noted(left, "keys"):
             revoked = len(await asyncio.to_thread(revoke_keys_of, keys, user))
-        if revoked and talks is None:
+        if revoked and sessions is None:
             await asyncio.sleep(_KEYS_SECONDS)
-    if talks is not None:
-        await talks.end_all_of(tenant, user)
+    if sessions is not None:
+        await sessions.end_all_of(tenant, user)
     asked = runtime.capabilities if services is None else services
     mentioned: set[str] = set()
     subject = await runtime.store.audit_subject(tenant, user)

@@ -1,4 +1,4 @@
-"""A talk: one session that is open in this process, with its conversation, its events and the turn that runs.
+"""A hosted session: one session that is open in this process, with its conversation, its events and the turn that runs.
 
 What people are shown of a turn is put together here from the agent's events: the text, a card for each call, citations. It is
 what a page gets after a reload, and what events are rebuilt from after a restart.
@@ -25,15 +25,15 @@ LATE = "~late:"
 """Begins the id of what the model said about a late envelope; no client may choose such an id."""
 OWN_IDS = "voice:"
 """Begins the ids of spoken input, which the server gives; a client's id that began so would be taken for that input."""
-MOST_CARDS = 64
-MOST_CARD_BYTES = 16 * 1024
-MOST_SHOWN_BYTES = 1024 * 1024
+MAX_CARDS = 64
+MAX_CARD_BYTES = 16 * 1024
+MAX_SHOWN_BYTES = 1024 * 1024
 """Of all turns that a session shows."""
 
 _UNCERTAIN = (ErrorType.STORE_UNAVAILABLE, ErrorType.IN_PROGRESS)
 
 
-class Run:
+class TurnRun:
     """A turn that runs, or ran in this process."""
 
     __slots__ = ("begun", "cancelled", "cut", "done", "ending", "fresh", "pieces", "started", "task", "turn", "which")
@@ -100,16 +100,16 @@ class Run:
             self.turn.answer["text"] = self.turn.answer.get("text", "") + told
 
 
-class Voice(Protocol):
-    """The voice conversation that is on in a session, as far as its talk has to do with it."""
+class VoicePort(Protocol):
+    """The voice conversation that is on in a session, as its hosted session sees it."""
 
     def take(self, event: SessionEvent) -> bool: ...
-    async def say(self, message_id: str, text: str) -> Run | None: ...
+    async def say(self, message_id: str, text: str) -> TurnRun | None: ...
     async def interrupt(self) -> bool: ...
     async def leave(self, why: str) -> None: ...
 
 
-class Talk:
+class HostedSession:
     """See the module's docstring."""
 
     __slots__ = (
@@ -143,14 +143,14 @@ class Talk:
         """Those before them, without their answers."""
         self._sizes: dict[str, int] = {}
         """Of the turns that have ended, as JSON."""
-        self.current: Run | None = None
+        self.current: TurnRun | None = None
         self.busy = asyncio.Lock()
         """Whoever lets the agent speak holds it: one turn, or one late envelope, at a time."""
         self.late: set[asyncio.Task[None]] = set()
         self.ears: asyncio.Task[None] | None = None
         self.ended = False
         self.last_used = monotonic()
-        self.voice: Voice | None = None
+        self.voice: VoicePort | None = None
         self.is_remote = False
         """Another process has the session: this is what is stored of it, to be looked at."""
         self.is_live = False
@@ -214,12 +214,12 @@ class Talk:
         self.shorten()
 
     def shorten(self) -> None:
-        """Beyond `MOST_SHOWN_BYTES` cards lose what stands on them, the oldest first, and then the oldest turns are no longer
+        """Beyond `MAX_SHOWN_BYTES` cards lose what stands on them, the oldest first, and then the oldest turns are no longer
         shown, but never the newest. Their messages are still known: one that is sent again must not begin anew."""
         self._sizes = {
             name: self._sizes.get(name) or _size(turn) for name, turn in self.turns.items() if turn.state != "running"
         }
-        over = sum(self._sizes.values()) - MOST_SHOWN_BYTES
+        over = sum(self._sizes.values()) - MAX_SHOWN_BYTES
         for name in self._sizes:
             if over <= 0:
                 return
@@ -257,11 +257,11 @@ class Talk:
                 shown.append({"role": "assistant", "text": "", "toolCards": [], "citations": [], **answer, **facts})
         return shown
 
-    def late_run(self, told: Mapping[str, Any]) -> Run:
+    def late_run(self, told: Mapping[str, Any]) -> TurnRun:
         """What the model may say about a late envelope, as a turn of its own to be shown."""
         number = self.session.turn.number if self.session.turn is not None else 0
         name = told.get("confirmationId") or told.get("callId") or "call"
-        run = Run(StoredTurn(message_id=f"{LATE}{name}", text="", number=number), self.log.last)
+        run = TurnRun(StoredTurn(message_id=f"{LATE}{name}", text="", number=number), self.log.last)
         run.started.set_result(number)
         return run
 
@@ -322,12 +322,12 @@ def _plain(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 def _put_card(cards: list[dict[str, Any]], type: str, data: Mapping[str, Any]) -> None:
     """A call's card is what was last said about it. What is too large for a page is left out, and said to be."""
     card = {**data, "type": type}
-    if len(to_json(card)) > MOST_CARD_BYTES:
+    if len(to_json(card)) > MAX_CARD_BYTES:
         card = _bare_card(card)
     known = next((index for index, one in enumerate(cards) if _same(one, card)), None)
     if known is not None:
         cards[known] = {**cards[known], **card}
-    elif len(cards) < MOST_CARDS:
+    elif len(cards) < MAX_CARDS:
         cards.append(card)
 
 

@@ -12,17 +12,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from handrail.contract.store import StoreUnavailable
-from handrail.server.host.conversation_store import Standing, StoredTurn
-from handrail.server.host.hosted_session import LATE, Talk, events_of
-from handrail.server.host.session_registry import Talks
+from handrail.server.host.conversation_store import Ownership, StoredTurn
+from handrail.server.host.hosted_session import LATE, HostedSession, events_of
+from handrail.server.host.session_registry import SessionRegistry
 from handrail.server.wire import HEARTBEAT, frame, notice, without_detail
 
 POLL_SECONDS = 0.25
 
 
 async def follow(
-    talks: Talks,
-    talk: Talk,
+    sessions: SessionRegistry,
+    hosted: HostedSession,
     after: int,
     requests: Callable[[], Awaitable[list[dict[str, Any]]]],
     *,
@@ -32,13 +32,13 @@ async def follow(
     """The frames of a remote session after this number; up to the end of the turn of the message `until`, if one is named.
     `requests` finds those that wait for the person and were not told yet."""
     loop = asyncio.get_running_loop()
-    ends, quiet_since = loop.time() + talks.options.stream_seconds, loop.time()
+    ends, quiet_since = loop.time() + sessions.options.stream_seconds, loop.time()
     owner: str | None = None
-    standing: Standing | None = None
+    standing: Ownership | None = None
     yield b": handrail\nretry: 1000\n\n"
-    while not talks.draining and loop.time() < ends:
+    while not sessions.draining and loop.time() < ends:
         try:
-            found = await talks.conversations.changes(talk.id, after)
+            found = await sessions.conversations.changes(hosted.id, after)
             if found is None:
                 yield notice("closed", {"reason": "The session has ended."})
                 return
@@ -48,7 +48,7 @@ async def follow(
             after = max((turn.last_event for turn in turns), default=after)
             for request in await requests():
                 frames += notice("confirmation", request)
-            lives = await _is_at(talks, standing, owner)
+            lives = await _is_at(sessions, standing, owner)
         except StoreUnavailable:
             frames, turns, lives = b"", [], True  # it is not known now; the next look will tell
         if frames:
@@ -58,17 +58,17 @@ async def follow(
             return
         if not lives or (until is not None and standing is not None and standing.running != until):
             break
-        if loop.time() - quiet_since > talks.options.heartbeat_seconds:
+        if loop.time() - quiet_since > sessions.options.heartbeat_seconds:
             yield HEARTBEAT
             quiet_since = loop.time()
         await asyncio.sleep(POLL_SECONDS)
     yield notice("reconnect", {})
 
 
-async def _is_at(talks: Talks, standing: Standing, owner: str) -> bool:
+async def _is_at(sessions: SessionRegistry, standing: Ownership, owner: str) -> bool:
     """Whether the session is still where it was, and not here, and its owner lives."""
-    at_home = standing.owner == owner and owner != talks.conversations.owner
-    return at_home and await talks.runtime.store.owner_lives(owner)
+    at_home = standing.owner == owner and owner != sessions.conversations.owner
+    return at_home and await sessions.runtime.store.owner_lives(owner)
 
 
 def _frames(turn: StoredTurn, detailed: bool) -> bytes:

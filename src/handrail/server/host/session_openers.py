@@ -19,7 +19,7 @@ _TITLE = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ListedConversation:
     """A conversation as a list shows it. Times are seconds since 1970."""
 
     session_id: str
@@ -35,7 +35,7 @@ def remember(db: sqlite3.Connection, session_id: str, key: str, sealed: str) -> 
     db.execute("INSERT OR REPLACE INTO opener VALUES (?, ?, ?)", (session_id, key, sealed))
 
 
-def listed(db: sqlite3.Connection, key: str, user: str | None, most: int) -> list[Listed]:
+def listed(db: sqlite3.Connection, key: str, user: str | None, most: int) -> list[ListedConversation]:
     """The conversations of this user that were opened with this key and in which something was said, the newest first."""
     rows = db.execute(
         """SELECT c.session_id, o.sealed, first.text, c.created, c.updated,
@@ -47,7 +47,7 @@ def listed(db: sqlite3.Connection, key: str, user: str | None, most: int) -> lis
         (key, user, most),
     )
     return [
-        Listed(
+        ListedConversation(
             session_id=row[0],
             sealed=row[1],
             title=" ".join(row[2].split())[:_TITLE],

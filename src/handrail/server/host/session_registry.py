@@ -1,12 +1,13 @@
-"""The talks of a server: sessions opened, found again by id and secret, spoken to, told about late results, and let go.
+"""The sessions that a server hosts: opened, found again by id and secret, spoken to, told about late results, and let go.
 
 A session that is not in memory is resumed from the store, and its conversation from the file of conversations: after a restart,
 after it was idle, or because another process had it. A turn that was cut off by the end of a process is answered anew under the
 same message: its turn is the same, so writing calls meet their first execution, and held calls their open request.
 
 Several processes may share one store and one file of conversations. A turn belongs to its living owner. Whoever only looks at a
-session that another living process has is shown what is stored (`Talk.is_remote`); whoever says something in it moves it here if
-the owner is idle in it, and is asked to wait if not. The session of a process that has ended goes to the one that is asked next.
+session that another living process has is shown what is stored (`HostedSession.is_remote`). Whoever says something in it moves
+it here if the owner is idle in it, and is asked to wait if not. The session of a process that has ended goes to the one that
+is asked next.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from handrail.contract.store import StoreUnavailable
 from handrail.runtime.local_time import attributes_for
 from handrail.runtime.retention import end_detached
 from handrail.runtime.session import Session
-from handrail.server.host.agent_port import Agent, Telling
+from handrail.server.host.agent_port import PortEvents, TextAgentPort
 from handrail.server.host.conversation_store import (
-    MOST_TURNS,
-    Conversations,
+    MAX_TURNS,
+    ConversationStore,
     Moved,
     Quota,
     QuotaExceeded,
     StoredConversation,
     StoredTurn,
 )
-from handrail.server.host.hosted_session import Run, Talk
+from handrail.server.host.hosted_session import HostedSession, TurnRun
 from handrail.server.host.refusals import (
     RefusalReason,
     SessionRefused,
@@ -58,29 +59,31 @@ from handrail.server.keys import Key
 from handrail.server.options import Options
 
 _log = logging.getLogger("handrail.server")
-MOST_ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 """A turn that was cut off so often is not begun again by itself: it may be what ends the server."""
 PASSING_SECONDS = 600.0
 _LONG = 60
 _WATCH_SECONDS = 0.5
-_MOST_TAKES = 10
+_MAX_TAKES = 10
 _SWEEP_SECONDS = 30.0
 _SWEEPS_PER_HOUR = 120
 
 
-class Elsewhere(SessionRefused):
-    """Another process is busy in the session; `talk` is what is stored of it."""
+class BusyElsewhere(SessionRefused):
+    """Another process is busy in the session; `hosted` is what is stored of it."""
 
-    def __init__(self, talk: Talk) -> None:
+    def __init__(self, hosted: HostedSession) -> None:
         message = "Another process of this server is busy in the session; wait for it, and try again."
         super().__init__(RefusalReason.BUSY, message, retry_after=1)
-        self.talk = talk
+        self.hosted = hosted
 
 
-class Talks:
+class SessionRegistry:
     """See the module's docstring."""
 
-    def __init__(self, runtime: Runtime, agent: Agent, conversations: Conversations, options: Options) -> None:
+    def __init__(
+        self, runtime: Runtime, agent: TextAgentPort, conversations: ConversationStore, options: Options
+    ) -> None:
         self.runtime = runtime
         self.conversations = conversations
         self.options = options
@@ -88,18 +91,18 @@ class Talks:
         self.hurried = asyncio.Event()
         """Whoever asked the server to stop asked once more: turns are not waited for."""
         self._agent = agent
-        self._talks: dict[str, Talk] = {}
+        self._hosted: dict[str, HostedSession] = {}
         self._loading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._chores: list[asyncio.Task[None]] = []
         self._unused: list[str] = []
-        self._unstored: dict[tuple[str, str], tuple[Talk, StoredTurn]] = {}
+        self._unstored: dict[tuple[str, str], tuple[HostedSession, StoredTurn]] = {}
         """Ends of turns that the file of conversations did not take: while it says that they run, nobody else goes on."""
         self._unfreed: set[str] = set()
         """Sessions that others could have, if the file of conversations had taken it."""
         conversations.owner = runtime.owner
 
     def __len__(self) -> int:
-        return len(self._talks)
+        return len(self._hosted)
 
     # Opening and closing the server
 
@@ -121,13 +124,13 @@ class Talks:
                 "a turn that runs has" if len(running) == 1 else f"{len(running)} turns that run have",
                 self.options.shutdown_seconds,
             )
-        leaving = [asyncio.ensure_future(talk.leave("reconnect")) for talk in self._talks.values()]
+        leaving = [asyncio.ensure_future(hosted.leave("reconnect")) for hosted in self._hosted.values()]
         await self._until(leaving)
         await self._cancel(leaving)
         await self._until(self._running())
-        for talk in self._talks.values():
-            if talk.current is not None:
-                talk.current.cut = True
+        for hosted in self._hosted.values():
+            if hosted.current is not None:
+                hosted.current.cut = True
         await self._cancel(self._running())
 
     async def _until(self, running: Sequence[asyncio.Task[None]]) -> None:
@@ -149,17 +152,17 @@ class Talks:
     async def close(self) -> None:
         """Let go of everything; the runtime lets writing calls finish."""
         await self.drain()
-        tasks = [talk.ears for talk in self._talks.values() if talk.ears is not None]
+        tasks = [hosted.ears for hosted in self._hosted.values() if hosted.ears is not None]
         await self._cancel([*tasks, *self._chores])
         await self._store_again()
-        self._talks.clear()
+        self._hosted.clear()
         await self.runtime.close()
         await self.conversations.close()
 
     def _running(self) -> list[asyncio.Task[None]]:
-        runs = [talk.current.task for talk in self._talks.values() if talk.current is not None]
+        runs = [hosted.current.task for hosted in self._hosted.values() if hosted.current is not None]
         return [task for task in runs if task is not None] + [
-            task for talk in self._talks.values() for task in talk.late
+            task for hosted in self._hosted.values() for task in hosted.late
         ]
 
     # Sessions
@@ -173,10 +176,10 @@ class Talks:
         time_zone: str = "",
         history: Sequence[Message] = (),
         passing: bool = False,
-    ) -> Talk:
+    ) -> HostedSession:
         """A new session for whom the key speaks."""
         self._check_open()
-        if len(self._talks) >= self.options.max_sessions and not await self._make_room():
+        if len(self._hosted) >= self.options.max_sessions and not await self._make_room():
             message = "The server has as many sessions as it may hold; try again later."
             raise SessionRefused(RefusalReason.FULL, message, retry_after=30)
         chosen = user or key.user
@@ -205,7 +208,7 @@ class Talks:
         except QuotaExceeded as error:
             await session.close()
             raise full(error.scope) from None
-        return self._enter(Talk(session, conversation, passing=passing))
+        return self._enter(HostedSession(session, conversation, passing=passing))
 
     @property
     def _quota(self) -> Quota:
@@ -216,51 +219,51 @@ class Talks:
             per_user=options.max_conversations_per_user,
         )
 
-    async def find(self, session_id: str, token: str, key: Key) -> Talk:
+    async def find(self, session_id: str, token: str, key: Key) -> HostedSession:
         """The session of this id, for whoever has its secret; everybody else is told that there is none. It is this process's
-        from now on; `Elsewhere` if another one that lives is busy in it."""
-        talk = await self.look(session_id, token, key, take=True)
-        if talk.is_remote:
-            raise Elsewhere(talk)
-        return talk
+        from now on; `BusyElsewhere` if another one that lives is busy in it."""
+        hosted = await self.look(session_id, token, key, take=True)
+        if hosted.is_remote:
+            raise BusyElsewhere(hosted)
+        return hosted
 
-    async def look(self, session_id: str, token: str, key: Key, *, take: bool = False) -> Talk:
+    async def look(self, session_id: str, token: str, key: Key, *, take: bool = False) -> HostedSession:
         """The session for somebody who only looks at it: what is stored (`is_remote`), if another process has it and lives."""
-        talk = self._talks.get(session_id)
-        if talk is None or talk.session.is_taken_over or not await self._is_ours(talk):
+        hosted = self._hosted.get(session_id)
+        if hosted is None or hosted.session.is_taken_over or not await self._is_ours(hosted):
             lock = self._loading.setdefault(session_id, asyncio.Lock())
             async with lock:
-                talk = self._talks.get(session_id)
-                if talk is not None and (talk.session.is_taken_over or not await self._is_ours(talk)):
-                    await self._let_go(talk)
-                    talk = None
-                talk = talk or await self._load(session_id, token, take)
-        same = hmac.compare_digest(talk.session.token.encode(), token.encode("utf-8", "surrogatepass"))
-        if not same or not key.may_use(talk.session.user):
+                hosted = self._hosted.get(session_id)
+                if hosted is not None and (hosted.session.is_taken_over or not await self._is_ours(hosted)):
+                    await self._let_go(hosted)
+                    hosted = None
+                hosted = hosted or await self._load(session_id, token, take)
+        same = hmac.compare_digest(hosted.session.token.encode(), token.encode("utf-8", "surrogatepass"))
+        if not same or not key.may_use(hosted.session.user):
             raise no_session()
-        if talk.ended:
+        if hosted.ended:
             raise ended()
-        talk.last_used = monotonic()
-        return talk
+        hosted.last_used = monotonic()
+        return hosted
 
-    async def _is_ours(self, talk: Talk) -> bool:
+    async def _is_ours(self, hosted: HostedSession) -> bool:
         """Whether no other process has taken the session. One whose conversation is gone is ended: its user was forgotten."""
         try:
-            owner = (await self.conversations.owners((talk.id,))).get(talk.id)
+            owner = (await self.conversations.owners((hosted.id,))).get(hosted.id)
         except StoreUnavailable:
             return True  # it cannot be asked at the moment, and nothing can be written to it either
-        if owner is None and not talk.ended:
-            await self.end(talk, delete=False)
+        if owner is None and not hosted.ended:
+            await self.end(hosted, delete=False)
         return owner is None or owner == self.conversations.owner
 
-    async def _load(self, session_id: str, token: str, take: bool) -> Talk:
+    async def _load(self, session_id: str, token: str, take: bool) -> HostedSession:
         self._check_open()
         try:
             viewed = await self.runtime.view_session(session_id, token=token)
             if not await self._take(session_id, though_idle=take):
                 stored = await self.conversations.load(session_id)
                 if stored is not None:
-                    return _talk(viewed, stored, is_remote=True)
+                    return _hosted_session(viewed, stored, is_remote=True)
             try:
                 session = await self.runtime.resume_session(session_id, token=token)
                 stored = await self.conversations.load(session_id)
@@ -278,19 +281,19 @@ class Talks:
                 document=Conversation().to_dict(),
             )  # fmt: skip
             await self.conversations.create(stored)
-        talk = _talk(session, stored)
-        talk.rebuild()
+        hosted = _hosted_session(session, stored)
+        hosted.rebuild()
         self.runtime.metrics.session_opened(session_id)
-        self._enter(talk)
+        self._enter(hosted)
         cut = next((turn for turn in stored.turns if turn.state == "running"), None)
         if cut is not None:
-            await self._begin_again(talk, cut)
-        return talk
+            await self._begin_again(hosted, cut)
+        return hosted
 
     async def _take(self, session_id: str, *, though_idle: bool) -> bool:
         """Make the session this process's, if nobody has it or whoever had it has ended; `though_idle`: also from a living
         process that is not busy in it. Whether it is."""
-        for _ in range(_MOST_TAKES):
+        for _ in range(_MAX_TAKES):
             standing = await self.conversations.standing(session_id)
             if standing is None:
                 return True
@@ -302,91 +305,93 @@ class Talks:
                 return True
         return False  # others want it as well; whoever asked may ask again
 
-    def _enter(self, talk: Talk) -> Talk:
-        self._talks[talk.id] = talk
-        talk.ears = asyncio.get_running_loop().create_task(self._listen(talk))
-        return talk
+    def _enter(self, hosted: HostedSession) -> HostedSession:
+        self._hosted[hosted.id] = hosted
+        hosted.ears = asyncio.get_running_loop().create_task(self._listen(hosted))
+        return hosted
 
-    async def end(self, talk: Talk, *, delete: bool = True) -> None:
+    async def end(self, hosted: HostedSession, *, delete: bool = True) -> None:
         """The user is done: the session ends, and what was said in it is deleted."""
-        talk.ended = True
-        await talk.leave("closed")
-        await self.cancel(talk)
-        await talk.session.close()
-        self._talks.pop(talk.id, None)
-        await self._deafen(talk)
+        hosted.ended = True
+        await hosted.leave("closed")
+        await self.cancel(hosted)
+        await hosted.session.close()
+        self._hosted.pop(hosted.id, None)
+        await self._deafen(hosted)
         if delete:
-            await self.conversations.delete(talk.id)
+            await self.conversations.delete(hosted.id)
 
     async def end_all_of(self, tenant: str, user: str) -> None:
-        """End the sessions of a user that are open here; what was said in them is the caller's to delete."""
-        for talk in [one for one in self._talks.values() if (one.session.tenant, one.session.user) == (tenant, user)]:
-            await self.end(talk, delete=False)
+        """End the sessions of a user that are open here; whoever calls this deletes what was said in them."""
+        for hosted in [
+            one for one in self._hosted.values() if (one.session.tenant, one.session.user) == (tenant, user)
+        ]:
+            await self.end(hosted, delete=False)
 
     # Turns
 
-    async def say(self, talk: Talk, message_id: str, text: str) -> Run:
+    async def say(self, hosted: HostedSession, message_id: str, text: str) -> TurnRun:
         """The user says something. The same message again is the same turn: it is neither begun nor answered twice."""
-        if talk.voice is not None:
-            joined = await talk.voice.say(message_id, text)
+        if hosted.voice is not None:
+            joined = await hosted.voice.say(message_id, text)
             if joined is not None:
-                return joined if joined.fresh else await self._whole(talk, joined.turn)
-        known = talk.known(message_id)
+                return joined if joined.fresh else await self._whole(hosted, joined.turn)
+        known = hosted.known(message_id)
         if known is not None and known.text != text:
             raise message_reused()
-        if talk.current is not None:
-            if talk.current.turn.message_id == message_id:
-                await asyncio.shield(talk.current.started)
-                return talk.current
+        if hosted.current is not None:
+            if hosted.current.turn.message_id == message_id:
+                await asyncio.shield(hosted.current.started)
+                return hosted.current
             raise busy("The session is answering another message; wait for it, or cancel it.")
         if known is not None and known.state in ("done", "cancelled"):
-            return await self._whole(talk, known)
+            return await self._whole(hosted, known)
         self._check_open()
-        turn = known or StoredTurn(message_id=message_id, text=text, position=talk.next_position())
+        turn = known or StoredTurn(message_id=message_id, text=text, position=hosted.next_position())
         if known is not None:
-            turn.attempts, turn.state, turn.answer = known.attempts + 1, "running", talk.remembered(known)
-        run = await self._begin(talk, turn)
+            turn.attempts, turn.state, turn.answer = known.attempts + 1, "running", hosted.remembered(known)
+        run = await self._begin(hosted, turn)
         await asyncio.shield(run.started)
         return run
 
-    async def _whole(self, talk: Talk, turn: StoredTurn) -> Run:
+    async def _whole(self, hosted: HostedSession, turn: StoredTurn) -> TurnRun:
         """A turn that was answered before, with what was left out of it here."""
-        stored = None if talk.is_whole(turn) else await self.conversations.turn(talk.id, turn.message_id)
-        run = Run(stored or turn, talk.log.last)
+        stored = None if hosted.is_whole(turn) else await self.conversations.turn(hosted.id, turn.message_id)
+        run = TurnRun(stored or turn, hosted.log.last)
         run.fresh = False
         run.started.set_result(turn.number)
         return run
 
-    async def cancel(self, talk: Talk) -> bool:
+    async def cancel(self, hosted: HostedSession) -> bool:
         """Stop the turn that runs; a writing call that has started is finished all the same."""
-        run = talk.current
+        run = hosted.current
         if run is None or run.task is None:
-            return talk.voice is not None and await talk.voice.interrupt()
+            return hosted.voice is not None and await hosted.voice.interrupt()
         if not run.cancelled and not run.ending:
             run.cancelled = True
             run.task.cancel()
         await asyncio.wait([run.task])
         return run.cancelled
 
-    async def _begin(self, talk: Talk, turn: StoredTurn) -> Run:
-        if self._is_replaced(talk):
+    async def _begin(self, hosted: HostedSession, turn: StoredTurn) -> TurnRun:
+        if self._is_replaced(hosted):
             raise moved()
-        run = talk.current = Run(turn, talk.log.last)
-        talk.keep(turn, MOST_TURNS)
+        run = hosted.current = TurnRun(turn, hosted.log.last)
+        hosted.keep(turn, MAX_TURNS)
         try:
-            await self.conversations.begin(talk.id, turn)
+            await self.conversations.begin(hosted.id, turn)
         except (StoreUnavailable, Moved) as error:
-            talk.current = None
-            talk.turns.pop(turn.message_id, None)
+            hosted.current = None
+            hosted.turns.pop(turn.message_id, None)
             raise (moved() if isinstance(error, Moved) else store_away()) from None
-        run.task = asyncio.get_running_loop().create_task(self._run(talk, run))
-        run.task.add_done_callback(lambda _: self._over(talk, run))
+        run.task = asyncio.get_running_loop().create_task(self._run(hosted, run))
+        run.task.add_done_callback(lambda _: self._over(hosted, run))
         return run
 
-    def _over(self, talk: Talk, run: Run) -> None:
+    def _over(self, hosted: HostedSession, run: TurnRun) -> None:
         """However a run ended, also before its first step: the session is free, and nobody waits for its start."""
-        if talk.current is run:
-            talk.current = None
+        if hosted.current is run:
+            hosted.current = None
         if not run.started.done():
             if run.cut:
                 run.started.set_exception(restarting())
@@ -394,41 +399,41 @@ class Talks:
             else:
                 run.started.set_result(run.turn.number)
 
-    async def _begin_again(self, talk: Talk, turn: StoredTurn) -> None:
-        if turn.attempts >= MOST_ATTEMPTS:
+    async def _begin_again(self, hosted: HostedSession, turn: StoredTurn) -> None:
+        if turn.attempts >= MAX_ATTEMPTS:
             turn.state = "failed"
             turn.answer = {
                 "error": {"message": "This turn was cut off several times; send the message again to retry."}
             }
-            await self._store(talk, turn)
+            await self._store(hosted, turn)
             return
         turn.attempts += 1
-        turn.answer = talk.remembered(turn)
-        await self._begin(talk, turn)
+        turn.answer = hosted.remembered(turn)
+        await self._begin(hosted, turn)
 
-    async def _run(self, talk: Talk, run: Run) -> None:
+    async def _run(self, hosted: HostedSession, run: TurnRun) -> None:
         try:
-            async with talk.busy:
-                await self._answer(talk, run)
+            async with hosted.busy:
+                await self._answer(hosted, run)
         except asyncio.CancelledError:
             if run.cut or not run.cancelled or run.ending:
                 raise
             # Cancelled while it waited for a late result to be told.
             run.turn.state = "cancelled"
-            await self._finish(talk, run)
+            await self._finish(hosted, run)
 
-    async def _answer(self, talk: Talk, run: Run) -> None:
+    async def _answer(self, hosted: HostedSession, run: TurnRun) -> None:
         turn = run.turn
         try:
-            if talk.session.mode == "voice" and talk.voice is None:  # a restart cut it off, and the user writes now
-                await talk.session.set_mode("text")
-            connection = talk.session.connection
-            await self._speak(talk, run, self._agent_run(talk, turn))
-            if not talk.session.is_current(connection):
+            if hosted.session.mode == "voice" and hosted.voice is None:  # a restart cut it off, and the user writes now
+                await hosted.session.set_mode("text")
+            connection = hosted.session.connection
+            await self._speak(hosted, run, self._agent_run(hosted, turn))
+            if not hosted.session.is_current(connection):
                 # Somebody resumed it in spite of everything, such as a process that was ending: calls were refused here. What
                 # came of that is not kept, and the turn is answered anew when its client comes back.
                 run.cut = True
-                self.runtime.spawn(self._let_go(talk))
+                self.runtime.spawn(self._let_go(hosted))
                 return
             turn.state = "failed" if "error" in turn.answer else "done"
         except asyncio.CancelledError:
@@ -438,14 +443,16 @@ class Talks:
         except Exception:  # noqa: BLE001  # a turn always ends, and says so
             _log.exception("A turn failed")
             turn.state = "failed"
-            self._note(talk, run, "error", {"message": "The turn failed in the server; try again.", "retryable": True})
-        talk.last_used = monotonic()
-        await self._finish(talk, run)
+            self._note(
+                hosted, run, "error", {"message": "The turn failed in the server; try again.", "retryable": True}
+            )
+        hosted.last_used = monotonic()
+        await self._finish(hosted, run)
 
-    def _agent_run(self, talk: Talk, turn: StoredTurn) -> Telling:
-        return self._agent.run(talk.session, talk.conversation, turn.text, message_id=turn.message_id)
+    def _agent_run(self, hosted: HostedSession, turn: StoredTurn) -> PortEvents:
+        return self._agent.run(hosted.session, hosted.conversation, turn.text, message_id=turn.message_id)
 
-    async def _speak(self, talk: Talk, run: Run, events: Telling) -> None:
+    async def _speak(self, hosted: HostedSession, run: TurnRun, events: PortEvents) -> None:
         async with aclosing(events):
             async for event in events:
                 if event.type == "done":
@@ -456,133 +463,133 @@ class Talks:
                     if not run.started.done():
                         run.started.set_result(run.turn.number)
                 cards = list(run.turn.answer.get("toolCards", ())) if event.type == "turn" else ()
-                self._note(talk, run, event.type, event.data)
+                self._note(hosted, run, event.type, event.data)
                 for card in cards:  # those of an earlier attempt: whoever listens has forgotten them with it
                     facts = {name: card[name] for name in card if name != "type"}
-                    talk.tell(str(card["type"]), {**facts, "rebuilt": True}, run.turn.number)
+                    hosted.tell(str(card["type"]), {**facts, "rebuilt": True}, run.turn.number)
 
-    def _note(self, talk: Talk, run: Run, type: str, data: Mapping[str, Any]) -> None:
+    def _note(self, hosted: HostedSession, run: TurnRun, type: str, data: Mapping[str, Any]) -> None:
         run.note(type, data)
         extra = {"attempt": run.turn.attempts} if type == "turn" and run.turn.attempts > 1 else {}
-        talk.tell(type, {**data, **extra}, run.turn.number)
+        hosted.tell(type, {**data, **extra}, run.turn.number)
 
-    async def _finish(self, talk: Talk, run: Run) -> None:
+    async def _finish(self, hosted: HostedSession, run: TurnRun) -> None:
         """Store how the turn ended, then say so: whoever has read the end need not ask again."""
         run.ending = True
         turn = run.turn
         run.gather()
         done = run.done or {"text": turn.answer.get("text", ""), "citations": [], "reason": turn.state}
         run.note("done", done)
-        async with talk.log.next_is_ours() as turn.last_event:
-            await self._store(talk, turn)
-            if talk.current is run:
-                talk.current = None
-            talk.tell_end({**done, "state": turn.state, "messageId": turn.message_id}, turn.number)
+        async with hosted.log.next_is_ours() as turn.last_event:
+            await self._store(hosted, turn)
+            if hosted.current is run:
+                hosted.current = None
+            hosted.tell_end({**done, "state": turn.state, "messageId": turn.message_id}, turn.number)
 
-    async def _store(self, talk: Talk, turn: StoredTurn) -> None:
-        conversation = talk.conversation
-        if self._is_replaced(talk):
-            _log.error("A turn of session %s is not stored, because the session has moved since.", talk.id)
+    async def _store(self, hosted: HostedSession, turn: StoredTurn) -> None:
+        conversation = hosted.conversation
+        if self._is_replaced(hosted):
+            _log.error("A turn of session %s is not stored, because the session has moved since.", hosted.id)
             return
         # A long conversation takes a while to write down; the others must not wait for it.
         long = len(conversation.messages) > _LONG
         document = await asyncio.to_thread(conversation.to_dict) if long else conversation.to_dict()
         try:
-            await self.conversations.finish(talk.id, turn, document)
+            await self.conversations.finish(hosted.id, turn, document)
         except HandrailError as error:
             _log.error("A turn could not be stored: %s", error)
             if isinstance(error, StoreUnavailable):
-                self._unstored[talk.id, turn.message_id] = talk, turn
+                self._unstored[hosted.id, turn.message_id] = hosted, turn
 
-    def _is_replaced(self, talk: Talk) -> bool:
-        """Whether the session went to another process and came back since somebody was given this talk: it knows too little."""
-        return self._talks.get(talk.id, talk) is not talk
+    def _is_replaced(self, hosted: HostedSession) -> bool:
+        """Whether the session went to another process and came back since somebody was given this object: it knows too little."""
+        return self._hosted.get(hosted.id, hosted) is not hosted
 
     async def _store_again(self) -> None:
         """Ends of turns that could not be stored; they are tried again until they are."""
-        for name, (talk, turn) in list(self._unstored.items()):
+        for name, (hosted, turn) in list(self._unstored.items()):
             del self._unstored[name]
             if turn.state != "running":  # else it was begun again since, and ends anew
-                await self._store(talk, turn)
+                await self._store(hosted, turn)
 
     # What happens beside the turns
 
-    async def _listen(self, talk: Talk) -> None:
-        async for event in talk.session.events_queue.listen():
-            turn = talk.session.turn.number if talk.session.turn is not None else 0
-            taken = talk.voice is not None and talk.voice.take(event)
+    async def _listen(self, hosted: HostedSession) -> None:
+        async for event in hosted.session.events_queue.listen():
+            turn = hosted.session.turn.number if hosted.session.turn is not None else 0
+            taken = hosted.voice is not None and hosted.voice.take(event)
             if event.type == "envelope":
                 if not taken:
-                    self._begin_late(talk, event)
+                    self._begin_late(hosted, event)
             elif event.type in ("confirmation", "confirmation_running", "message", "intent", "progress"):
-                talk.tell(event.type, event.data, turn)
-        if talk.session.is_forgotten and not talk.ended:
-            self.runtime.spawn(self._drop(talk))  # not here: it ends the task that this is
+                hosted.tell(event.type, event.data, turn)
+        if hosted.session.is_forgotten and not hosted.ended:
+            self.runtime.spawn(self._drop(hosted))  # not here: it ends the task that this is
 
-    async def _drop(self, talk: Talk) -> None:
+    async def _drop(self, hosted: HostedSession) -> None:
         """The user was forgotten, perhaps by another process: nobody hears or says more, and nothing is kept of it here."""
-        await self.end(talk, delete=False)
-        talk.turns.clear()
-        talk.earlier.clear()
+        await self.end(hosted, delete=False)
+        hosted.turns.clear()
+        hosted.earlier.clear()
 
-    def _begin_late(self, talk: Talk, event: LateEnvelope) -> None:
+    def _begin_late(self, hosted: HostedSession, event: LateEnvelope) -> None:
         if self.draining and not event.data.get("known"):
             return  # it is told again by the process that has the session next
-        task = asyncio.get_running_loop().create_task(self._tell_late(talk, event))
-        talk.late.add(task)
-        task.add_done_callback(talk.late.discard)
+        task = asyncio.get_running_loop().create_task(self._tell_late(hosted, event))
+        hosted.late.add(task)
+        task.add_done_callback(hosted.late.discard)
 
-    async def _tell_late(self, talk: Talk, event: LateEnvelope) -> None:
+    async def _tell_late(self, hosted: HostedSession, event: LateEnvelope) -> None:
         """The model is told what became of a call that it was already answered about, and may say something about it."""
-        run = talk.late_run(event.data)
-        async with talk.busy:
-            owner = talk.turn_of_open_card(event.data) if event.data.get("silent") else None
+        run = hosted.late_run(event.data)
+        async with hosted.busy:
+            owner = hosted.turn_of_open_card(event.data) if event.data.get("silent") else None
             if owner is not None and owner.state == "running":
                 return  # the server ends and has cut it off: it is answered anew, and its calls meet their outcomes then
             if owner is not None:
-                await self._settle_card(talk, owner, event)
+                await self._settle_card(hosted, owner, event)
                 return
             try:
-                await self._speak(talk, run, self._agent.late(talk.session, talk.conversation, event))
+                await self._speak(hosted, run, self._agent.late(hosted.session, hosted.conversation, event))
             except Exception:  # noqa: BLE001  # nobody waits for it who could be told
                 _log.exception("A late result could not be told")
             run.gather()
             if not run.turn.answer and run.done is None:
                 return  # the model had heard of it before
-            run.turn.position = talk.next_position()
+            run.turn.position = hosted.next_position()
             run.turn.state = "done"
-            talk.keep(run.turn, MOST_TURNS)
-            await self._finish_late(talk, run)
+            hosted.keep(run.turn, MAX_TURNS)
+            await self._finish_late(hosted, run)
 
-    async def _settle_card(self, talk: Talk, turn: StoredTurn, event: LateEnvelope) -> None:
+    async def _settle_card(self, hosted: HostedSession, turn: StoredTurn, event: LateEnvelope) -> None:
         """A call that outlived its cancelled turn has ended: its card there gets the outcome, and is stored anew."""
         try:
-            told = self._agent.late(talk.session, talk.conversation, event)
-            await self._speak(talk, Run(turn, talk.log.last), told)
+            told = self._agent.late(hosted.session, hosted.conversation, event)
+            await self._speak(hosted, TurnRun(turn, hosted.log.last), told)
         except Exception:  # noqa: BLE001  # nobody waits for it who could be told
             _log.exception("The outcome of a call could not be told")
-        turn.last_event = talk.log.last
-        await self._store(talk, turn)
+        turn.last_event = hosted.log.last
+        await self._store(hosted, turn)
 
-    async def _finish_late(self, talk: Talk, run: Run) -> None:
+    async def _finish_late(self, hosted: HostedSession, run: TurnRun) -> None:
         done = run.done or {"text": run.turn.answer.get("text", ""), "citations": []}
         run.note("done", done)
-        async with talk.log.next_is_ours() as run.turn.last_event:
-            await self._store(talk, run.turn)
-            talk.tell_end({**done, "late": True, "messageId": run.turn.message_id}, run.turn.number)
+        async with hosted.log.next_is_ours() as run.turn.last_event:
+            await self._store(hosted, run.turn)
+            hosted.tell_end({**done, "late": True, "messageId": run.turn.message_id}, run.turn.number)
 
-    async def set_live(self, talk: Talk, live: bool) -> None:
+    async def set_live(self, hosted: HostedSession, live: bool) -> None:
         """Something other than a turn begins or ends in the session, such as a voice conversation: it stays here meanwhile."""
         try:
-            await self.conversations.set_live(talk.id, live)
+            await self.conversations.set_live(hosted.id, live)
         except Moved:
             raise moved() from None
 
-    def is_over(self, talk: Talk) -> None:
+    def is_over(self, hosted: HostedSession) -> None:
         """`set_live` for its end, where nobody can wait for it."""
-        task = asyncio.get_running_loop().create_task(self._free(talk.id))
-        talk.late.add(task)
-        task.add_done_callback(talk.late.discard)
+        task = asyncio.get_running_loop().create_task(self._free(hosted.id))
+        hosted.late.add(task)
+        task.add_done_callback(hosted.late.discard)
 
     async def _free(self, session_id: str) -> None:
         try:
@@ -603,14 +610,14 @@ class Talks:
                 await self._store_again()
                 unfreed, self._unfreed = self._unfreed, set()
                 for session_id in unfreed:
-                    talk = self._talks.get(session_id)
-                    if talk is None or talk.voice is None:
+                    hosted = self._hosted.get(session_id)
+                    if hosted is None or hosted.voice is None:
                         await self._free(session_id)
-                heard = [talk for talk in self._talks.values() if talk.log.readers]
-                owners = await self.conversations.owners([talk.id for talk in heard]) if heard else {}
-                for talk in heard:
-                    if owners.get(talk.id, self.conversations.owner) != self.conversations.owner:
-                        await self._let_go(talk)
+                heard = [hosted for hosted in self._hosted.values() if hosted.log.readers]
+                owners = await self.conversations.owners([hosted.id for hosted in heard]) if heard else {}
+                for hosted in heard:
+                    if owners.get(hosted.id, self.conversations.owner) != self.conversations.owner:
+                        await self._let_go(hosted)
                 await self._end_all_unused()
             except StoreUnavailable:
                 continue  # it is not known now; the next look will tell
@@ -645,48 +652,48 @@ class Talks:
             session = await self.runtime.detached_session(session_id)
             if session is None or await self.conversations.load(session_id) is not None:
                 return
-            talk = self._talks.get(session_id)
-            await (end_detached(self.runtime, session) if talk is None else self.end(talk, delete=False))
+            hosted = self._hosted.get(session_id)
+            await (end_detached(self.runtime, session) if hosted is None else self.end(hosted, delete=False))
 
     async def _make_room(self, idle_seconds: float = 60.0) -> bool:
         """Let idle sessions go; whether there is room now."""
         now = monotonic()
-        for talk in [one for one in self._talks.values() if one.is_idle]:
-            idle = now - talk.last_used
-            if talk.passing and idle > PASSING_SECONDS:
-                await self.end(talk)
+        for hosted in [one for one in self._hosted.values() if one.is_idle]:
+            idle = now - hosted.last_used
+            if hosted.passing and idle > PASSING_SECONDS:
+                await self.end(hosted)
             elif idle > idle_seconds:
-                await self._let_go(talk)
-        return len(self._talks) < self.options.max_sessions
+                await self._let_go(hosted)
+        return len(self._hosted) < self.options.max_sessions
 
-    async def _let_go(self, talk: Talk) -> None:
+    async def _let_go(self, hosted: HostedSession) -> None:
         """Forget a session here; it lives on in the store, and whoever asks for it next resumes it."""
-        if self._talks.get(talk.id) is talk:
-            del self._talks[talk.id]
-        await talk.leave("reconnect")
-        if talk.current is not None and talk.current.task is not None:  # it could no longer store how it ends
-            talk.current.cut = True
-            await self._cancel([talk.current.task])
-        await self._deafen(talk)
-        if self.runtime.sessions.get(talk.id) is talk.session:
-            await self.runtime.save(talk.session)
-            self.runtime.sessions.pop(talk.id, None)
-            self.runtime.metrics.session_closed(talk.id)
+        if self._hosted.get(hosted.id) is hosted:
+            del self._hosted[hosted.id]
+        await hosted.leave("reconnect")
+        if hosted.current is not None and hosted.current.task is not None:  # it could no longer store how it ends
+            hosted.current.cut = True
+            await self._cancel([hosted.current.task])
+        await self._deafen(hosted)
+        if self.runtime.sessions.get(hosted.id) is hosted.session:
+            await self.runtime.save(hosted.session)
+            self.runtime.sessions.pop(hosted.id, None)
+            self.runtime.metrics.session_closed(hosted.id)
 
-    async def _deafen(self, talk: Talk) -> None:
-        if talk.ears is not None:
-            talk.ears.cancel()
-            await asyncio.gather(talk.ears, return_exceptions=True)
+    async def _deafen(self, hosted: HostedSession) -> None:
+        if hosted.ears is not None:
+            hosted.ears.cancel()
+            await asyncio.gather(hosted.ears, return_exceptions=True)
 
     def _check_open(self) -> None:
         if self.draining:
             raise restarting()
 
 
-def _talk(session: Session, stored: StoredConversation, *, is_remote: bool = False) -> Talk:
+def _hosted_session(session: Session, stored: StoredConversation, *, is_remote: bool = False) -> HostedSession:
     before = max((turn.last_event for turn in stored.turns), default=0)
-    talk = Talk(session, Conversation.from_dict(stored.document), passing=stored.passing, before=before)
-    talk.is_remote, talk.is_live = is_remote, is_remote and stored.live
-    talk.turns = {turn.message_id: turn for turn in stored.turns}
-    talk.shorten()
-    return talk
+    hosted = HostedSession(session, Conversation.from_dict(stored.document), passing=stored.passing, before=before)
+    hosted.is_remote, hosted.is_live = is_remote, is_remote and stored.live
+    hosted.turns = {turn.message_id: turn for turn in stored.turns}
+    hosted.shorten()
+    return hosted

@@ -1,4 +1,4 @@
-"""The exchange: gives out tickets, lets clients in, and brings each to its session's conversation, begun if there is none."""
+"""Admission to voice: tickets are given out, clients let in and attached to their session's conversation, begun if need be."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from handrail.agents.voice.host_port import Abilities, SpokenConversation, Voice
 from handrail.contract.errors import HandrailError
 from handrail.contract.store import StoreUnavailable
 from handrail.runtime.session import Session
-from handrail.server.host.hosted_session import Talk
+from handrail.server.host.hosted_session import HostedSession
 from handrail.server.host.refusals import RefusalReason, SessionRefused
-from handrail.server.host.session_registry import Talks
+from handrail.server.host.session_registry import SessionRegistry
 from handrail.server.keys import Key, KeyRing
-from handrail.server.request_rates import Buckets
-from handrail.server.voice.client_socket import Caller
+from handrail.server.request_rates import TokenBuckets
+from handrail.server.voice.client_socket import ClientSocket
 from handrail.server.voice.close_codes import (
     BAD_MESSAGE,
     FAULT,
@@ -27,20 +27,20 @@ from handrail.server.voice.close_codes import (
     RESTART,
     SESSION_ENDED,
     TICKET,
-    Closing,
-    Refused,
+    ClientRefused,
+    CloseCode,
 )
-from handrail.server.voice.conversation_host import KEY_REVOKED, Line
+from handrail.server.voice.conversation_host import KEY_REVOKED, ConversationHost
 from handrail.server.voice.messages import PROTOCOL
 from handrail.server.voice.tickets import SECONDS, Tickets
-from handrail.server.voice.transcript import Minutes
-from handrail.server.voice.voice_metrics import Gauges
+from handrail.server.voice.transcript import StoredTranscript
+from handrail.server.voice.voice_metrics import VoiceMetrics
 from handrail.server.voice.voice_options import VoiceOptions
 
 _WRONG_TICKETS_PER_MINUTE = 60
 _NOT_NOW = (RefusalReason.FULL, RefusalReason.RESTARTING, RefusalReason.STORE_AWAY)
 _REVOKED = "The key of this conversation is no longer valid."
-_CLOSINGS: Mapping[RefusalReason, Closing] = {
+_CLOSINGS: Mapping[RefusalReason, CloseCode] = {
     RefusalReason.NO_SESSION: NO_SESSION,
     RefusalReason.ENDED: SESSION_ENDED,
     RefusalReason.NOT_ALLOWED: FAULT,
@@ -64,7 +64,7 @@ class LiveFacts(Protocol):
     def output_rate(self) -> int: ...
 
 
-class Agent(Protocol):
+class VoiceAgentPort(Protocol):
     """What the server needs of a voice agent; `handrail.agents.voice.VoiceAgent` is one."""
 
     @property
@@ -74,42 +74,47 @@ class Agent(Protocol):
     ) -> SpokenConversation: ...
 
 
-class Exchange:
+class Admission:
     """See the module's docstring."""
 
     def __init__(
-        self, talks: Talks, agent: Agent, keys: KeyRing, options: VoiceOptions, rates: Buckets | None = None
+        self,
+        sessions: SessionRegistry,
+        agent: VoiceAgentPort,
+        keys: KeyRing,
+        options: VoiceOptions,
+        rates: TokenBuckets | None = None,
     ) -> None:
         self.options = options
         self.tickets = Tickets()
-        self._gauges = Gauges()
-        self._talks = talks
+        self._metrics = VoiceMetrics()
+        self._sessions = sessions
         self._agent = agent
         self._keys = keys
         self._rates = rates
         """How often a key may ask, in all: the same buckets that the guard of the routes takes from."""
-        self._lines: dict[str, Line] = {}
+        self._hosts: dict[str, ConversationHost] = {}
         self._by_key: Counter[str] = Counter()
-        self._wrong = Buckets(_WRONG_TICKETS_PER_MINUTE)
+        self._wrong = TokenBuckets(_WRONG_TICKETS_PER_MINUTE)
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._hosts)
 
     def metrics(self) -> dict[str, Any]:
         """What is going on, and has been, as JSON."""
-        return self._gauges.to_json(self._lines.values())
+        return self._metrics.to_json(self._hosts.values())
 
     def to_prometheus(self) -> str:
-        return self._gauges.to_prometheus(self._lines.values())
+        return self._metrics.to_prometheus(self._hosts.values())
 
-    def ticket(self, talk: Talk, key: Key) -> dict[str, Any]:
+    def ticket(self, hosted: HostedSession, key: Key) -> dict[str, Any]:
         """What a client needs to connect."""
-        if talk.voice is None:
+        if hosted.voice is None:
             self._check_room(key)
         model = self._agent.model
         return {
-            "ticket": self.tickets.give(talk.id, talk.session.token, key),
-            "url": f"/api/sessions/{talk.id}/voice",
+            "ticket": self.tickets.give(hosted.id, hosted.session.token, key),
+            "url": f"/api/sessions/{hosted.id}/voice",
             "protocol": PROTOCOL,
             "expiresIn": SECONDS,
             "offline": not model.output_rate,
@@ -117,41 +122,41 @@ class Exchange:
             "audio": {"input": {"rates": list(model.input_rates)}, "output": {"rate": model.output_rate}},
         }
 
-    async def join(self, caller: Caller, hello: Mapping[str, Any]) -> None:
-        """Let a client in with its ticket, and put it on the line of its session; `Refused` if that cannot be."""
-        key, talk = await self._admit(caller, hello)
-        caller.key = key
-        caller.abilities = Abilities(**hello.get("abilities", {}))
-        caller.rate = self._rate(hello)
+    async def join(self, client: ClientSocket, hello: Mapping[str, Any]) -> None:
+        """Let a client in with its ticket, and attach it to its session's conversation; `ClientRefused` if that cannot be."""
+        key, hosted = await self._admit(client, hello)
+        client.key = key
+        client.abilities = Abilities(**hello.get("abilities", {}))
+        client.rate = self._rate(hello)
         while True:
             self._check_key(key)
-            line = talk.voice
-            if line is None:
-                await self._begin(talk, key, caller)
+            host = hosted.voice
+            if host is None:
+                await self._begin(hosted, key, client)
                 return
-            assert isinstance(line, Line)
-            await asyncio.shield(line.begun)
+            assert isinstance(host, ConversationHost)
+            await asyncio.shield(host.begun)
             self._check_key(key)
-            if line.voice is not None:
-                line.attach(caller, hello.get("lastEvent"))
+            if host.voice is not None:
+                host.attach(client, hello.get("lastEvent"))
                 return
             await asyncio.sleep(0)  # it failed, or has just ended: it makes room for a new one
 
     def count(self, key: Key) -> None:
-        """Words over the line are a request of this key like those over HTTP; `VoiceError` if it has asked too often."""
+        """Words over the socket are a request of this key like those over HTTP; `VoiceError` if it has asked too often."""
         if self._rates is not None and self._rates.take(key.hash):
             raise VoiceError("This key has asked too often; wait a little.", code="rate_limit", retryable=True)
 
-    async def check(self, caller: Caller) -> None:
-        """Whether a client may still be on its line: its key may be gone, or its session ended or forgotten by others."""
-        line = self._lines.get(caller.session_id)
-        if line is None:
+    async def check(self, client: ClientSocket) -> None:
+        """Whether a client may stay attached: its key may be gone, or its session ended or forgotten by others."""
+        host = self._hosts.get(client.session_id)
+        if host is None:
             return
-        if not self._keys.knows(caller.key or line.key):
-            line.hang_up(KEY_REVOKED)
-            raise Refused(TICKET, _REVOKED)
+        if not self._keys.knows(client.key or host.key):
+            host.hang_up(KEY_REVOKED)
+            raise ClientRefused(TICKET, _REVOKED)
         try:
-            await self._talks.find(line.talk.id, line.talk.session.token, line.key)
+            await self._sessions.find(host.hosted.id, host.hosted.session.token, host.key)
         except StoreUnavailable:
             return  # it is not known now; the next time will tell
         except SessionRefused as refused:
@@ -161,18 +166,18 @@ class Exchange:
 
     # Inside
 
-    async def _admit(self, caller: Caller, hello: Mapping[str, Any]) -> tuple[Key, Talk]:
-        ticket = self.tickets.use(hello["ticket"], caller.session_id)
+    async def _admit(self, client: ClientSocket, hello: Mapping[str, Any]) -> tuple[Key, HostedSession]:
+        ticket = self.tickets.use(hello["ticket"], client.session_id)
         if ticket is None or not self._keys.knows(ticket.key):
-            if self._wrong.take(caller.address):
-                raise Refused(FLOOD, "Too many wrong tickets came from there; wait a minute.")
-            raise Refused(
+            if self._wrong.take(client.address):
+                raise ClientRefused(FLOOD, "Too many wrong tickets came from there; wait a minute.")
+            raise ClientRefused(
                 TICKET, "The ticket is not one for this session, is older than half a minute, or was used before."
             )
-        if self._talks.draining:
-            raise Refused(RESTART, "The server is about to restart; come back in a moment.")
+        if self._sessions.draining:
+            raise ClientRefused(RESTART, "The server is about to restart; come back in a moment.")
         try:
-            return ticket.key, await self._talks.find(ticket.session_id, ticket.session_token, ticket.key)
+            return ticket.key, await self._sessions.find(ticket.session_id, ticket.session_token, ticket.key)
         except SessionRefused as refused:
             raise _refused(refused) from None
 
@@ -184,85 +189,89 @@ class Exchange:
             return 0
         if rate not in taken:
             known = ", ".join(map(str, taken))
-            raise Refused(BAD_MESSAGE, f"The model takes no audio at {rate} Hz; send one of {known} Hz.")
+            raise ClientRefused(BAD_MESSAGE, f"The model takes no audio at {rate} Hz; send one of {known} Hz.")
         return rate
 
-    async def _begin(self, talk: Talk, key: Key, caller: Caller) -> None:
+    async def _begin(self, hosted: HostedSession, key: Key, client: ClientSocket) -> None:
         try:
             self._check_room(key)
         except SessionRefused as refused:
             raise _refused(refused) from None
-        minutes = Minutes(talk, self._talks.conversations)
-        release = self._keys.using(key, lambda: self._revoked(line))
-        line = Line(talk, key, minutes, self.options, self._gauges, lambda: self._hung_up(talk, line, release))
-        talk.voice = self._lines[talk.id] = line  # from here on nobody else begins one
+        transcript = StoredTranscript(hosted, self._sessions.conversations)
+        release = self._keys.using(key, lambda: self._revoked(host))
+        host = ConversationHost(
+            hosted, key, transcript, self.options, self._metrics, lambda: self._hung_up(hosted, host, release)
+        )
+        hosted.voice = self._hosts[hosted.id] = host  # from here on nobody else begins one
         self._by_key[key.hash] += 1
-        line.caller = caller
-        caller.expects(self._agent.model.output_rate, line.dropped)
+        host.client = client
+        client.expects(self._agent.model.output_rate, host.dropped)
         try:
-            await self._end_of_text(talk)
-            await self._talks.set_live(talk, True)
-            async with talk.busy:
+            await self._end_of_text(hosted)
+            await self._sessions.set_live(hosted, True)
+            async with hosted.busy:
                 self._check_key(key)
-                voice = await self._agent.begin(talk.session, talk.conversation, line, abilities=caller.abilities)
-                if line.has_left:  # the server let go of the session meanwhile, and with it of what was about to begin
+                voice = await self._agent.begin(hosted.session, hosted.conversation, host, abilities=client.abilities)
+                if host.has_left:  # the server let go of the session meanwhile, and with it of what was about to begin
                     await voice.close()
                 elif not self._keys.knows(key):  # its client was told so when the key was revoked
                     await voice.end(KEY_REVOKED)
                     self._check_key(key)
                 else:
-                    line.opened(voice)
+                    host.opened(voice)
         except StoreUnavailable:
-            line.failed()
-            raise Refused(NO_PROVIDER, "The store cannot be reached at the moment; try again later.") from None
+            host.failed()
+            raise ClientRefused(NO_PROVIDER, "The store cannot be reached at the moment; try again later.") from None
         except SessionRefused as refused:
-            line.failed()
+            host.failed()
             raise _refused(refused) from None
         except HandrailError as error:
-            line.failed()
+            host.failed()
             word = str(getattr(error, "code", ""))
-            raise Refused(SESSION_ENDED if word == SESSION_ENDED.word else NO_PROVIDER, str(error), word) from None
+            raise ClientRefused(
+                SESSION_ENDED if word == SESSION_ENDED.word else NO_PROVIDER, str(error), word
+            ) from None
         except BaseException:
-            line.failed()
+            host.failed()
             raise
 
-    async def _end_of_text(self, talk: Talk) -> None:
+    async def _end_of_text(self, hosted: HostedSession) -> None:
         """A turn in text that still runs, such as the one that led to voice, may end first."""
-        run = talk.current
+        run = hosted.current
         if run is not None and run.task is not None:
             await asyncio.wait([run.task], timeout=self.options.text_seconds)
-            if talk.current is run:
-                await self._talks.cancel(talk)
+            if hosted.current is run:
+                await self._sessions.cancel(hosted)
 
     def _check_key(self, key: Key) -> None:
-        """A key may be revoked while a line is being opened with it, which may take seconds."""
+        """A key may be revoked while a conversation is being begun with it, which may take seconds."""
         if not self._keys.knows(key):
-            raise Refused(TICKET, _REVOKED)
+            raise ClientRefused(TICKET, _REVOKED)
 
     def _check_room(self, key: Key) -> None:
-        if len(self._lines) >= self.options.max_conversations:
+        if len(self._hosts) >= self.options.max_conversations:
             message = "As many voice conversations are open as this server may hold; try again later."
             raise SessionRefused(RefusalReason.QUOTA, message)
         if self._by_key[key.hash] >= self.options.max_conversations_per_key:
             message = "This key has as many voice conversations open as it may; end one."
             raise SessionRefused(RefusalReason.QUOTA, message)
 
-    def _revoked(self, line: Line) -> None:
+    def _revoked(self, host: ConversationHost) -> None:
         """The key that the conversation was begun with is no longer accepted."""
-        caller = line.caller
-        line.hang_up(KEY_REVOKED)
-        if caller is not None:
-            caller.close(TICKET, _REVOKED)
+        client = host.client
+        host.hang_up(KEY_REVOKED)
+        if client is not None:
+            client.close(TICKET, _REVOKED)
 
-    def _hung_up(self, talk: Talk, line: Line, release: Callable[[], None]) -> None:
+    def _hung_up(self, hosted: HostedSession, host: ConversationHost, release: Callable[[], None]) -> None:
         release()
-        self._talks.is_over(talk)
-        if self._lines.get(talk.id) is line:
-            del self._lines[talk.id]
-            self._by_key[line.key.hash] -= 1
-            if self._by_key[line.key.hash] <= 0:
-                del self._by_key[line.key.hash]
+        self._sessions.is_over(hosted)
+        if self._hosts.get(hosted.id) is host:
+            del self._hosts[hosted.id]
+            self._by_key[host.key.hash] -= 1
+            if self._by_key[host.key.hash] <= 0:
+                del self._by_key[host.key.hash]
 
 
-def _refused(refused: SessionRefused) -> Refused:
-    return Refused(_CLOSINGS[refused.reason], refused.message)
+def _refused(refused: SessionRefused) -> ClientRefused:
+    return ClientRefused(_CLOSINGS[refused.reason], refused.message)

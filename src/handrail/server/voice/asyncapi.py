@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from handrail.server.voice.close_codes import CLOSINGS
-from handrail.server.voice.messages import ABOUT_CLIENT, ABOUT_SERVER, CLIENT, MOST_AUDIO_BYTES, PROTOCOL, SERVER
+from handrail.server.voice.messages import ABOUT_CLIENT, ABOUT_SERVER, CLIENT, MAX_AUDIO_BYTES, PROTOCOL, SERVER
 
 _ADDRESS = "/api/sessions/{session}/voice"
 _PCM: dict[str, Any] = {"type": "string", "format": "binary"}
 _AUDIO = {
     "audioIn": (
         "A binary frame of the user's audio: PCM, 16 bit, little-endian, mono, at the rate of `hello.audio`; 10 to 100 ms, whole "
-        f"samples, at most {MOST_AUDIO_BYTES} bytes."
+        f"samples, at most {MAX_AUDIO_BYTES} bytes."
     ),
     "audioOut": (
         "A binary frame of the voice that the user hears: the item and the offset in milliseconds, each an unsigned number of "

@@ -1,4 +1,4 @@
-"""A caller: one client's WebSocket, from its `hello` to its close. Frames come in by calls, not by a task that waits for them.
+"""One client's WebSocket, from its `hello` to its close. Frames come in by calls, not by a task that waits for them.
 
 Audio goes straight to the conversation. Messages that are quick are carried out at once; those that wait for something
 (`hello`, `text`, `interrupt`, `end`) one after the other, in the order in which they came. Whatever is wrong is told in an
@@ -17,31 +17,40 @@ from typing import TYPE_CHECKING, Any
 from handrail.agents.voice.host_port import Abilities, VoiceError
 from handrail.contract.errors import HandrailError
 from handrail.server.keys import Key
-from handrail.server.voice.close_codes import BAD_AUDIO, BAD_MESSAGE, FAULT, FLOOD, RESTART, TOO_SLOW, Closing, Refused
-from handrail.server.voice.messages import MOST_AUDIO_BYTES, BadMessage, read_message
-from handrail.server.voice.outbox import Outbox
+from handrail.server.voice.close_codes import (
+    BAD_AUDIO,
+    BAD_MESSAGE,
+    FAULT,
+    FLOOD,
+    RESTART,
+    TOO_SLOW,
+    ClientRefused,
+    CloseCode,
+)
+from handrail.server.voice.messages import MAX_AUDIO_BYTES, BadMessage, read_message
+from handrail.server.voice.outbox import SocketOutbox
 from handrail.server.voice.websocket_protocol import Pipe
 from handrail.server.wire import to_json
 
 if TYPE_CHECKING:
-    from handrail.server.voice.admission import Exchange
-    from handrail.server.voice.conversation_host import Line
+    from handrail.server.voice.admission import Admission
+    from handrail.server.voice.conversation_host import ConversationHost
 
 _log = logging.getLogger("handrail.server.voice")
 _HEAD = Struct("<II")
 _LEAST_SECONDS = 0.005
 """A frame counts for at least so much audio, so that tiny ones are a flood as well."""
-_MOST_WAITING = 2 * 1024 * 1024
-_MOST_TASKS = 64
+_MAX_WAITING = 2 * 1024 * 1024
+_MAX_TASKS = 64
 _SILENT_BEATS = 2
 _TIMER_SLACK = 0.001
 """An event loop may run a timer that little too early."""
 
 
-class Caller:
-    """See the module's docstring. It is a `protocol.Taker`."""
+class ClientSocket:
+    """See the module's docstring. It is a `protocol.FrameTaker`."""
 
-    def __init__(self, pipe: Pipe, exchange: Exchange, session_id: str, address: str) -> None:
+    def __init__(self, pipe: Pipe, admission: Admission, session_id: str, address: str) -> None:
         self.session_id = session_id
         self.address = address
         self.key: Key | None = None
@@ -53,10 +62,10 @@ class Caller:
         """Done when the connection is gone."""
         self._loop = asyncio.get_running_loop()
         self._pipe = pipe
-        self._exchange = exchange
-        self._options = exchange.options
-        self._out = Outbox(pipe, most_sound=0, lost=lambda item: None)
-        self._line: Line | None = None
+        self._admission = admission
+        self._options = admission.options
+        self._out = SocketOutbox(pipe, most_sound=0, lost=lambda item: None)
+        self._line: ConversationHost | None = None
         self._said_hello = False
         self._closed = False
         self._tasks: deque[dict[str, Any]] = deque()
@@ -76,25 +85,25 @@ class Caller:
     def dropped(self) -> int:
         return self._out.dropped
 
-    # What the line sends
+    # What the conversation's host sends
 
     def expects(self, output_rate: int, lost: Callable[[int], None]) -> None:
         """How much sound may wait follows from its rate; `lost` is told the items of what goes beyond it."""
         most = int(self._options.backlog_seconds * output_rate * 2)
-        self._out = Outbox(self._pipe, most_sound=most, lost=lost)
+        self._out = SocketOutbox(self._pipe, most_sound=most, lost=lost)
 
-    def ready(self, line: Line, data: dict[str, Any]) -> None:
+    def ready(self, host: ConversationHost, data: dict[str, Any]) -> None:
         """The conversation is there: from now on the client is heard."""
         if self._closed:
             return
         self._out.release(to_json({"type": "ready", **data}))
-        self._line = line
+        self._line = host
 
     def tell(self, data: bytes) -> None:
         if self._closed:
             return
         self._out.text(data)
-        if self._out.waiting_bytes > _MOST_WAITING:
+        if self._out.waiting_bytes > _MAX_WAITING:
             self.close(TOO_SLOW, "Too many messages wait for this client; come back and go on.")
 
     def play(self, item: int, offset_ms: int, pcm: bytes) -> None:
@@ -104,7 +113,7 @@ class Caller:
     def flush(self, item: int) -> None:
         self._out.flush(item)
 
-    def close(self, closing: Closing, message: str) -> None:
+    def close(self, closing: CloseCode, message: str) -> None:
         """Say why, and close. Numbered messages that wait are sent first; the rest is thrown away."""
         if self._closed:
             return
@@ -118,16 +127,16 @@ class Caller:
     # What the socket brings
 
     def take_sound(self, data: bytes) -> None:
-        line = self._line
-        if line is None:
+        host = self._line
+        if host is None:
             self._early("Audio", is_sound=True)
             return
         size = len(data)
         rate = self.rate
-        if not size or size & 1 or size > MOST_AUDIO_BYTES:
+        if not size or size & 1 or size > MAX_AUDIO_BYTES:
             what = "empty" if not size else "not made of whole 16-bit samples" if size & 1 else "too large"
             self.close(
-                BAD_AUDIO, f"A frame of {size} bytes is {what}; send 10 to 100 ms, at most {MOST_AUDIO_BYTES} bytes."
+                BAD_AUDIO, f"A frame of {size} bytes is {what}; send 10 to 100 ms, at most {MAX_AUDIO_BYTES} bytes."
             )
             return
         if not rate:
@@ -142,7 +151,7 @@ class Caller:
             self.close(FLOOD, "Audio comes much faster than it can be spoken; send it as it is recorded.")
             return
         self._audio_left = left if left < self._options.burst_seconds else self._options.burst_seconds
-        line.hear(data, rate)
+        host.hear(data, rate)
 
     def take_no_text(self) -> None:
         if not self._closed:
@@ -203,9 +212,9 @@ class Caller:
         self._later(message)
 
     @staticmethod
-    def _is_quick(line: Line, message: dict[str, Any]) -> bool:
+    def _is_quick(host: ConversationHost, message: dict[str, Any]) -> bool:
         """Carry out what needs no waiting; whether it was that."""
-        voice, kind = line.voice, message["type"]
+        voice, kind = host.voice, message["type"]
         if voice is None:
             return True
         if kind == "speech":
@@ -219,7 +228,7 @@ class Caller:
         return True
 
     def _later(self, message: dict[str, Any]) -> None:
-        if len(self._tasks) >= _MOST_TASKS:
+        if len(self._tasks) >= _MAX_TASKS:
             self.close(FLOOD, "Too many messages wait to be carried out.")
             return
         self._tasks.append(message)
@@ -230,7 +239,7 @@ class Caller:
         try:
             while self._tasks and not self._closed:
                 await self._carry_out(self._tasks.popleft())
-        except Refused as refused:
+        except ClientRefused as refused:
             self.close(refused.closing, refused.message)
         except Exception:  # noqa: BLE001  # the client is told that it was not its fault
             self._failed()
@@ -239,23 +248,23 @@ class Caller:
 
     async def _carry_out(self, message: dict[str, Any]) -> None:
         if message["type"] == "hello":
-            await self._exchange.join(self, message)
+            await self._admission.join(self, message)
             self._start_beating()
             return
         if message["type"] == "beat":
-            await self._exchange.check(self)
+            await self._admission.check(self)
             return
-        line = self._line
-        if line is None or line.voice is None:
+        host = self._line
+        if host is None or host.voice is None:
             return
         try:
             if message["type"] == "text":
-                self._exchange.count(self.key or line.key)
-                await line.voice.say(message["text"], id=message["id"], spoken=message.get("spoken", False))
+                self._admission.count(self.key or host.key)
+                await host.voice.say(message["text"], id=message["id"], spoken=message.get("spoken", False))
             elif message["type"] == "interrupt":
-                await line.voice.interrupt()
+                await host.voice.interrupt()
             else:
-                await line.voice.end(message.get("reason", "user_requested"))
+                await host.voice.end(message.get("reason", "user_requested"))
         except HandrailError as error:
             self._complain(error)
 
@@ -315,6 +324,6 @@ class Caller:
             self._slow.cancel()
             self._slow = None
         self._tasks.clear()
-        line, self._line = self._line, None
-        if line is not None:
-            line.detach(self)
+        host, self._line = self._line, None
+        if host is not None:
+            host.detach(self)

@@ -1,4 +1,4 @@
-"""A line: one voice conversation in a session, and whichever client is on it. It is the conversation's `VoiceListener`.
+"""The host of one voice conversation in a session, and of whichever client is attached. It is the conversation's `VoiceListener`.
 
 What is told is numbered and kept for a while, so that a client that drops can come back and miss nothing. While none is there the
 conversation waits, for the time of grace; then the session goes back to text. Sound is not kept: what nobody could hear is lost.
@@ -16,14 +16,14 @@ from handrail.agents.voice.host_port import Ending, Sound, SpokenConversation
 from handrail.contract.errors import HandrailError
 from handrail.contract.events import SessionEvent
 from handrail.schema.trimmed import trimmed
-from handrail.server.host.event_log import MOST_BYTES, MOST_EVENTS, SPAN
-from handrail.server.host.hosted_session import Run, Talk
+from handrail.server.host.event_log import MAX_BYTES, MAX_EVENTS, SPAN
+from handrail.server.host.hosted_session import HostedSession, TurnRun
 from handrail.server.host.refusals import busy, ended, restarting
 from handrail.server.keys import Key
-from handrail.server.voice.client_socket import Caller
-from handrail.server.voice.close_codes import ENDED, FAULT, NO_PROVIDER, RESTART, SESSION_ENDED, TAKEN_OVER, Closing
-from handrail.server.voice.transcript import Minutes
-from handrail.server.voice.voice_metrics import FROM_MODEL, NO_CLIENT, SLOW_CLIENT, TO_MODEL, Gauges
+from handrail.server.voice.client_socket import ClientSocket
+from handrail.server.voice.close_codes import ENDED, FAULT, NO_PROVIDER, RESTART, SESSION_ENDED, TAKEN_OVER, CloseCode
+from handrail.server.voice.transcript import StoredTranscript
+from handrail.server.voice.voice_metrics import FROM_MODEL, NO_CLIENT, SLOW_CLIENT, TO_MODEL, VoiceMetrics
 from handrail.server.voice.voice_options import VoiceOptions
 from handrail.server.wire import to_json
 
@@ -32,37 +32,37 @@ _START_SECONDS = 20.0
 _SETTLE_SECONDS = 10.0
 CLIENT_GONE = "client_gone"
 KEY_REVOKED = "key_revoked"
-_AFTER: Mapping[str, Closing] = {"provider_lost": NO_PROVIDER, "session_ended": SESSION_ENDED, "fault": FAULT}
-_LEAVING: Mapping[str, tuple[Closing, str]] = {
+_AFTER: Mapping[str, CloseCode] = {"provider_lost": NO_PROVIDER, "session_ended": SESSION_ENDED, "fault": FAULT}
+_LEAVING: Mapping[str, tuple[CloseCode, str]] = {
     "reconnect": (RESTART, "The server is about to restart, or has put this session away; come back in a moment."),
     "closed": (SESSION_ENDED, "The session has ended."),
 }
 
 
-class Line:
+class ConversationHost:
     """See the module's docstring. `voice` is the conversation, None until it has begun and after its end."""
 
     def __init__(
         self,
-        talk: Talk,
+        hosted: HostedSession,
         key: Key,
-        minutes: Minutes,
+        transcript: StoredTranscript,
         options: VoiceOptions,
-        gauges: Gauges,
+        metrics: VoiceMetrics,
         hung_up: Callable[[], None],
     ) -> None:
-        self.talk = talk
+        self.hosted = hosted
         self.key = key
         self.voice: SpokenConversation | None = None
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the conversation has begun, or failed to."""
-        self.last = talk.session.connection * SPAN
+        self.last = hosted.session.connection * SPAN
         """The number of the last message. They only grow, also over restarts, as those of the event log do."""
-        self.caller: Caller | None = None
+        self.client: ClientSocket | None = None
         self._loop = asyncio.get_running_loop()
-        self._minutes = minutes
+        self._transcript = transcript
         self._options = options
-        self._gauges = gauges
+        self._metrics = metrics
         self._hung_up = hung_up
         self._first = self.last + 1
         self._listens_since = self.last
@@ -82,28 +82,28 @@ class Line:
         told = trimmed(to_json({**data, "n": self.last, "type": type}))
         self._kept.append(told)
         self._bytes += len(told)
-        while len(self._kept) > MOST_EVENTS or (self._bytes > MOST_BYTES and len(self._kept) > 1):
+        while len(self._kept) > MAX_EVENTS or (self._bytes > MAX_BYTES and len(self._kept) > 1):
             self._bytes -= len(self._kept.popleft())
             self._first += 1
-        caller = self.caller
-        if caller is not None:
+        client = self.client
+        if client is not None:
             if type == "flush":
-                caller.flush(int(data["item"]))
-            caller.tell(told)
+                client.flush(int(data["item"]))
+            client.tell(told)
         if type == "confirmation_closed":
-            self.talk.tell(type, data, self._turn())  # a page that is not on the line may show the request
+            self.hosted.tell(type, data, self._turn())  # a page that is not attached may show the request
         try:
-            self._gauges.note(type, data)
-            self._minutes.note(type, data)
+            self._metrics.note(type, data)
+            self._transcript.note(type, data)
         except Exception:  # noqa: BLE001  # what is shown later must not end what is said now
             _log.exception("An event of a voice conversation could not be written down")
 
     def play(self, sound: Sound) -> None:
-        caller = self.caller
-        if caller is not None:
-            caller.play(sound.item, sound.offset_ms, sound.pcm)
+        client = self.client
+        if client is not None:
+            client.play(sound.item, sound.offset_ms, sound.pcm)
         else:
-            self._gauges.drops[NO_CLIENT] += 1
+            self._metrics.drops[NO_CLIENT] += 1
             self.lost(sound.item)
 
     def lost(self, item: int | None) -> None:
@@ -113,12 +113,12 @@ class Line:
 
     def dropped(self, item: int) -> None:
         """A piece of sound did not get to a client that does not keep up."""
-        self._gauges.drops[SLOW_CLIENT] += 1
+        self._metrics.drops[SLOW_CLIENT] += 1
         self.lost(item)
 
     def hear(self, pcm: bytes, rate: int) -> None:
         if self.voice is not None and not self.voice.hear(pcm, rate):
-            self._gauges.drops[TO_MODEL] += 1
+            self._metrics.drops[TO_MODEL] += 1
 
     @property
     def sound_dropped(self) -> int:
@@ -130,12 +130,12 @@ class Line:
     def opened(self, voice: SpokenConversation) -> None:
         """The conversation has begun."""
         self.voice = voice
-        self._gauges.begun += 1
-        self.talk.tell("voice", {"on": True}, self._turn())
-        if self.caller is not None and self.caller.is_open:
-            self._greet(self.caller, resumed=False)
+        self._metrics.begun += 1
+        self.hosted.tell("voice", {"on": True}, self._turn())
+        if self.client is not None and self.client.is_open:
+            self._greet(self.client, resumed=False)
         else:
-            self.caller = None
+            self.client = None
             self.lost(None)
             self._wait_for_client()
         voice.ending.add_done_callback(self._ended)
@@ -156,18 +156,18 @@ class Line:
         if ending.cancelled() or self._left:
             return
         told = Ending(reason="fault") if ending.exception() is not None else ending.result()
-        caller = self.caller
+        client = self.client
         self._leave()
-        self._spawn(self._minutes.close(told))
-        self.talk.tell("voice", {"on": False, "reason": told.reason}, self._turn())
-        if caller is not None:
-            caller.close(_AFTER.get(told.reason, ENDED), told.message or "The conversation has ended.")
+        self._spawn(self._transcript.close(told))
+        self.hosted.tell("voice", {"on": False, "reason": told.reason}, self._turn())
+        if client is not None:
+            client.close(_AFTER.get(told.reason, ENDED), told.message or "The conversation has ended.")
 
     def _leave(self) -> None:
         self._left = True
-        self._gauges.drops[FROM_MODEL] += self.sound_dropped
-        if self.talk.voice is self:
-            self.talk.voice = None
+        self._metrics.drops[FROM_MODEL] += self.sound_dropped
+        if self.hosted.voice is self:
+            self.hosted.voice = None
         self.voice = None
         self._stop_waiting()
         self._hung_up()
@@ -178,21 +178,21 @@ class Line:
         """The server lets go of the session (`reconnect`) or the session ends (`closed`)."""
         if self._left:
             return
-        voice, caller, turn = self.voice, self.caller, self._turn()
+        voice, client, turn = self.voice, self.client, self._turn()
         self._let_go = True
         self._leave()
-        if caller is not None:
-            caller.close(*_LEAVING[why])
+        if client is not None:
+            client.close(*_LEAVING[why])
         if voice is not None:
             try:
                 await voice.close()
                 if why == "reconnect":  # whoever goes on is to know what became of a write that runs
-                    await self.talk.conversation.unacknowledged.settle(_SETTLE_SECONDS)
+                    await self.hosted.conversation.unacknowledged.settle(_SETTLE_SECONDS)
             except Exception:  # noqa: BLE001  # the server goes on stopping
                 _log.exception("A voice conversation could not be let go of")
             finally:  # also when the server is in a hurry
-                await self._minutes.close(None)
-        self.talk.tell("voice", {"on": False, "reason": why}, turn)
+                await self._transcript.close(None)
+        self.hosted.tell("voice", {"on": False, "reason": why}, turn)
         if self._work:
             await asyncio.wait(self._work)
 
@@ -209,32 +209,32 @@ class Line:
 
     # Clients
 
-    def attach(self, caller: Caller, last_event: int | None) -> None:
-        """This client is on the line now; the one before it has been taken over."""
-        before, self.caller = self.caller, caller
+    def attach(self, client: ClientSocket, last_event: int | None) -> None:
+        """This client is attached now; the one before it has been taken over."""
+        before, self.client = self.client, client
         self._stop_waiting()
-        if before is not None and before is not caller:
+        if before is not None and before is not client:
             before.close(TAKEN_OVER, "Another client has taken this conversation over.")
         voice = self.voice
         assert voice is not None
         voice.sound_lost(None)
         resumed = last_event is not None and self._first - 1 <= last_event <= self.last
-        caller.expects(voice.output_rate, self.dropped)
+        client.expects(voice.output_rate, self.dropped)
         for told in self._after(last_event) if resumed and last_event is not None else ():
-            caller.tell(told)
-        self._greet(caller, resumed=resumed)
+            client.tell(told)
+        self._greet(client, resumed=resumed)
         # One that has heard nothing since the last newcomer came may be the one before it.
         is_same = resumed and last_event is not None and last_event > self._listens_since
         if not is_same:
             self._listens_since = self.last
-        voice.adapt(caller.abilities, resumed=is_same)
-        if not caller.is_open:  # it went away while it was let in
-            self.detach(caller)
+        voice.adapt(client.abilities, resumed=is_same)
+        if not client.is_open:  # it went away while it was let in
+            self.detach(client)
 
-    def detach(self, caller: Caller) -> None:
+    def detach(self, client: ClientSocket) -> None:
         """This client is gone; the conversation waits for it, or another, to come back."""
-        if self.caller is caller:
-            self.caller = None
+        if self.client is client:
+            self.client = None
             if self.voice is not None:
                 self.lost(None)
                 self._wait_for_client()
@@ -242,11 +242,11 @@ class Line:
     def _after(self, number: int) -> list[bytes]:
         return [self._kept[place] for place in range(number + 1 - self._first, len(self._kept))]
 
-    def _greet(self, caller: Caller, *, resumed: bool) -> None:
+    def _greet(self, client: ClientSocket, *, resumed: bool) -> None:
         voice = self.voice
         assert voice is not None
-        rates = {"input": {"rate": caller.rate}, "output": {"rate": voice.output_rate}}
-        caller.ready(self, {**voice.facts(), "audio": rates, "resumed": resumed, "lastEvent": self.last})
+        rates = {"input": {"rate": client.rate}, "output": {"rate": voice.output_rate}}
+        client.ready(self, {**voice.facts(), "audio": rates, "resumed": resumed, "lastEvent": self.last})
 
     def _wait_for_client(self) -> None:
         self._stop_waiting()
@@ -257,48 +257,48 @@ class Line:
             self._grace.cancel()
             self._grace = None
 
-    # For the session's talk
+    # For the hosted session
 
     def take(self, event: SessionEvent) -> bool:
         """What the session tells; True: the conversation deals with this envelope."""
         return self.voice is not None and self.voice.take(event)
 
-    async def say(self, message_id: str, text: str) -> Run | None:
-        """Words that were typed beside the line: they join the conversation, and are answered in it. None: there is no
+    async def say(self, message_id: str, text: str) -> TurnRun | None:
+        """Words that were typed in a page: they join the conversation, and are answered in it. None: there is no
         conversation after all, and they are for the text agent."""
         await asyncio.shield(self.begun)
         if self.voice is None:
-            if self.talk.ended:
+            if self.hosted.ended:
                 raise ended()
             if self._let_go:
                 raise restarting()
             return None
-        run = self._minutes.expect(message_id, text)
+        run = self._transcript.expect(message_id, text)
         try:
             await self.voice.say(text, id=message_id)
         except HandrailError as error:
-            self._minutes.forget(run)
+            self._transcript.forget(run)
             raise busy(str(error)) from None
         await self._started(self.voice, run)
         return run
 
-    async def _started(self, voice: SpokenConversation, run: Run) -> None:
+    async def _started(self, voice: SpokenConversation, run: TurnRun) -> None:
         """Wait until the turn has begun; the conversation may end before."""
         waiting: set[asyncio.Future[Any]] = {run.started, voice.ending}
         await asyncio.wait(waiting, timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if not run.started.done():
-            self._minutes.forget(run)
+            self._transcript.forget(run)
             raise busy("The voice conversation cannot take this message now; try again.")
 
     async def interrupt(self) -> bool:
-        """The stop button of a page that is not on the line."""
-        if self.voice is None or not self._minutes.is_answering:
+        """The stop button of a page that is not attached."""
+        if self.voice is None or not self._transcript.is_answering:
             return False
         await self.voice.interrupt()
         return True
 
     def _turn(self) -> int:
-        session = self.talk.session
+        session = self.hosted.session
         return session.turn.number if session.turn is not None else 0
 
     def _spawn(self, work: Any) -> None:

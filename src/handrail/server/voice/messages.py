@@ -16,16 +16,16 @@ from handrail.schema.validator import CompiledSchema, compile_schema
 from handrail.server.host.hosted_session import OWN_IDS
 
 PROTOCOL = "handrail.voice.v1"
-MOST_TEXT_BYTES = 64 * 1024
-MOST_AUDIO_BYTES = 32 * 1024
-MOST_WORDS = 8_000
-MOST_AGO_MS = 60_000
+MAX_TEXT_BYTES = 64 * 1024
+MAX_AUDIO_BYTES = 32 * 1024
+MAX_WORDS = 8_000
+MAX_AGO_MS = 60_000
 OWN_REASONS = (
     "blocked", "client_gone", "closed", "fault", "idle", "key_revoked", "provider_lost", "reconnect", "session_ended",
 )  # fmt: skip
 """Why the server itself ends a conversation. Programs read more out of these, so no client may give them."""
 _DEPTH = 8
-_MOST_MS = 86_400_000
+_MAX_MS = 86_400_000
 
 Schema = dict[str, Any]
 
@@ -88,17 +88,17 @@ CLIENT: Mapping[str, Schema] = {
     ),
     "text": _closed(
         "text",
-        {"id": _ID, "text": {"type": "string", "minLength": 1, "maxLength": MOST_WORDS}, "spoken": _YES},
+        {"id": _ID, "text": {"type": "string", "minLength": 1, "maxLength": MAX_WORDS}, "spoken": _YES},
         ("id", "text"),
     ),
     "speech": _closed(
         "speech",
-        {"state": {"enum": ["started", "ended"]}, "agoMs": {"type": "integer", "minimum": 0, "maximum": MOST_AGO_MS}},
+        {"state": {"enum": ["started", "ended"]}, "agoMs": {"type": "integer", "minimum": 0, "maximum": MAX_AGO_MS}},
         ("state",),
     ),
     "played": _closed(
         "played",
-        {"item": _NUMBER, "ms": {"type": "integer", "minimum": 0, "maximum": _MOST_MS}, "done": _YES},
+        {"item": _NUMBER, "ms": {"type": "integer", "minimum": 0, "maximum": _MAX_MS}, "done": _YES},
         ("item", "ms"),
     ),
     "spoken": _closed("spoken", {"id": {"type": "string", "minLength": 1, "maxLength": 128}, "completed": _YES},
@@ -232,7 +232,7 @@ _CHECKS: Mapping[str, CompiledSchema] = {name: compile_schema(schema, trusted=Tr
 def read_message(text: str) -> dict[str, Any]:
     """The message in a text frame; `BadMessage` in a sentence that names no value of the client's beyond its type."""
     try:
-        message = parse(text, max_bytes=MOST_TEXT_BYTES, max_depth=_DEPTH)
+        message = parse(text, max_bytes=MAX_TEXT_BYTES, max_depth=_DEPTH)
     except JsonError as error:
         raise BadMessage(f"The message is not right: {error}") from None
     if not isinstance(message, dict):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from handrail.server.voice.websocket_protocol import Pipe
 
 
-class Outbox:
+class SocketOutbox:
     """`most_sound` bytes of sound may wait; `lost` is told the item of each piece that goes beyond it. It is held until the
     first message, `ready`, was sent."""
 

@@ -15,7 +15,7 @@ from time import monotonic
 from handrail.server.keys import Key
 
 SECONDS = 30
-MOST = 10_000
+MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Ticket:
 
 
 class Tickets:
-    """Those that were given out and not used yet; beyond `MOST` the oldest lapse."""
+    """Those that were given out and not used yet; beyond `MAX` the oldest lapse."""
 
     __slots__ = ("_clock", "_kept")
 
@@ -44,7 +44,7 @@ class Tickets:
         now = self._clock()
         while self._kept:
             oldest = next(iter(self._kept))
-            if self._kept[oldest].expires > now and len(self._kept) < MOST:
+            if self._kept[oldest].expires > now and len(self._kept) < MAX:
                 break
             del self._kept[oldest]
         secret = secrets.token_urlsafe(32)

@@ -1,4 +1,4 @@
-"""The minutes of a voice conversation: its turns as people see them, kept like those of text, for pages and for the chat.
+"""The transcript of a voice conversation: its turns as people see them, kept like those of text, for pages and for the chat.
 
 A turn is stored when it has ended. One that the end of the process cuts off is not answered anew, as one of text would be:
 nobody is there to hear it. Words that were typed in the text protocol are answered there as well: their turn is told in the
@@ -14,29 +14,29 @@ from typing import Any
 
 from handrail.agents.voice.host_port import Ending
 from handrail.contract.errors import HandrailError
-from handrail.server.host.conversation_store import MOST_TURNS, Conversations, StoredTurn, TurnState
-from handrail.server.host.hosted_session import LATE, Run, Talk
+from handrail.server.host.conversation_store import MAX_TURNS, ConversationStore, StoredTurn, TurnState
+from handrail.server.host.hosted_session import LATE, HostedSession, TurnRun
 from handrail.server.host.refusals import message_reused
 
 _log = logging.getLogger("handrail.server.voice")
 _CARDS = ("tool_started", "tool_finished", "tool_refused")
 _LONG = 60
-_MOST_WORDS = 16_000
+_MAX_WORDS = 16_000
 
 
-class Minutes:
+class StoredTranscript:
     """See the module's docstring."""
 
-    def __init__(self, talk: Talk, conversations: Conversations) -> None:
-        self._talk = talk
+    def __init__(self, hosted: HostedSession, conversations: ConversationStore) -> None:
+        self._hosted_session = hosted
         self._conversations = conversations
-        self._run: Run | None = None
-        self._typed: dict[str, Run] = {}
+        self._run: TurnRun | None = None
+        self._typed: dict[str, TurnRun] = {}
         """Runs of words that came in the text protocol, by the client's message id."""
         self._words = ("", "")
         """What the user said last, and of which input: it may be known before the turn has begun."""
         self._storing: set[asyncio.Task[None]] = set()
-        talk.conversation.keep = self.keep
+        hosted.conversation.keep = self.keep
 
     @property
     def is_answering(self) -> bool:
@@ -57,15 +57,15 @@ class Minutes:
         elif type == "turn_done":
             self._done(data)
 
-    def expect(self, message_id: str, text: str) -> Run:
+    def expect(self, message_id: str, text: str) -> TurnRun:
         """Words are about to be said that came in the text protocol. The same message again is the same turn."""
-        known = self._talk.known(message_id)
+        known = self._hosted_session.known(message_id)
         waiting = self._typed.get(message_id)
         if (known is not None and known.text != text) or (waiting is not None and waiting.turn.text != text):
             raise message_reused()
         if waiting is not None:
             return waiting
-        run = Run(known or StoredTurn(message_id=message_id, text=text), self._talk.log.last)
+        run = TurnRun(known or StoredTurn(message_id=message_id, text=text), self._hosted_session.log.last)
         if known is not None:
             run.fresh = False
             run.started.set_result(known.number)
@@ -73,7 +73,7 @@ class Minutes:
             self._typed[message_id] = run
         return run
 
-    def forget(self, run: Run) -> None:
+    def forget(self, run: TurnRun) -> None:
         """They could not be said."""
         self._typed.pop(run.turn.message_id, None)
         if not run.started.done():
@@ -106,23 +106,23 @@ class Minutes:
         run = self._typed.get(input_id)
         if run is None:
             words = self._words[1] if self._words[0] == input_id else ""
-            run = Run(StoredTurn(message_id=input_id, text=words), self._talk.log.last)
+            run = TurnRun(StoredTurn(message_id=input_id, text=words), self._hosted_session.log.last)
             run.started.set_result(number)
         run.turn.number = number
-        run.turn.position = self._talk.next_position()
+        run.turn.position = self._hosted_session.next_position()
         run.turn.answer.setdefault("voice", True)
         self._run = run
-        self._talk.keep(run.turn, MOST_TURNS)
+        self._hosted_session.keep(run.turn, MAX_TURNS)
         self._mirror(run, "turn", {"messageId": run.turn.message_id})
         if not run.started.done():
             run.started.set_result(number)
 
     def _card(self, type: str, data: Mapping[str, Any]) -> None:
         """A call's card goes where the call's first one is; one that comes late may belong to a turn that has ended."""
-        owner = self._talk.turn_of_card(data) if type != "tool_started" else None
+        owner = self._hosted_session.turn_of_card(data) if type != "tool_started" else None
         run = self._run
         if owner is not None and (run is None or run.turn is not owner):
-            Run(owner, self._talk.log.last).note(type, data)
+            TurnRun(owner, self._hosted_session.log.last).note(type, data)
             self._store(owner)
         elif run is not None:
             run.note(type, data)
@@ -133,8 +133,8 @@ class Minutes:
         input_id = str(data.get("inputId"))
         before = self._words[1] if self._words[0] == input_id else ""
         words = data["whole"] if data["final"] else before + data["text"]
-        self._words = (input_id, str(words)[:_MOST_WORDS])
-        turn = self._talk.turns.get(input_id)
+        self._words = (input_id, str(words)[:_MAX_WORDS])
+        turn = self._hosted_session.turns.get(input_id)
         if turn is not None and turn.message_id not in self._typed:
             turn.text = self._words[1]
             if turn.state != "running" and data["final"]:
@@ -142,10 +142,14 @@ class Minutes:
 
     def _done(self, data: Mapping[str, Any]) -> None:
         """The turn is done; or done once more, with all that was said, when the model went on in it."""
-        turn = self._talk.turns.get(str(data["inputId"]))
+        turn = self._hosted_session.turns.get(str(data["inputId"]))
         if turn is None:
             return
-        run = self._run if self._run is not None and self._run.turn is turn else Run(turn, self._talk.log.last)
+        run = (
+            self._run
+            if self._run is not None and self._run.turn is turn
+            else TurnRun(turn, self._hosted_session.log.last)
+        )
         run.pieces.clear()
         turn.text = str(data.get("input") or "") or turn.text
         turn.answer["text"] = str(data.get("text") or "")
@@ -153,7 +157,7 @@ class Minutes:
         turn.answer["latency"] = dict(data.get("latency") or {})
         self._finish(run, "cancelled" if data.get("interrupted") else "done")
 
-    def _finish(self, run: Run, state: TurnState) -> None:
+    def _finish(self, run: TurnRun, state: TurnState) -> None:
         turn = run.turn
         run.gather()
         turn.state = state
@@ -166,27 +170,27 @@ class Minutes:
                 run, "done", {**shown, "state": turn.state, "reason": turn.state, "messageId": turn.message_id}
             )
             del self._typed[turn.message_id]
-        turn.last_event = self._talk.log.last
+        turn.last_event = self._hosted_session.log.last
         self._store(turn)
 
-    def _mirror(self, run: Run, type: str, data: Mapping[str, Any]) -> None:
+    def _mirror(self, run: TurnRun, type: str, data: Mapping[str, Any]) -> None:
         if run.turn.message_id in self._typed:
-            self._talk.tell(type, data, run.turn.number)
+            self._hosted_session.tell(type, data, run.turn.number)
 
     def _farewell(self, ending: Ending) -> None:
         """What is handed back to the text chat stands there as a message of the assistant."""
-        newest = max(self._talk.turns.values(), key=lambda turn: turn.position, default=None)
+        newest = max(self._hosted_session.turns.values(), key=lambda turn: turn.position, default=None)
         said = str(newest.answer.get("text", "")) if newest is not None else ""
         text = "\n\n".join(part for part in (ending.closing_message, ending.text_response) if part and part not in said)
         if not text:
             self._store(None)
             return
-        position = self._talk.next_position()
+        position = self._hosted_session.next_position()
         number = newest.number if newest is not None else 0
         turn = StoredTurn(message_id=f"{LATE}voice:{position}", text="", number=number, position=position, state="done")
         turn.answer = {"text": text, "citations": [], "voice": True}
-        turn.last_event = self._talk.log.last
-        self._talk.keep(turn, MOST_TURNS)
+        turn.last_event = self._hosted_session.log.last
+        self._hosted_session.keep(turn, MAX_TURNS)
         self._store(turn)
 
     def _store(self, turn: StoredTurn | None) -> None:
@@ -195,10 +199,10 @@ class Minutes:
         task.add_done_callback(self._storing.discard)
 
     async def _write(self, turn: StoredTurn | None) -> None:
-        conversation = self._talk.conversation
+        conversation = self._hosted_session.conversation
         try:
             long = len(conversation.messages) > _LONG
             document = await asyncio.to_thread(conversation.to_dict) if long else conversation.to_dict()
-            await self._conversations.finish(self._talk.id, turn, document)
+            await self._conversations.finish(self._hosted_session.id, turn, document)
         except HandrailError as error:
             _log.error("A turn could not be stored: %s", error)

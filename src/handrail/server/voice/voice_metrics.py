@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from handrail.observe.exposition import Exposition
 
 if TYPE_CHECKING:
-    from handrail.server.voice.conversation_host import Line
+    from handrail.server.voice.conversation_host import ConversationHost
 
 OUTCOMES = ("approved", "declined", "expired", "screen")
 """How the spoken side of a confirmation can end; `screen`: it is left to the screen."""
@@ -21,7 +21,7 @@ DROPS = (SLOW_CLIENT, NO_CLIENT, TO_MODEL, FROM_MODEL)
 """Where frames of sound are lost: the client does not keep up, or is away; the provider does not; this server does not."""
 
 
-class Gauges:
+class VoiceMetrics:
     """The numbers of one server's voice."""
 
     __slots__ = ("_outcomes", "begun", "drops", "misses", "reconnects")
@@ -42,13 +42,13 @@ class Gauges:
         elif type == "link":
             self.reconnects += data["state"] == "up" and data["number"] > 1
 
-    def to_json(self, lines: Iterable[Line]) -> dict[str, Any]:
-        open_lines = [line for line in lines if line.voice is not None]
+    def to_json(self, hosts: Iterable[ConversationHost]) -> dict[str, Any]:
+        open_lines = [host for host in hosts if host.voice is not None]
         drops = {way: self.drops[way] for way in DROPS}
-        drops[FROM_MODEL] += sum(line.sound_dropped for line in open_lines)
+        drops[FROM_MODEL] += sum(host.sound_dropped for host in open_lines)
         return {
             "conversations": len(open_lines),
-            "waitingForClient": sum(line.caller is None for line in open_lines),
+            "waitingForClient": sum(host.client is None for host in open_lines),
             "begun": self.begun,
             "providerReconnects": self.reconnects,
             "droppedFrames": drops,
@@ -56,8 +56,8 @@ class Gauges:
             "missedAnswers": self.misses,
         }
 
-    def to_prometheus(self, lines: Iterable[Line]) -> str:
-        facts, text = self.to_json(lines), Exposition()
+    def to_prometheus(self, hosts: Iterable[ConversationHost]) -> str:
+        facts, text = self.to_json(hosts), Exposition()
         for name, kind, meaning, value in (
             ("handrail_voice_conversations", "gauge", "Voice conversations that are on.", facts["conversations"]),
             (

@@ -1,8 +1,8 @@
 """A client's WebSocket under uvicorn, for the voice route: frames are handed on the moment they are read, and written at once.
 
 uvicorn's way takes a queue, a task's wake-up and two changes of the poll set for each frame. That is right for applications in
-general, and too much for fifty conversations of fifty frames a second each way. So once the route has accepted, a `Taker` gets
-frames directly, and writes through this object, which says when the client does not keep up. Frames that nobody takes go
+general, and too much for fifty conversations of fifty frames a second each way. So once the route has accepted, a `FrameTaker`
+gets frames directly, and writes through this object, which says when the client does not keep up. Frames that nobody takes go
 uvicorn's way. Compression is off: speech does not become smaller by it, and costs more.
 """
 
@@ -17,17 +17,17 @@ from starlette.types import Scope
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 
-from handrail.server.connection_limits import Connections
+from handrail.server.connection_limits import ConnectionTable
 from handrail.server.keys import Key
 
 _PIPE = "handrail.pipe"
 _SEND_BUFFER = 128 * 1024
 """Of the system's own buffer: what lies there can no longer be thrown away when the user interrupts."""
 _CLOSE_SECONDS = 2.0
-_MOST_REASON_BYTES = 123
+_MAX_REASON_BYTES = 123
 
 
-class Taker(Protocol):
+class FrameTaker(Protocol):
     """Who takes the frames of one socket. None of these may raise or wait."""
 
     key: Key | None
@@ -54,11 +54,11 @@ class Taker(Protocol):
 
 
 class Pipe(Protocol):
-    """What a `Taker` writes to."""
+    """What a `FrameTaker` writes to."""
 
     @property
     def is_writable(self) -> bool: ...
-    def attach(self, taker: Taker) -> None: ...
+    def attach(self, taker: FrameTaker) -> None: ...
     def write_text(self, data: bytes) -> None: ...
     def write_sound(self, data: bytes) -> None: ...
     def end(self, code: int, reason: str) -> None: ...
@@ -67,12 +67,12 @@ class Pipe(Protocol):
 class VoiceProtocol(WebSocketsSansIOProtocol):
     """See the module's docstring."""
 
-    table: ClassVar[Connections]
+    table: ClassVar[ConnectionTable]
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.close_timeout = _CLOSE_SECONDS
-        self._taker: Taker | None = None
+        self._taker: FrameTaker | None = None
 
     # For the taker
 
@@ -80,7 +80,7 @@ class VoiceProtocol(WebSocketsSansIOProtocol):
     def is_writable(self) -> bool:
         return self.writable.is_set()
 
-    def attach(self, taker: Taker) -> None:
+    def attach(self, taker: FrameTaker) -> None:
         """From now on this one takes the frames, those that wait first."""
         self._taker = taker
         while not self.queue.empty():
@@ -199,4 +199,4 @@ def _is_text(frames: list[bytes]) -> bool:
 
 
 def _short(reason: str) -> str:
-    return reason.encode()[:_MOST_REASON_BYTES].decode("utf-8", "ignore")
+    return reason.encode()[:_MAX_REASON_BYTES].decode("utf-8", "ignore")

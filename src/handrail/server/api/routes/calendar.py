@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from handrail.contract.errors import ToolError
-from handrail.server.api.context import key_of, parts_of
-from handrail.server.api.problems import Problem, answer
+from handrail.server.api.context import context_of, key_of
+from handrail.server.api.problems import HttpProblem, answer
 from handrail.server.keys import Key
 
 _TENANT = ""
@@ -19,7 +19,7 @@ _TENANT = ""
 
 
 async def show_event(request: Request) -> Response:
-    calendar = parts_of(request).runtime.capabilities.get("calendar")
+    calendar = context_of(request).runtime.capabilities.get("calendar")
     describe = getattr(calendar, "describe_event", None)
     event_id = str(request.path_params["event"])
     if describe is None or not event_id.isascii():
@@ -27,7 +27,7 @@ async def show_event(request: Request) -> Response:
     try:
         found = await describe(event_id, tenant=_TENANT)
     except ToolError as error:
-        raise Problem(503, error.message, retry_after=5) from None
+        raise HttpProblem(503, error.message, retry_after=5) from None
     if found is None:
         raise _none()
     event = found.event
@@ -52,5 +52,5 @@ def _is_for(key: Key, creator: str | None) -> bool:
     return key.is_operator or (creator is not None and key.may_use(creator))
 
 
-def _none() -> Problem:
-    return Problem(404, "There is no such event.")
+def _none() -> HttpProblem:
+    return HttpProblem(404, "There is no such event.")

@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from handrail.contract.call import Call
 from handrail.registry.snapshot import LoadedTool
-from handrail.server.api.context import key_of, parts_of, talk_of
-from handrail.server.api.problems import Problem, answer
+from handrail.server.api.context import context_of, hosted_session_of, key_of
+from handrail.server.api.problems import HttpProblem, answer
 from handrail.server.api.request_bodies import id_of, read_object
 from handrail.server.api.visible_tools import MODES, nearest, tools_for, tools_in
 
@@ -20,17 +20,17 @@ _PROVIDER = "handrail-console"
 
 async def list_tools(request: Request) -> Response:
     """What the key's user may use; with `session` and its secret, what may be used in that session now."""
-    runtime = parts_of(request).runtime
+    runtime = context_of(request).runtime
     version, visible = await _visible(request)
     return answer({"registryVersion": version, "tools": [_shown(tool, runtime.switches) for tool in visible]})
 
 
 async def show_tool(request: Request) -> Response:
-    runtime, name = parts_of(request).runtime, str(request.path_params["tool"])
+    runtime, name = context_of(request).runtime, str(request.path_params["tool"])
     _, visible = await _visible(request)
     tool = next((one for one in visible if one.tool_id == name), None)
     if tool is None:
-        raise Problem(404, nearest(name, visible))
+        raise HttpProblem(404, nearest(name, visible))
     definition = tool.metadata()
     return answer(
         {
@@ -46,38 +46,38 @@ async def _visible(request: Request) -> tuple[str, list[LoadedTool]]:
     """The version of the registry, and the tools that this request may see."""
     session_id, mode = request.query_params.get("session"), request.query_params.get("mode")
     if mode not in (None, *MODES):
-        raise Problem(400, '"mode" must be "text" or "voice".')
+        raise HttpProblem(400, '"mode" must be "text" or "voice".')
     if session_id is not None:
-        session = (await talk_of(request, session_id, looks=True)).session
+        session = (await hosted_session_of(request, session_id, looks=True)).session
         return session.snapshot.version, tools_in(session)
-    runtime = parts_of(request).runtime
+    runtime = context_of(request).runtime
     snapshot = runtime.registry.snapshot()
     return snapshot.version, tools_for(key_of(request), snapshot, runtime.policy, mode)
 
 
 async def try_tool(request: Request) -> Response:
     """One call as a turn of its own, governed like a model's."""
-    parts = parts_of(request)
+    context = context_of(request)
     tool = str(request.path_params["tool"])
-    body = await read_object(request, parts.options, ("args", "sessionId"))
-    talk = await talk_of(request, id_of(body.get("sessionId"), '"sessionId"'))
-    parts.check_not_trying(talk)
-    if talk.voice is not None:
-        raise Problem(409, "A voice conversation is on in this session; end it first.", retry_after=1)
-    if talk.current is not None or talk.busy.locked():
-        raise Problem(409, "The session is answering a message; wait for it, or cancel it.", retry_after=1)
-    parts.trying.add(talk.id)
+    body = await read_object(request, context.options, ("args", "sessionId"))
+    hosted = await hosted_session_of(request, id_of(body.get("sessionId"), '"sessionId"'))
+    context.check_not_trying(hosted)
+    if hosted.voice is not None:
+        raise HttpProblem(409, "A voice conversation is on in this session; end it first.", retry_after=1)
+    if hosted.current is not None or hosted.busy.locked():
+        raise HttpProblem(409, "The session is answering a message; wait for it, or cancel it.", retry_after=1)
+    context.trying.add(hosted.id)
     try:
-        await parts.talks.set_live(talk, True)
-        async with talk.busy:
+        await context.sessions.set_live(hosted, True)
+        async with hosted.busy:
             name = f"try_{secrets.token_hex(8)}"
-            await talk.session.begin_turn(name)
+            await hosted.session.begin_turn(name)
             call = Call(tool, body.get("args", {}), name, _PROVIDER)
-            (envelope,) = await talk.session.call_many([call])
-            await talk.session.end_turn()
+            (envelope,) = await hosted.session.call_many([call])
+            await hosted.session.end_turn()
     finally:
-        parts.trying.discard(talk.id)
-        parts.talks.is_over(talk)
+        context.trying.discard(hosted.id)
+        context.sessions.is_over(hosted)
     return answer(envelope.to_dict())
 
 

@@ -19,23 +19,23 @@ from starlette.types import ASGIApp
 
 from handrail.agents.host_words import blocked_words
 from handrail.contract.model import AssistantMessage, HostMessage, Message, UserMessage
-from handrail.server.api.context import Parts, key_of, parts_of, talk_of
-from handrail.server.api.problems import Problem, answer, problem_of
+from handrail.server.api.context import ApiContext, context_of, hosted_session_of, key_of
+from handrail.server.api.problems import HttpProblem, answer, problem_of
 from handrail.server.api.request_bodies import id_of, read_object, text_of
-from handrail.server.api.routes.sessions import MOST_TEXT
+from handrail.server.api.routes.sessions import MAX_TEXT
 from handrail.server.api.streams import EventStream
-from handrail.server.host.event_log import Reader
-from handrail.server.host.hosted_session import Run, Talk
+from handrail.server.host.event_log import EventReader
+from handrail.server.host.hosted_session import HostedSession, TurnRun
 from handrail.server.host.refusals import SessionRefused
 from handrail.server.wire import HEARTBEAT, to_line
 
 MODEL = "handrail"
-_MOST_MESSAGES = 1_000
+_MAX_MESSAGES = 1_000
 _REASONS = {"length": "length", "refusal": "content_filter"}
 
 
 async def models(request: Request) -> Response:
-    name = parts_of(request).models.name
+    name = context_of(request).models.name
     listed = [
         {"id": one, "object": "model", "created": 0, "owned_by": "handrail"} for one in dict.fromkeys((MODEL, name))
     ]
@@ -43,48 +43,48 @@ async def models(request: Request) -> Response:
 
 
 async def complete(request: Request) -> Response | ASGIApp:
-    parts = parts_of(request)
-    parts.check_model()
-    body = await read_object(request, parts.options, None)
+    context = context_of(request)
+    context.check_model()
+    body = await read_object(request, context.options, None)
     history, text = _messages(body)
     _check_options(body)
     named = request.headers.get("idempotency-key")
     message_id = id_of(named or f"req_{secrets.token_hex(12)}", "Idempotency-Key")
-    talk = await _talk(request, parts, body, history)
-    parts.check_not_trying(talk)
-    if talk.known(message_id) is None:
-        await _check_welcome(parts, talk)
+    hosted = await _hosted_session(request, context, body, history)
+    context.check_not_trying(hosted)
+    if hosted.known(message_id) is None:
+        await _check_welcome(context, hosted)
     streamed = body.get("stream") is True
-    place = parts.take_stream(key_of(request)) if streamed else None
+    place = context.take_stream(key_of(request)) if streamed else None
     try:
-        run = await parts.talks.say(talk, message_id, text)
+        run = await context.sessions.say(hosted, message_id, text)
     except BaseException as error:
         if place is not None:
             place.give_back()
-        if isinstance(error, SessionRefused) and message_id in talk.turns and not named:
+        if isinstance(error, SessionRefused) and message_id in hosted.turns and not named:
             begun = problem_of(error)
             begun.again = False  # it continues after the restart
             raise begun from None
         raise
     # From the turn's beginning: the same request may have come before, and its turn may be under way.
-    reader = talk.log.reader(run.which, stays=True)
-    headers = {"X-Handrail-Session": talk.id, "X-Handrail-Session-Token": talk.session.token}
+    reader = hosted.log.reader(run.which, stays=True)
+    headers = {"X-Handrail-Session": hosted.id, "X-Handrail-Session-Token": hosted.session.token}
     if place is not None:
         options = body.get("stream_options")
         with_usage = isinstance(options, dict) and options.get("include_usage") is True
-        chunks = _chunks(parts, talk, run, reader, with_usage=with_usage, cancels=not named)
-        revoked = b"data: %b\n\n" % to_line(Problem(401, "The key was revoked.").body())
+        chunks = _chunks(context, hosted, run, reader, with_usage=with_usage, cancels=not named)
+        revoked = b"data: %b\n\n" % to_line(HttpProblem(401, "The key was revoked.").body())
         return EventStream(chunks, place=place, headers=headers, on_end=(reader.close,), revoked=revoked)
-    if not await _finished(request, parts, talk, run, reader, cancels=not named):
+    if not await _finished(request, context, hosted, run, reader, cancels=not named):
         return Response(status_code=499)
     problem = _problem(run)
     if problem is not None:
-        problem.again = problem.again and (bool(named) or not run.may_have_written(talk.session))
+        problem.again = problem.again and (bool(named) or not run.may_have_written(hosted.session))
         return answer(problem.body(), problem.status, {**headers, **problem.headers()})
-    return answer(_completion(parts, talk, run), headers=headers)
+    return answer(_completion(context, hosted, run), headers=headers)
 
 
-class NoAnswer(Problem):
+class NoAnswer(HttpProblem):
     """A turn without an answer, as OpenAI's clients know an error: they notice it, and ask again where that may help.
 
     They do so as a new message, unless it has an Idempotency-Key: nobody would know a call that has run, and it would run again.
@@ -103,17 +103,17 @@ def _blocked(seconds: float) -> NoAnswer:
     return NoAnswer(429, blocked_words(seconds), "user_blocked", retry_after=seconds, again=False)
 
 
-async def _check_welcome(parts: Parts, talk: Talk) -> None:
+async def _check_welcome(context: ApiContext, hosted: HostedSession) -> None:
     """Somebody who is blocked is told so before a turn begins, and the session that was made for that request goes."""
-    seconds = talk.session.blocked_for()
+    seconds = hosted.session.blocked_for()
     if seconds <= 0:
         return
-    if talk.passing and not talk.turns and talk.current is None:
-        await parts.talks.end(talk)
+    if hosted.passing and not hosted.turns and hosted.current is None:
+        await context.sessions.end(hosted)
     raise _blocked(seconds)
 
 
-def _problem(run: Run) -> NoAnswer | None:
+def _problem(run: TurnRun) -> NoAnswer | None:
     """Why a turn that is over has no answer; None if it has one. What the host said in its place is no answer."""
     done = run.done or {}
     if done.get("reason") == "blocked" and "retryAfter" in done:
@@ -127,20 +127,22 @@ def _problem(run: Run) -> NoAnswer | None:
     return NoAnswer(502, said, "turn_failed", again=False)
 
 
-async def _talk(request: Request, parts: Parts, body: Mapping[str, Any], history: Sequence[Message]) -> Talk:
+async def _hosted_session(
+    request: Request, context: ApiContext, body: Mapping[str, Any], history: Sequence[Message]
+) -> HostedSession:
     session = request.headers.get("x-handrail-session")
     if session is not None:
-        talk = await talk_of(request, session)
-        if talk.voice is not None:
-            raise Problem(409, "A voice conversation is on in this session; end it first.", retry_after=1)
-        return talk
+        hosted = await hosted_session_of(request, session)
+        if hosted.voice is not None:
+            raise HttpProblem(409, "A voice conversation is on in this session; end it first.", retry_after=1)
+        return hosted
     key, user = key_of(request), _plain_user(request, text_of(body, "user", most=256))
 
-    async def make() -> Talk:
-        return await parts.talks.open(key, user=user, history=history, passing=True)
+    async def make() -> HostedSession:
+        return await context.sessions.open(key, user=user, history=history, passing=True)
 
     name = request.headers.get("idempotency-key")
-    return await parts.resent.find(parts.talks, key, user, name, make) if name else await make()
+    return await context.resent.find(context.sessions, key, user, name, make) if name else await make()
 
 
 def _plain_user(request: Request, user: str) -> str | None:
@@ -151,7 +153,9 @@ def _plain_user(request: Request, user: str) -> str | None:
     return user if user.isprintable() and user.strip() else None
 
 
-async def _finished(request: Request, parts: Parts, talk: Talk, run: Run, reader: Reader, *, cancels: bool) -> bool:
+async def _finished(
+    request: Request, context: ApiContext, hosted: HostedSession, run: TurnRun, reader: EventReader, *, cancels: bool
+) -> bool:
     """Wait for the end of the turn; False if the client went away, which `cancels` the turn unless it can ask again."""
     reader.close()
     if run.task is None:
@@ -166,34 +170,34 @@ async def _finished(request: Request, parts: Parts, talk: Talk, run: Run, reader
         await asyncio.wait({run.task, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not run.task.done():
             if cancels:
-                await parts.talks.cancel(talk)
+                await context.sessions.cancel(hosted)
             return False
     finally:
         leaving.cancel()
     if run.cut:
         # In a session of the client's own the turn is gone on with after the start. One made for the request is not found again.
         own = "x-handrail-session" in request.headers
-        again = not cancels if own else not run.may_have_written(talk.session)
-        raise Problem(503, "The server restarts; ask again in a moment.", retry_after=2, again=again)
+        again = not cancels if own else not run.may_have_written(hosted.session)
+        raise HttpProblem(503, "The server restarts; ask again in a moment.", retry_after=2, again=again)
     return True
 
 
-def _completion(parts: Parts, talk: Talk, run: Run) -> dict[str, Any]:
+def _completion(context: ApiContext, hosted: HostedSession, run: TurnRun) -> dict[str, Any]:
     result = run.turn.answer
     message = {"role": "assistant", "content": result.get("text", "")}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _reason(result)}
     return {
-        **_head(parts, run, "chat.completion"),
+        **_head(context, run, "chat.completion"),
         "choices": [choice],
         "usage": _usage(result),
-        "handrail": _facts(talk, run),
+        "handrail": _facts(hosted, run),
     }
 
 
 async def _chunks(
-    parts: Parts, talk: Talk, run: Run, reader: Reader, *, with_usage: bool, cancels: bool
+    context: ApiContext, hosted: HostedSession, run: TurnRun, reader: EventReader, *, with_usage: bool, cancels: bool
 ) -> AsyncIterator[bytes]:
-    head = _head(parts, run, "chat.completion.chunk")
+    head = _head(context, run, "chat.completion.chunk")
 
     def chunk(delta: dict[str, Any], reason: str | None = None, **more: Any) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
@@ -202,17 +206,17 @@ async def _chunks(
     ended = False
     try:
         yield chunk({"role": "assistant", "content": ""})
-        async for delta in _deltas(parts, run, reader):
+        async for delta in _deltas(context, run, reader):
             yield HEARTBEAT if delta is None else chunk({"content": delta})
         if run.cut:
-            yield b"data: %b\n\n" % to_line(Problem(503, "The server restarts; ask again in a moment.").body())
+            yield b"data: %b\n\n" % to_line(HttpProblem(503, "The server restarts; ask again in a moment.").body())
             return
         problem = _problem(run)
         if problem is not None:
             yield b"data: %b\n\n" % to_line(problem.body())
             ended = True
             return
-        yield chunk({}, _reason(run.turn.answer), handrail=_facts(talk, run))
+        yield chunk({}, _reason(run.turn.answer), handrail=_facts(hosted, run))
         if with_usage:
             yield b"data: %b\n\n" % to_line({**head, "choices": [], "usage": _usage(run.turn.answer)})
         yield b"data: [DONE]\n\n"
@@ -220,16 +224,16 @@ async def _chunks(
     finally:
         reader.close()
         if cancels and not ended and run.task is not None and not run.task.done():
-            await parts.talks.cancel(talk)
+            await context.sessions.cancel(hosted)
 
 
-async def _deltas(parts: Parts, run: Run, reader: Reader) -> AsyncIterator[str | None]:
+async def _deltas(context: ApiContext, run: TurnRun, reader: EventReader) -> AsyncIterator[str | None]:
     """The pieces of the answer as they come; None where there was nothing to say for a while. After an error the host excuses
     itself, which is no part of the answer."""
     if not run.fresh:
         yield str(run.turn.answer.get("text", ""))
         return
-    number, seconds, failed = run.turn.number, parts.options.heartbeat_seconds, False
+    number, seconds, failed = run.turn.number, context.options.heartbeat_seconds, False
     while True:
         events = await reader.batch(seconds if not run.cut else 0.01)
         if events is None or (run.cut and not events):
@@ -246,17 +250,17 @@ async def _deltas(parts: Parts, run: Run, reader: Reader) -> AsyncIterator[str |
                 return
 
 
-def _head(parts: Parts, run: Run, kind: str) -> dict[str, Any]:
+def _head(context: ApiContext, run: TurnRun, kind: str) -> dict[str, Any]:
     name = f"chatcmpl-{run.turn.message_id.removeprefix('req_')}"
-    return {"id": name, "object": kind, "created": int(time.time()), "model": parts.models.name}
+    return {"id": name, "object": kind, "created": int(time.time()), "model": context.models.name}
 
 
-def _facts(talk: Talk, run: Run) -> dict[str, Any]:
+def _facts(hosted: HostedSession, run: TurnRun) -> dict[str, Any]:
     """What an OpenAI client does not know and may ignore: nothing secret."""
     cards = run.turn.answer.get("toolCards", ())
     held = [card.get("error", {}).get("confirmation_request", {}).get("id") for card in cards if card.get("held")]
     return {
-        "sessionId": talk.id,
+        "sessionId": hosted.id,
         "turn": run.turn.number,
         "citations": run.turn.answer.get("citations", []),
         "confirmations": [name for name in held if name],
@@ -275,24 +279,24 @@ def _usage(result: Mapping[str, Any]) -> dict[str, int]:
 
 def _check_options(body: Mapping[str, Any]) -> None:
     if body.get("n") not in (None, 1):
-        raise Problem(400, '"n" must be 1: a turn has one answer.')
+        raise HttpProblem(400, '"n" must be 1: a turn has one answer.')
     if body.get("tools") or body.get("functions"):
-        raise Problem(
+        raise HttpProblem(
             400, "This server runs tools of its own, under its own policy; leave `tools` and `functions` out."
         )
     if not isinstance(body.get("stream"), (bool, type(None))):
-        raise Problem(400, '"stream" must be true or false.')
+        raise HttpProblem(400, '"stream" must be true or false.')
 
 
 def _messages(body: Mapping[str, Any]) -> tuple[list[Message], str]:
     """What was said before, and what the user says now."""
     given = body.get("messages")
-    if not isinstance(given, list) or not given or len(given) > _MOST_MESSAGES:
-        raise Problem(400, f'"messages" must be a list of 1 to {_MOST_MESSAGES} messages.')
+    if not isinstance(given, list) or not given or len(given) > _MAX_MESSAGES:
+        raise HttpProblem(400, f'"messages" must be a list of 1 to {_MAX_MESSAGES} messages.')
     history: list[Message] = []
     for place, one in enumerate(given):
         if not isinstance(one, dict):
-            raise Problem(400, f"Message {place} is not an object.")
+            raise HttpProblem(400, f"Message {place} is not an object.")
         role, text = one.get("role"), _text(one.get("content"), place)
         if role == "user":
             history.append(UserMessage(text))
@@ -301,15 +305,15 @@ def _messages(body: Mapping[str, Any]) -> tuple[list[Message], str]:
         elif role in ("system", "developer"):
             history.append(HostMessage(text))
         elif role not in ("tool", "function"):
-            raise Problem(
+            raise HttpProblem(
                 400, f"Message {place} has the role {role!r:.40}; known are system, developer, user, assistant, tool."
             )
     last = history.pop() if given[-1].get("role") == "user" else None
     if not isinstance(last, UserMessage) or not last.text.strip():
-        raise Problem(400, "The last message must be the user's, with text.")
+        raise HttpProblem(400, "The last message must be the user's, with text.")
     text = last.text
-    if len(text) > MOST_TEXT:
-        raise Problem(400, f"The user's message has {len(text)} characters; at most {MOST_TEXT} are allowed.")
+    if len(text) > MAX_TEXT:
+        raise HttpProblem(400, f"The user's message has {len(text)} characters; at most {MAX_TEXT} are allowed.")
     return history, text
 
 
@@ -322,4 +326,4 @@ def _text(content: Any, place: int) -> str:
         texts = [part.get("text") for part in content if part.get("type") == "text"]
         if len(texts) == len(content) and all(isinstance(text, str) for text in texts):
             return "".join(texts)
-    raise Problem(400, f"The content of message {place} must be text.")
+    raise HttpProblem(400, f"The content of message {place} must be text.")

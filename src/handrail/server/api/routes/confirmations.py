@@ -8,20 +8,20 @@ from starlette.responses import Response
 
 from handrail.contract.errors import ErrorType
 from handrail.contract.store import Hold, HoldState
-from handrail.server.api.context import key_of, parts_of, talk_of
-from handrail.server.api.problems import Problem, answer
+from handrail.server.api.context import context_of, hosted_session_of, key_of
+from handrail.server.api.problems import HttpProblem, answer
 from handrail.server.api.request_bodies import read_object, text_of
-from handrail.server.host.hosted_session import Talk
+from handrail.server.host.hosted_session import HostedSession
 from handrail.server.host.refusals import RefusalReason, SessionRefused
 
 
 async def show(request: Request) -> Response:
     """An open request, its facts looked up now, with a fresh token."""
-    hold, talk = await _found(request)
-    confirmations = parts_of(request).runtime.confirmations
-    shown = await confirmations.show(talk.session, hold) if hold.state is HoldState.PENDING else None
+    hold, hosted = await _found(request)
+    confirmations = context_of(request).runtime.confirmations
+    shown = await confirmations.show(hosted.session, hold) if hold.state is HoldState.PENDING else None
     if shown is None:
-        raise Problem(410, "This confirmation request was answered, or its time is over.")
+        raise HttpProblem(410, "This confirmation request was answered, or its time is over.")
     return answer({**shown, "turn": hold.turn})
 
 
@@ -34,36 +34,36 @@ async def decline(request: Request) -> Response:
 
 
 async def _decide(request: Request, *, yes: bool) -> Response:
-    parts = parts_of(request)
-    body = await read_object(request, parts.options, ("token",))
+    context = context_of(request)
+    body = await read_object(request, context.options, ("token",))
     token = text_of(body, "token", most=256, required=True)
-    hold, talk = await _found(request)
+    hold, hosted = await _found(request)
     if yes:
         key = key_of(request)
         # A personal key may bear its user's name, which must not stay when the user is forgotten.
         named = key.name if key.is_operator or key.user is None else f"{key.hash[:12]}…"
-        envelope = await parts.runtime.approve(
-            hold, token=token, approver=key.user or talk.session.user, via=f"key {named}"
+        envelope = await context.runtime.approve(
+            hold, token=token, approver=key.user or hosted.session.user, via=f"key {named}"
         )
     else:
-        envelope = await parts.runtime.decline(hold, token=token)
+        envelope = await context.runtime.decline(hold, token=token)
     if envelope.error is not None and envelope.error.type is ErrorType.NOT_FOUND and not envelope.meta.get("toolId"):
         raise _none()
     return answer(envelope.to_dict())
 
 
-async def _found(request: Request) -> tuple[Hold, Talk]:
+async def _found(request: Request) -> tuple[Hold, HostedSession]:
     confirmation = str(request.path_params["confirmation"])
-    hold = await parts_of(request).runtime.store.hold_by_id(confirmation) if confirmation.isascii() else None
+    hold = await context_of(request).runtime.store.hold_by_id(confirmation) if confirmation.isascii() else None
     if hold is None:
         raise _none()
     try:
         # A session that no living process has comes here, so that the approved call is carried out at once. A living owner
         # carries it out itself.
-        return hold, await talk_of(request, hold.session_id, looks=True)
+        return hold, await hosted_session_of(request, hold.session_id, looks=True)
     except SessionRefused as refused:
         raise (_none() if refused.reason is RefusalReason.NO_SESSION else refused) from None
 
 
-def _none() -> Problem:
-    return Problem(404, "There is no such confirmation request.")
+def _none() -> HttpProblem:
+    return HttpProblem(404, "There is no such confirmation request.")

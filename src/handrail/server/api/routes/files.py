@@ -11,9 +11,9 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from handrail.server.api.context import parts_of
+from handrail.server.api.context import context_of
 from handrail.server.api.openapi import document
-from handrail.server.api.problems import Problem, answer
+from handrail.server.api.problems import HttpProblem, answer
 
 _TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -52,12 +52,12 @@ async def home(request: Request) -> Response:
 async def console(request: Request) -> Response:
     found = _file(request, str(request.path_params["name"]))
     if found is None:
-        raise Problem(404, "The console has no such file.")
+        raise HttpProblem(404, "The console has no such file.")
     return found
 
 
 def _file(request: Request, name: str) -> Response | None:
-    kept = parts_of(request).console.get(name)
+    kept = context_of(request).console.get(name)
     if kept is None:
         return None
     content, kind, tag = kept
@@ -67,18 +67,18 @@ def _file(request: Request, name: str) -> Response | None:
 
 
 async def favicon(request: Request) -> Response:
-    icons = [name for name in parts_of(request).console if name.startswith(("favicon.", "icon."))]
+    icons = [name for name in context_of(request).console if name.startswith(("favicon.", "icon."))]
     found = _file(request, icons[0]) if icons else None
     return found or Response(status_code=204)
 
 
 async def image(request: Request) -> Response:
     """A drawn image. Its id is the only thing that can name a file."""
-    service = parts_of(request).runtime.capabilities.get("images")
+    service = context_of(request).runtime.capabilities.get("images")
     find = getattr(service, "path_of", None)
     path = await asyncio.to_thread(find, str(request.path_params["image"])) if find is not None else None
     if path is None:
-        raise Problem(404, "There is no such image.")
+        raise HttpProblem(404, "There is no such image.")
     kind = mimetypes.types_map.get(path.suffix, "application/octet-stream")
     return FileResponse(path, media_type=kind, headers={"Cache-Control": "private, max-age=3600"})
 
@@ -94,6 +94,6 @@ async def alive(request: Request) -> Response:
 
 async def ready(request: Request) -> Response:
     """Whether this process should be given work."""
-    checks = await parts_of(request).readiness.checks()
+    checks = await context_of(request).readiness.checks()
     good = all(checks.values())
     return answer({"ok": good, "checks": checks}, 200 if good else 503)

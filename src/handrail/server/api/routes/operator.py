@@ -16,39 +16,39 @@ from handrail.contract.store import LedgerRow, LedgerState
 from handrail.observe.exposition import CONTENT_TYPE
 from handrail.observe.metrics import Metrics
 from handrail.server.api import audit_reader as auditing
-from handrail.server.api.context import key_of, operators_only, parts_of
-from handrail.server.api.problems import Problem, answer
+from handrail.server.api.context import context_of, key_of, operators_only
+from handrail.server.api.problems import HttpProblem, answer
 from handrail.server.api.request_bodies import number_in, read_object, text_of
 from handrail.server.api.streams import EventStream
 from handrail.server.host.forgetting import NotAllForgotten
 
-_MOST_LINES = 1_000
-_MOST_ROWS = 500
-_MOST_NOTE = 1_000
+_MAX_LINES = 1_000
+_MAX_ROWS = 500
+_MAX_NOTE = 1_000
 
 
 @operators_only
 async def audit(request: Request) -> Response:
-    parts, query = parts_of(request), request.query_params
+    context, query = context_of(request), request.query_params
     wanted = {name: query.get(name) or None for name in ("session", "call", "tool")}
-    limit = number_in(request, "limit", 100, most=_MOST_LINES)
-    async with parts.reading:
-        lines = await auditing.newest(parts.runtime, parts.audit, limit=limit, **wanted)
+    limit = number_in(request, "limit", 100, most=_MAX_LINES)
+    async with context.reading:
+        lines = await auditing.newest(context.runtime, context.audit, limit=limit, **wanted)
     return answer({"events": lines})
 
 
 @operators_only
 async def audit_stream(request: Request) -> ASGIApp:
-    parts = parts_of(request)
-    place = parts.take_stream(key_of(request))
-    return EventStream(auditing.follow(parts.runtime, parts.audit, parts.options), place=place)
+    context = context_of(request)
+    place = context.take_stream(key_of(request))
+    return EventStream(auditing.follow(context.runtime, context.audit, context.options), place=place)
 
 
 @operators_only
 async def audit_why(request: Request) -> Response:
-    parts = parts_of(request)
-    async with parts.reading:
-        found = await auditing.why(parts.runtime, parts.audit, str(request.path_params["call"]))
+    context = context_of(request)
+    async with context.reading:
+        found = await auditing.why(context.runtime, context.audit, str(request.path_params["call"]))
     return answer({"found": found.found, "sentence": found.sentence}, 200 if found.found else 404)
 
 
@@ -58,49 +58,49 @@ async def ledger(request: Request) -> Response:
     try:
         state = LedgerState(wanted) if wanted is not None else None
     except ValueError:
-        raise Problem(400, f'"state" must be one of {", ".join(LedgerState)}.') from None
-    limit = number_in(request, "limit", 100, most=_MOST_ROWS)
-    rows = await parts_of(request).runtime.store.ledger_rows(state=state, limit=limit)
+        raise HttpProblem(400, f'"state" must be one of {", ".join(LedgerState)}.') from None
+    limit = number_in(request, "limit", 100, most=_MAX_ROWS)
+    rows = await context_of(request).runtime.store.ledger_rows(state=state, limit=limit)
     return answer({"rows": [_row(row) for row in rows]})
 
 
 @operators_only
 async def settle(request: Request) -> Response:
     """A person has found out what became of a call whose outcome was not known."""
-    parts, key = parts_of(request), str(request.path_params["key"])
-    body = await read_object(request, parts.options, ("state", "note"))
+    context, key = context_of(request), str(request.path_params["key"])
+    body = await read_object(request, context.options, ("state", "note"))
     if body.get("state") not in ("succeeded", "failed"):
-        raise Problem(400, '"state" must be "succeeded" or "failed".')
+        raise HttpProblem(400, '"state" must be "succeeded" or "failed".')
     state = LedgerState(body["state"])
-    store = parts.runtime.store
+    store = context.runtime.store
     row = await store.ledger_row(key)
     if row is None:
-        raise Problem(404, "The ledger has no such call.")
-    meta = {"toolId": row.tool, "settledBy": key_of(request).name, "note": text_of(body, "note", most=_MOST_NOTE)}
+        raise HttpProblem(404, "The ledger has no such call.")
+    meta = {"toolId": row.tool, "settledBy": key_of(request).name, "note": text_of(body, "note", most=_MAX_NOTE)}
     if state is LedgerState.SUCCEEDED:
         outcome = ToolResponse.success(None, meta=meta)
     else:
         outcome = ToolResponse.failure(ErrorType.PERMANENT, f'"{row.tool}" did not take effect.', meta=meta)
     settled = await store.settle(key, state=state, envelope=orjson.dumps(outcome.to_dict()).decode())
     if settled is None:
-        raise Problem(409, f"The call is {row.state.value}; only an unknown outcome can be settled.")
-    parts.runtime.audit.emit("settled", {"ledgerKey": key, "ok": outcome.ok, "by": key_of(request).name, **meta})
+        raise HttpProblem(409, f"The call is {row.state.value}; only an unknown outcome can be settled.")
+    context.runtime.audit.emit("settled", {"ledgerKey": key, "ok": outcome.ok, "by": key_of(request).name, **meta})
     return answer(_row(settled))
 
 
 @operators_only
 async def switch(request: Request) -> Response:
     """Switch a tool off with a reason, or on with null: everywhere, within a second."""
-    parts, tool = parts_of(request), str(request.path_params["tool"])
-    body = await read_object(request, parts.options, ("off",))
+    context, tool = context_of(request), str(request.path_params["tool"])
+    body = await read_object(request, context.options, ("off",))
     if "off" not in body or not (body["off"] is None or isinstance(body["off"], str)):
-        raise Problem(400, '"off" must be the reason why the tool is switched off, or null to switch it on.')
+        raise HttpProblem(400, '"off" must be the reason why the tool is switched off, or null to switch it on.')
     reason = text_of(body, "off", most=200, required=True) if body["off"] is not None else None
-    runtime = parts.runtime
+    runtime = context.runtime
     try:
         runtime.registry.snapshot().tool(tool)
     except UsageError as error:
-        raise Problem(404, str(error)) from None
+        raise HttpProblem(404, str(error)) from None
     await runtime.store.switch(tool, reason)
     await runtime.housekeeper.learn()
     runtime.audit.emit("switch", {"toolId": tool, "off": reason, "by": key_of(request).name, "ok": True})
@@ -109,33 +109,33 @@ async def switch(request: Request) -> Response:
 
 @operators_only
 async def policy(request: Request) -> Response:
-    rules = asdict(parts_of(request).runtime.policy)
+    rules = asdict(context_of(request).runtime.policy)
     rules["observe"] = sorted(rules["observe"])
     return answer(rules)
 
 
 @operators_only
 async def forget_user(request: Request) -> Response:
-    parts = parts_of(request)
-    if parts.forget is None:
-        raise Problem(503, "This server cannot delete a user's data.")
+    context = context_of(request)
+    if context.forget is None:
+        raise HttpProblem(503, "This server cannot delete a user's data.")
     tenant = request.query_params.get("tenant", "")
     try:
-        return answer(await parts.forget(tenant, str(request.path_params["user"])))
+        return answer(await context.forget(tenant, str(request.path_params["user"])))
     except NotAllForgotten as error:
-        raise Problem(503, str(error), retry_after=5) from None
+        raise HttpProblem(503, str(error), retry_after=5) from None
 
 
 @operators_only
 async def metrics(request: Request) -> Response:
-    parts = parts_of(request)
-    found, voice = parts.runtime.metrics, parts.voice
+    context = context_of(request)
+    found, voice = context.runtime.metrics, context.voice
     assert isinstance(found, Metrics)
     if "application/json" in request.headers.get("accept", ""):
         rest = {"voice": voice.metrics()} if voice is not None else {}
-        figures = {"model": {"name": parts.models.name, **parts.models.to_json()}}
-        return answer({**found.to_json(), "connections": parts.connections.to_json(), **figures, **rest})
-    text = found.to_prometheus() + parts.connections.to_prometheus() + parts.models.to_prometheus()
+        figures = {"model": {"name": context.models.name, **context.models.to_json()}}
+        return answer({**found.to_json(), "connections": context.connections.to_json(), **figures, **rest})
+    text = found.to_prometheus() + context.connections.to_prometheus() + context.models.to_prometheus()
     text += voice.to_prometheus() if voice is not None else ""
     return Response(text, media_type=CONTENT_TYPE)
 
