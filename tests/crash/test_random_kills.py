@@ -33,7 +33,7 @@ def check(seed: int, *, kills: int, least: int, seconds: float) -> None:
 def test_killed_workers_double_nothing_and_merge_nothing() -> None:
     seed = int(os.environ.get("HANDRAIL_CRASH_SEED", "20260331"))
 
-    check(seed, kills=400, least=60, seconds=35)
+    check(seed, kills=400, least=60, seconds=20)
 
 
 @pytest.mark.long
