@@ -4,6 +4,7 @@ The dependencies are copied out of this environment, which has every extra in it
 dependency that was forgotten in pyproject.toml is missing as it would be for a user.
 """
 
+import fcntl
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ from packaging.utils import canonicalize_name
 from scripts.install_table import OURS, installed_with
 
 ROOT = Path(__file__).parents[2]
+_WORK = "empty folder"
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet")
 
 
@@ -77,9 +79,28 @@ def make_environment(folder, wheels, *extras):
         check=True,
         capture_output=True,
     )
-    work = folder / "empty folder"
-    work.mkdir()
-    return Environment(home, work)
+    (folder / _WORK).mkdir()
+    return environment_in(folder)
+
+
+def environment_in(folder):
+    """The environment that was made in this folder."""
+    return Environment(folder / "env", folder / _WORK)
+
+
+def made_once(factory, name, make):
+    """A folder that `make` fills, once for all workers of a run: whoever needs it first makes it, and the others wait."""
+    root = factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    folder, done = root / name, root / f"{name}.made"
+    with (root / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder)
+            done.touch()
+    return folder
 
 
 def _copy(distribution, packages):

@@ -11,7 +11,15 @@ import urllib.request
 import pytest
 from scripts.install_table import extras, installed_with
 from tests.docs.test_documentation import ROOT, blocks
-from tests.install.environments import PIP, Environment, bare, build_wheels, make_environment
+from tests.install.environments import (
+    PIP,
+    Environment,
+    bare,
+    build_wheels,
+    environment_in,
+    made_once,
+    make_environment,
+)
 
 CORE_PACKAGES, CORE_MEGABYTES, SERVER_PACKAGES = 8, 40, 14
 """The limits of SPEC 12, beside Handrail itself."""
@@ -20,23 +28,28 @@ CONDITION = 'mode == "text"'
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
-    return build_wheels(tmp_path_factory.mktemp("wheels"))
+    return made_once(tmp_path_factory, "wheels", build_wheels)
 
 
 @pytest.fixture(scope="module")
 def core(tmp_path_factory, wheels):
-    return make_environment(tmp_path_factory.mktemp("core"), wheels)
+    return environment_in(made_once(tmp_path_factory, "core", lambda folder: make_environment(folder, wheels)))
 
 
 @pytest.fixture(scope="module")
-def demo(core):
+def demo(tmp_path_factory, core):
     """The project that the README makes in sixty seconds, by the core alone, and what its last command printed."""
+    folder = made_once(tmp_path_factory, "readme", lambda folder: _follow_the_readme(core, folder))
+    return folder / "demo", (folder / "printed.txt").read_text("utf-8")
+
+
+def _follow_the_readme(core, folder):
     console = next(block for block in blocks(ROOT / "README.md") if block.language == "console")
     lines = [line.removeprefix("$ ") for line in console.text.splitlines() if line.startswith("$ ")]
     path = f"{core.folder / 'bin'}:{bare()['PATH']}"
     done = subprocess.run(
         ["bash", "-ec", "\n".join(lines)],
-        cwd=core.work,
+        cwd=folder,
         env={**bare(), "PATH": path},
         capture_output=True,
         text=True,
@@ -44,7 +57,7 @@ def demo(core):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return core.work / "demo", done.stdout
+    (folder / "printed.txt").write_text(done.stdout, "utf-8")
 
 
 def test_the_core_is_small(core):
