@@ -237,7 +237,7 @@ async def play(provider: str, seed: int, *, turns: int = TURNS) -> Tally:
         if len(spoken) > sum(words in YES for words in scene.client.words("user")):
             tally.unasked.append(f"{provider} {seed}: more approvals by voice than yeses")
         tally.lost += [f"{provider} {seed}: {guest}" for guest in await _untold(scene, set(done))]
-        tally.happened["connections"] += scene.talk.stream.number
+        tally.happened["connections"] += scene.talk.reducer.connection
         tally.happened["reissued"] += sum(
             data["meta"].get("replayed", False) for data in scene.client.of("tool_finished")
         )

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from handrail.runtime.turn import Ordinals, Turn
 
 
-REPLACED = "This connection was replaced by a newer one."
-"""What a call is told that nobody started, because its connection is no longer the session's."""
+@dataclass(frozen=True, slots=True)
+class ConnectionReplaced(ToolFailure):
+    """Nobody started the call, because its connection is no longer the session's. The call may be made on the next one."""
 
 
 class Rule(StrEnum):
@@ -70,7 +71,8 @@ class Refusal(NamedTuple):
 
     def failure(self) -> ToolFailure:
         """The refusal as the model reads it."""
-        return ToolFailure(
+        kind = ConnectionReplaced if self.rule is Rule.CONNECTION else ToolFailure
+        return kind(
             self.type,
             self.message,
             self.retryable,
@@ -80,6 +82,12 @@ class Refusal(NamedTuple):
             None,
             self.suggestion,
         )
+
+
+def replaced_connection(connection: Connection | None = None) -> Refusal:
+    """The refusal whose failure is `ConnectionReplaced`."""
+    message = "This connection was replaced by a newer one."
+    return Refusal("session", ErrorType.CONFLICT, message, rule=Rule.CONNECTION, value=connection)
 
 
 class Write:

@@ -10,7 +10,7 @@ from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.intents import IntentType
 from handrail.contract.store import Block, ClaimResult, ClaimVerdict, LedgerRow, LedgerState
-from handrail.runtime.attempt import REPLACED, Attempt, Refusal, Rule
+from handrail.runtime.attempt import Attempt, Refusal, Rule, replaced_connection
 from handrail.runtime.gates.availability import switched_off
 from handrail.runtime.replays import Entry
 from handrail.runtime.state import StateController
@@ -131,7 +131,7 @@ def verdict_refusal(attempt: Attempt, result: ClaimResult) -> Refusal:
                 "rate", ErrorType.RATE_LIMIT, message, rule=Rule.RATE_LIMIT, retry_after=wait, retryable=True
             )
         case ClaimVerdict.STALE_CONNECTION:
-            return Refusal("session", ErrorType.CONFLICT, REPLACED, rule=Rule.CONNECTION)
+            return replaced_connection()
         case ClaimVerdict.INACTIVE:
             return Refusal("session", ErrorType.SESSION_INACTIVE, "The session has ended.", rule=Rule.ACTIVE)
         case ClaimVerdict.NO_GRANT:

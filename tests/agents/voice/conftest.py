@@ -2,7 +2,7 @@
 
 import pytest
 
-from handrail.agents.voice import playback, spoken_confirmation, turn_detection
+from handrail.agents.voice.state import playback, spoken_confirmation, turn_detection
 
 _REAL_SETTLE_SECONDS = turn_detection._SETTLE_SECONDS
 

@@ -9,8 +9,8 @@ from tests.agents.voice.kit import Client, Scene, obedient, voice
 from tests.agents.voice.test_asking import BUY, activity, asked, piece, play_all, question
 from tests.clients.live.kit import PROVIDERS
 
-from handrail.agents.voice import turn_detection
 from handrail.agents.voice.host_port import Abilities
+from handrail.agents.voice.state import turn_detection
 from handrail.contract.model import UserMessage
 from handrail.contract.store import HoldState, StoreUnavailable
 from handrail.testing.servers.live import Say, Send, Turn, Words
@@ -168,7 +168,7 @@ async def test_a_yes_that_the_person_goes_on_after_is_a_miss() -> None:
         await scene.speak()
         await scene.client.until(lambda client: "Hm." in client.words("model"))
         await scene.start_speaking()
-        await scene.client.until(lambda client: scene.talk.hearing.is_speaking)
+        await scene.client.until(lambda client: scene.talk.reducer.detection.is_speaking)
         await scene.server.talks[-1].tell_words(2, "Yes.")
         await scene.client.until(lambda client: "missed" in question(client))
         assert_nothing_was_bought(scene)

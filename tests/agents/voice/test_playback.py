@@ -7,7 +7,8 @@ from tests.agents.voice.kit import Client, obedient, voice
 from tests.agents.voice.virtual import virtual_voice
 from tests.clients.live.kit import PROVIDERS
 
-from handrail.agents.voice.playback import Playback, SpokenItem
+from handrail.agents.voice.state.events_and_effects import CancelTimer, Outbox, SetTimer, Timer
+from handrail.agents.voice.state.playback import Playback, SpokenItem
 from handrail.testing.servers.live import Ask, Say, Turn, call
 from handrail.testing.virtual_time import run_virtually
 
@@ -15,11 +16,14 @@ both = pytest.mark.parametrize("provider", PROVIDERS)
 
 
 class PlaybackLog:
-    """A playback, and what it said was over."""
+    """A playback whose time passes when a test says so, and the items that it said were over."""
 
     def __init__(self) -> None:
         self.over: list[int] = []
-        self.playback = Playback(5.0, lambda item: self.over.append(item.number), lambda playing: None)
+        self.outbox = Outbox()
+        self.outbox.now = 0.0
+        self.playback = Playback(self.outbox, 5.0, lambda item: self.over.append(item.number), lambda playing: None)
+        self._timers: dict[Timer, float] = {}
 
     def item(self, number: int, ms: int = 1_000) -> SpokenItem:
         made = SpokenItem(number, None, 0.0)
@@ -34,20 +38,37 @@ class PlaybackLog:
         self.playback.given(made, f"s{number}", text)
         return made
 
+    def wait(self, seconds: float) -> None:
+        """Let time pass, and its timers with it."""
+        until = self.outbox.now + seconds
+        while due := [timer for timer, at in self._set().items() if at <= until]:
+            timer = min(due, key=self._timers.__getitem__)
+            self.outbox.now = max(self.outbox.now, self._timers.pop(timer))
+            self.outbox.elapsed(timer)
+            self.playback.elapsed(int(timer.subject))
+        self.outbox.now = until
+
+    def _set(self) -> dict[Timer, float]:
+        for effect in self.outbox.take():
+            if isinstance(effect, SetTimer):
+                self._timers[effect.timer] = effect.at
+            elif isinstance(effect, CancelTimer):
+                self._timers.pop(effect.timer, None)
+        return self._timers
+
 
 @pytest.mark.parametrize(("ms", "heard"), [(0, False), (959, False), (960, True), (1_000, True), (99_999, True)])
-async def test_an_item_is_heard_only_if_its_milliseconds_were_played(ms: int, heard: bool) -> None:
+def test_an_item_is_heard_only_if_its_milliseconds_were_played(ms: int, heard: bool) -> None:
     it = PlaybackLog()
     item = it.item(1)
     it.playback.completed(item)
     it.playback.played(1, ms, True)
     assert it.over == [1], "no more of it will be played, so nobody waits for it"
     assert item.reported is heard
-    it.playback.close()
 
 
 @pytest.mark.parametrize("number", [None, 1])
-async def test_an_item_of_which_sound_was_lost_is_never_heard(number: int | None) -> None:
+def test_an_item_of_which_sound_was_lost_is_never_heard(number: int | None) -> None:
     it = PlaybackLog()
     item = it.item(1)
     it.playback.lost(number)
@@ -55,10 +76,9 @@ async def test_an_item_of_which_sound_was_lost_is_never_heard(number: int | None
     it.playback.played(1, 1_000, True)
     assert it.over == [1]
     assert (item.spoiled, item.reported) == (True, False)
-    it.playback.close()
 
 
-async def test_a_loss_touches_its_own_item_and_nothing_that_was_heard_before() -> None:
+def test_a_loss_touches_its_own_item_and_nothing_that_was_heard_before() -> None:
     it = PlaybackLog()
     first, second, third = it.item(1), it.item(2), it.item(3)
     it.playback.completed(first)
@@ -68,10 +88,9 @@ async def test_a_loss_touches_its_own_item_and_nothing_that_was_heard_before() -
     it.playback.lost(None)
     assert [one.spoiled for one in (first, second, third)] == [False, True, True]
     assert first.reported
-    it.playback.close()
 
 
-async def test_a_report_on_a_later_item_does_not_vouch_for_the_one_before() -> None:
+def test_a_report_on_a_later_item_does_not_vouch_for_the_one_before() -> None:
     it = PlaybackLog()
     first, second = it.item(1), it.item(2)
     it.playback.completed(first)
@@ -79,10 +98,9 @@ async def test_a_report_on_a_later_item_does_not_vouch_for_the_one_before() -> N
     it.playback.played(2, 100, False)
     assert it.over == [1]
     assert not first.reported
-    it.playback.close()
 
 
-async def test_words_that_were_given_to_another_client_are_not_heard_either() -> None:
+def test_words_that_were_given_to_another_client_are_not_heard_either() -> None:
     it = PlaybackLog()
     item = it.said(1)
     it.playback.completed(item)
@@ -90,7 +108,6 @@ async def test_words_that_were_given_to_another_client_are_not_heard_either() ->
     it.playback.spoken("s1", True)
     assert it.over == [1]
     assert not item.reported
-    it.playback.close()
 
 
 @both
@@ -116,55 +133,43 @@ def as_in_production(words_settle_soon: None, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("reports", ["all at once", "as it goes", "before its end came"])
 def test_sound_is_not_heard_before_it_can_have_been_played(as_in_production: None, reports: str) -> None:
-    async def play() -> None:
-        it = PlaybackLog()
-        item = it.item(1, 3_000)
-        if reports == "before its end came":
-            it.playback.played(1, 3_000, True)
-        it.playback.completed(item)
-        await asyncio.sleep(0.4)
-        for ms in (1_000, 2_000, 3_000) if reports == "as it goes" else (3_000,):
-            it.playback.played(1, ms, ms == 3_000)
-        assert it.over == []
-        await asyncio.sleep(2.4)
-        assert (it.over, item.reported) == ([], False)
-        await asyncio.sleep(0.2)
-        assert (it.over, item.reported) == ([1], True)
-        it.playback.close()
-
-    run_virtually(play())
+    it = PlaybackLog()
+    item = it.item(1, 3_000)
+    if reports == "before its end came":
+        it.playback.played(1, 3_000, True)
+    it.playback.completed(item)
+    it.wait(0.4)
+    for ms in (1_000, 2_000, 3_000) if reports == "as it goes" else (3_000,):
+        it.playback.played(1, ms, ms == 3_000)
+    assert it.over == []
+    it.wait(2.4)
+    assert (it.over, item.reported) == ([], False)
+    it.wait(0.2)
+    assert (it.over, item.reported) == ([1], True)
 
 
 def test_sound_that_is_still_coming_is_heard_after_its_last_piece(as_in_production: None) -> None:
-    async def play() -> None:
-        it = PlaybackLog()
-        item = it.item(1, 1_000)
-        await asyncio.sleep(5.0)
-        item.sent_ms += 1_000
-        it.playback.sent(1_000, item)
-        it.playback.completed(item)
-        it.playback.played(1, 2_000, True)
-        await asyncio.sleep(0.9)
-        assert it.over == []
-        await asyncio.sleep(0.1)
-        assert item.reported
-        it.playback.close()
-
-    run_virtually(play())
+    it = PlaybackLog()
+    item = it.item(1, 1_000)
+    it.wait(5.0)
+    item.sent_ms += 1_000
+    it.playback.sent(1_000, item)
+    it.playback.completed(item)
+    it.playback.played(1, 2_000, True)
+    it.wait(0.9)
+    assert it.over == []
+    it.wait(0.1)
+    assert item.reported
 
 
 def test_words_are_not_spoken_faster_than_anybody_speaks(as_in_production: None) -> None:
-    async def play() -> None:
-        it = PlaybackLog()
-        item = it.said(1, "Buy the table Ana for a hundred euros? Say yes or no.")
-        it.playback.completed(item)
-        it.playback.spoken("s1", True)
-        assert it.over == []
-        await asyncio.sleep(1.1)
-        assert item.reported
-        it.playback.close()
-
-    run_virtually(play())
+    it = PlaybackLog()
+    item = it.said(1, "Buy the table Ana for a hundred euros? Say yes or no.")
+    it.playback.completed(item)
+    it.playback.spoken("s1", True)
+    assert it.over == []
+    it.wait(1.1)
+    assert item.reported
 
 
 @both

@@ -85,7 +85,7 @@ async def test_a_call_that_had_not_started_when_its_connection_was_replaced_star
             store.claim = claim_later  # type: ignore[method-assign]
         await scene.speak()
         await scene.client.until("link", 3)
-        await scene.talk.order.empty()
+        await scene.talk.settled()
         assert scene.desk.starts == []
         resumed.set()
         await scene.client.until(lambda client: "It is booked." in client.answers)
@@ -116,7 +116,7 @@ async def test_a_call_that_had_not_started_and_is_made_again_on_the_next_connect
         await scene.client.until("link", 3)
         stored.set()
         await keeping.wait()
-        await scene.talk.order.empty()
+        await scene.talk.settled()
         kept.set()
         await scene.client.until("tool_started", 2)
         scene.desk.may_finish.set()
@@ -145,11 +145,11 @@ async def test_a_call_that_is_taken_back_while_it_changes_its_connection_does_no
         scene.conversation.keep = keep
         await scene.speak()
         await scene.client.until("link", 3)
-        await scene.talk.order.empty()
+        await scene.talk.settled()
         resumed.set()
         await moving.wait()
         await scene.talk.interrupt()
-        await scene.talk.order.empty()
+        await scene.talk.settled()
         kept.set()
         await scene.client.until(lambda client: client.of("tool_finished") or client.of("tool_refused"))
         assert scene.desk.starts == []

@@ -26,7 +26,7 @@ async def in_the_farewell(scene: Scene) -> None:
     await scene.talk.say("That was all", id="m1")
     await scene.client.until(lambda client: GOODBYE in client.words("model"), seconds=30)
     await asyncio.sleep(0.6)
-    assert scene.talk.playback.latest is not None
+    assert scene.talk.reducer.playback.latest is not None
     assert scene.talk.session.state.get("pendingEndVoiceSession") is not None
 
 

@@ -59,7 +59,7 @@ async def test_the_conversation_keeps_what_was_said_and_called(provider: str) ->
 async def test_a_model_that_calls_without_end_is_stopped_and_the_turn_is_over(provider: str) -> None:
     find = [Ask(call("find_table", place=str(number))) for number in range(60)]
     async with voice(provider, [Turn([*find, Say("Never.")], hears="Look everywhere")]) as scene:
-        most = scene.talk.max_rounds
+        most = scene.talk.reducer.calls.max_rounds
         await scene.speak()
         await scene.client.until("turn_done")
         assert [one["code"] for one in scene.client.of("error")] == ["too_many_rounds"]

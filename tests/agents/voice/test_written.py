@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.agents.voice.kit import Client, Scene, on_model
 
-from handrail.agents.voice import speech_output
 from handrail.agents.voice.host_port import Abilities, VoicePolicy
+from handrail.agents.voice.state import speech_output
 from handrail.agents.voice.text_model_adapter import TextModelAdapter
 from handrail.contract.call import Call
 from handrail.contract.model import AssistantMessage, HostMessage, ModelError, ToolMessage, UserMessage

@@ -17,7 +17,7 @@ from tests.server.voice.test_conversations import PROVIDERS, room
 
 from handrail.agents import conversation as agents_conversation
 from handrail.agents import unacknowledged_writes
-from handrail.agents.voice import playback, turn_detection
+from handrail.agents.voice.state import playback, turn_detection
 from handrail.providers import live_history
 from handrail.providers.openai.realtime import spoken_inputs as inputs
 from handrail.registry import Registry
@@ -97,7 +97,7 @@ async def test_what_a_conversation_holds_is_bounded_however_long_it_lasts(
             await client.send("played", item=said["item"], ms=said["ms"], done=True)
             del client.sounds[:]
             if number in (SOME, MANY):
-                await line.voice.order.empty()
+                await line.voice.settled()
                 sizes[number] = _held(line)
         grown = {kind: (sizes[SOME][kind], sizes[MANY][kind]) for kind in sizes[MANY]}
         assert sizes[MANY].total() < 1.15 * sizes[SOME].total(), grown

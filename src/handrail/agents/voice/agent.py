@@ -80,11 +80,20 @@ class VoiceAgent:
                 raise VoiceError(str(error), code="refused", retryable=True) from error
             raise
         session.voice_open = True
-        talk = VoiceSession(
-            self, session, VoiceTranscript(conversation), listener, connection, abilities or Abilities()
+        voice = VoiceSession(
+            self.runtime,
+            session,
+            VoiceTranscript(conversation),
+            listener,
+            connection,
+            model=self.model,
+            policy=self.policy,
+            max_rounds=self.agent_policy.rounds + self.agent_policy.late_rounds,
+            abilities=abilities or Abilities(),
+            recogniser=self.recogniser,
         )
-        talk.start()
-        return talk
+        voice.start()
+        return voice
 
     async def _take(self, conversation: Conversation) -> None:
         """Nobody else writes into the conversation while it is spoken; an answer that is being written may end first."""
@@ -95,8 +104,8 @@ class VoiceAgent:
             message = "The session is still answering a message; wait for the answer, or cancel it."
             raise VoiceError(message, code="busy", retryable=True) from None
 
-    async def _connect(self, session: Session, record: VoiceTranscript) -> LiveConnection:
-        prompt, time_zone = await self._prompt(session, record.conversation)
+    async def _connect(self, session: Session, transcript: VoiceTranscript) -> LiveConnection:
+        prompt, time_zone = await self._prompt(session, transcript.conversation)
         facts = {"mode": session.mode, "user": session.user or "", "time_zone": time_zone}
         slow = session.limits.turn_ms
         config = LiveConfig(
@@ -107,7 +116,7 @@ class VoiceAgent:
                 for tool in session.snapshot.in_mode("voice")
                 if slow is not None and tool.definition.latency_budget_ms > slow
             ),
-            history=tuple(record.history(self.agent_policy.history_tokens)),
+            history=tuple(transcript.history(self.agent_policy.history_tokens)),
             voice=self.policy.voice or None,
             language=self.policy.language or None,
             facts=facts,

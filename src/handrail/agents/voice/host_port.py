@@ -139,6 +139,11 @@ class Latency:
         }
 
 
+def taken_over() -> Ending:
+    """The session continues elsewhere, so this conversation is over."""
+    return Ending(reason="taken_over", message="The conversation goes on in another connection.")
+
+
 class VoiceListener(Protocol):
     """The host's ear. Never awaited and never raising: it queues what it is given."""
 
@@ -150,10 +155,13 @@ class VoiceListener(Protocol):
 class SpokenConversation(Protocol):
     """A spoken conversation, as its host uses it. `VoiceAgent.begin` gives one."""
 
-    session: Session
-    """The session that speaks."""
     ending: asyncio.Future[Ending]
-    """Done when the conversation is over; `ended` was told before."""
+    """Done when the conversation is over; the listener got `ended` before."""
+
+    @property
+    def session(self) -> Session:
+        """The session that speaks."""
+        ...
 
     @property
     def is_over(self) -> bool: ...

@@ -38,7 +38,7 @@ class VoiceTranscript:
                 said += [Utterance("model", message.text)] if message.text.strip() else []
                 made += message.calls
             elif isinstance(message, ToolMessage):
-                said += _told(made, message)
+                said += _answer_in_history(made, message)
         return said
 
     def begin(self, input_id: str, text: str) -> None:
@@ -89,6 +89,16 @@ class VoiceTranscript:
         """Something that the host has told the model."""
         self.conversation.add(HostMessage(text))
 
+    def farewell_words(self) -> str | None:
+        """The goodbye of the tool that ended this turn, if it has one."""
+        for message in reversed(self.conversation.current_turn()):
+            if isinstance(message, ToolMessage) and message.envelope.get("ok"):
+                data = message.envelope.get("data")
+                words = data.get("farewellMessage") if isinstance(data, Mapping) else None
+                if isinstance(words, str) and words:
+                    return words
+        return None
+
     def _replace(self, old: Message, new: Message | None) -> None:
         messages = self.conversation.messages
         for place in range(len(messages) - 1, -1, -1):
@@ -103,8 +113,8 @@ class VoiceTranscript:
             return
 
 
-def _told(made: list[Call], message: ToolMessage) -> list[Answer | Note]:
-    """The envelope and the call that it belongs to, which is then no longer open; in words if the call has no id."""
+def _answer_in_history(made: list[Call], message: ToolMessage) -> list[Answer | Note]:
+    """The envelope and its call, which is then no longer open; in words if the call has no id."""
     for place, call in enumerate(made):
         if (call.name, call.call_id) == (message.name, message.call_id):
             answer = Answer(made.pop(place), message.envelope)

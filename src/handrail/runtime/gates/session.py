@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.errors import ErrorType
-from handrail.runtime.attempt import REPLACED, Attempt, Check, Refusal
+from handrail.runtime.attempt import Attempt, Check, Refusal, replaced_connection
 from handrail.runtime.policy import Policy
 
 NAME = "session"
@@ -37,7 +37,7 @@ class SessionGate:
                 return Refusal(NAME, ErrorType.AUTH, "The user must sign in first.", rule="requiresAuth")
             connection = attempt.connection
             if connection is not None and (connection != session.connection or session.is_taken_over):
-                return Refusal(NAME, ErrorType.CONFLICT, REPLACED, rule="connection", value=connection)
+                return replaced_connection(connection)
             newest = core.registry.generation
             if newest is not session.snapshot and newest.version != session.snapshot.version:
                 return Refusal(

@@ -15,14 +15,11 @@ own detection changes nothing of that: it says when somebody spoke, and knows no
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from handrail.agents.voice.voice_turns import VoiceTurn
+from handrail.agents.voice.state.events_and_effects import Outbox, TimerKind
+from handrail.agents.voice.state.voice_turns import VoiceTurn
 from handrail.contract.live import InputTranscript
-
-if TYPE_CHECKING:
-    from handrail.agents.voice.live_session import VoiceSession
 
 _MAX_WORDS = 16_000
 _MAX_NAMED = 50
@@ -48,6 +45,7 @@ class UserUtterance:
         "sure",
         "text",
         "turn",
+        "typed",
         "words_at",
     )
 
@@ -67,31 +65,80 @@ class UserUtterance:
         """The provider said that the last piece was the last."""
         self.final = False
         self.turn: VoiceTurn | None = None
+        self.typed = False
+
+
+class SpeechObserver(Protocol):
+    """Learns what the user says, in the order in which it becomes known."""
+
+    def new_utterance(self, started_at: float | None, sure: bool) -> UserUtterance:
+        """One that has a number and an id of its own."""
+        ...
+
+    def speech_began(self, at: float) -> None:
+        """Somebody noticed the user's voice."""
+        ...
+
+    def words_came(self, owner: UserUtterance | None) -> None:
+        """Words of this utterance; None: nobody knows of which."""
+        ...
+
+    def first_words_came(self) -> None:
+        """The first words of an utterance that is not committed."""
+        ...
+
+    def utterance_changed(self, utterance: UserUtterance, piece: str, *, final: bool) -> None:
+        """Its words are to be reported."""
+        ...
+
+    def turn_words_known(self, turn: VoiceTurn, words: str) -> None:
+        """Words of an input that was committed before they came."""
+        ...
+
+    def utterance_committed(self, utterance: UserUtterance, spoke_until: float | None) -> VoiceTurn:
+        """It begins a turn."""
+        ...
+
+    def utterance_complete(self, utterance: UserUtterance) -> None:
+        """All of its words are known."""
+        ...
+
+    def words_settled(self) -> None:
+        """What was said is known, so what waited for that may happen."""
+        ...
+
+    def voice_fell_silent(self) -> None: ...
+
+    def is_answered_now(self, turn: VoiceTurn) -> bool:
+        """Whether the model is still answering this turn."""
+        ...
+
+    def spoke_since(self, moment: float) -> bool:
+        """Whether something of ours has begun since."""
+        ...
 
 
 class TurnDetection:
     """The user's side of one conversation."""
 
-    def __init__(self, talk: VoiceSession) -> None:
-        self._talk = talk
+    def __init__(self, outbox: Outbox, observer: SpeechObserver) -> None:
+        self._outbox = outbox
+        self._observer = observer
         self._now: UserUtterance | None = None
         """What is being said, or was and is not committed."""
         self._last: UserUtterance | None = None
         """What was committed last; its words may still come."""
         self._named: dict[str, UserUtterance] = {}
-        self._starts_are_told = False
-        """Somebody tells when speech starts: the provider, or the client."""
-        self._provider_tells = False
-        """The provider itself tells when speech starts and ends."""
+        self._starts_are_reported = False
+        """Somebody reports when speech starts: the provider, or the client."""
+        self._provider_reports = False
+        """The provider itself reports when speech starts and ends."""
         self.is_speaking = False
         self._client_ended: float | None = None
         self._settling: UserUtterance | None = None
         """What was committed, and may get more words."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._silence: asyncio.TimerHandle | None = None
-        """Where only words tell that somebody speaks, that none have come for a while."""
-        self._told = ""
-        """The words that were told as all of it when it was committed."""
+        self._reported = ""
+        """The words that were reported as all of it when it was committed."""
 
     @property
     def is_settling(self) -> bool:
@@ -103,33 +150,37 @@ class TurnDetection:
         """Whether something is being said, or was, that has no turn yet."""
         return self._now is not None
 
+    @property
+    def is_committed(self) -> bool:
+        """Whether nothing was said that the last commit does not cover, its late words included."""
+        return self._now is None and self._last is not None and not self._last.final
+
     def started(self, ago_seconds: float = 0.0) -> None:
         """The user begins to speak, or began so long ago."""
-        self._starts_are_told = True
+        self._starts_are_reported = True
         self.is_speaking = True
         self._client_ended = None
-        at = asyncio.get_running_loop().time() - ago_seconds
+        at = self._outbox.now - ago_seconds
         if self._now is None:
             self._now = self._new(at)
-        self._talk.asking.speech_started(at)
-        self._talk.farewell.spoken_into()
+        self._observer.speech_began(at)
 
     def begins(self, name: str) -> None:
-        """The provider tells of an utterance, and its name; one that somebody else noticed and that has none yet is it."""
-        self._provider_tells = True
+        """The provider reports an utterance, and its name; one that somebody else noticed and that has none yet is it."""
+        self._provider_reports = True
         if not name:
             return
         if self._now is None or self._now.name:
-            self._now = self._new(asyncio.get_running_loop().time())
+            self._now = self._new(self._outbox.now)
         self._name(self._now, name)
 
     def client_ended(self) -> None:
         """The client's own detection says that the user stopped; words follow, or the provider hears it too."""
         self.is_speaking = False
-        self._client_ended = asyncio.get_running_loop().time()
+        self._client_ended = self._outbox.now
 
     def lost(self) -> None:
-        """The provider's ears are gone, and with them what was said into them and not committed; the next ones hear anew."""
+        """The connection is gone, and with it what was said into it and not committed; the next one hears anew."""
         self.is_speaking = False
         self._break_off()
         self._named.clear()
@@ -138,46 +189,40 @@ class TurnDetection:
             if not self._now.text:
                 self._now = None
 
-    @property
-    def is_committed(self) -> bool:
-        """Whether nothing was said that the last commit does not cover, its late words included."""
-        return self._now is None and self._last is not None and not self._last.final
-
     def committed(self, name: str = "") -> None:
         """The provider takes the user's speech to be complete: a turn begins with it."""
         self.is_speaking = False
         self._break_off()
         heard = self._ended(name)
         self._now, self._last = None, heard
-        now = asyncio.get_running_loop().time()
-        # Where only words tell of speech, the last of them ended it; the commit comes with the answer.
-        heard.ended_at = now if self._provider_tells else heard.words_at or now
-        self._talk.farewell.person_spoke(heard.started_at)
-        heard.turn = self._talk.turns.begin(heard.input_id, heard.text, spoke_until=self._take_end(now))
+        now = self._outbox.now
+        # Where only words show speech, the last of them ended it; the commit comes with the answer.
+        heard.ended_at = now if self._provider_reports else heard.words_at or now
+        heard.turn = self._observer.utterance_committed(heard, self._take_end(now))
         if heard.text and not heard.name:
-            self._told = heard.text
-            self._tell(heard, "", final=True)
+            self._reported = heard.text
+            self._observer.utterance_changed(heard, "", final=True)
             self._settle(heard)
 
     def words(self, event: InputTranscript) -> None:
         owner = self._named.get(event.item) if event.item or self._named else self._owner()
         if any(map(str.isalnum, event.text)):
-            self._talk.asking.more_words(owner)
+            self._observer.words_came(owner)
         if owner is None or (event.item and owner.final):
-            return  # nobody knows when that was said, or it was told before
+            return  # nobody knows when that was said, or it was reported before
         heard = owner
-        now = asyncio.get_running_loop().time()
+        now = self._outbox.now
         if self._may_be_of_another(heard, event.text, now):
             heard.sure = False
         heard.words_at = now
         if heard.turn is None and not heard.text:
-            self._talk.user_speaks()
+            self._observer.first_words_came()
         if not heard.final:
             whole = event.whole if event.final and heard.name else heard.text + event.text
             heard.text = whole[:_MAX_WORDS]
-        self._tell(heard, event.text, event.final)
+        self._observer.utterance_changed(heard, event.text, final=event.final)
         if heard.turn is not None and heard.text.strip():
-            self._talk.turns.heard(heard.turn, heard.text)
+            self._observer.turn_words_known(heard.turn, heard.text)
         heard.closed = event.final
         if self._settling is not None and heard is not self._settling:
             self._settling.sure = False
@@ -188,26 +233,32 @@ class TurnDetection:
                 self._settle(heard)
         elif event.final:
             heard.final = True
-            self._talk.understood(heard)
+            self._observer.utterance_complete(heard)
 
-    def said(self, text: str, input_id: str, *, spoken: bool) -> VoiceTurn:
+    def said(self, text: str, input_id: str, *, spoken: bool) -> None:
         """Words that the client recognised, or the user typed: complete at once."""
         self._break_off()
-        now = asyncio.get_running_loop().time()
+        now = self._outbox.now
         heard = self._now if spoken and self._now is not None else self._new()
         self._now, self._last = None, heard
         self.is_speaking = False
         heard.input_id, heard.text, heard.final = input_id, text, True
+        heard.typed = not spoken
         ended = self._take_end(now) if spoken else None
         heard.ended_at = ended or now
-        self._talk.farewell.person_spoke(heard.started_at or now)
-        heard.turn = self._talk.turns.begin(input_id, text, spoke_until=ended)
-        self._tell(heard, text, final=True)
-        if spoken:
-            self._talk.understood(heard)
-        else:
-            self._talk.asking.typed()
-        return heard.turn
+        heard.turn = self._observer.utterance_committed(heard, ended)
+        self._observer.utterance_changed(heard, text, final=True)
+        self._observer.utterance_complete(heard)
+
+    def settle_elapsed(self) -> None:
+        """No more words have come for a while."""
+        self._settled()
+
+    def silence_elapsed(self) -> None:
+        """No words have come for so long that their speaker has finished, where only words show that somebody speaks."""
+        if not self._starts_are_reported:
+            self.is_speaking = False
+            self._observer.voice_fell_silent()
 
     def _ended(self, name: str) -> UserUtterance:
         """The utterance that is complete now."""
@@ -229,46 +280,35 @@ class TurnDetection:
         """The utterance that words without a name belong to."""
         last = self._last
         if self._now is None and last is not None and last.turn is not None:
-            if self._provider_tells and not last.final:
+            if self._provider_reports and not last.final:
                 return last
-            # Where it does not tell, words during the answer are late ones of what it answers.
-            if not self._provider_tells and not last.turn.done and last.turn is self._talk.turns.current:
+            # Where it does not report speech, words during the answer are late ones of what it answers.
+            if not self._provider_reports and self._observer.is_answered_now(last.turn):
                 return last
         if self._now is None:
-            # Words alone: they were begun before they came, and when, the sound itself may tell.
+            # Words alone: they were begun before they came, and when, the sound itself may show.
             self._now = self._new(None)
-        if not self._starts_are_told:
+        if not self._starts_are_reported:
             self.is_speaking = True
-            self._fall_silent_later()
+            # These may be late words of an input that was answered: nobody reports that their speaker has finished.
+            self._outbox.set_timer(TimerKind.WORDS_STOPPED, self._outbox.now + _SILENT_SECONDS)
         return self._now
-
-    def _fall_silent_later(self) -> None:
-        """Words may be late ones of an input that was answered: nobody tells that their speaker has finished."""
-        if self._silence is not None:
-            self._silence.cancel()
-        self._silence = asyncio.get_running_loop().call_later(_SILENT_SECONDS, self._fall_silent)
-
-    def _fall_silent(self) -> None:
-        if not self._starts_are_told and not self._talk.is_over:
-            self.is_speaking = False
-            self._talk.settle()
 
     def _may_be_of_another(self, heard: UserUtterance, text: str, now: float) -> bool:
         """Whether words that nobody names come too late for an utterance that has ended."""
         if heard.name or heard.ended_at is None or not any(map(str.isalnum, text)):
             return False
         is_long_ago = not heard.text and now - heard.ended_at > PAUSE_SECONDS
-        return is_long_ago or self._talk.playback.began_at >= heard.ended_at
+        return is_long_ago or self._observer.spoke_since(heard.ended_at)
 
     def _settle(self, heard: UserUtterance) -> None:
         """Wait for more words, if there may be more."""
         self._settling = heard
-        if self._timer is not None:
-            self._timer.cancel()
+        self._outbox.cancel_timer(TimerKind.WORDS_SETTLED)
         if heard.closed:
             self._settled()
         else:
-            self._timer = asyncio.get_running_loop().call_later(_SETTLE_SECONDS, self._settled)
+            self._outbox.set_timer(TimerKind.WORDS_SETTLED, self._outbox.now + _SETTLE_SECONDS)
 
     def _break_off(self) -> None:
         """Something else happens before it is known whether those were all words."""
@@ -278,23 +318,18 @@ class TurnDetection:
 
     def _settled(self) -> None:
         heard, self._settling = self._settling, None
-        if self._timer is not None:
-            self._timer.cancel()
-        if heard is None or self._talk.is_over:
+        self._outbox.cancel_timer(TimerKind.WORDS_SETTLED)
+        if heard is None:
             return
         heard.final = True
-        if heard.text != self._told:
-            self._tell(heard, "", final=True)
-        self._talk.understood(heard)
-        self._talk.asking.settled()
+        if heard.text != self._reported:
+            self._observer.utterance_changed(heard, "", final=True)
+        self._observer.utterance_complete(heard)
+        self._observer.words_settled()
 
     def _take_end(self, now: float) -> float:
         ended, self._client_ended = self._client_ended, None
         return ended if ended is not None else now
 
     def _new(self, started_at: float | None = None) -> UserUtterance:
-        sure = self._last is None or self._last.final
-        return UserUtterance(self._talk.next_item(), self._talk.turns.next_input_id(), started_at, sure)
-
-    def _tell(self, heard: UserUtterance, piece: str, final: bool) -> None:
-        self._talk.tell_transcript("user", heard.item, heard.input_id, piece, heard.text, final)
+        return self._observer.new_utterance(started_at, self._last is None or self._last.final)

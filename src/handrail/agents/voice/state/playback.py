@@ -1,20 +1,21 @@
-"""Items: what one side says in one go, numbered; and how much of ours the user has heard, as far as the client says.
+"""How much the user has heard of what we say, as far as the client reports it. Pure: time comes with the events.
 
-An item of the model ends where the model calls, ends its turn, or is cut off. What the client has not reported in time is
-taken to be played, so that nothing waits for a client for ever; whoever must know that it was heard asks for `reported`.
-An item of which any sound was lost on the way is `spoiled`: whatever the client says, nobody has heard it to its end. Nor is
-sound played faster than it lasts: a report that comes sooner is taken when the clock has come so far.
+An item is what the model says in one go: it ends where the model calls, ends its turn, or is cut off. An item that the client
+does not report in time is taken to be played, so that nothing waits for a client for ever. Whoever must know that it was heard
+looks at `reported`. An item that lost sound on the way is `spoiled`: nobody has heard it to its end, whatever the client says.
+Nor is sound played faster than it lasts: a report that comes sooner counts when that time has passed.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Literal
 
+from handrail.agents.voice.state.events_and_effects import Outbox, TimerKind
+
 if TYPE_CHECKING:
-    from handrail.agents.voice.voice_turns import VoiceTurn
+    from handrail.agents.voice.state.voice_turns import VoiceTurn
     from handrail.contract.model import AssistantMessage
 
 Purpose = Literal["answer", "preview", "farewell"]
@@ -41,6 +42,7 @@ class SpokenItem:
         "number",
         "over",
         "pieces",
+        "played_by_report",
         "played_from",
         "played_ms",
         "purpose",
@@ -73,6 +75,8 @@ class SpokenItem:
         self.played_ms = 0
         self.played_from = -inf
         """The earliest moment in which all that was sent of it can have been played."""
+        self.played_by_report = False
+        """The client has reported its end before that moment."""
         self.complete = False
         """Nothing more will come."""
         self.over = False
@@ -110,16 +114,21 @@ def _without_last(text: str, waiting: dict[str, str]) -> str:
 
 
 class Playback:
-    """What of our items is still to be heard. `over` is told of each that is over, `playing` when it begins or ends."""
+    """Which items are still to be heard. Calls `over` for each that is over, and `playing` when sound begins or ends."""
 
-    def __init__(self, patience: float, over: Callable[[SpokenItem], None], playing: Callable[[bool], None]) -> None:
+    def __init__(
+        self, outbox: Outbox, patience: float, over: Callable[[SpokenItem], None], playing: Callable[[bool], None]
+    ) -> None:
+        self._outbox = outbox
         self._patience = patience
+        """How many seconds longer than the sound itself a client may take to report it."""
         self._over = over
         self._playing = playing
         self._items: dict[int, SpokenItem] = {}
+        self._due: dict[int, SpokenItem] = {}
+        """Those with a timer; an item may have left `_items` before its time is over."""
         self._ends_at = -inf
         """When the sound that was sent will have been played at its own pace."""
-        self._timers: dict[int, asyncio.TimerHandle] = {}
         self.is_playing = False
         self.began_at = -inf
         """When the latest item began."""
@@ -143,7 +152,7 @@ class Playback:
 
     def sent(self, milliseconds: float, item: SpokenItem, least: float | None = None) -> None:
         """Sound of this length was given to the client, which cannot play it in less than `least`."""
-        now = asyncio.get_running_loop().time()
+        now = self._outbox.now
         self._ends_at = max(now, self._ends_at) + milliseconds / 1000
         least = milliseconds / FASTEST if least is None else least
         item.played_from = max(now, item.played_from) + least / 1000
@@ -168,18 +177,28 @@ class Playback:
         if self._is_played(item):
             self._heard_to_its_end(item)
             return
-        loop = asyncio.get_running_loop()
-        left = max(0.0, self._ends_at - loop.time())
-        self._timers[item.number] = loop.call_later(left + self._patience, self._end, item)
+        due = max(self._outbox.now, self._ends_at) + self._patience
+        self._end_at(item, due)
+
+    def elapsed(self, number: int) -> None:
+        """The time of this item is over: it was reported before it can have been played, or never."""
+        item = self._due.pop(number, None)
+        if item is None:
+            return
+        if item.played_by_report:
+            self._heard_to_its_end(item)
+        else:
+            self._end(item)
+
+    def _end_at(self, item: SpokenItem, at: float) -> None:
+        self._due[item.number] = item
+        self._outbox.set_timer(TimerKind.ITEM_PLAYED, at, item.number)
 
     def _heard_to_its_end(self, item: SpokenItem) -> None:
-        """The client says that it has played all that it will: believed when it can be true."""
-        loop = asyncio.get_running_loop()
-        if loop.time() < item.played_from:
-            timer = self._timers.get(item.number)
-            if timer is not None:
-                timer.cancel()
-            self._timers[item.number] = loop.call_at(item.played_from, self._heard_to_its_end, item)
+        """The client reports that it has played all that it will: believed when it can be true."""
+        if self._outbox.now < item.played_from:
+            item.played_by_report = True
+            self._end_at(item, item.played_from)
             return
         item.reported = self._is_heard(item)
         self._end(item)
@@ -192,7 +211,7 @@ class Playback:
         item.played_ms = max(item.played_ms, min(ms, item.sent_ms))
         for earlier in [one for one in self._items.values() if one.number < number and one.sent_ms and not one.over]:
             if earlier.complete:
-                earlier.reported = self._is_heard(earlier) and self._now() >= earlier.played_from
+                earlier.reported = self._is_heard(earlier) and self._outbox.now >= earlier.played_from
                 self._end(earlier)
         if item.complete and self._is_played(item):
             self._heard_to_its_end(item)
@@ -224,15 +243,6 @@ class Playback:
         self._ends_at = -inf
         return lost
 
-    def close(self) -> None:
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
-
-    @staticmethod
-    def _now() -> float:
-        return asyncio.get_running_loop().time()
-
     def _is_played(self, item: SpokenItem) -> bool:
         if item.sent_ms:
             return item.played_ms >= item.sent_ms - _CLOSE_MS
@@ -243,9 +253,8 @@ class Playback:
         return self._is_played(item) and not item.failed and not item.spoiled
 
     def _end(self, item: SpokenItem) -> None:
-        timer = self._timers.pop(item.number, None)
-        if timer is not None:
-            timer.cancel()
+        self._outbox.cancel_timer(TimerKind.ITEM_PLAYED, item.number)
+        self._due.pop(item.number, None)
         if item.over:
             return
         item.over = True

@@ -1,20 +1,20 @@
-"""The turns of a spoken conversation: begun when the user's input is committed, numbered by the runtime, told when done.
+"""The turns of a spoken conversation: a committed input begins one, the runtime numbers it, and the client hears when it is done.
 
-A turn is known here at once and stored in its order; its calls wait for that. What the model says between turns belongs to the
-turn that is begun next if it is still being said then, else to the last one, which is told as done once more.
+A turn is known here at once and stored in its order; its calls wait for that. What the model says between two turns belongs to
+the next one if it is still being said when that begins. Otherwise it belongs to the last one, which is then done once more.
 """
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from handrail.agents.citations import cited_by
 from handrail.agents.voice.host_port import Latency
-from handrail.agents.voice.playback import SpokenItem
-
-if TYPE_CHECKING:
-    from handrail.agents.voice.live_session import VoiceSession
+from handrail.agents.voice.state.events_and_effects import EndTurn, Outbox, StoreTurn
+from handrail.agents.voice.state.playback import SpokenItem
+from handrail.agents.voice.state.session_view import SessionView
+from handrail.agents.voice.transcript import VoiceTranscript
 
 _MAX_ITEMS = 200
 
@@ -77,6 +77,19 @@ class VoiceTurn:
         if self.answered_at is None:
             self.answered_at = now
 
+    def report(self) -> dict[str, Any]:
+        """As `turn_done` has it."""
+        text = self.text
+        return {
+            "turn": self.number,
+            "inputId": self.input_id,
+            "input": self.words,
+            "text": text,
+            "citations": cited_by(text, self.evidence.values()),
+            "interrupted": self.interrupted,
+            "latency": self.latency().to_dict(),
+        }
+
     def latency(self) -> Latency:
         hearing = model = None
         if self.spoke_until is not None:
@@ -93,98 +106,80 @@ class VoiceTurn:
 class VoiceTurns:
     """Begins and ends them."""
 
-    def __init__(self, talk: VoiceSession) -> None:
-        self._talk = talk
+    def __init__(self, outbox: Outbox, session: SessionView, transcript: VoiceTranscript) -> None:
+        self._outbox = outbox
+        self._session = session
+        self._transcript = transcript
         self._inputs = 0
         self.current: VoiceTurn | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the model still has to answer the last input."""
+        return self.current is not None and not self.current.done
 
     def next_input_id(self) -> str:
         """An id for an input that has none of its own: unique in the session, because connections are numbered."""
         self._inputs += 1
-        return f"voice:{self._talk.attached}.{self._inputs}"
+        return f"voice:{self._session.connection}.{self._inputs}"
 
-    def begin(self, input_id: str, words: str = "", *, spoke_until: float | None = None) -> VoiceTurn:
-        """The user's input was committed."""
-        talk = self._talk
-        if self.current is not None and not self.current.done:
+    def begin(
+        self, input_id: str, words: str, open_item: SpokenItem | None, *, spoke_until: float | None = None
+    ) -> VoiceTurn:
+        """The user's input was committed. `open_item` is what the model is saying."""
+        if self.is_open:
             self.finish(interrupted=True)
         before = self.current
-        turn = self.current = VoiceTurn(input_id, words, asyncio.get_running_loop().time(), spoke_until)
-        open_item = talk.speaking.item
+        turn = self.current = VoiceTurn(input_id, words, self._outbox.now, spoke_until)
         if open_item is not None and open_item.turn is None:
-            self._claim(open_item, turn)
-        talk.record.begin(input_id, words)
-        talk.order.put(lambda: self._store(turn, before))
+            _claim(open_item, turn)
+        self._transcript.begin(input_id, words)
+        self._outbox.add(StoreTurn(turn, before))
         return turn
 
-    async def _store(self, turn: VoiceTurn, before: VoiceTurn | None) -> None:
-        talk = self._talk
-        if before is not None:  # it was told as done before this step, and will not be again
+    def stored(self, turn: VoiceTurn, number: int, before: VoiceTurn | None) -> None:
+        """The runtime has numbered it."""
+        if before is not None:  # it was reported as done before this step, and will not be again
             before.items, before.evidence = [], {}
-        session = talk.session
-        turn.number = await session.begin_turn(turn.input_id, connection=talk.attached)
-        if not session.is_current(talk.attached):
-            talk.finish("taken_over", "The conversation goes on in another connection.")
-            return
-        talk.tell("turn", {"turn": turn.number, "inputId": turn.input_id})
+        turn.number = number
 
     def heard(self, turn: VoiceTurn, words: str) -> None:
         """The words of a turn are known, or more of them."""
         turn.words = words
-        turn.words_at = turn.words_at or asyncio.get_running_loop().time()
-        self._talk.record.heard(turn.input_id, words)
+        turn.words_at = turn.words_at or self._outbox.now
+        self._transcript.heard(turn.input_id, words)
 
     def output(self, item: SpokenItem) -> None:
         """The model says something: in the turn that waits for it, or in none that is known yet."""
         turn = self.current
         if item.turn is None and turn is not None and not turn.done:
-            self._claim(item, turn)
+            _claim(item, turn)
         if item.turn is not None:
-            item.turn.note_answer(asyncio.get_running_loop().time())
+            item.turn.note_answer(self._outbox.now)
 
-    def ended(self) -> None:
+    def ended(self, unclaimed: Iterable[SpokenItem]) -> None:
         """The model has said all that it has to say: words of no turn go to the last one, which is done, or done again."""
         turn = self.current
         if turn is None:
             return
-        for item in self._talk.speaking.unclaimed():
-            self._claim(item, turn)
+        for item in unclaimed:
+            _claim(item, turn)
         self.finish(interrupted=False)
 
     def finish(self, *, interrupted: bool) -> None:
-        turn, talk = self.current, self._talk
-        if turn is None:
-            return
-        if turn.done and len(turn.items) == turn.reported:
+        turn = self.current
+        if turn is None or (turn.done and len(turn.items) == turn.reported):
             return
         turn.done, turn.reported = True, len(turn.items)
         turn.interrupted = turn.interrupted or interrupted
-        talk.order.put(lambda: self._end(turn))
+        self._outbox.add(EndTurn(turn))
 
-    async def _end(self, turn: VoiceTurn) -> None:
-        talk = self._talk
-        if self.current is turn:
-            await talk.session.end_turn()
-        text = turn.text
-        talk.tell(
-            "turn_done",
-            {
-                "turn": turn.number,
-                "inputId": turn.input_id,
-                "input": turn.words,
-                "text": text,
-                "citations": cited_by(text, turn.evidence.values()),
-                "interrupted": turn.interrupted,
-                "latency": turn.latency().to_dict(),
-            },
-        )
 
-    @staticmethod
-    def _claim(item: SpokenItem, turn: VoiceTurn) -> None:
-        item.turn = turn
-        if len(turn.items) < _MAX_ITEMS:
-            turn.items.append(item)
-        turn.note_answer(item.began)
+def _claim(item: SpokenItem, turn: VoiceTurn) -> None:
+    item.turn = turn
+    if len(turn.items) < _MAX_ITEMS:
+        turn.items.append(item)
+    turn.note_answer(item.began)
 
 
 def _ms(seconds: float) -> int:

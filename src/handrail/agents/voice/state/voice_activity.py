@@ -118,18 +118,15 @@ class VoiceActivity:
             taken = frame[::_STRIDE]
             power = sum(map(mul, taken, taken)) / (len(taken) * _FULL_SCALE)
             seconds = len(frame) / rate
-            if power >= self._threshold(now, over_ours):
+            threshold = max(self._noise * _MARGIN, _FAINTEST)
+            if over_ours and now - self.heard_at < SEPARATE_SECONDS:
+                threshold = max(threshold, self._last_power * _ECHO)
+            if power >= threshold:
                 heard = self._loud(power, seconds, now, length) or heard
             else:
                 self._not_loud(power, seconds)
             self._learn(power, seconds, may_rise)
         return heard
-
-    def _threshold(self, now: float, over_ours: bool) -> float:
-        least = max(self._noise * _MARGIN, _FAINTEST)
-        if over_ours and now - self.heard_at < SEPARATE_SECONDS:
-            return max(least, self._last_power * _ECHO)
-        return least
 
     def _loud(self, power: float, seconds: float, now: float, length: float) -> bool:
         """A loud frame, in audio of this length; whether it is of a voice."""

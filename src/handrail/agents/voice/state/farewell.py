@@ -1,0 +1,202 @@
+"""How a conversation ends by itself: somebody says goodbye, the user hears it, and then it is over. Pure.
+
+A tool may ask for the end (`pendingEndVoiceSession`); the user may be blocked; nobody may have spoken for long. The closing words
+come first: from the model, which is asked for them once if it does not say them by itself, or from the client's own voice.
+A time without any sign of life ends the conversation without them.
+
+A person who speaks into the farewell is heard: nothing ends before it is known what they said, and an input takes the end back,
+unless they are blocked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from handrail.agents.voice.host_phrases import is_said, stays_words
+from handrail.agents.voice.state.events_and_effects import Outbox, RecordWithdrawnEnd, TellModel, TimerKind
+from handrail.agents.voice.state.playback import SpokenItem
+from handrail.agents.voice.state.session_view import SessionView
+from handrail.agents.voice.transcript import VoiceTranscript
+
+_WORDS_SECONDS = 1.5
+"""So long after a voice its words, or the provider's report that it heard one, may come."""
+BLOCKED = "blocked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedEnd:
+    """Why the conversation ends, and what is said before."""
+
+    reason: str
+    closing: str | None = None
+    text: str | None = None
+
+
+class FarewellHost(Protocol):
+    """What a farewell has to know of the conversation around it, and what it asks of it."""
+
+    def is_answering(self) -> bool:
+        """Whether the model says something, or waits for a call: it may be the farewell."""
+        ...
+
+    def has_running_calls(self) -> bool: ...
+
+    def is_heard_out(self) -> bool:
+        """Whether the client has played everything of ours."""
+        ...
+
+    def is_user_speaking(self) -> bool: ...
+
+    def voice_heard_at(self) -> float:
+        """When the microphone last heard a voice."""
+        ...
+
+    def quiet_seconds(self) -> float:
+        """For how long nothing has happened."""
+        ...
+
+    def said_lately(self, *, with_farewells: bool) -> Sequence[str]:
+        """What we said in this turn, and the farewells that were asked for."""
+        ...
+
+    def say_closing(self, text: str) -> SpokenItem | None:
+        """Have the closing words said; the item if the client's own voice says them, None if the model does."""
+        ...
+
+    def end_as_planned(self, planned: PlannedEnd) -> None: ...
+
+    def watch_for_idleness(self) -> None:
+        """Begin to count anew how long nobody has spoken."""
+        ...
+
+
+class Farewell:
+    """The end of one conversation, if it comes to it."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        session: SessionView,
+        transcript: VoiceTranscript,
+        host: FarewellHost,
+        *,
+        max_seconds: float,
+    ) -> None:
+        self._outbox = outbox
+        self._session = session
+        self._transcript = transcript
+        self._host = host
+        self._max_seconds = max_seconds
+        self._own: PlannedEnd | None = None
+        self._asked = False
+        self._due_at: float | None = None
+        """Since when an end is due."""
+        self._is_held = False
+        """Somebody speaks into it, and it is not known yet what they say."""
+
+    @property
+    def planned(self) -> PlannedEnd | None:
+        """The end that is due."""
+        if self._own is not None:
+            return self._own
+        pending = self._session.get("pendingEndVoiceSession")
+        if pending is None:
+            return None
+        closing = pending.get("closingMessage") if pending["after"] == "farewell_spoken" else None
+        return PlannedEnd(
+            reason=pending.get("reason") or "user_requested", closing=closing, text=pending.get("textResponse")
+        )
+
+    def plan(self, planned: PlannedEnd) -> None:
+        """The host wants the end, for a reason of its own."""
+        if self._own is None:
+            self._own = planned
+            self.consider()
+
+    def consider(self) -> None:
+        """Something happened after which it may be time: proceed as far as possible now."""
+        planned = self.planned
+        if planned is None:
+            return
+        self._arm()
+        if self._host.is_answering():
+            return  # it may be saying it
+        if planned.closing and not self._asked and not self._is_said(planned.closing):
+            self._asked = True
+            item = self._host.say_closing(planned.closing)
+            if item is not None and item.over:
+                self.consider()
+            return
+        if self._host.is_heard_out() and not self._is_spoken_into():
+            self._host.end_as_planned(planned)
+
+    def spoken_into(self) -> None:
+        """The client or the provider noticed that the person speaks."""
+        if self.planned is not None:
+            self._is_held = True
+
+    def person_spoke(self, started_at: float | None) -> None:
+        """An input was committed that began then. If nobody knows when, a voice since the end was due makes it a new one."""
+        planned, due_at = self.planned, self._due_at
+        if planned is None or due_at is None:
+            return
+        if (self._host.voice_heard_at() if started_at is None else started_at) > due_at:
+            self._take_back(planned)
+
+    def _take_back(self, planned: PlannedEnd) -> None:
+        """The person has something more to say. The request for the end stays recorded, and that it was taken back."""
+        if planned.reason == BLOCKED:
+            return
+        is_of_a_tool = self._own is None
+        self._own, self._due_at = None, None
+        self._asked = self._is_held = False
+        self.close()
+        if is_of_a_tool:
+            intent = {"type": "END_VOICE_SESSION", **self._session.get("pendingEndVoiceSession")}
+            self._session.set("pendingEndVoiceSession", None)
+            self._outbox.add(RecordWithdrawnEnd(intent))
+        else:
+            self._host.watch_for_idleness()  # it stopped counting when nobody had spoken for long
+        words = stays_words()
+        self._transcript.note(words)
+        self._outbox.add(TellModel(words, "silent"))
+
+    def close(self) -> None:
+        self._outbox.cancel_timer(TimerKind.FAREWELL_LATE)
+        self._outbox.cancel_timer(TimerKind.FAREWELL_QUIET)
+
+    def _is_spoken_into(self) -> bool:
+        """Whether somebody speaks, by anybody's report; what only the level shows is looked at again soon."""
+        if self._is_held or self._host.is_user_speaking():
+            return True
+        heard_at, due_at = self._host.voice_heard_at(), self._due_at
+        if due_at is None or heard_at <= due_at or self._outbox.now >= heard_at + _WORDS_SECONDS:
+            return False
+        self._outbox.set_timer(TimerKind.FAREWELL_QUIET, heard_at + _WORDS_SECONDS)
+        return True
+
+    def _is_said(self, closing: str) -> bool:
+        said = self._host.said_lately(with_farewells=self._asked)
+        return any(is_said(closing, text) for text in [*said, " ".join(said)])
+
+    def _arm(self) -> None:
+        now = self._outbox.now
+        if self._due_at is None:
+            self._due_at = now
+        if not self._outbox.is_set(TimerKind.FAREWELL_LATE):
+            self._outbox.set_timer(TimerKind.FAREWELL_LATE, now + self._max_seconds)
+
+    def late_elapsed(self) -> None:
+        """No sign of life for long enough: the end comes without the farewell."""
+        planned = self.planned
+        if planned is None:
+            return
+        left = self._max_seconds - self._host.quiet_seconds()
+        if self._host.has_running_calls():
+            self._arm()
+        elif left > 0:
+            self._outbox.set_timer(TimerKind.FAREWELL_LATE, self._outbox.now + left)
+        else:
+            self._host.end_as_planned(planned)

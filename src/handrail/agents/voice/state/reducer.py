@@ -1,0 +1,762 @@
+"""The state of a spoken conversation: one event in, the effects of it out. No sockets, no clock, no tasks.
+
+Events come from the client, the model, the session and the parts that carry effects out; each brings its moment. Every part of
+the state has a module of its own and knows the others only by the few questions that it asks of its host. What one part means
+for another is decided here, and nowhere else. `VoiceSession` carries the effects out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Any
+
+from handrail.agents import events
+from handrail.agents.host_words import late_words, unfinished_words
+from handrail.agents.voice.host_phrases import blocked_words, idle_words, lost_words, say_exactly
+from handrail.agents.voice.host_port import Abilities, Ending, Sound, VoicePolicy, taken_over
+from handrail.agents.voice.state import events_and_effects as happened
+from handrail.agents.voice.state.call_batches import CallBatch, CallBatches, too_many_rounds
+from handrail.agents.voice.state.events_and_effects import (
+    Effect,
+    EndSession,
+    Event,
+    InterruptCalls,
+    InterruptModel,
+    Outbox,
+    RefuseCalls,
+    ResumeSession,
+    SendUserText,
+    StartCalls,
+    TellModel,
+    TellModelLate,
+    TimerKind,
+    TruncateModel,
+)
+from handrail.agents.voice.state.farewell import BLOCKED, Farewell, PlannedEnd
+from handrail.agents.voice.state.playback import Playback, Purpose, SpokenItem
+from handrail.agents.voice.state.session_view import SessionView
+from handrail.agents.voice.state.speech_output import SpeechOutput, report_transcript
+from handrail.agents.voice.state.spoken_confirmation import SpokenConfirmation
+from handrail.agents.voice.state.turn_detection import TurnDetection, UserUtterance
+from handrail.agents.voice.state.voice_turns import VoiceTurn, VoiceTurns
+from handrail.agents.voice.transcript import VoiceTranscript
+from handrail.contract.live import (
+    Answer,
+    AudioOut,
+    CallsCancelled,
+    CallsMade,
+    Closed,
+    Complaint,
+    Connected,
+    Disconnected,
+    InputTranscript,
+    Interrupted,
+    LiveCounters,
+    OutputTranscript,
+    TurnEnded,
+    UserSpeechEnded,
+    UserSpeechStarted,
+)
+
+_LOG = logging.getLogger("handrail.agent")
+
+
+class ConversationActivity(StrEnum):
+    """What the conversation is doing, as the client shows it."""
+
+    LISTENING = "listening"
+    HEARING = "hearing"
+    THINKING = "thinking"
+    WORKING = "working"
+    SPEAKING = "speaking"
+    RECONNECTING = "reconnecting"
+
+
+class ConversationReducer:
+    """The state of one conversation. `play` takes the model's sound at once."""
+
+    def __init__(
+        self,
+        session: SessionView,
+        transcript: VoiceTranscript,
+        *,
+        policy: VoicePolicy,
+        max_rounds: int,
+        abilities: Abilities,
+        play: Callable[[Sound], None],
+        counters: LiveCounters,
+        model_hears: bool,
+        model_speaks: bool,
+        has_recogniser: bool = False,
+    ) -> None:
+        self._session = session
+        self._transcript = transcript
+        self._unacknowledged = transcript.conversation.unacknowledged
+        self._policy = policy
+        self._model_hears = model_hears
+        outbox = self._outbox = Outbox()
+        self.playback = Playback(outbox, policy.playback_seconds, self._item_over, self._playing_changed)
+        self.speech = SpeechOutput(
+            outbox,
+            self.playback,
+            session,
+            counters,
+            play,
+            self,
+            abilities=abilities,
+            has_model_voice=model_speaks,
+        )
+        self.turns = VoiceTurns(outbox, session, transcript)
+        self.detection = TurnDetection(outbox, self)
+        self.calls = CallBatches(session, transcript, max_rounds=max_rounds)
+        self.farewell = Farewell(outbox, session, transcript, self, max_seconds=policy.farewell_seconds)
+        self.confirmation = SpokenConfirmation(
+            outbox, self.speech, self, language=policy.language, needs_local=has_recogniser
+        )
+        self.is_over = False
+        self.is_generating = False
+        """The model has something to say, or to call, that has not ended yet."""
+        self.connection = 0
+        """The number of the model's connection that is up, or was last."""
+        self._is_linked = False
+        self._cut_by_us = False
+        """The model's answer was broken off because the host had something to be said."""
+        self._awaits_late_answer = False
+        """The model was told something that it should speak about, and has not ended a turn since."""
+        self._activity: ConversationActivity | None = None
+        self._moved_at = 0.0
+        """When anything happened last."""
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            happened.Started: self._start,
+            happened.UserText: self._user_text,
+            happened.ClientSpeech: self._client_speech,
+            happened.StopPressed: lambda _: self._cut_in(stop_model=True),
+            happened.SpeechContinued: lambda _: self.confirmation.speech_continued(),
+            happened.SoundPlayed: lambda event: self.playback.played(event.item, event.ms, event.done),
+            happened.SoundLost: lambda event: self.playback.lost(event.item),
+            happened.TextSpoken: lambda event: self.playback.spoken(event.id, event.completed),
+            happened.ClientChanged: self._client_changed,
+            happened.SessionNews: self._session_news,
+            happened.UserTextSending: self._user_text_sending,
+            happened.TurnStored: self._turn_stored,
+            happened.ModelToldLate: self._model_told_late,
+            happened.CallSlow: self._call_slow,
+            happened.CallsEnded: lambda event: self.calls.ended(event.batch, event.answers, self._outbox.now),
+            happened.CallsReported: lambda _: self._calls_reported(),
+            happened.AnswerRecognised: lambda event: self.confirmation.recognised(event.answer, event.verdict),
+            happened.DecisionRecorded: lambda event: self.confirmation.recorded(event.id, event.declined),
+            happened.DecisionReopened: lambda event: self.confirmation.reopened(event.id),
+            happened.DecisionNotRecorded: self._decision_not_recorded,
+            happened.EndWanted: lambda event: self._end(event.ending, to_text=event.to_text),
+            happened.EndBegun: lambda _: self._close_what_is_open(),
+            happened.EndCompleted: lambda _: self._stop_listening(),
+            happened.TimerElapsed: self._timer_elapsed,
+            OutputTranscript: self._model_words,
+            InputTranscript: self.detection.words,
+            CallsMade: self._calls_made,
+            CallsCancelled: self._calls_cancelled,
+            Interrupted: lambda _: self._model_interrupted(),
+            TurnEnded: self._model_turn_ended,
+            UserSpeechStarted: self._user_speech_started,
+            UserSpeechEnded: self._user_speech_ended,
+            Connected: self._connected,
+            Disconnected: self._disconnected,
+            Complaint: self._complaint,
+            Closed: self._closed,
+        }
+
+    def apply(self, event: Event, now: float) -> list[Effect]:
+        """The effects of an event that happened now."""
+        self._outbox.now = now
+        kind = type(event)
+        handler = self._handlers.get(kind)
+        if handler is not None and (not self.is_over or kind in _AFTER_THE_END):
+            handler(event)
+            if kind in _MODEL_EVENTS:
+                self._moved()
+        return self._outbox.take()
+
+    def apply_sound(self, event: AudioOut, now: float) -> list[Effect]:
+        """As `apply`, for a piece of the model's voice: fifty of them come every second."""
+        if self.is_over:
+            return []
+        self._outbox.now = self._moved_at = now
+        self._model_reacts()
+        self.speech.sound(event)
+        return self._outbox.take()
+
+    # ------------------------------------------------------------------------------------------- from the client
+
+    def _start(self, event: happened.Started) -> None:
+        if event.pending:
+            self._send_to_model(event.pending, self.turns.next_input_id(), clears_pending=True)
+        self.watch_for_idleness()
+
+    def _user_text(self, event: happened.UserText) -> None:
+        if self.is_generating or self.playback.latest is not None:
+            self._cut_in(stop_model=True)
+        self._send_to_model(event.text, event.input_id, spoken=event.spoken)
+
+    def _send_to_model(self, text: str, input_id: str, *, spoken: bool = False, clears_pending: bool = False) -> None:
+        self.is_generating = True  # before the words are judged: what the model says next answers them
+        self.detection.said(text, input_id, spoken=spoken)
+        self._outbox.add(SendUserText(text, clears_pending))
+        self._moved()
+
+    def _user_text_sending(self, event: happened.UserTextSending) -> None:
+        self.speech.muted = False  # not before: until here the answer before it may still come
+
+    def _client_speech(self, event: happened.ClientSpeech) -> None:
+        if event.state == "started":
+            self._user_starts(event.ago_seconds)
+        else:
+            self.detection.client_ended()
+        self._moved()
+
+    def _client_changed(self, event: happened.ClientChanged) -> None:
+        self.speech.abilities = event.abilities
+        if not event.resumed:
+            self.confirmation.listener_changed()
+
+    # ------------------------------------------------------------------------------------------- interruption
+
+    def _user_starts(self, ago_seconds: float = 0.0) -> None:
+        """Somebody noticed that the user begins to speak, or began so long ago."""
+        self.detection.started(ago_seconds)
+        if self.is_generating or self.playback.latest is not None or self.calls.running:
+            self._cut_in(stop_model=not self._model_hears)
+
+    def _cut_in(self, *, stop_model: bool) -> None:
+        """The user speaks, types or presses stop while the model speaks or calls run."""
+        heard = self.speech.cut()
+        if heard is not None and heard.sent_ms:
+            self._outbox.add(TruncateModel(heard.played_ms))
+        if stop_model and self.is_generating:
+            self.speech.muted = True
+            self._outbox.add(InterruptModel())
+        self._interrupt_calls()
+        if heard is not None or self.is_generating:
+            self._note_interruption()
+        turn = self.turns.current
+        if turn is not None and not turn.done and (stop_model or turn.has_output):
+            self.turns.finish(interrupted=True)
+            self.is_generating = False
+        elif stop_model:
+            self.is_generating = False
+        self._settle()
+
+    def _interrupt_calls(self) -> None:
+        if self.calls.interrupt():
+            self._outbox.add(InterruptCalls())
+
+    def _calls_cancelled(self, event: CallsCancelled) -> None:
+        """The provider takes these calls back; the others are still wanted."""
+        if self.calls.are_all_that_runs(event.ids):
+            self._interrupt_calls()
+        else:
+            self.calls.take_back(event.ids)
+            self._outbox.add(InterruptCalls(tuple(event.ids)))
+
+    def _note_interruption(self) -> None:
+        if self._session.is_active:
+            self._session.set("interruptionSent", True)
+
+    def _model_interrupted(self) -> None:
+        """The provider has stopped the model: because the user spoke, or because we wanted it."""
+        if not self._cut_by_us:
+            self.farewell.spoken_into()  # before the farewell is over by it
+        self.speech.cut()
+        if not self._cut_by_us:
+            self.confirmation.model_stopped()
+            self._interrupt_calls()
+            self._note_interruption()
+
+    # ------------------------------------------------------------------------------------------- what the model says
+
+    def _model_reacts(self) -> None:
+        """The model says something, so it knows the outcomes that it waited for."""
+        if not self.is_generating:
+            self.is_generating = True
+            self._moved()
+        self._unacknowledged.reacted()
+
+    def _model_words(self, event: OutputTranscript) -> None:
+        self._model_reacts()
+        self.speech.words(event)
+
+    def _calls_made(self, event: CallsMade) -> None:
+        """The model asks for calls. They start in their order, after the turn and the connection that they belong to."""
+        self.is_generating = True
+        self._unacknowledged.reacted()
+        turn = self.turns.current
+        if not self.calls.count_round(turn):
+            self._refuse_calls(event)
+            return
+        item = self.speech.end_item()
+        said = item.text if item is not None else ""
+        message, placeholders = self._transcript.call(said, event.calls, self._session.writes)
+        if item is not None:
+            item.message = message
+        batch = CallBatch(event.calls, placeholders, turn, self.connection)
+        self.calls.add(batch, self._outbox.now)
+        self._outbox.add(StartCalls(batch))
+
+    def _refuse_calls(self, event: CallsMade) -> None:
+        """The model calls without an end: it is answered without being asked to continue, and the turn is over."""
+        rounds = self.calls.max_rounds
+        self._end_item()
+        self._outbox.add(RefuseCalls(tuple(Answer(call, too_many_rounds(call, rounds)) for call in event.calls)))
+        self.is_generating = False
+        if self.calls.has_just_run_out:
+            self._outbox.tell("error", {"code": "too_many_rounds", "message": unfinished_words(rounds)})
+            self.turns.ended(self.speech.unclaimed())
+        elif self.calls.runs_away:  # a provider that asks it to continue whatever it is answered
+            self._end(Ending(reason="fault", resumable=True, message=unfinished_words(rounds)))
+        self._settle()
+
+    def _model_turn_ended(self, event: TurnEnded) -> None:
+        turn = self.turns.current
+        interrupted = event.reason == "interrupted"
+        if interrupted and turn is not None and not turn.has_output and not self._cut_by_us:
+            return  # it is the end of an answer to an earlier input; this one's is still to come
+        cut_by_us, self._cut_by_us = self._cut_by_us and interrupted, False
+        self._awaits_late_answer = False
+        self.speech.muted = False
+        self._end_item()
+        if cut_by_us:
+            return
+        self.is_generating = False
+        if event.reason == "failed":
+            self._report_failure(event)
+        if interrupted:
+            self.turns.finish(interrupted=True)
+        else:
+            self._unacknowledged.answered()
+            self.turns.ended(self.speech.unclaimed())
+        self._settle()
+
+    def _report_failure(self, event: TurnEnded) -> None:
+        """A provider's code is no sentence for a user: it is added for whoever looks into it."""
+        _LOG.warning("The model could not answer: %s", event.detail or event.message)
+        error = {"code": "model_failed", "message": event.message or "The model could not answer."}
+        self._outbox.tell("error", error | ({"detail": event.detail} if event.detail else {}))
+
+    def _end_item(self) -> None:
+        """What the model was saying is complete: it goes into the conversation."""
+        item = self.speech.end_item()
+        if item is not None:
+            self.item_complete(item)
+
+    def _ask_model(self, words: str, purpose: Purpose) -> None:
+        """Have the model say something now, which interrupts whatever it says."""
+        self.speech.expect(purpose)
+        self._cut_by_us = self.is_generating or self._awaits_late_answer
+        self.is_generating = True
+        self._outbox.add(TellModel(words, "interrupt"))
+
+    # ------------------------------------------------------------------------------------------- whom the model hears
+
+    def _user_speech_started(self, event: UserSpeechStarted) -> None:
+        self.detection.begins(event.item)
+        self._user_starts()
+
+    def _user_speech_ended(self, event: UserSpeechEnded) -> None:
+        if event.again and self.detection.is_committed:
+            return  # a second end would take it for another utterance, and its words for nobody's
+        self.first_words_came()
+        self.speech.muted = False
+        self.is_generating = True  # before the words are judged: what the model says next answers them
+        self.detection.committed(event.item)
+
+    # ------------------------------------------------------------------------------------------- the model's connections
+
+    def _connected(self, event: Connected) -> None:
+        self.connection = event.number
+        self._is_linked = True
+        self._moved()
+        self._outbox.tell("link", {"state": "up", "number": event.number})
+        if event.number > 1:
+            turn = self.turns.current.number if self.turns.current is not None else 0
+            self._unacknowledged.connected(event.number, turn, event.restored_calls)
+            self._outbox.add(ResumeSession(event.restored_calls))
+            self._outbox.tell("cue", {"kind": "reconnected", "toolId": None})
+
+    def _disconnected(self, event: Disconnected) -> None:
+        _LOG.info("The live connection is gone: %s", event.reason)
+        self._end_item()
+        self.detection.lost()
+        self._is_linked = False
+        self._moved()
+        self._outbox.tell("link", {"state": "lost", "number": self.connection})
+
+    def _complaint(self, event: Complaint) -> None:
+        _LOG.warning("The live provider complains (%s): %s", event.code, event.message)
+
+    def _closed(self, event: Closed) -> None:
+        _LOG.warning("The live session is %s: %s", event.reason, event.message)
+        self._end(Ending(reason="provider_lost", resumable=True, message=event.message or lost_words()))
+
+    # ------------------------------------------------------------------------------------------- turns and calls
+
+    def _turn_stored(self, event: happened.TurnStored) -> None:
+        self.turns.stored(event.turn, event.number, event.before)
+        if event.replaced:
+            self._end(taken_over())
+            return
+        self._outbox.tell("turn", {"turn": event.number, "inputId": event.turn.input_id})
+
+    def _call_slow(self, event: happened.CallSlow) -> None:
+        batch = event.batch
+        if batch.interrupted:
+            return
+        self._outbox.tell("cue", {"kind": "slow", "toolId": event.tool})
+        turn, filler = batch.turn, self._policy.filler
+        if turn is None or turn.filled or not filler or self.speech.is_voiced or not self.speech.abilities.speaks:
+            return
+        turn.filled = True
+        self._say_aside(filler[turn.number % len(filler)])
+
+    def _calls_reported(self) -> None:
+        """A batch of calls was answered."""
+        self._moved()
+        if not self._session.is_active:
+            self._end(Ending(reason="session_ended"))
+        elif self._session.is_blocked:
+            closing = self._transcript.farewell_words() or blocked_words()
+            self.farewell.plan(PlannedEnd(reason=BLOCKED, closing=closing))
+        else:
+            self._consider()
+
+    def _say_aside(self, text: str) -> None:
+        """A filler: it is heard as all else is, and is no part of the answer."""
+        if text.strip():
+            self.speech.say(text, "filler", self.turns.current)
+
+    # ------------------------------------------------------------------------------------------- from the session
+
+    def _session_news(self, news: happened.SessionNews) -> None:
+        """What the session reports beside the answers to calls: late results, requests for a person, progress, messages."""
+        event = news.event
+        data = event.data
+        match event.type:
+            case "envelope":
+                self._late_envelope(data)
+            case "confirmation":
+                self._outbox.tell(event.type, data)
+                left = float(data["expires_at"]) / 1000 - news.wall_time
+                self.confirmation.wanted(data, seconds_left=left, turn=self._session.turn_number)
+            case "message":
+                self._outbox.tell(event.type, data)
+            case "progress":
+                self._outbox.tell(event.type, data)
+                if self.speech.abilities.speaks and not self.speech.is_voiced:
+                    self._say_aside(str(data.get("text", "")))
+            case "intent" if not self.calls.running:  # otherwise its call is still to be answered
+                self._calls_reported()
+            case _:
+                pass
+
+    def _late_envelope(self, told: Any) -> None:
+        """A call that the model was answered about already has ended: the user sees it, the model is told once."""
+        confirmation = told.get("confirmationId")
+        silent = bool(told.get("silent"))
+        if confirmation is not None:
+            if not self._transcript.conversation.tell(confirmation):
+                return
+            # The next question is read at once: what the model said to this one would be cut off by it, or spoil it.
+            silent = silent or self.confirmation.waits_for(confirmation)
+            closed = events.closed(told)
+            self.confirmation.closed(confirmation, closed.data["outcome"] == "declined")
+            self._outbox.tell(closed.type, closed.data)
+        card = events.ended_late(told)
+        self._outbox.tell(card.type, card.data)
+        words = late_words(told)
+        if not told.get("known"):
+            self._transcript.note(words)
+        # Known to the conversation, but not to this model: the call was made before it began to listen.
+        self._outbox.add(TellModelLate(words, silent, confirmation))
+        self._unacknowledged.told_late(told.get("callId"), self._session.turn_number)
+        self._calls_reported()
+
+    def _model_told_late(self, event: happened.ModelToldLate) -> None:
+        self._awaits_late_answer = self._awaits_late_answer or not event.silent
+
+    def turn_of_what_was_said(self) -> int:
+        """The newest turn of what the user has said so far; the next one if that is not committed, or not stored."""
+        number, begun = self._session.turn_number, self.turns.current
+        is_to_come = self.detection.is_uncommitted or (begun is not None and begun.number == 0)
+        return number + 1 if is_to_come else number
+
+    def _decision_not_recorded(self, event: happened.DecisionNotRecorded) -> None:
+        self.confirmation.not_recorded(event.id, event.reason, event.message, expired=event.expired)
+
+    # ------------------------------------------------------------------------------------------- time
+
+    def _timer_elapsed(self, event: happened.TimerElapsed) -> None:
+        timer = event.timer
+        self._outbox.elapsed(timer)
+        if timer.kind is TimerKind.ITEM_PLAYED:
+            self.playback.elapsed(int(timer.subject))
+            return
+        if self.is_over:
+            return
+        match timer.kind:
+            case TimerKind.IDLE:
+                self._look_for_idleness()
+            case TimerKind.WORDS_SETTLED:
+                self.detection.settle_elapsed()
+            case TimerKind.WORDS_STOPPED:
+                self.detection.silence_elapsed()
+            case TimerKind.ANSWER_JUDGED:
+                self.confirmation.judge_elapsed()
+            case TimerKind.ANSWER_OPEN:
+                self.confirmation.asking_elapsed()
+            case TimerKind.QUESTION_EXPIRED:
+                self.confirmation.expiry_elapsed(str(timer.subject))
+            case TimerKind.FAREWELL_LATE:
+                self.farewell.late_elapsed()
+            case TimerKind.FAREWELL_QUIET:
+                self._consider_farewell()
+
+    def watch_for_idleness(self) -> None:
+        self._moved()
+        self._look_for_idleness()
+
+    def _look_for_idleness(self) -> None:
+        """A conversation is idle when it has listened for long; whoever does anything is looked at again later."""
+        idle = self._policy.idle_seconds
+        left = idle - self.quiet_seconds()
+        if left <= 0 and self._activity is ConversationActivity.LISTENING:
+            self.farewell.plan(PlannedEnd(reason="idle", closing=idle_words()))
+            return
+        self._outbox.set_timer(TimerKind.IDLE, self._outbox.now + (left if left > 0 else idle))
+
+    def _moved(self) -> None:
+        """Something happened: the client hears of it if the conversation does something else now."""
+        self._moved_at = self._outbox.now
+        if self.is_over:
+            return
+        activity = self._what_goes_on()
+        if activity is self._activity:
+            return
+        self._activity = activity
+        if self._session.is_active:
+            is_model_busy = activity in (ConversationActivity.THINKING, ConversationActivity.SPEAKING)
+            self._session.set("isModelGenerating", is_model_busy)
+        self._outbox.tell("state", {"state": activity.value})
+
+    def _what_goes_on(self) -> ConversationActivity:
+        if not self._is_linked:
+            return ConversationActivity.RECONNECTING
+        if self.detection.is_speaking:
+            return ConversationActivity.HEARING
+        if self.playback.is_playing or self.speech.item is not None:
+            return ConversationActivity.SPEAKING
+        if self.calls.running:
+            return ConversationActivity.WORKING
+        return ConversationActivity.THINKING if self.is_generating else ConversationActivity.LISTENING
+
+    # ------------------------------------------------------------------------------------------- what happens next
+
+    def _settle(self) -> None:
+        """The model has nothing to say at the moment."""
+        self._consider()
+        self._moved()
+
+    def _consider(self) -> None:
+        """It may be quiet now: time for a question that waits, or for the end that is due."""
+        self.confirmation.consider()
+        self._consider_farewell()
+
+    def _consider_farewell(self) -> None:
+        if not self.is_over:
+            self.farewell.consider()
+
+    def _end(self, ending: Ending, *, to_text: bool = True) -> None:
+        """The first who asks decides how it ends."""
+        if not self.is_over:
+            self.is_over = True
+            self._outbox.add(EndSession(ending, to_text))
+
+    def _close_what_is_open(self) -> None:
+        self.speech.cut()
+        self._end_item()
+        self.calls.interrupt()
+        if self.turns.is_open:
+            self.turns.finish(interrupted=True)
+
+    def _stop_listening(self) -> None:
+        self.confirmation.close()
+        self._outbox.cancel_all()
+        if self._session.is_active:
+            self._session.set("audioChunkCounter", self.speech.frames)
+
+    # ------------------------------------------------------------------------- for playback and output (`ItemObserver`)
+
+    def item_opened(self, item: SpokenItem) -> None:
+        self.turns.output(item)
+        self.confirmation.item_opened(item)
+        if item.turn is not None and self._session.is_active:
+            self._session.set("interruptionSent", False)
+        self._moved()
+
+    def item_complete(self, item: SpokenItem) -> None:
+        if item.message is None:
+            text = item.heard_text() if item.cut else item.text
+            item.message = self._transcript.say(f"{text} …" if item.cut and text else text)
+
+    def _item_over(self, item: SpokenItem) -> None:
+        if item.cut and item.message is not None:
+            item.message = self._transcript.cut(item.message, item.heard_text())
+        self.confirmation.item_over(item)
+        self._settle()
+
+    def _playing_changed(self, playing: bool) -> None:
+        self.confirmation.our_audio(playing)
+        self._moved()
+
+    # ----------------------------------------------------------------------------- for turn detection (`SpeechObserver`)
+
+    def new_utterance(self, started_at: float | None, sure: bool) -> UserUtterance:
+        return UserUtterance(self.speech.next_item(), self.turns.next_input_id(), started_at, sure)
+
+    def speech_began(self, at: float) -> None:
+        self.confirmation.speech_started(at)
+        self.farewell.spoken_into()
+
+    def words_came(self, owner: UserUtterance | None) -> None:
+        self.confirmation.words_came(owner)
+
+    def first_words_came(self) -> None:
+        """Where nobody reports the start of speech, the first words are the sign to stop an older answer."""
+        playing = self.playback.latest
+        if playing is not None and playing.turn is not None:
+            self._cut_in(stop_model=False)
+
+    def utterance_changed(self, utterance: UserUtterance, piece: str, *, final: bool) -> None:
+        report_transcript(
+            self._outbox,
+            self._session,
+            "user",
+            utterance.item,
+            utterance.input_id,
+            piece,
+            utterance.text,
+            final=final,
+        )
+
+    def turn_words_known(self, turn: VoiceTurn, words: str) -> None:
+        self.turns.heard(turn, words)
+
+    def utterance_committed(self, utterance: UserUtterance, spoke_until: float | None) -> VoiceTurn:
+        started = utterance.started_at
+        if started is None and utterance.final:  # it came as text, so it began now at the latest
+            started = self._outbox.now
+        self.farewell.person_spoke(started)
+        return self.turns.begin(utterance.input_id, utterance.text, self.speech.item, spoke_until=spoke_until)
+
+    def utterance_complete(self, utterance: UserUtterance) -> None:
+        if utterance.typed:
+            self.confirmation.speech_continued()
+        else:
+            self.confirmation.heard(utterance)
+
+    def words_settled(self) -> None:
+        self.confirmation.settled()
+
+    def voice_fell_silent(self) -> None:
+        self._settle()
+
+    def is_answered_now(self, turn: VoiceTurn) -> bool:
+        return not turn.done and turn is self.turns.current
+
+    def spoke_since(self, moment: float) -> bool:
+        return self.playback.began_at >= moment
+
+    # ------------------------------------------------- for confirmation and farewell (`ReadingHost`, `FarewellHost`)
+
+    def is_quiet(self) -> bool:
+        if self.is_over or self.is_answering() or not self.is_heard_out():
+            return False
+        return not self.detection.is_speaking and self.farewell.planned is None
+
+    def is_answering(self) -> bool:
+        return self.calls.awaited or self.is_generating
+
+    def is_heard_out(self) -> bool:
+        return self.playback.latest is None
+
+    def is_user_speaking(self) -> bool:
+        return self.detection.is_speaking
+
+    def are_words_settling(self) -> bool:
+        return self.detection.is_settling
+
+    def has_running_calls(self) -> bool:
+        return bool(self.calls.running)
+
+    def voice_heard_at(self) -> float:
+        return self.confirmation.voice_heard_at
+
+    def quiet_seconds(self) -> float:
+        return self._outbox.now - self._moved_at
+
+    def said_lately(self, *, with_farewells: bool) -> Sequence[str]:
+        turn = self.turns.current
+        said = [item.text for item in turn.items] if turn is not None else []
+        return said + ([item.text for item in self.playback.of("farewell")] if with_farewells else [])
+
+    def read_aloud(self, text: str) -> SpokenItem | None:
+        return self._have_said(text, "preview")
+
+    def say_closing(self, text: str) -> SpokenItem | None:
+        return self._have_said(text, "farewell")
+
+    def _have_said(self, text: str, purpose: Purpose) -> SpokenItem | None:
+        if self.speech.is_voiced:
+            self._ask_model(say_exactly(text), purpose)
+            return None
+        item = self.speech.say(text, "preview" if purpose == "preview" else "notice", self.turns.current, purpose)
+        item.message = self._transcript.say(text)
+        return item
+
+    def end_as_planned(self, planned: PlannedEnd) -> None:
+        self._end(Ending(reason=planned.reason, closing_message=planned.closing, text_response=planned.text))
+
+
+_AFTER_THE_END = frozenset(
+    {
+        happened.SoundPlayed,
+        happened.SoundLost,
+        happened.TextSpoken,
+        happened.ClientChanged,
+        happened.UserTextSending,
+        happened.TurnStored,
+        happened.ModelToldLate,
+        happened.CallsEnded,
+        happened.DecisionRecorded,
+        happened.DecisionReopened,
+        happened.EndBegun,
+        happened.EndCompleted,
+        happened.TimerElapsed,
+    }
+)
+"""What still counts when the conversation is over: what was begun is stored and settled."""
+_MODEL_EVENTS = frozenset(
+    {
+        OutputTranscript,
+        InputTranscript,
+        CallsMade,
+        CallsCancelled,
+        Interrupted,
+        TurnEnded,
+        UserSpeechStarted,
+        UserSpeechEnded,
+        Connected,
+        Disconnected,
+        Complaint,
+        Closed,
+    }
+)
