@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import get_args
 from unittest.mock import patch
 
-from tests.agents.voice.kit import Client, Scene, obedient, voice
+from tests.agents.voice.kit import Client, VoiceCase, obedient, voice
 from tests.clients.live.kit import IMPATIENT
 
 from handrail.agents.unacknowledged_writes import UnacknowledgedWrites
@@ -110,8 +110,8 @@ def script(random: Random) -> list[Turn]:
 class Person:
     """Whoever speaks: now and then interrupts, types, presses stop, and says yes by voice or on the screen to some of it."""
 
-    def __init__(self, scene: Scene, random: Random, tally: Tally) -> None:
-        self.scene = scene
+    def __init__(self, case: VoiceCase, random: Random, tally: Tally) -> None:
+        self.case = case
         self.random = random
         self.tally = tally
         self.approved: set[str] = set()
@@ -119,57 +119,57 @@ class Person:
         self._said = 0
 
     async def one_turn(self) -> None:
-        scene, random = self.scene, self.random
-        before = len(scene.client.of("turn_done"))
+        case, random = self.case, self.random
+        before = len(case.client.of("turn_done"))
         await self._begin()
         if random.random() < 0.4:
             await asyncio.sleep(random.random() * 0.12)
             self._happens("line cut")
-            scene.server.cut_all()
+            case.server.cut_all()
         if random.random() < 0.3:
             await asyncio.sleep(random.random() * 0.06)
             await self._interrupt()
         if random.random() < 0.2:
             await asyncio.sleep(random.random() * 0.06)
             self._happens("line cut")
-            scene.server.cut_all()
+            case.server.cut_all()
         if random.random() < 0.15:
             await asyncio.sleep(random.random() * 0.06)
             await self._begin_again()
             return
         with suppress(AssertionError):  # the input was lost with a connection: it is said again in the next turn
-            await scene.client.until(lambda client: len(client.of("turn_done")) > before, seconds=3)
+            await case.client.until(lambda client: len(client.of("turn_done")) > before, seconds=3)
         await self._answer_questions()
 
     async def _begin_again(self) -> None:
         """The conversation is let go in the middle of it, as a server does that restarts, and begun anew."""
-        scene = self.scene
+        case = self.case
         self._happens("begun again")
-        await scene.talk.close()
-        again = await scene.agent.begin(scene.talk.session, scene.conversation, scene.client, abilities=Abilities())
-        scene.client.talk = scene.talk = again
+        await case.voice.close()
+        again = await case.agent.begin(case.voice.session, case.conversation, case.client, abilities=Abilities())
+        case.client.voice = case.voice = again
 
     async def _begin(self) -> None:
         if self.random.random() < 0.2:
             self._happens("typed")
             self._said += 1
             with suppress(Exception):
-                await self.scene.talk.say("A table, please.", id=f"typed-{self._said}")
+                await self.case.voice.say("A table, please.", id=f"typed-{self._said}")
         else:
-            await self.scene.speak()
+            await self.case.speak()
 
     async def _interrupt(self) -> None:
         if self.random.random() < 0.3:
             self._happens("stopped")
-            await self.scene.talk.interrupt()
+            await self.case.voice.interrupt()
         else:
             self._happens("barged in")
-            await self.scene.speak()
+            await self.case.speak()
 
     async def _answer_by_voice(self) -> None:
         """A request waits: let it be read, begin to speak when an answer counts, and wait to hear what came of the
         answer, as people do. A provider that does not tell the end of speech takes a second to know the words."""
-        client = self.scene.client
+        client = self.case.client
         if not self._waiting():
             return
         with suppress(AssertionError):
@@ -178,15 +178,15 @@ class Person:
                 return
             self._happens("answered by voice")
             told = len(client.of("question"))
-            progress = self.scene.server.progress
+            progress = self.case.server.progress
             answer = Turn([Say("I see.", pace=self.random.choice((0.0, 0.005)))], hears=self.random.choice(ANSWERS))
             progress.turns.insert(progress.turn + 1, answer)
-            await self.scene.speak()
+            await self.case.speak()
             await client.until(lambda client: len(client.of("question")) > told, seconds=HEARS_OUT)
 
     def _waiting(self) -> set[str]:
         """Requests that may still be answered by voice."""
-        client = self.scene.client
+        client = self.case.client
         over = {told["id"] for told in client.of("question") if told["state"] in ANSWERED}
         over |= {told["id"] for told in client.of("confirmation_closed")}
         return {asked["id"] for asked in client.of("confirmation")} - over - self._asked
@@ -194,9 +194,9 @@ class Person:
     async def _answer_questions(self) -> None:
         if self.random.random() < 0.7:
             await self._answer_by_voice()
-            if _last_state(self.scene.client) in ("missed", "reading"):
+            if _last_state(self.case.client) in ("missed", "reading"):
                 await self._answer_by_voice()  # it is read once more
-        for asked in self.scene.client.of("confirmation"):
+        for asked in self.case.client.of("confirmation"):
             if asked["id"] in self._asked or self.random.random() < 0.4:
                 continue  # it may be answered by voice, or later
             self._asked.add(asked["id"])
@@ -205,11 +205,11 @@ class Person:
                 self.approved.add(guest)
                 self._happens("approved")
                 times = 2 if self.random.random() < 0.5 else 1
-                wanted = [self.scene.runtime.approve(asked["id"], token=asked["token"]) for _ in range(times)]
+                wanted = [self.case.runtime.approve(asked["id"], token=asked["token"]) for _ in range(times)]
                 await asyncio.gather(*wanted)
             else:
                 self._happens("declined")
-                await self.scene.runtime.decline(asked["id"], token=asked["token"])
+                await self.case.runtime.decline(asked["id"], token=asked["token"])
 
     def _happens(self, what: str) -> None:
         self.tally.happened[what] += 1
@@ -219,29 +219,29 @@ async def play(provider: str, seed: int, *, turns: int = TURNS) -> Tally:
     """One conversation, and what came of it."""
     random = Random(seed)
     tally = Tally(conversations=1)
-    async with voice(provider, script(random), limits=IMPATIENT, client=Client()) as scene:
+    async with voice(provider, script(random), limits=IMPATIENT, client=Client()) as case:
         if random.random() < 0.8:
-            scene.server.on_note = obedient  # it reads previews as it is told; the others never do
-        person = Person(scene, random, tally)
+            case.server.on_note = obedient  # it reads previews as it is told; the others never do
+        person = Person(case, random, tally)
         for _ in range(turns):
-            if scene.talk.is_over:
+            if case.voice.is_over:
                 break
             await person.one_turn()
-        done = [args["guest"] for name, args in scene.desk.starts if name in ("book_table", "buy_table")]
+        done = [args["guest"] for name, args in case.tool_log.starts if name in ("book_table", "buy_table")]
         tally.effects = len(done)
         tally.doubled += [f"{provider} {seed}: {guest}" for guest, times in Counter(done).items() if times > 1]
-        bought = {args["guest"] for name, args in scene.desk.starts if name == "buy_table"}
-        spoken = _approved_by_voice(scene)
+        bought = {args["guest"] for name, args in case.tool_log.starts if name == "buy_table"}
+        spoken = _approved_by_voice(case)
         tally.happened["approved by voice"] += len(spoken)
         tally.unasked += [f"{provider} {seed}: {guest}" for guest in bought - person.approved - spoken]
-        if len(spoken) > sum(words in YES for words in scene.client.words("user")):
+        if len(spoken) > sum(words in YES for words in case.client.words("user")):
             tally.unasked.append(f"{provider} {seed}: more approvals by voice than yeses")
-        tally.lost += [f"{provider} {seed}: {guest}" for guest in await _untold(scene, set(done))]
-        tally.happened["connections"] += scene.talk.reducer.connection
+        tally.lost += [f"{provider} {seed}: {guest}" for guest in await _untold(case, set(done))]
+        tally.happened["connections"] += case.voice.reducer.connection
         tally.happened["reissued"] += sum(
-            data["meta"].get("replayed", False) for data in scene.client.of("tool_finished")
+            data["meta"].get("replayed", False) for data in case.client.of("tool_finished")
         )
-        await _end(scene, random, tally, f"{provider} {seed}")
+        await _end(case, random, tally, f"{provider} {seed}")
     return tally
 
 
@@ -250,45 +250,45 @@ def _last_state(client: Client) -> str:
     return str(asked[-1]["state"]) if asked else ""
 
 
-def _approved_by_voice(scene: Scene) -> set[str]:
+def _approved_by_voice(case: VoiceCase) -> set[str]:
     """The guests whose table was approved by a spoken yes, as the client was told."""
-    guests = {asked["id"]: asked["args"]["guest"] for asked in scene.client.of("confirmation")}
-    return {guests[told["id"]] for told in scene.client.of("question") if told["state"] == "approved"}
+    guests = {asked["id"]: asked["args"]["guest"] for asked in case.client.of("confirmation")}
+    return {guests[told["id"]] for told in case.client.of("question") if told["state"] == "approved"}
 
 
-async def _untold(scene: Scene, done: set[str]) -> set[str]:
+async def _untold(case: VoiceCase, done: set[str]) -> set[str]:
     """What was done, and was not told to the model within a long time."""
     with suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE):
             while (
-                missing := {guest for guest in done if f'"for":"{guest}"' not in _told(scene)}
-            ) and not scene.talk.is_over:
+                missing := {guest for guest in done if f'"for":"{guest}"' not in _told(case)}
+            ) and not case.voice.is_over:
                 await asyncio.sleep(0.02)
             return missing
     return missing
 
 
-def _told(scene: Scene) -> str:
+def _told(case: VoiceCase) -> str:
     """Everything that the provider was sent, with one kind of quotes."""
-    return str(scene.server.received).replace("\\", "").replace("'", '"').replace(": ", ":")
+    return str(case.server.received).replace("\\", "").replace("'", '"').replace(": ", ":")
 
 
-async def _end(scene: Scene, random: Random, tally: Tally, which: str) -> None:
+async def _end(case: VoiceCase, random: Random, tally: Tally, which: str) -> None:
     """However it went, it ends: in words, in text mode, with everything settled."""
     async with asyncio.timeout(PATIENCE):
         if random.random() < 0.5:
-            await scene.talk.end()
+            await case.voice.end()
         else:
-            await scene.talk.close()
-        ending = await asyncio.shield(scene.talk.ending)
-    ended = scene.client.of("ended")
-    mode = scene.talk.session.mode
+            await case.voice.close()
+        ending = await asyncio.shield(case.voice.ending)
+    ended = case.client.of("ended")
+    mode = case.voice.session.mode
     wanted = "voice" if ending.reason == "closed" else "text"
     if (
         ending.reason not in KNOWN_ENDS
         or mode != wanted
         or len(ended) > 1 + tally.happened["begun again"]
-        or scene.talk.session.voice_open
+        or case.voice.session.voice_open
     ):
         tally.odd_ends.append(f"{which}: {ending.reason}, {mode}, told {len(ended)} times")
     tally.happened[f"end {ending.reason}"] += 1
@@ -313,9 +313,9 @@ def without_the_ledger() -> Iterator[None]:
 
 
 async def _directly(session: Session, one: Call) -> ToolResponse:
-    desk = session.core.capabilities["desk"]
+    tool_log = session.core.capabilities["tool_log"]
     context = SimpleNamespace(tool=SimpleNamespace(id=one.name))
-    done = await desk.work(context, parse_arguments(one.args))
+    done = await tool_log.work(context, parse_arguments(one.args))
     return ToolResponse.success(done["data"])
 
 

@@ -2,13 +2,13 @@
 
 import pytest
 from tests.clients.live.kit import PROVIDERS
-from tests.voice.scenes import SCENES, recorded, replayed
+from tests.voice.scenarios import SCENARIOS, recorded, replayed
 
 from handrail.testing.recording import Replayed
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_a_recorded_conversation_replays_with_the_same_lines(provider: str, name: str) -> None:
     lines, live = recorded(provider, name)
     first, unlike = replayed(lines, name)

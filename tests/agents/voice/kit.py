@@ -28,14 +28,14 @@ from handrail.testing.servers.live.script import Step
 
 HANDLER = """
 async def execute(args, ctx):
-    return await ctx.desk.work(ctx, args)
+    return await ctx.tool_log.work(ctx, args)
 """
 PRICED_HANDLER = """
 async def execute(args, ctx):
-    return await ctx.desk.work(ctx, args)
+    return await ctx.tool_log.work(ctx, args)
 
 async def preview(args, ctx):
-    return ctx.desk.price
+    return ctx.tool_log.price
 """
 END_HANDLER = """
 async def execute(args, ctx):
@@ -143,7 +143,7 @@ def obedient(note: str) -> Sequence[Step]:
     return [Say(words)] if asked else []
 
 
-class Desk:
+class ToolLog:
     """What handlers do: every start and every end is noted, and a test may hold them back."""
 
     def __init__(self) -> None:
@@ -181,15 +181,15 @@ class Desk:
     def of(self, tool: str) -> int:
         return sum(name == tool for name, _ in self.starts)
 
-    async def until(self, holds: Callable[["Desk"], bool], seconds: float = 60.0) -> None:
+    async def until(self, holds: Callable[["ToolLog"], bool], seconds: float = 60.0) -> None:
         async with asyncio.timeout(seconds):
             while not holds(self):
                 self._moved.clear()
                 await self._moved.wait()
 
 
-def new_runtime(desk: Desk | None = None, store: str = "memory:") -> Runtime:
-    return Runtime(registry(), store=store, capabilities={"desk": desk or Desk()})
+def new_runtime(tool_log: ToolLog | None = None, store: str = "memory:") -> Runtime:
+    return Runtime(registry(), store=store, capabilities={"tool_log": tool_log or ToolLog()})
 
 
 class Client:
@@ -197,7 +197,7 @@ class Client:
 
     def __init__(self, *, reports: bool = True) -> None:
         self.reports = reports
-        self.talk: VoiceSession | None = None
+        self.voice: VoiceSession | None = None
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.sounds: list[Sound] = []
         self._moved = asyncio.Event()
@@ -206,13 +206,13 @@ class Client:
         json.dumps(data, default=dict)  # what is told is JSON
         self.told.append((type, dict(data)))
         self._moved.set()
-        talk = self.talk
-        if talk is None or not self.reports:
+        voice = self.voice
+        if voice is None or not self.reports:
             return
         if type == "audio_end":
-            asyncio.get_running_loop().call_soon(talk.played, data["item"], data["ms"], True)
-        elif type == "speak" and talk.abilities.speaks:
-            asyncio.get_running_loop().call_soon(talk.spoken, data["id"], True)
+            asyncio.get_running_loop().call_soon(voice.played, data["item"], data["ms"], True)
+        elif type == "speak" and voice.abilities.speaks:
+            asyncio.get_running_loop().call_soon(voice.spoken, data["id"], True)
 
     def play(self, sound: Sound) -> None:
         self.sounds.append(sound)
@@ -258,12 +258,12 @@ class Client:
 
 
 @dataclass(slots=True)
-class Scene:
+class VoiceCase:
     server: Any
     runtime: Runtime
-    talk: VoiceSession
+    voice: VoiceSession
     client: Client
-    desk: Desk
+    tool_log: ToolLog
     conversation: Conversation
     agent: VoiceAgent
     untaken: list[SessionEvent]
@@ -271,22 +271,22 @@ class Scene:
 
     async def speak(self, milliseconds: int = 120) -> None:
         """Say something and be silent, in frames of 20 ms."""
-        rate = self.talk.input_rates[0]
+        rate = self.voice.input_rates[0]
         pcm = speech(milliseconds, rate) + silence(260, rate)
         size = rate // 50 * 2
         for place in range(0, len(pcm), size):
-            self.talk.hear(pcm[place : place + size], rate)
+            self.voice.hear(pcm[place : place + size], rate)
 
     async def start_speaking(self, milliseconds: int = 60) -> None:
-        rate = self.talk.input_rates[0]
-        self.talk.hear(speech(milliseconds, rate), rate)
+        rate = self.voice.input_rates[0]
+        self.voice.hear(speech(milliseconds, rate), rate)
 
     async def stop_speaking(self) -> None:
-        rate = self.talk.input_rates[0]
+        rate = self.voice.input_rates[0]
         pcm = silence(260, rate)
         size = rate // 50 * 2
         for place in range(0, len(pcm), size):
-            self.talk.hear(pcm[place : place + size], rate)
+            self.voice.hear(pcm[place : place + size], rate)
 
 
 @asynccontextmanager
@@ -301,16 +301,16 @@ async def voice(
     prepare: Callable[[Session, Conversation], None] | None = None,
     recogniser: Recogniser | None = None,
     **server: Any,
-) -> AsyncIterator[Scene]:
+) -> AsyncIterator[VoiceCase]:
     """A voice conversation whose model is the local server's script."""
     async with new_server(provider, turns, **server) as running:
         model = new_model(provider, running, limits=limits)
         try:
             async with on_model(
                 model, policy=policy, abilities=abilities, client=client, prepare=prepare, recogniser=recogniser
-            ) as scene:
-                scene.server = running
-                yield scene
+            ) as case:
+                case.server = running
+                yield case
         finally:
             await model.close()
 
@@ -325,27 +325,27 @@ async def on_model(
     prepare: Callable[[Session, Conversation], None] | None = None,
     recogniser: Recogniser | None = None,
     store: str = "memory:",
-) -> AsyncIterator[Scene]:
-    desk, client, conversation = Desk(), client or Client(), Conversation(time_zone="Europe/Berlin")
+) -> AsyncIterator[VoiceCase]:
+    tool_log, client, conversation = ToolLog(), client or Client(), Conversation(time_zone="Europe/Berlin")
     untaken: list[SessionEvent] = []
-    runtime = new_runtime(desk, store)
+    runtime = new_runtime(tool_log, store)
     async with runtime:
         session = await runtime.open_session(mode="text", user="ana")
         if prepare is not None:
             prepare(session, conversation)
         agent = VoiceAgent(runtime, model, policy=policy or VoicePolicy(), recogniser=recogniser)
-        talk = client.talk = await agent.begin(session, conversation, client, abilities=abilities or Abilities())
+        spoken = client.voice = await agent.begin(session, conversation, client, abilities=abilities or Abilities())
 
         async def listen() -> None:
             async for event in session.events_queue.listen():
-                if not (client.talk or talk).take(event):
+                if not (client.voice or spoken).take(event):
                     untaken.append(event)
 
         ears = asyncio.create_task(listen())
         try:
-            yield Scene(None, runtime, talk, client, desk, conversation, agent, untaken)
+            yield VoiceCase(None, runtime, spoken, client, tool_log, conversation, agent, untaken)
         finally:
-            desk.may_finish.set()
-            await talk.close()
+            tool_log.may_finish.set()
+            await spoken.close()
             ears.cancel()
             await asyncio.gather(ears, return_exceptions=True)

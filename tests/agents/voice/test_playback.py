@@ -113,17 +113,17 @@ def test_words_that_were_given_to_another_client_are_not_heard_either() -> None:
 @both
 async def test_a_preview_of_which_the_provider_s_sound_was_dropped_is_read_again(provider: str) -> None:
     buy = Turn([Ask(call("buy_table", guest="Ana")), Say("One moment.")], hears="Buy it")
-    async with voice(provider, [buy]) as scene:
-        counters = scene.talk.connection.counters
+    async with voice(provider, [buy]) as case:
+        counters = case.voice.connection.counters
 
         def lossy(note: str) -> list[Say]:
             counters.dropped_audio_out += not counters.dropped_audio_out
             return list(obedient(note))  # type: ignore[arg-type]
 
-        scene.server.on_note = lossy
-        await scene.speak()
-        await scene.client.until(lambda client: any(one["state"] == "asking" for one in client.of("question")))
-        assert [one["state"] for one in scene.client.of("question")] == ["reading", "reading", "asking"]
+        case.server.on_note = lossy
+        await case.speak()
+        await case.client.until(lambda client: any(one["state"] == "asking" for one in client.of("question")))
+        assert [one["state"] for one in case.client.of("question")] == ["reading", "reading", "asking"]
 
 
 @pytest.fixture
@@ -176,14 +176,14 @@ def test_words_are_not_spoken_faster_than_anybody_speaks(as_in_production: None)
 def test_a_yes_is_no_answer_while_the_preview_cannot_have_been_heard(as_in_production: None, provider: str) -> None:
     async def play() -> None:
         buy = Turn([Ask(call("buy_table", guest="Ana " * 30))])
-        async with virtual_voice(provider, [buy], client=Client()) as scene:
-            await scene.talk.say("Buy it", id="m1")
-            await scene.client.until(lambda client: bool(client.of("audio_end")), seconds=30)
-            (ended,) = scene.client.of("audio_end")
+        async with virtual_voice(provider, [buy], client=Client()) as case:
+            await case.voice.say("Buy it", id="m1")
+            await case.client.until(lambda client: bool(client.of("audio_end")), seconds=30)
+            (ended,) = case.client.of("audio_end")
             assert ended["ms"] > 2_500
             await asyncio.sleep(0.8)
-            assert [one["state"] for one in scene.client.of("question")] == ["reading"]
+            assert [one["state"] for one in case.client.of("question")] == ["reading"]
             await asyncio.sleep(2.5)
-            assert [one["state"] for one in scene.client.of("question")] == ["reading", "asking"]
+            assert [one["state"] for one in case.client.of("question")] == ["reading", "asking"]
 
     run_virtually(play())

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 from tests.agents.voice.kit import obedient
-from tests.agents.voice.test_revising import Answering, as_in_production, states_of
+from tests.agents.voice.test_revised_wishes import Answering, as_in_production, states_of
 from tests.agents.voice.virtual import Microphone, virtual_voice
 from tests.clients.live.kit import PROVIDERS
 
@@ -26,13 +26,13 @@ def talkative(note: str) -> Sequence[Step]:
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_the_second_question_is_read_once_and_answered(provider: str) -> None:
     async def play() -> None:
-        async with virtual_voice(provider, [BOTH]) as scene:
-            scene.server.on_note = talkative
-            microphone = Microphone(scene.talk, "white", -60.0)
-            await scene.talk.say("Buy both", id="m1")
-            says = Answering(scene, provider)
+        async with virtual_voice(provider, [BOTH]) as case:
+            case.server.on_note = talkative
+            microphone = Microphone(case.voice, "white", -60.0)
+            await case.voice.say("Buy both", id="m1")
+            says = Answering(case, provider)
             for guest in ("Ana", "Bob"):
-                await scene.client.until(lambda _: states_of(scene, guest)[-1:] == ["asking"], seconds=30)  # noqa: B023
+                await case.client.until(lambda _: states_of(case, guest)[-1:] == ["asking"], seconds=30)  # noqa: B023
                 await asyncio.sleep(0.5)
                 await says.begin()
                 await microphone.say(0.3, -25.0)
@@ -42,11 +42,12 @@ def test_the_second_question_is_read_once_and_answered(provider: str) -> None:
                 await says.words("Yes.")
                 await asyncio.sleep(0.1)
                 await says.answer()
-                await scene.desk.until(lambda desk: desk.starts[-1:] == [("buy_table", {"guest": guest})], seconds=30)  # noqa: B023
+                bought = [("buy_table", {"guest": guest})]
+                await case.tool_log.until(lambda log, bought=bought: log.starts[-1:] == bought, seconds=30)
             await asyncio.sleep(2.0)
-            assert states_of(scene, "Ana") == states_of(scene, "Bob") == ["reading", "asking", "approved"]
-            assert "That table is bought now." in scene.client.words("model"), "of the last one the model speaks"
-            assert str(scene.server.received).count("was approved by the person") == 2, "and it knows of both"
+            assert states_of(case, "Ana") == states_of(case, "Bob") == ["reading", "asking", "approved"]
+            assert "That table is bought now." in case.client.words("model"), "of the last one the model speaks"
+            assert str(case.server.received).count("was approved by the person") == 2, "and it knows of both"
             await microphone.close()
 
     run_virtually(play())

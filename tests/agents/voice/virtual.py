@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 import orjson
-from tests.agents.voice.kit import Client, Desk, Scene, obedient, registry
+from tests.agents.voice.kit import Client, ToolLog, VoiceCase, obedient, registry
 from tests.clients.live.kit import LIMITS
 
 from handrail import Runtime
@@ -164,8 +164,8 @@ class PatientClient(Client):
             self._cut.add(data["item"])
 
     def _played(self, item: int, ms: int) -> None:
-        if self.talk is not None and item not in self._cut:
-            self.talk.played(item, ms, True)
+        if self.voice is not None and item not in self._cut:
+            self.voice.played(item, ms, True)
 
 
 # ------------------------------------------------------------------------------------------------------------- sound
@@ -227,17 +227,17 @@ def frame(kind: str, level: float, speech: float | None, place: int, rate: int) 
 class Microphone:
     """Sends what it hears, always; `say` makes it hear a voice for a time."""
 
-    def __init__(self, talk: Any, kind: str = "zeros", level: float = -96.0) -> None:
-        self._talk = talk
+    def __init__(self, voice: Any, kind: str = "zeros", level: float = -96.0) -> None:
+        self._voice = voice
         self.kind, self.level = kind, level
         self._speech: float | None = None
-        self._rate = talk.input_rates[0]
+        self._rate = voice.input_rates[0]
         self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         for number in count(1):
-            self._talk.hear(frame(self.kind, self.level, self._speech, number % _LOOP, self._rate), self._rate)
+            self._voice.hear(frame(self.kind, self.level, self._speech, number % _LOOP, self._rate), self._rate)
             await asyncio.sleep(FRAME)
             if loop.time() > 1e6:
                 return
@@ -252,30 +252,30 @@ class Microphone:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
-# ------------------------------------------------------------------------------------------------------------- scene
+# ------------------------------------------------------------------------------------------------------------- case
 
 
 @asynccontextmanager
 async def virtual_voice(
     provider: str, turns: Sequence[Turn] = (), *, policy: VoicePolicy | None = None, client: Client | None = None
-) -> AsyncIterator[Scene]:
+) -> AsyncIterator[VoiceCase]:
     server = GeminiLiveServer(turns) if provider == "gemini-live" else OpenAIRealtimeServer(turns)
     server.on_note = obedient
     model, clock = WiredModel(server), LoopClock()
-    desk, client, conversation = Desk(), client or PatientClient(), Conversation(time_zone="Europe/Berlin")
+    tool_log, client, conversation = ToolLog(), client or PatientClient(), Conversation(time_zone="Europe/Berlin")
     store = MemoryStore(clock=clock.milliseconds)
-    async with Runtime(registry(), store=store, capabilities={"desk": desk}, clock=clock) as runtime:
+    async with Runtime(registry(), store=store, capabilities={"tool_log": tool_log}, clock=clock) as runtime:
         session = await runtime.open_session(mode="text", user="ana")
         agent = VoiceAgent(runtime, model, policy=policy or VoicePolicy())
-        talk = client.talk = await agent.begin(session, conversation, client, abilities=Abilities())
-        async with hosted(talk):
+        voice = client.voice = await agent.begin(session, conversation, client, abilities=Abilities())
+        async with hosted(voice):
             try:
-                yield Scene(server, runtime, talk, client, desk, conversation, agent, [])
+                yield VoiceCase(server, runtime, voice, client, tool_log, conversation, agent, [])
             finally:
-                desk.may_finish.set()
+                tool_log.may_finish.set()
     await model.close()
 
 
-def provider_side(scene: Scene) -> Talk:
-    talk: Talk = scene.server.talks[-1]
+def provider_side(case: VoiceCase) -> Talk:
+    talk: Talk = case.server.talks[-1]
     return talk

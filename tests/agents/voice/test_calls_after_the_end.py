@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agents.voice.kit import Client, Desk, Scene, new_runtime, on_model, voice
+from tests.agents.voice.kit import Client, ToolLog, VoiceCase, new_runtime, on_model, voice
 from tests.clients.live.kit import PROVIDERS, new_model, new_server
 
 from handrail.agents import Conversation, TextAgent
@@ -38,35 +38,35 @@ def envelopes(conversation: Conversation) -> list[Any]:
     return [message.envelope for message in conversation.messages if isinstance(message, ToolMessage)]
 
 
-async def lose(scene: Scene) -> None:
+async def lose(case: VoiceCase) -> None:
     """The provider is lost for good while the call runs."""
-    scene.desk.may_finish.clear()
-    await scene.speak()
-    await scene.desk.until(lambda desk: len(desk.starts) == 1)
-    scene.server.refuse_with = HTTPStatus.FORBIDDEN
-    scene.server.cut_all()
+    case.tool_log.may_finish.clear()
+    await case.speak()
+    await case.tool_log.until(lambda tool_log: len(tool_log.starts) == 1)
+    case.server.refuse_with = HTTPStatus.FORBIDDEN
+    case.server.cut_all()
     async with asyncio.timeout(60):
-        await asyncio.shield(scene.talk.ending)
-    scene.server.refuse_with = None
+        await asyncio.shield(case.voice.ending)
+    case.server.refuse_with = None
 
 
-async def go_on(scene: Scene) -> VoiceSession:
+async def go_on(case: VoiceCase) -> VoiceSession:
     client = Client()
-    talk = client.talk = await scene.agent.begin(scene.talk.session, scene.conversation, client)
-    scene.client.talk = talk  # what the session tells goes to the one that is on
-    scene.talk, scene.client = talk, client
+    talk = client.voice = await case.agent.begin(case.voice.session, case.conversation, client)
+    case.client.voice = talk  # what the session tells goes to the one that is on
+    case.voice, case.client = talk, client
     return talk
 
 
-async def told_to_model(scene: Scene, words: str) -> None:
+async def told_to_model(case: VoiceCase, words: str) -> None:
     async with asyncio.timeout(60):
-        while words not in json.dumps(scene.server.talks[-1].received):
+        while words not in json.dumps(case.server.talks[-1].received):
             await asyncio.sleep(0.01)
 
 
-async def until_settled(scene: Scene) -> None:
-    scene.desk.may_finish.set()
-    await scene.conversation.unacknowledged.settle(15)
+async def until_settled(case: VoiceCase) -> None:
+    case.tool_log.may_finish.set()
+    await case.conversation.unacknowledged.settle(15)
 
 
 @both
@@ -76,21 +76,21 @@ async def test_voice_that_begins_again_knows_what_became_of_the_call_and_does_no
         Turn([Ask(BOOK), Say("It is booked.")], hears="Did that work?"),
         Turn([Ask(BOOK), Say("One more is booked.")], hears="Another one"),
     ]
-    async with voice(provider, turns) as scene:
-        await lose(scene)
-        await until_settled(scene)
-        assert [one["ok"] for one in envelopes(scene.conversation)] == [True]
-        talk = await go_on(scene)
-        await told_to_model(scene, "receipt")
-        await scene.speak()
-        await scene.client.until(lambda client: "It is booked." in client.answers)
-        assert scene.desk.of("book_table") == 1
-        again = envelopes(scene.conversation)[1]
+    async with voice(provider, turns) as case:
+        await lose(case)
+        await until_settled(case)
+        assert [one["ok"] for one in envelopes(case.conversation)] == [True]
+        talk = await go_on(case)
+        await told_to_model(case, "receipt")
+        await case.speak()
+        await case.client.until(lambda client: "It is booked." in client.answers)
+        assert case.tool_log.of("book_table") == 1
+        again = envelopes(case.conversation)[1]
         assert (again["ok"], again["meta"]["replayed"], again["data"]["receipt"]) == (True, True, 1)
 
-        await scene.speak()  # and a wish that comes after the model has heard of it is another one
-        await scene.client.until(lambda client: "One more is booked." in client.answers)
-        assert scene.desk.of("book_table") == 2
+        await case.speak()  # and a wish that comes after the model has heard of it is another one
+        await case.client.until(lambda client: "One more is booked." in client.answers)
+        assert case.tool_log.of("book_table") == 2
         await talk.close()
 
 
@@ -100,28 +100,28 @@ async def test_voice_that_begins_again_while_the_call_still_runs_meets_it(provid
         Turn([Ask(BOOK), Say("Never said.")], hears="A table for Ana"),
         Turn([Ask(BOOK), Say("It is booked.")], hears="Did that work?"),
     ]
-    async with voice(provider, turns) as scene:
-        await lose(scene)
-        (open_one,) = envelopes(scene.conversation)
+    async with voice(provider, turns) as case:
+        await lose(case)
+        (open_one,) = envelopes(case.conversation)
         assert open_one["error"]["partialSideEffects"] is True
-        talk = await go_on(scene)
-        await scene.speak()
-        await scene.client.until("tool_started")
-        await until_settled(scene)
-        await scene.client.until(lambda client: "It is booked." in client.answers)
-        assert scene.desk.of("book_table") == 1
-        assert [one["data"]["receipt"] for one in envelopes(scene.conversation)] == [1, 1]
+        talk = await go_on(case)
+        await case.speak()
+        await case.client.until("tool_started")
+        await until_settled(case)
+        await case.client.until(lambda client: "It is booked." in client.answers)
+        assert case.tool_log.of("book_table") == 1
+        assert [one["data"]["receipt"] for one in envelopes(case.conversation)] == [1, 1]
         await talk.close()
 
 
 async def test_a_model_that_listens_since_is_told_the_outcome_of_a_call_that_was_made_before() -> None:
     turns = [Turn([Ask(BOOK), Say("Never said.")], hears="A table for Ana")]
-    async with voice("openai-realtime", turns) as scene:
-        await lose(scene)
-        talk = await go_on(scene)
-        await until_settled(scene)
-        await scene.client.until("tool_finished")
-        await told_to_model(scene, "Note of the host")
+    async with voice("openai-realtime", turns) as case:
+        await lose(case)
+        talk = await go_on(case)
+        await until_settled(case)
+        await case.client.until("tool_finished")
+        await told_to_model(case, "Note of the host")
         await talk.close()
 
 
@@ -149,22 +149,22 @@ class Repeating:
 @pytest.mark.parametrize("finished", [True, False])
 async def test_text_that_goes_on_does_not_write_twice_either(finished: bool) -> None:
     turns = [Turn([Ask(BOOK), Say("Never said.")], hears="A table for Ana")]
-    async with voice("openai-realtime", turns) as scene:
-        await lose(scene)
+    async with voice("openai-realtime", turns) as case:
+        await lose(case)
         if finished:
-            await until_settled(scene)
-        agent = TextAgent(scene.runtime, Repeating())
+            await until_settled(case)
+        agent = TextAgent(case.runtime, Repeating())
 
         async def say(text: str) -> None:
-            async for event in agent.run(scene.talk.session, scene.conversation, text):
+            async for event in agent.run(case.voice.session, case.conversation, text):
                 if event.type == "tool_started":
-                    scene.desk.may_finish.set()
+                    case.tool_log.may_finish.set()
 
         await say("Did that work?")
-        assert scene.desk.of("book_table") == 1
-        assert [one["data"]["receipt"] for one in envelopes(scene.conversation)] == [1, 1]
+        assert case.tool_log.of("book_table") == 1
+        assert [one["data"]["receipt"] for one in envelopes(case.conversation)] == [1, 1]
         await say("Another one.")
-        assert scene.desk.of("book_table") == 2
+        assert case.tool_log.of("book_table") == 2
 
 
 @pytest.mark.parametrize("seats", [12, 8])
@@ -172,14 +172,14 @@ async def test_text_that_writes_the_same_call_otherwise_does_not_write_twice_eit
     """Voice clamps twelve seats to eight, text does not. Both what was asked for and what was done are the same wish."""
     wish = call("reserve_table", guest="Ana", seats=12)
     turns = [Turn([Ask(wish), Say("Never said.")], hears="A table for Ana")]
-    async with voice("openai-realtime", turns) as scene:
-        await lose(scene)
-        await until_settled(scene)
-        agent = TextAgent(scene.runtime, Repeating("reserve_table", guest="Ana", seats=seats, note="none"))
-        async for _ in agent.run(scene.talk.session, scene.conversation, "Did that work?"):
+    async with voice("openai-realtime", turns) as case:
+        await lose(case)
+        await until_settled(case)
+        agent = TextAgent(case.runtime, Repeating("reserve_table", guest="Ana", seats=seats, note="none"))
+        async for _ in agent.run(case.voice.session, case.conversation, "Did that work?"):
             pass
-        assert scene.desk.of("reserve_table") == 1
-        assert [one["data"]["receipt"] for one in envelopes(scene.conversation)] == [1, 1]
+        assert case.tool_log.of("reserve_table") == 1
+        assert [one["data"]["receipt"] for one in envelopes(case.conversation)] == [1, 1]
 
 
 @pytest.mark.parametrize("known_digest", [True, False])
@@ -192,22 +192,22 @@ async def test_a_kept_call_is_the_same_as_one_that_is_written_otherwise_in_the_n
     turns = [Turn([Ask(call("keep_table", guest="Ana")), Say("Never kept.")], hears="A table for Ana")]
     async with (
         new_server("openai-realtime", turns) as server,
-        on_model(new_model("openai-realtime", server), store=store) as scene,
+        on_model(new_model("openai-realtime", server), store=store) as case,
     ):
-        scene.conversation.keep = lambda: _note(kept, scene.conversation)
-        await scene.speak()
-        await scene.client.until("tool_finished")
-        session = scene.talk.session
+        case.conversation.keep = lambda: _note(kept, case.conversation)
+        await case.speak()
+        await case.client.until("tool_finished")
+        session = case.voice.session
     data = json.loads(kept[0])
     if not known_digest:
         del data["unanswered"][0]["digest"]
-    async with new_runtime(desk := Desk(), store) as runtime:
+    async with new_runtime(tool_log := ToolLog(), store) as runtime:
         conversation = Conversation.from_dict(data)
         resumed = await runtime.resume_session(session.id, token=session.token)
         model = Repeating("keep_table", guest="Ana", note="A window")
         async for _ in TextAgent(runtime, model).run(resumed, conversation, "Did that work?"):
             pass
-        assert desk.starts == []
+        assert tool_log.starts == []
         assert envelopes(conversation)[1]["meta"]["replayed"] is True
 
 
@@ -216,28 +216,28 @@ async def test_a_process_that_comes_after_a_crash_asks_the_ledger(provider: str,
     store = f"sqlite:///{tmp_path}/handrail.db"
     kept: list[str] = []
     turns = [Turn([Ask(BOOK), Say("Never kept.")], hears="A table for Ana")]
-    async with new_server(provider, turns) as server, on_model(new_model(provider, server), store=store) as scene:
+    async with new_server(provider, turns) as server, on_model(new_model(provider, server), store=store) as case:
 
         async def keep() -> None:
-            assert scene.desk.of("book_table") == 0, "it is stored before the call starts"
-            kept.append(json.dumps(scene.conversation.to_dict()))
+            assert case.tool_log.of("book_table") == 0, "it is stored before the call starts"
+            kept.append(json.dumps(case.conversation.to_dict()))
 
-        scene.conversation.keep = keep
-        await scene.speak()
-        await scene.client.until("tool_finished")
-        session = scene.talk.session
-    desk, conversation = Desk(), Conversation.from_dict(json.loads(kept[0]))
+        case.conversation.keep = keep
+        await case.speak()
+        await case.client.until("tool_finished")
+        session = case.voice.session
+    tool_log, conversation = ToolLog(), Conversation.from_dict(json.loads(kept[0]))
     assert envelopes(conversation)[0]["error"]["partialSideEffects"] is True
     turns = [Turn([Ask(BOOK), Say("It is booked.")], hears="Did that work?")]
-    async with new_server(provider, turns) as server, new_runtime(desk, store) as runtime:
+    async with new_server(provider, turns) as server, new_runtime(tool_log, store) as runtime:
         resumed = await runtime.resume_session(session.id, token=session.token)
         agent, client = VoiceAgent(runtime, new_model(provider, server)), Client()
-        talk = client.talk = await agent.begin(resumed, conversation, client)
+        talk = client.voice = await agent.begin(resumed, conversation, client)
         assert [one["data"]["receipt"] for one in envelopes(conversation)] == [1]
-        next_scene = Scene(server, runtime, talk, client, desk, conversation, agent, [])
+        next_scene = VoiceCase(server, runtime, talk, client, tool_log, conversation, agent, [])
         await next_scene.speak()
         await client.until(lambda one: "It is booked." in one.answers)
-        assert desk.starts == []
+        assert tool_log.starts == []
         assert envelopes(conversation)[1]["meta"]["replayed"] is True
         await talk.close()
 
@@ -248,19 +248,19 @@ async def test_a_call_that_the_ledger_does_not_know_was_not_started_and_runs(tmp
     turns = [Turn([Ask(BOOK), Say("Never kept.")], hears="A table for Ana")]
     async with (
         new_server("openai-realtime", turns) as server,
-        on_model(new_model("openai-realtime", server), store=store) as scene,
+        on_model(new_model("openai-realtime", server), store=store) as case,
     ):
-        scene.conversation.keep = lambda: _note(kept, scene.conversation)
-        await scene.speak()
-        await scene.client.until("tool_finished")
-    async with new_runtime(desk := Desk(), "memory:") as runtime:  # a ledger that never heard of it
+        case.conversation.keep = lambda: _note(kept, case.conversation)
+        await case.speak()
+        await case.client.until("tool_finished")
+    async with new_runtime(tool_log := ToolLog(), "memory:") as runtime:  # a ledger that never heard of it
         conversation = Conversation.from_dict(json.loads(kept[0]))
         session = await runtime.open_session(mode="text", user="ana")
         await conversation.catch_up(session, 0)
         assert envelopes(conversation)[0]["error"]["partialSideEffects"] is False
         async for _ in TextAgent(runtime, Repeating()).run(session, conversation, "Book it."):
             pass
-        assert desk.of("book_table") == 1
+        assert tool_log.of("book_table") == 1
 
 
 async def test_an_outcome_told_without_an_id_is_not_taken_for_that_of_another_call() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from tests.agents.voice.kit import Scene, voice
+from tests.agents.voice.kit import VoiceCase, voice
 from tests.clients.live.kit import PROVIDERS
 
 from handrail.contract.model import AssistantMessage, ToolMessage, UserMessage
@@ -18,35 +18,35 @@ both = pytest.mark.parametrize("provider", PROVIDERS)
 @both
 async def test_speech_becomes_a_call_whose_result_is_heard(provider: str) -> None:
     turns = [Turn([Ask(BOOK), Say("Your table is booked.")], hears="A table for Ana")]
-    async with voice(provider, turns) as scene:
-        await scene.speak()
-        await scene.client.until("turn_done")
+    async with voice(provider, turns) as case:
+        await case.speak()
+        await case.client.until("turn_done")
 
-        assert scene.desk.starts == [("book_table", {"guest": "Ana"})]
-        assert scene.server.complaints == []
-        ((name, envelope),) = scene.server.outcomes
+        assert case.tool_log.starts == [("book_table", {"guest": "Ana"})]
+        assert case.server.complaints == []
+        ((name, envelope),) = case.server.outcomes
         assert (name, envelope["ok"]) == ("book_table", True)
-        (done,) = scene.client.of("turn_done")
+        (done,) = case.client.of("turn_done")
         assert (done["text"], done["input"], done["interrupted"]) == ("Your table is booked.", "A table for Ana", False)
-        (ended,) = scene.client.of("audio_end")
-        assert sum(len(sound.pcm) for sound in scene.client.sounds) == ended["ms"] * 48 > 0
-        assert [card["ok"] for card in scene.client.of("tool_finished")] == [True]
-        assert scene.client.words("user") == ["A table for Ana"]
-        assert scene.client.words("model") == ["Your table is booked."]
+        (ended,) = case.client.of("audio_end")
+        assert sum(len(sound.pcm) for sound in case.client.sounds) == ended["ms"] * 48 > 0
+        assert [card["ok"] for card in case.client.of("tool_finished")] == [True]
+        assert case.client.words("user") == ["A table for Ana"]
+        assert case.client.words("model") == ["Your table is booked."]
         assert done["latency"]["speakingMs"] == ended["ms"]
 
 
-def _said(scene: Scene) -> list[str]:
-    return [type(message).__name__ for message in scene.conversation.messages]
+def _said(case: VoiceCase) -> list[str]:
+    return [type(message).__name__ for message in case.conversation.messages]
 
 
 @both
 async def test_the_conversation_keeps_what_was_said_and_called(provider: str) -> None:
     turns = [Turn([Say("Let me look."), Ask(FIND), Say("One is free.")], hears="Is there a table?")]
-    async with voice(provider, turns) as scene:
-        await scene.speak()
-        await scene.client.until("turn_done")
-        user, made, answer, said = scene.conversation.messages
+    async with voice(provider, turns) as case:
+        await case.speak()
+        await case.client.until("turn_done")
+        user, made, answer, said = case.conversation.messages
         assert user == UserMessage("Is there a table?")
         assert isinstance(made, AssistantMessage)
         assert (made.text, made.calls[0].name) == ("Let me look.", "find_table")
@@ -58,19 +58,19 @@ async def test_the_conversation_keeps_what_was_said_and_called(provider: str) ->
 @both
 async def test_a_model_that_calls_without_end_is_stopped_and_the_turn_is_over(provider: str) -> None:
     find = [Ask(call("find_table", place=str(number))) for number in range(60)]
-    async with voice(provider, [Turn([*find, Say("Never.")], hears="Look everywhere")]) as scene:
-        most = scene.talk.reducer.calls.max_rounds
-        await scene.speak()
-        await scene.client.until("turn_done")
-        assert [one["code"] for one in scene.client.of("error")] == ["too_many_rounds"]
-        made = [one for one in scene.conversation.messages if isinstance(one, ToolMessage)]
+    async with voice(provider, [Turn([*find, Say("Never.")], hears="Look everywhere")]) as case:
+        most = case.voice.reducer.calls.max_rounds
+        await case.speak()
+        await case.client.until("turn_done")
+        assert [one["code"] for one in case.client.of("error")] == ["too_many_rounds"]
+        made = [one for one in case.conversation.messages if isinstance(one, ToolMessage)]
         assert len(made) == most
         if provider == "gemini-live":  # it goes on after every answer, whatever it was
             async with asyncio.timeout(60):
-                ending = await asyncio.shield(scene.talk.ending)
+                ending = await asyncio.shield(case.voice.ending)
             assert (ending.reason, ending.resumable) == ("fault", True)
-        assert len([one for one in scene.conversation.messages if isinstance(one, ToolMessage)]) == most
-        assert "Never." not in scene.client.answers
+        assert len([one for one in case.conversation.messages if isinstance(one, ToolMessage)]) == most
+        assert "Never." not in case.client.answers
 
 
 REJECTED = {
@@ -86,9 +86,9 @@ REJECTED = {
 @both
 async def test_a_providers_code_is_no_sentence_for_the_user(provider: str) -> None:
     steps = [Send(json.dumps(REJECTED[provider]))]
-    async with voice(provider, [Turn(steps, hears="Something forbidden")]) as scene:
-        await scene.speak()
-        await scene.client.until("error")
-        (error,) = scene.client.of("error")
+    async with voice(provider, [Turn(steps, hears="Something forbidden")]) as case:
+        await case.speak()
+        await case.client.until("error")
+        (error,) = case.client.of("error")
         assert (error["code"], error["message"]) == ("model_failed", "The model could not answer.")
         assert error["detail"] == "PROHIBITED_INPUT_CONTENT"

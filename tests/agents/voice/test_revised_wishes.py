@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.agents.voice.kit import Scene
-from tests.agents.voice.test_asking import question
+from tests.agents.voice.kit import VoiceCase
+from tests.agents.voice.test_spoken_confirmation import question
 from tests.agents.voice.virtual import Microphone, provider_side, virtual_voice
 from tests.clients.live.kit import PROVIDERS
 
@@ -26,9 +26,9 @@ def as_in_production(words_settle_soon: None, monkeypatch: pytest.MonkeyPatch) -
 class Answering:
     """Somebody says something, and the provider tells of it and makes a call, in any order."""
 
-    def __init__(self, scene: Scene, provider: str) -> None:
-        self.scene = scene
-        self.talk = provider_side(scene)
+    def __init__(self, case: VoiceCase, provider: str) -> None:
+        self.case = case
+        self.talk = provider_side(case)
         self.is_gemini = provider == "gemini-live"
 
     async def begin(self) -> None:
@@ -47,35 +47,35 @@ class Answering:
         await self.talk.tell_words(utterance, text)
 
     async def answer(self) -> None:
-        self.scene.server.progress.insert_turn([Say("Fine.")])
+        self.case.server.progress.insert_turn([Say("Fine.")])
         self.talk.play()
 
     async def call(self) -> None:
-        self.scene.server.progress.insert_turn([Ask(REVISED)])
+        self.case.server.progress.insert_turn([Ask(REVISED)])
         self.talk.play()
 
 
-async def asked(scene: Scene) -> None:
-    await scene.talk.say("Buy it", id="m1")
-    await scene.client.until(lambda client: "asking" in question(client), seconds=30)
+async def asked(case: VoiceCase) -> None:
+    await case.voice.say("Buy it", id="m1")
+    await case.client.until(lambda client: "asking" in question(client), seconds=30)
     await asyncio.sleep(0.4)
 
 
-def states_of(scene: Scene, guest: str) -> list[str]:
-    requests = {one["id"] for one in scene.client.of("confirmation") if one["args"]["guest"] == guest}
+def states_of(case: VoiceCase, guest: str) -> list[str]:
+    requests = {one["id"] for one in case.client.of("confirmation") if one["args"]["guest"] == guest}
     assert len(requests) < 2
-    return [one["state"] for one in scene.client.of("question") if one["id"] in requests]
+    return [one["state"] for one in case.client.of("question") if one["id"] in requests]
 
 
 @both
 @pytest.mark.parametrize("order", ["words, call", "call, words", "words, answer, judged, call", "call", "yes, call"])
 def test_a_revised_call_is_asked_about_in_the_place_of_the_old_one(provider: str, order: str) -> None:
     async def play() -> None:
-        async with virtual_voice(provider, [Turn([Ask(FIRST)])]) as scene:
-            microphone = Microphone(scene.talk, "white", -60.0)
-            await asked(scene)
+        async with virtual_voice(provider, [Turn([Ask(FIRST)])]) as case:
+            microphone = Microphone(case.voice, "white", -60.0)
+            await asked(case)
             await asyncio.sleep(1.0)
-            says = Answering(scene, provider)
+            says = Answering(case, provider)
             await says.begin()
             await microphone.say(1.0, -25.0)
             await asyncio.sleep(0.3)
@@ -87,13 +87,13 @@ def test_a_revised_call_is_asked_about_in_the_place_of_the_old_one(provider: str
                     "yes": lambda: says.words("Yes."),
                     "call": says.call,
                     "answer": says.answer,
-                    "judged": lambda: scene.client.until(lambda client: "missed" in question(client), seconds=30),
+                    "judged": lambda: case.client.until(lambda client: "missed" in question(client), seconds=30),
                 }
                 await acts[step]()
-            await scene.client.until(lambda client: len(client.of("confirmation")) >= 2, seconds=30)
-            await scene.client.until(lambda client: states_of(scene, "for six")[-1:] == ["asking"], seconds=60)
-            assert states_of(scene, "for four")[-1] == "screen"
-            assert scene.desk.starts == []
+            await case.client.until(lambda client: len(client.of("confirmation")) >= 2, seconds=30)
+            await case.client.until(lambda client: states_of(case, "for six")[-1:] == ["asking"], seconds=60)
+            assert states_of(case, "for four")[-1] == "screen"
+            assert case.tool_log.starts == []
             if order == "call":
                 await microphone.close()
                 return  # where nobody names words, the next ones may be those that have not come
@@ -107,8 +107,8 @@ def test_a_revised_call_is_asked_about_in_the_place_of_the_old_one(provider: str
             await says.words("Yes.")
             await asyncio.sleep(0.1)
             await says.answer()
-            await scene.desk.until(lambda desk: bool(desk.starts), seconds=30)
-            assert scene.desk.starts == [("buy_table", {"guest": "for six"})]
+            await case.tool_log.until(lambda tool_log: bool(tool_log.starts), seconds=30)
+            assert case.tool_log.starts == [("buy_table", {"guest": "for six"})]
             await microphone.close()
 
     run_virtually(play())

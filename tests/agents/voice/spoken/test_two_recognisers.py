@@ -1,7 +1,7 @@
 """A whole spoken confirmation with real speech and the real local recogniser beside the provider's transcription."""
 
 import pytest
-from tests.agents.voice.kit import Client, Scene, obedient, voice
+from tests.agents.voice.kit import Client, VoiceCase, obedient, voice
 from tests.agents.voice.spoken import synthetic
 from tests.agents.voice.spoken.synthetic import RATE, recogniser, said
 from tests.clients.live.kit import PROVIDERS
@@ -17,8 +17,8 @@ def states(client: Client) -> list[str]:
     return [data["state"] for data in client.of("question")]
 
 
-async def say_aloud(scene: Scene, text: str) -> None:
-    rate = scene.talk.input_rates[0]
+async def say_aloud(case: VoiceCase, text: str) -> None:
+    rate = case.voice.input_rates[0]
     sound = resampled(said(text, "en-us"), RATE)  # at 16,000
     if rate != 16_000:
         place = range(len(sound) * rate // 16_000)
@@ -28,21 +28,21 @@ async def say_aloud(scene: Scene, text: str) -> None:
     pcm += silence(400, rate)
     size = rate // 50 * 2
     for start in range(0, len(pcm), size):
-        scene.talk.hear(pcm[start : start + size], rate)
+        case.voice.hear(pcm[start : start + size], rate)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize(("text", "bought"), [("yes", 1), ("no", 0)])
 async def test_what_the_provider_takes_for_a_yes_must_sound_like_one(provider: str, text: str, bought: int) -> None:
-    async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes.")], recogniser=recogniser()) as scene:
-        scene.server.on_note = obedient
-        await scene.speak()
-        await scene.client.until(lambda client: "asking" in states(client))
-        await say_aloud(scene, text)
-        await scene.client.until(lambda client: {"approved", "missed"} & set(states(client)))
-        assert ("approved" in states(scene.client)) is bool(bought)
+    async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes.")], recogniser=recogniser()) as case:
+        case.server.on_note = obedient
+        await case.speak()
+        await case.client.until(lambda client: "asking" in states(client))
+        await say_aloud(case, text)
+        await case.client.until(lambda client: {"approved", "missed"} & set(states(client)))
+        assert ("approved" in states(case.client)) is bool(bought)
         if bought:
-            await scene.desk.until(lambda desk: desk.of("buy_table") == 1)
-            await scene.client.until("confirmation_closed")
-            assert states(scene.client)[-1] == "approved", "what is approved is not read again"
-        assert scene.desk.of("buy_table") == bought
+            await case.tool_log.until(lambda tool_log: tool_log.of("buy_table") == 1)
+            await case.client.until("confirmation_closed")
+            assert states(case.client)[-1] == "approved", "what is approved is not read again"
+        assert case.tool_log.of("buy_table") == bought

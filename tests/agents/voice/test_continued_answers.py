@@ -1,7 +1,7 @@
 """Whoever goes on after a yes has not answered: generated answers with both providers and in noise.
 
 Each conversation is played in virtual time over the real link and transports, with real frames from the microphone. `python -m
-tests.agents.voice.test_going_on` plays as many as it is told and prints the figures.
+tests.agents.voice.test_continued_answers` plays as many as it is told and prints the figures.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.agents.voice.kit import Scene
-from tests.agents.voice.test_asking import question
+from tests.agents.voice.kit import VoiceCase
+from tests.agents.voice.test_spoken_confirmation import question
 from tests.agents.voice.virtual import Microphone, provider_side, virtual_voice
 from tests.clients.live.kit import PROVIDERS
 
@@ -122,8 +122,8 @@ def drawn(random: Random, provider: str, language: str, *, goes_on: bool) -> Spo
 class Person:
     """Says one answer into the microphone, while provider and client tell what they notice of it."""
 
-    def __init__(self, scene: Scene, microphone: Microphone, said: Spoken, random: Random) -> None:
-        self.scene = scene
+    def __init__(self, case: VoiceCase, microphone: Microphone, said: Spoken, random: Random) -> None:
+        self.case = case
         self.microphone = microphone
         self.said = said
         self.pace = random.uniform(0.055, 0.08)
@@ -146,10 +146,10 @@ class Person:
             if not part:
                 continue
             if signs.client:
-                self.later(0.1, lambda: self.scene.talk.speech("started", 0.1))
+                self.later(0.1, lambda: self.case.voice.speech("started", 0.1))
             await self.microphone.say(seconds_of(part, self.pace), said.level)
             if signs.client and (pause > 0.4 or part == said.more or not said.more):
-                self.later(0.3, lambda: self.scene.talk.speech("ended"))
+                self.later(0.3, lambda: self.case.voice.speech("ended"))
             if said.more and pause:
                 await asyncio.sleep(pause)
 
@@ -166,7 +166,7 @@ class Person:
 
     async def _gemini(self) -> None:
         """Words without names, and the model's answer if it takes the yes for all; `interrupted` if it is told."""
-        talk: Any = provider_side(self.scene)
+        talk: Any = provider_side(self.case)
         said, signs = self.said, self.said.signs
         first, more, end = self._times()
         words_at = first + signs.words_lag
@@ -188,13 +188,13 @@ class Person:
             self.later(answers_at + 0.3, lambda: talk.send({"serverContent": {"turnComplete": True}}))
 
     async def _gemini_sound(self, pieces: int) -> None:
-        talk: Any = provider_side(self.scene)
+        talk: Any = provider_side(self.case)
         for piece in spoken("x" * 5 * pieces):
             data = {"mimeType": "audio/pcm;rate=24000", "data": b64encode(piece).decode()}
             await talk.send({"serverContent": {"modelTurn": {"role": "model", "parts": [{"inlineData": data}]}}})
 
     async def _gemini_answer(self) -> None:
-        talk: Any = provider_side(self.scene)
+        talk: Any = provider_side(self.case)
         await self._gemini_sound(2)
         await talk.send({"serverContent": {"outputTranscription": {"text": "Fine."}}})
         await talk.send({"serverContent": {"turnComplete": True}})
@@ -217,7 +217,7 @@ class Person:
     def _openai_utterance(
         self, start: float, stop: float, lag: float | None, text: str, *, answers: bool, earliest: float = 0.0
     ) -> None:
-        talk: Any = provider_side(self.scene)
+        talk: Any = provider_side(self.case)
         talk.utterances.append(item := talk._name("item"))
         number = len(talk.utterances)
         buffer = "input_audio_buffer"
@@ -269,37 +269,37 @@ def tables(count: int) -> list[Turn]:
 @asynccontextmanager
 async def asked_about(
     provider: str, language: str, said: Spoken, count: int
-) -> AsyncIterator[tuple[Scene, Microphone]]:
-    async with virtual_voice(provider, tables(count), policy=VoicePolicy(language=language)) as scene:
-        microphone = Microphone(scene.talk, *said.room)
+) -> AsyncIterator[tuple[VoiceCase, Microphone]]:
+    async with virtual_voice(provider, tables(count), policy=VoicePolicy(language=language)) as case:
+        microphone = Microphone(case.voice, *said.room)
         try:
-            yield scene, microphone
+            yield case, microphone
         finally:
             await microphone.close()
 
 
 async def play(provider: str, language: str, answers: Sequence[Spoken], random: Random, figures: Figures) -> None:
     """Answers to as many questions, in one conversation and so in one room."""
-    async with asked_about(provider, language, answers[0], len(answers)) as (scene, microphone):
-        client = scene.client
+    async with asked_about(provider, language, answers[0], len(answers)) as (case, microphone):
+        client = case.client
         for number, said in enumerate(answers):
             await asyncio.sleep(1.5)
-            before, bought = len(question(client)), scene.desk.of("buy_table")
-            await scene.talk.say("Buy it", id=f"m{number}")
+            before, bought = len(question(client)), case.tool_log.of("buy_table")
+            await case.voice.say("Buy it", id=f"m{number}")
             await client.until(lambda client: "asking" in question(client)[before:], seconds=30)  # noqa: B023
             asked = len(question(client))
             await asyncio.sleep(random.uniform(0.1, 0.8))
-            person = Person(scene, microphone, said, random)
+            person = Person(case, microphone, said, random)
             await person.speak()
             await person.close()
             await asyncio.sleep(LONGEST_WAIT)
             states = question(client)[asked:]
             outcome = states[0] if states else "nothing"
-            if scene.desk.of("buy_table") > bought:
+            if case.tool_log.of("buy_table") > bought:
                 outcome = "approved"
             figures.add(said, outcome, "missed" if said.more else "approved")
             for request in client.of("confirmation"):
-                await scene.runtime.decline(request["id"], token=request["token"])
+                await case.runtime.decline(request["id"], token=request["token"])
             await asyncio.sleep(0.5)
 
 
