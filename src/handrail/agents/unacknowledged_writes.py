@@ -2,12 +2,12 @@
 
 The ledger finds a call that is made again on a new connection in the same turn. It cannot find one of a later turn, because its
 key holds the turn: two turns may well ask for the same thing twice. But a model that lost its connection in mid-call, or was
-interrupted in it, has not heard the outcome, and a call of the same tool with the same arguments is then the same wish. Until
-it has been told, and has ended an answer since, such a call is answered with the outcome of the first. Which arguments are the
-same, the ledger's own rule says: validated, with their defaults, clamped, and by the tool's `dedupeFields` if it has them.
+interrupted in it, has not heard the outcome. A call of the same tool with the same arguments is then the same wish. It gets the
+outcome of the first, until the model has been told that outcome and has ended an answer since. The ledger's own rule says which
+arguments are the same: validated, with their defaults, clamped, and by the tool's `dedupeFields` if it has them.
 
-They are kept with the `Conversation`, because the model that asks again may be another one: voice that begins anew, the text
-agent, or either in the process after this one. What became of a call of a process that is gone, the ledger knows.
+The `Conversation` keeps these writes, because another model may make the call again: voice that begins anew, the text agent, or
+either in the next process. The ledger knows what became of a call of a process that is gone.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class UnacknowledgedWrites:
                 self.told(first, turn)
 
     async def settle(self, seconds: float) -> None:
-        """Wait until nothing runs here any more, at most so long."""
+        """Wait until nothing runs here any more, for at most these seconds."""
         running = [first.ended for first in self._firsts if first.ended is not None and first.outcome is None]
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):

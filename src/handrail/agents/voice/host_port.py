@@ -1,15 +1,15 @@
-"""Between a voice conversation and its host: what the host is told, what it says in return, and what is left to settings.
+"""The port between a voice conversation and its host: what the host hears, what it says in return, and the settings.
 
 The host owns the user's client. It passes what the client sends to a `SpokenConversation`. Its `VoiceListener` receives
 everything in return: control events by name with JSON data, and sound as PCM. A conversation outlives its clients, so one
 listener serves all of them and decides what it keeps for a client that is away.
 
-| told | data |
+| event | data |
 | --- | --- |
 | `state` | `state`: `listening`, `hearing`, `thinking`, `working`, `speaking` or `reconnecting` |
 | `turn` | `turn`, `inputId` |
 | `transcript` | `who` (`user`, `model`), `item`, `inputId`, `text` (the new piece), `final`, and then `whole` |
-| `audio_end` | `item`, `ms`: the item's sound is complete, and so long |
+| `audio_end` | `item`, `ms`: the item's sound is complete, and its length |
 | `flush` | `item`: what is not played of it, and of all before it, is thrown away |
 | `tool_started`, `tool_finished`, `tool_refused`, `progress`, `message`, `confirmation`, `confirmation_closed` | as in text |
 | `question` | `id`, `state` (`reading`, `asking`, `missed`, `screen`, `approved`, `declined`, `expired`), `misses` |
@@ -20,8 +20,8 @@ listener serves all of them and decides what it keeps for a client that is away.
 | `error` | `code`, `message` |
 | `ended` | `reason`, `closingMessage`, `textResponse`, `resumable`, `message`; the last one |
 
-`turn_done` may be told again for the same turn, with all of its text, when the model goes on in it: a late result was told to
-it. The words of the user may become known after `turn_done`; the last `transcript` with this `inputId` has them.
+`turn_done` comes again for the same turn, with all of its text, when the model continues in it after a late result. The words of
+the user may become known after `turn_done`; the last `transcript` with this `inputId` has them.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ class VoicePolicy:
     idle_seconds: float = 300.0
     """Nobody speaks, nothing runs: the conversation ends."""
     grace_seconds: float = 30.0
-    """So long a conversation waits for its client to come back; the host sees to it."""
+    """How long a conversation waits for its client to come back; the host sees to it."""
     farewell_seconds: float = 20.0
-    """So long a farewell may take to be spoken and played before the conversation ends without it."""
+    """How long a farewell may take to be spoken and played before the conversation ends without it."""
     playback_seconds: float = 5.0
-    """So much longer than the sound itself the client may take to report that it was played."""
+    """How much longer than the sound itself the client may take to report that it was played."""
     connect_seconds: float = 15.0
     """For the first connection to the provider."""
 
@@ -145,7 +145,7 @@ def taken_over() -> Ending:
 
 
 class VoiceListener(Protocol):
-    """The host's ear. Never awaited and never raising: it queues what it is given."""
+    """Receives everything for the host. It queues what it gets: nobody waits for it, and it raises nothing."""
 
     def tell(self, type: str, data: Mapping[str, Any]) -> None: ...
 
@@ -198,12 +198,14 @@ class SpokenConversation(Protocol):
         ...
 
     def played(self, item: int, ms: int, done: bool = False) -> None:
-        """So much of the item the client has really played; `done`: no more of it will be."""
+        """How much of the item the client has played; `done`: it will play no more of it."""
         ...
 
     def sound_lost(self, item: int | None) -> None:
-        """Some of this item did not reach the client, or (None) some of all that it has not played yet: it dropped, fell
-        behind, or is another one. What was lost can not count as heard."""
+        """Some of this item did not reach the client; None: some of all that it has not played yet.
+
+        The client dropped it, fell behind, or is another one. Lost sound never counts as heard.
+        """
         ...
 
     def spoken(self, id: str, completed: bool) -> None:
@@ -215,8 +217,10 @@ class SpokenConversation(Protocol):
         ...
 
     def take(self, event: SessionEvent) -> bool:
-        """What the session tells; the listener is told of it in turn. True: the conversation delivers this envelope to the
-        model, and nobody else may."""
+        """Something that the session reports; the listener hears of it in turn.
+
+        True: the conversation delivers this envelope to the model, and nobody else may.
+        """
         ...
 
     def adapt(self, abilities: Abilities, *, resumed: bool = False) -> None:

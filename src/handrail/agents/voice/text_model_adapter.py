@@ -1,7 +1,7 @@
 """A text model as a live one: words in, words out, calls as any live model makes them, and no sound.
 
-So there is one voice engine for all: with a model that neither hears nor speaks, the user's client hears and speaks, or the user
-types and reads. What a live provider keeps for itself, this keeps: what was said and called, and what is still to be answered.
+So one voice engine serves all models. With a model that neither hears nor speaks, the user's client hears and speaks, or the
+user types and reads. This keeps what a live provider keeps for itself: what was said and called, and what is not answered yet.
 """
 
 from __future__ import annotations
@@ -251,15 +251,15 @@ class TextModelConnection:
         """Ask the model once and have its calls answered; whether the answer is complete."""
         text, calls, raw = await self._ask(allow_calls=not last)
         if calls and not last:
-            most = self._policy.calls_per_round
-            kept = [lost(call) for call in calls[:most]]
-            refused = [ToolMessage(call.call_id, call.name, too_many_calls(most)) for call in calls[most:]]
+            max_calls = self._policy.calls_per_round
+            kept = [lost(call) for call in calls[:max_calls]]
+            refused = [ToolMessage(call.call_id, call.name, too_many_calls(max_calls)) for call in calls[max_calls:]]
             self._memory.add(AssistantMessage(text, tuple(calls), raw), *kept, *refused)
             self._all_answered.clear()
             for call, waiting in zip(calls, kept, strict=False):
                 self._made += 1
                 self._open[self._made] = (call, waiting)
-            self._tell(CallsMade(tuple(calls[:most])))
+            self._tell(CallsMade(tuple(calls[:max_calls])))
             await self._all_answered.wait()
             return False
         if not text.strip() and self._waits():

@@ -1,7 +1,7 @@
-"""What a spoken conversation leaves in the `Conversation`: so that the text chat, and the next model, know all of it.
+"""Writes a spoken conversation into the `Conversation`, so that the text chat and the next model know all of it.
 
-A call stands there from the moment it is made, with words in the place of its envelope that say that none has come; the envelope
-takes their place. So a call is never without an answer, whatever ends the conversation in between.
+A call stands there from the moment it is made. Until its envelope comes, a placeholder says that none has come. So a call is
+never without an answer, whatever ends the conversation in between.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Confirmations by voice: which question is open, whether its preview was heard, and what an utterance does to it.
 
-A state machine without a clock and without I/O: the voice agent tells it what happened and when, and carries out the steps
-that it answers with. Moments are seconds on the agent's one clock. What it never does is approve unless all of this holds:
-the preview was played to its end, nothing of ours was heard since, the speech began a moment after that, the whole utterance is a
-plain yes, the question is the only open one, and its time is not over.
+A state machine without a clock and without I/O: `SpokenConfirmation` reports what happened and when, and carries out the steps
+that come back. Moments are seconds on one clock. It approves only if all of this holds: the preview was played to its end,
+nothing of ours was heard since, the speech began a moment after that, the whole utterance is a plain yes, the question is the
+only open one, and its time is not over.
 
 An answer belongs to what was heard last. So whatever of ours sounds after the preview (the model may ask "shall I read you
 the menu?") takes the question back: the preview is read again before an answer counts. Everything that repeats is bounded,
@@ -180,13 +180,15 @@ class Questions:
         turn: int = 0,
         spoke_at: float = -math.inf,
     ) -> list[QuestionStep]:
-        """A confirmation is wanted, or told again with a fresh token. `seconds`: how long it is still open. `turn`: in which its
-        call was made. `spoke_at`: when the person was last heard."""
+        """A confirmation is wanted, or wanted again with a fresh token.
+
+        `seconds`: how long it is still open. `turn`: in which its call was made. `spoke_at`: when the person was last heard.
+        """
         self._pass(now)
         asked_id, preview = str(request["id"]), str(request["preview"])
         known = next((one for one in self._all() if one.id == asked_id), None)
         if known is not None:
-            return self._told_again(known, request, preview, token)
+            return self._wanted_again(known, request, preview, token)
         if asked_id in self._over and self._approved.get(asked_id, preview) == preview:
             return []  # else a yes was to what is no longer so, and the person is asked anew
         asked = _OpenQuestion(asked_id, token, str(request.get("tool", "")), preview, now + min(seconds, SECONDS), turn)
@@ -212,7 +214,7 @@ class Questions:
             return False
         return bool(before.misses) or asked.turn > before.turn or spoke_at > before.heard_at
 
-    def _told_again(
+    def _wanted_again(
         self, known: _OpenQuestion, request: Mapping[str, Any], preview: str, token: str
     ) -> list[QuestionStep]:
         if request.get("replacedBy"):

@@ -16,8 +16,10 @@ from typing import Protocol
 
 from handrail.agents.voice.host_phrases import is_said, stays_words
 from handrail.agents.voice.state.events_and_effects import Outbox, RecordWithdrawnEnd, TellModel, TimerKind
-from handrail.agents.voice.state.playback import SpokenItem
+from handrail.agents.voice.state.playback import Playback, SpokenItem
 from handrail.agents.voice.state.session_view import SessionView
+from handrail.agents.voice.state.turn_detection import TurnDetection
+from handrail.agents.voice.state.voice_activity import VoiceActivity
 from handrail.agents.voice.transcript import VoiceTranscript
 
 _WORDS_SECONDS = 1.5
@@ -42,16 +44,6 @@ class FarewellHost(Protocol):
         ...
 
     def has_running_calls(self) -> bool: ...
-
-    def is_heard_out(self) -> bool:
-        """Whether the client has played everything of ours."""
-        ...
-
-    def is_user_speaking(self) -> bool: ...
-
-    def voice_heard_at(self) -> float:
-        """When the microphone last heard a voice."""
-        ...
 
     def quiet_seconds(self) -> float:
         """For how long nothing has happened."""
@@ -80,6 +72,9 @@ class Farewell:
         outbox: Outbox,
         session: SessionView,
         transcript: VoiceTranscript,
+        playback: Playback,
+        detection: TurnDetection,
+        activity: VoiceActivity,
         host: FarewellHost,
         *,
         max_seconds: float,
@@ -87,6 +82,9 @@ class Farewell:
         self._outbox = outbox
         self._session = session
         self._transcript = transcript
+        self._playback = playback
+        self._detection = detection
+        self._activity = activity
         self._host = host
         self._max_seconds = max_seconds
         self._own: PlannedEnd | None = None
@@ -129,7 +127,7 @@ class Farewell:
             if item is not None and item.over:
                 self.consider()
             return
-        if self._host.is_heard_out() and not self._is_spoken_into():
+        if self._playback.latest is None and not self._is_spoken_into():
             self._host.end_as_planned(planned)
 
     def spoken_into(self) -> None:
@@ -142,7 +140,7 @@ class Farewell:
         planned, due_at = self.planned, self._due_at
         if planned is None or due_at is None:
             return
-        if (self._host.voice_heard_at() if started_at is None else started_at) > due_at:
+        if (self._activity.heard_at if started_at is None else started_at) > due_at:
             self._take_back(planned)
 
     def _take_back(self, planned: PlannedEnd) -> None:
@@ -169,9 +167,9 @@ class Farewell:
 
     def _is_spoken_into(self) -> bool:
         """Whether somebody speaks, by anybody's report; what only the level shows is looked at again soon."""
-        if self._is_held or self._host.is_user_speaking():
+        if self._is_held or self._detection.is_speaking:
             return True
-        heard_at, due_at = self._host.voice_heard_at(), self._due_at
+        heard_at, due_at = self._activity.heard_at, self._due_at
         if due_at is None or heard_at <= due_at or self._outbox.now >= heard_at + _WORDS_SECONDS:
             return False
         self._outbox.set_timer(TimerKind.FAREWELL_QUIET, heard_at + _WORDS_SECONDS)

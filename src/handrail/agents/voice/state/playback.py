@@ -150,12 +150,12 @@ class Playback:
         """The item that was given to the client last and that it may still be playing."""
         return next((item for item in reversed(self._items.values()) if not item.over and _has_sound(item)), None)
 
-    def sent(self, milliseconds: float, item: SpokenItem, least: float | None = None) -> None:
-        """Sound of this length was given to the client, which cannot play it in less than `least`."""
+    def sent(self, milliseconds: float, item: SpokenItem, min_ms: float | None = None) -> None:
+        """Sound of this length was given to the client, which cannot play it in less than `min_ms`."""
         now = self._outbox.now
         self._ends_at = max(now, self._ends_at) + milliseconds / 1000
-        least = milliseconds / FASTEST if least is None else least
-        item.played_from = max(now, item.played_from) + least / 1000
+        min_ms = milliseconds / FASTEST if min_ms is None else min_ms
+        item.played_from = max(now, item.played_from) + min_ms / 1000
         if not self.is_playing:
             self.is_playing = True
             self._playing(True)

@@ -40,6 +40,7 @@ from handrail.agents.voice.state.session_view import SessionView
 from handrail.agents.voice.state.speech_output import SpeechOutput, report_transcript
 from handrail.agents.voice.state.spoken_confirmation import SpokenConfirmation
 from handrail.agents.voice.state.turn_detection import TurnDetection, UserUtterance
+from handrail.agents.voice.state.voice_activity import VoiceActivity
 from handrail.agents.voice.state.voice_turns import VoiceTurn, VoiceTurns
 from handrail.agents.voice.transcript import VoiceTranscript
 from handrail.contract.live import (
@@ -109,11 +110,27 @@ class ConversationReducer:
             has_model_voice=model_speaks,
         )
         self.turns = VoiceTurns(outbox, session, transcript)
-        self.detection = TurnDetection(outbox, self)
+        self.detection = TurnDetection(outbox, self.turns, self.playback, self)
         self.calls = CallBatches(session, transcript, max_rounds=max_rounds)
-        self.farewell = Farewell(outbox, session, transcript, self, max_seconds=policy.farewell_seconds)
+        activity = VoiceActivity()
         self.confirmation = SpokenConfirmation(
-            outbox, self.speech, self, language=policy.language, needs_local=has_recogniser
+            outbox,
+            self.speech,
+            self.detection,
+            activity,
+            self,
+            language=policy.language,
+            needs_local=has_recogniser,
+        )
+        self.farewell = Farewell(
+            outbox,
+            session,
+            transcript,
+            self.playback,
+            self.detection,
+            activity,
+            self,
+            max_seconds=policy.farewell_seconds,
         )
         self.is_over = False
         self.is_generating = False
@@ -128,7 +145,11 @@ class ConversationReducer:
         self._activity: ConversationActivity | None = None
         self._moved_at = 0.0
         """When anything happened last."""
-        self._handlers: dict[type, Callable[[Any], None]] = {
+        self._handlers = self._by_event()
+
+    def _by_event(self) -> dict[type, Callable[[Any], None]]:
+        """Who handles which event."""
+        return {
             happened.Started: self._start,
             happened.UserText: self._user_text,
             happened.ClientSpeech: self._client_speech,
@@ -223,7 +244,7 @@ class ConversationReducer:
     # ------------------------------------------------------------------------------------------- interruption
 
     def _user_starts(self, ago_seconds: float = 0.0) -> None:
-        """Somebody noticed that the user begins to speak, or began so long ago."""
+        """Somebody noticed that the user begins to speak, or began some time ago."""
         self.detection.started(ago_seconds)
         if self.is_generating or self.playback.latest is not None or self.calls.running:
             self._cut_in(stop_model=not self._model_hears)
@@ -647,9 +668,6 @@ class ConversationReducer:
             final=final,
         )
 
-    def turn_words_known(self, turn: VoiceTurn, words: str) -> None:
-        self.turns.heard(turn, words)
-
     def utterance_committed(self, utterance: UserUtterance, spoke_until: float | None) -> VoiceTurn:
         started = utterance.started_at
         if started is None and utterance.final:  # it came as text, so it began now at the latest
@@ -669,36 +687,18 @@ class ConversationReducer:
     def voice_fell_silent(self) -> None:
         self._settle()
 
-    def is_answered_now(self, turn: VoiceTurn) -> bool:
-        return not turn.done and turn is self.turns.current
-
-    def spoke_since(self, moment: float) -> bool:
-        return self.playback.began_at >= moment
-
     # ------------------------------------------------- for confirmation and farewell (`ReadingHost`, `FarewellHost`)
 
     def is_quiet(self) -> bool:
-        if self.is_over or self.is_answering() or not self.is_heard_out():
+        if self.is_over or self.is_answering() or self.playback.latest is not None:
             return False
         return not self.detection.is_speaking and self.farewell.planned is None
 
     def is_answering(self) -> bool:
         return self.calls.awaited or self.is_generating
 
-    def is_heard_out(self) -> bool:
-        return self.playback.latest is None
-
-    def is_user_speaking(self) -> bool:
-        return self.detection.is_speaking
-
-    def are_words_settling(self) -> bool:
-        return self.detection.is_settling
-
     def has_running_calls(self) -> bool:
         return bool(self.calls.running)
-
-    def voice_heard_at(self) -> float:
-        return self.confirmation.voice_heard_at
 
     def quiet_seconds(self) -> float:
         return self._outbox.now - self._moved_at

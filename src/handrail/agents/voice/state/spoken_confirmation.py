@@ -33,13 +33,13 @@ from handrail.agents.voice.spoken.questions import GUARD_SECONDS
 from handrail.agents.voice.state.events_and_effects import Outbox, RecogniseAnswer, RecordDecision, TimerKind
 from handrail.agents.voice.state.playback import SpokenItem
 from handrail.agents.voice.state.speech_output import SpeechOutput
-from handrail.agents.voice.state.turn_detection import UserUtterance
+from handrail.agents.voice.state.turn_detection import TurnDetection, UserUtterance
 from handrail.agents.voice.state.voice_activity import VoiceActivity, VoiceSpan
 
 FINISHED_SECONDS = 1.2
-"""So long nothing more may be said after an answer."""
+"""How long nothing more may be said after an answer."""
 _NOTICE_SECONDS = 0.15
-"""A voice is noticed so long after it began."""
+"""How long after its beginning a voice is noticed."""
 _TAIL_SECONDS = 0.25
 """The end of a word may sound after a quick transcriber has reported the word."""
 _REACTION_SECONDS = 0.7
@@ -78,12 +78,6 @@ class ReadingHost(Protocol):
         """Whether nothing of ours sounds or is to come, nobody speaks, and no end is due: a preview may be read."""
         ...
 
-    def is_user_speaking(self) -> bool: ...
-
-    def are_words_settling(self) -> bool:
-        """Whether something was said of which it is not known yet what it was."""
-        ...
-
     def read_aloud(self, text: str) -> SpokenItem | None:
         """Have the preview read; the item if the client's own voice reads it, None if the model does."""
         ...
@@ -93,10 +87,20 @@ class SpokenConfirmation:
     """The spoken questions of one conversation."""
 
     def __init__(
-        self, outbox: Outbox, speech: SpeechOutput, host: ReadingHost, *, language: str, needs_local: bool
+        self,
+        outbox: Outbox,
+        speech: SpeechOutput,
+        detection: TurnDetection,
+        activity: VoiceActivity,
+        host: ReadingHost,
+        *,
+        language: str,
+        needs_local: bool,
     ) -> None:
         self._outbox = outbox
         self._speech = speech
+        self._detection = detection
+        self._activity = activity
         self._host = host
         self._needs_local = needs_local
         """A local recogniser hears every answer as well."""
@@ -113,7 +117,6 @@ class SpokenConfirmation:
         self._misses: dict[str, int] = {}
         self._answering: dict[str, bool] = {}
         """Answered by voice, with yes or no, and not known yet what the runtime made of it."""
-        self._activity = VoiceActivity()
         self._voice: VoiceSpan | None = None
         """The voice that is being heard, or was and has no words yet."""
         self._voice_before = False
@@ -137,11 +140,6 @@ class SpokenConfirmation:
     def waits_for(self, confirmation_id: str) -> bool:
         """Whether another question is read when this one is over, or is being read."""
         return any(each != confirmation_id for each in self._questions.ids)
-
-    @property
-    def voice_heard_at(self) -> float:
-        """When the microphone's level last was that of a voice."""
-        return self._activity.heard_at
 
     def close(self) -> None:
         """The conversation is over: what is open stays open on the screen."""
@@ -279,7 +277,7 @@ class SpokenConfirmation:
         if self._unjudged is not None:
             self._continued(self._unjudged)
             return
-        if is_voice_after or self._host.is_user_speaking() or self._is_more(heard, voice, started, ended):
+        if is_voice_after or self._detection.is_speaking or self._is_more(heard, voice, started, ended):
             self._continued(answer)
             return
         self._unjudged = answer
@@ -339,7 +337,7 @@ class SpokenConfirmation:
 
     @property
     def _is_unsettled(self) -> bool:
-        return self._unjudged is not None or self._host.are_words_settling()
+        return self._unjudged is not None or self._detection.is_settling
 
     def our_audio(self, playing: bool) -> None:
         """While it is not known what the person said, it is not known either whether the preview has to be read again."""

@@ -1,16 +1,15 @@
 """What the user says: utterances, from the provider's or the client's detection of speech and the words that were made of it.
 
-Providers differ. One tells when speech starts and ends, and its words come afterwards, sometimes after the answer. Another tells
-words only, and that an input is committed when the model reacts to it. Either way an utterance gets its words, and a turn.
+Providers differ. One reports when speech starts and ends, and its words come afterwards, sometimes after the answer. Another
+reports words only, and that an input is committed when the model reacts to it. Either way an utterance gets its words and a turn.
 
 Where utterances have names, words belong to the one that they name, and those of an unknown one to nobody. Where they have none,
 words are credited by their order, and an utterance that may have got another one's words is not `sure`.
 
-Nor is it told then that all words have come: not by the end of speech, nor, where that is not told either, by the model's first
-output, which shows that the input is committed. Nothing orders them. So such an utterance is complete when the provider says that
-its words are, or when no more have come for a while. More that come in another utterance before that make it unsure, and so do
-words that come late: long after its end, or when something of ours has begun since, to which they may be the answer. The client's
-own detection changes nothing of that: it says when somebody spoke, and knows nothing of the provider's words.
+Nobody reports then that all words have come: neither the end of speech does, nor the model's first output. So such an utterance
+is complete when the provider says that its words are, or when no more have come for a while. Words of another utterance before
+that make it unsure. So do words that come late: long after its end, or after something of ours has begun, which they may answer.
+The client's own detection changes nothing of that: it reports when somebody spoke, and knows nothing of the provider's words.
 """
 
 from __future__ import annotations
@@ -18,17 +17,18 @@ from __future__ import annotations
 from typing import Protocol
 
 from handrail.agents.voice.state.events_and_effects import Outbox, TimerKind
-from handrail.agents.voice.state.voice_turns import VoiceTurn
+from handrail.agents.voice.state.playback import Playback
+from handrail.agents.voice.state.voice_turns import VoiceTurn, VoiceTurns
 from handrail.contract.live import InputTranscript
 
 _MAX_WORDS = 16_000
 _MAX_NAMED = 50
 _SETTLE_SECONDS = 1.0
-"""How long words may be apart that belong together, where nobody tells that they are all."""
+"""How far apart words may be that belong together, where nobody reports that they are all."""
 _SILENT_SECONDS = 3.0
-"""Whoever is known to speak by words alone has finished when none have come for so long."""
+"""Where only words show speech, the speaker has finished when none have come for this long."""
 PAUSE_SECONDS = 1.5
-"""Voices that are so far apart are two utterances. Words that come later than that after theirs are rare, and may be others'."""
+"""Voices farther apart than this are two utterances. Words that come later after theirs are rare, and may be others'."""
 
 
 class UserUtterance:
@@ -91,10 +91,6 @@ class SpeechObserver(Protocol):
         """Its words are to be reported."""
         ...
 
-    def turn_words_known(self, turn: VoiceTurn, words: str) -> None:
-        """Words of an input that was committed before they came."""
-        ...
-
     def utterance_committed(self, utterance: UserUtterance, spoke_until: float | None) -> VoiceTurn:
         """It begins a turn."""
         ...
@@ -109,20 +105,14 @@ class SpeechObserver(Protocol):
 
     def voice_fell_silent(self) -> None: ...
 
-    def is_answered_now(self, turn: VoiceTurn) -> bool:
-        """Whether the model is still answering this turn."""
-        ...
-
-    def spoke_since(self, moment: float) -> bool:
-        """Whether something of ours has begun since."""
-        ...
-
 
 class TurnDetection:
     """The user's side of one conversation."""
 
-    def __init__(self, outbox: Outbox, observer: SpeechObserver) -> None:
+    def __init__(self, outbox: Outbox, turns: VoiceTurns, playback: Playback, observer: SpeechObserver) -> None:
         self._outbox = outbox
+        self._turns = turns
+        self._playback = playback
         self._observer = observer
         self._now: UserUtterance | None = None
         """What is being said, or was and is not committed."""
@@ -156,7 +146,7 @@ class TurnDetection:
         return self._now is None and self._last is not None and not self._last.final
 
     def started(self, ago_seconds: float = 0.0) -> None:
-        """The user begins to speak, or began so long ago."""
+        """The user begins to speak, or began some time ago."""
         self._starts_are_reported = True
         self.is_speaking = True
         self._client_ended = None
@@ -222,7 +212,7 @@ class TurnDetection:
             heard.text = whole[:_MAX_WORDS]
         self._observer.utterance_changed(heard, event.text, final=event.final)
         if heard.turn is not None and heard.text.strip():
-            self._observer.turn_words_known(heard.turn, heard.text)
+            self._turns.heard(heard.turn, heard.text)
         heard.closed = event.final
         if self._settling is not None and heard is not self._settling:
             self._settling.sure = False
@@ -283,7 +273,7 @@ class TurnDetection:
             if self._provider_reports and not last.final:
                 return last
             # Where it does not report speech, words during the answer are late ones of what it answers.
-            if not self._provider_reports and self._observer.is_answered_now(last.turn):
+            if not self._provider_reports and not last.turn.done and last.turn is self._turns.current:
                 return last
         if self._now is None:
             # Words alone: they were begun before they came, and when, the sound itself may show.
@@ -299,7 +289,7 @@ class TurnDetection:
         if heard.name or heard.ended_at is None or not any(map(str.isalnum, text)):
             return False
         is_long_ago = not heard.text and now - heard.ended_at > PAUSE_SECONDS
-        return is_long_ago or self._observer.spoke_since(heard.ended_at)
+        return is_long_ago or self._playback.began_at >= heard.ended_at
 
     def _settle(self, heard: UserUtterance) -> None:
         """Wait for more words, if there may be more."""
