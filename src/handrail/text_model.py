@@ -19,7 +19,7 @@ from handrail.contract.model import Model
 from handrail.plugins import MODELS, entry_points_of, load_plugin
 from handrail.providers.catalogue import own_providers
 from handrail.providers.ollama.probe import find_ollama
-from handrail.providers.registration import load
+from handrail.providers.provider import load
 from handrail.settings import Settings
 
 _LOCAL = "local:"

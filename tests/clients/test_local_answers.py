@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from handrail.contract.call import Call
 from handrail.contract.model import AssistantMessage, HostMessage, ModelRequest, ToolMessage, UserMessage
-from handrail.providers.local.answers import AnswerReader, answer_schema, reduced
+from handrail.providers.local.answer_grammar import AnswerReader, answer_schema, reduced
 from handrail.providers.local.prompt import messages_for
 
 PAY = {

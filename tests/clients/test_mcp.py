@@ -39,17 +39,17 @@ async def serve(session, registry, incoming, outgoing):
     from mcp.shared.message import SessionMessage
     from mcp_types import JSONRPCError, JSONRPCResponse
 
-    reader = transport.Reader(StreamCounters())
+    reader = transport.McpReader(StreamCounters())
     async for message in incoming:
         told = reader.feed(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
         match told:
-            case transport.Opened():
+            case transport.McpOpening():
                 sent = transport.opened(told, name="handrail", version="1")
-            case transport.Listed():
+            case transport.McpListing():
                 sent = transport.listed(told, registry.provider_schemas("mcp"))
-            case transport.Called():
+            case transport.McpCall():
                 sent = transport.answered(told, (await session.call_many([told.call]))[0].to_dict())
-            case transport.Answer():
+            case transport.McpAnswer():
                 sent = told.message
             case _:
                 continue

@@ -4,12 +4,20 @@ from typing import Any
 
 import pytest
 
-from handrail.providers.schema_flattening import Clash, Flat, Part, allows_null, fits_type, flatten, leaves
+from handrail.providers.schema_flattening import (
+    FlatSchema,
+    SchemaConflict,
+    SchemaPart,
+    allows_null,
+    fits_type,
+    flatten,
+    leaves,
+)
 from handrail.schema.subschemas import LocalRefs
 
 
-def flat(schema: dict[str, Any]) -> Flat:
-    return flatten((Part(schema, ()),), LocalRefs(schema))
+def flat(schema: dict[str, Any]) -> FlatSchema:
+    return flatten((SchemaPart(schema, ()),), LocalRefs(schema))
 
 
 BOTH: list[tuple[str, Any, Any, Any]] = [
@@ -51,7 +59,7 @@ CLASHES: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("keyword", "schema"), CLASHES.values(), ids=CLASHES.keys())
 def test_what_cannot_be_one_is_a_clash_that_names_the_keyword(keyword: str, schema: dict[str, Any]):
-    with pytest.raises(Clash) as clash:
+    with pytest.raises(SchemaConflict) as clash:
         flat(schema)
     assert clash.value.keyword == keyword
 
@@ -69,10 +77,10 @@ def test_properties_and_required_are_gathered_with_their_places():
     assert together.inlined == {"#/$defs/x"}
     assert together.properties == {
         "a": (
-            Part({"type": "string"}, ("properties", "a")),
-            Part({"minLength": 1}, ("$defs", "x", "properties", "a")),
+            SchemaPart({"type": "string"}, ("properties", "a")),
+            SchemaPart({"minLength": 1}, ("$defs", "x", "properties", "a")),
         ),
-        "b": (Part({}, ("$defs", "x", "properties", "b")),),
+        "b": (SchemaPart({}, ("$defs", "x", "properties", "b")),),
     }
 
 
@@ -82,7 +90,7 @@ def test_alternatives_within_alternatives_are_unfolded_with_what_stands_beside_t
         "minLength": 1,
         "anyOf": [{"pattern": "a"}, {"oneOf": [{"pattern": "b"}, {"pattern": "c"}]}],
     }
-    found = leaves((Part(schema, ()),), LocalRefs(schema))
+    found = leaves((SchemaPart(schema, ()),), LocalRefs(schema))
     assert [leaf.value("pattern") for leaf in found] == ["a", "b", "c"]
     assert [leaf.keywords.keys() for leaf in found] == [{"minLength", "pattern"}] * 3
 
@@ -90,7 +98,7 @@ def test_alternatives_within_alternatives_are_unfolded_with_what_stands_beside_t
 def test_a_reference_that_is_met_twice_is_no_circle():
     schema = {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}], "$defs": {"a": {"anyOf": [{"type": "null"}]}}}
     assert flat(schema).alternatives is not None
-    assert allows_null((Part(schema, ()),), LocalRefs(schema))
+    assert allows_null((SchemaPart(schema, ()),), LocalRefs(schema))
 
 
 @pytest.mark.parametrize(

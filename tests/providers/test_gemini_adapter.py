@@ -7,13 +7,13 @@ from tests.providers.made_schemas import TEXT, a_definition, an_object
 from tests.providers.wire_examples import LAMP, ORDER, cases, example
 
 from handrail.providers import adapt
-from handrail.providers.gemini.schema_format import SchemaReduction
-from handrail.providers.root_schema import PlainRoot
+from handrail.providers.gemini.schema_format import NativeReduction
+from handrail.providers.root_schema import RootSchema
 
 
 def in_schema_form(schema: Any, **root: Any) -> tuple[dict[str, Any], list[str]]:
     """What becomes of one property in Gemini's own format, and the keywords that were reported."""
-    reduction = SchemaReduction(PlainRoot({"type": "object", "properties": {"a": schema}, **root}))
+    reduction = NativeReduction(RootSchema({"type": "object", "properties": {"a": schema}, **root}))
     return reduction.parameters()["properties"]["a"], [loss.keyword for loss in reduction.losses()]
 
 

@@ -20,7 +20,7 @@ from handrail.providers.client_requirements import (
     url_in,
     wrong_version,
 )
-from handrail.providers.registration import ModelClient, Provider, load
+from handrail.providers.provider import ModelClient, Provider, load
 from handrail.providers.streaming_model import ClientLimits, StreamingModel
 
 __all__ = ["ClientLimits", "address_of", "is_text_scheme", "open_model", "provider_of", "text_client", "whats_missing"]

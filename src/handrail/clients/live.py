@@ -13,7 +13,7 @@ from handrail.contract.errors import ConfigError
 from handrail.contract.live import LiveLimits, LiveModel
 from handrail.providers.catalogue import provider_of_scheme, schemes
 from handrail.providers.client_requirements import is_loopback, key_in, missing_packages, url_in
-from handrail.providers.registration import ModelClient, load
+from handrail.providers.provider import ModelClient, load
 
 __all__ = ["open_live_model", "whats_missing_live"]
 

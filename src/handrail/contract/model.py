@@ -124,7 +124,7 @@ class Model(Protocol):
 
     @property
     def provider(self) -> str:
-        """Whose schema format `ModelRequest.tools` has: one of the eight provider names."""
+        """Whose schema format `ModelRequest.tools` has: the name of a provider."""
         ...
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 from handrail.contract.definition import ToolDefinition
 from handrail.providers.adapted import Adapted, Loss
 from handrail.providers.catalogue import canonical_name, get_provider, provider_names
-from handrail.providers.registration import ModelClient, Provider
+from handrail.providers.provider import ModelClient, Provider
 
 __all__ = [
     "Adapted",

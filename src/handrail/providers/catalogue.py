@@ -11,7 +11,7 @@ from functools import cache
 
 from handrail.contract.errors import ConfigError, UsageError
 from handrail.plugins import PROVIDERS, entry_points_of, load_plugin, package_of
-from handrail.providers.registration import Provider, load
+from handrail.providers.provider import Provider, load
 
 REGISTRATIONS = (
     "handrail.providers.openai:CHAT",

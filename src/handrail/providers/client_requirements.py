@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from urllib.parse import SplitResult, urlsplit
 
 from handrail.contract.errors import missing_extra
-from handrail.providers.registration import ModelClient
+from handrail.providers.provider import ModelClient
 
 
 def missing_packages(subject: str, client: ModelClient) -> str | None:

@@ -17,19 +17,19 @@ from handrail.contract.model import AssistantMessage, HostMessage, Message, Tool
 from handrail.providers.event_stream import as_text
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-GOING_ON = "(The conversation goes on.)"
+CONTINUATION = "(The conversation goes on.)"
 """For providers that want the user to begin."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class UserText:
     """What the user wrote, or the host noted."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CallResult:
     """A call and the envelope that it ended in. `wire_id` is the id to send, None where the provider gave none."""
 
     call: Call
@@ -42,15 +42,15 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ModelTurn:
     """The model's turn; `raw` only where it is this provider's and this model's own. `results` are those of its calls."""
 
     text: str
     raw: Any
-    results: tuple[Result, ...]
+    results: tuple[CallResult, ...]
 
 
-Entry: TypeAlias = Said | Answered
+HistoryEntry: TypeAlias = UserText | ModelTurn
 
 
 def kept_turn(provider: str, model: str, content: Any) -> dict[str, Any]:
@@ -58,19 +58,19 @@ def kept_turn(provider: str, model: str, content: Any) -> dict[str, Any]:
     return {"provider": provider, "model": model, "content": content}
 
 
-def entries(messages: Sequence[Message], provider: str, model: str, *, ids: bool) -> Iterator[Entry]:
+def history_entries(messages: Sequence[Message], provider: str, model: str, *, ids: bool) -> Iterator[HistoryEntry]:
     """The messages in order. With `ids`, each call must have one, which no other has: some get one if need be."""
-    ledger = _Ids(provider, needed=ids)
+    ledger = _WireIds(provider, needed=ids)
     place = 0
     while place < len(messages):
         message = messages[place]
         place += 1
         if isinstance(message, UserMessage):
-            yield Said(message.text)
+            yield UserText(message.text)
         elif isinstance(message, HostMessage):
-            yield Said(f"<host>\n{message.text}\n</host>")
+            yield UserText(f"<host>\n{message.text}\n</host>")
         elif isinstance(message, ToolMessage):
-            yield Said(_orphan(message))
+            yield UserText(_orphan(message))
         else:
             answers: list[ToolMessage] = []
             while place < len(messages) and isinstance(found := messages[place], ToolMessage):
@@ -79,16 +79,16 @@ def entries(messages: Sequence[Message], provider: str, model: str, *, ids: bool
             results, left, changed = _paired(message, answers, ledger)
             raw = None if changed else _own_raw(message, provider, model)
             if results or message.text or not changed:
-                yield Answered(message.text, raw, results)
-            yield from (Said(_orphan(answer)) for answer in left)
+                yield ModelTurn(message.text, raw, results)
+            yield from (UserText(_orphan(answer)) for answer in left)
 
 
 def _paired(
-    message: AssistantMessage, answers: Sequence[ToolMessage], ledger: _Ids
-) -> tuple[tuple[Result, ...], list[ToolMessage], bool]:
+    message: AssistantMessage, answers: Sequence[ToolMessage], ledger: _WireIds
+) -> tuple[tuple[CallResult, ...], list[ToolMessage], bool]:
     """The calls with their envelopes, the envelopes of none, and whether the calls are not those that the model made."""
     left = list(answers)
-    results: list[Result] = []
+    results: list[CallResult] = []
     changed = False
     for call in message.calls:
         answer = next((one for one in left if one.call_id == call.call_id and one.name == call.name), None)
@@ -97,11 +97,11 @@ def _paired(
         wire_id, is_new = ledger.give(call)
         changed = changed or not is_new or (call.provider == ledger.provider and wire_id != call.call_id)
         if is_new:
-            results.append(Result(call, wire_id, answer.envelope if answer is not None else _unanswered()))
+            results.append(CallResult(call, wire_id, answer.envelope if answer is not None else _unanswered()))
     return tuple(results), left, changed
 
 
-class _Ids:
+class _WireIds:
     """The ids that calls go out under: the provider's own, verbatim, unless it would refuse the history for one."""
 
     def __init__(self, provider: str, *, needed: bool) -> None:

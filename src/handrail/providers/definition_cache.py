@@ -10,7 +10,7 @@ from handrail.contract.definition import ToolDefinition
 Made = TypeVar("Made")
 
 
-class Once(Generic[Made]):
+class LastDefinitionCache(Generic[Made]):
     """The result for the definition that was asked about last. A build asks for all formats of a tool in a row."""
 
     def __init__(self, make: Callable[[ToolDefinition], Made]) -> None:

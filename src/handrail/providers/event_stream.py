@@ -1,7 +1,7 @@
 """What the transports share: bytes → events, and what is done with events that are not as they should be.
 
-Pure. A decoder cuts a stream of bytes into the provider's events; a provider's `Reader` turns those into `ModelEvent`s. Calls
-are told when the stream has ended and its reason is known, so that one which was cut is never among them.
+Pure. A decoder cuts a stream of bytes into the provider's events; a `StreamReader` turns those into `ModelEvent`s. Calls are
+reported when the stream has ended and its reason is known, so that one which was cut is never among them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from handrail.contract.model import CallMade, Finished, ModelError, ModelEvent, 
 if TYPE_CHECKING:
     from handrail.contract.live import LiveCounters
 
-MOST_EVENT_BYTES = 4 * 1024 * 1024
+MAX_EVENT_BYTES = 4 * 1024 * 1024
 """An event that is larger is dropped and counted: parsing it would hold up everybody else."""
-MOST_CALLS = 64
+MAX_CALLS = 64
 """Calls that one message may hold; the rest are dropped and counted."""
-MOST_ARGUMENTS = 70_000
+MAX_ARGUMENTS = 70_000
 """Characters of arguments that are kept of one call: more than the pipeline accepts, so that it says what is wrong."""
-_MOST_KINDS = 100
+_MAX_KINDS = 100
 _TOO_DEEP = "[" * 40 + "]" * 40
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
@@ -48,7 +48,7 @@ class StreamCounters:
     def unknown(self, kind: object) -> None:
         self.unknown_events += 1
         name = kind[:80] if isinstance(kind, str) else type(kind).__name__
-        if name in self.kinds or len(self.kinds) < _MOST_KINDS:
+        if name in self.kinds or len(self.kinds) < _MAX_KINDS:
             self.kinds[name] = self.kinds.get(name, 0) + 1
 
 
@@ -62,7 +62,7 @@ class Decoder(Protocol):
         ...
 
 
-class Reader(Protocol):
+class StreamReader(Protocol):
     """Reads one answer of a model."""
 
     @property
@@ -79,7 +79,7 @@ class Reader(Protocol):
         ...
 
 
-class Doubles:
+class DuplicateFilter:
     """Knows an event that was sent twice in a row by a mark that no two events share, where the provider has one."""
 
     def __init__(self, counters: StreamCounters) -> None:
@@ -96,7 +96,7 @@ class Doubles:
         return False
 
 
-class Lines:
+class LineDecoder:
     """Lines as they come; one beyond all measure is dropped and counted."""
 
     def __init__(self, counters: StreamCounters) -> None:
@@ -119,7 +119,7 @@ class Lines:
 
     def _add(self, piece: bytes) -> None:
         self._size += len(piece)
-        if self._size <= MOST_EVENT_BYTES:
+        if self._size <= MAX_EVENT_BYTES:
             self._pieces.append(piece)
         else:
             self._pieces.clear()
@@ -129,7 +129,7 @@ class Lines:
         size, line = self._size, b"".join(self._pieces)
         self._size = 0
         self._pieces.clear()
-        if size > MOST_EVENT_BYTES:
+        if size > MAX_EVENT_BYTES:
             self._counters.oversized_events += 1
             return None
         return line
@@ -140,7 +140,7 @@ class ServerSentEvents:
 
     def __init__(self, counters: StreamCounters) -> None:
         self._counters = counters
-        self._lines = Lines(counters)
+        self._lines = LineDecoder(counters)
         self._data: list[bytes] = []
         self._size = 0
 
@@ -159,7 +159,7 @@ class ServerSentEvents:
         elif line.startswith(b"data:"):
             piece = line[5:].removeprefix(b" ")
             self._size += len(piece)
-            if self._size <= MOST_EVENT_BYTES:
+            if self._size <= MAX_EVENT_BYTES:
                 self._data.append(piece)
         elif not line.startswith((b":", b"event:", b"id:", b"retry:")):
             self._counters.malformed_events += 1
@@ -168,13 +168,13 @@ class ServerSentEvents:
         size, data = self._size, b"\n".join(self._data)
         self._size = 0
         self._data.clear()
-        if size > MOST_EVENT_BYTES:
+        if size > MAX_EVENT_BYTES:
             self._counters.oversized_events += 1
         elif data:
             yield data
 
 
-class Whole:
+class WholeBodyDecoder:
     """An answer that is no stream: its body is one event."""
 
     def __init__(self, counters: StreamCounters) -> None:
@@ -184,19 +184,19 @@ class Whole:
 
     def feed(self, data: bytes) -> tuple[bytes, ...]:
         self._size += len(data)
-        if self._size <= MOST_EVENT_BYTES:
+        if self._size <= MAX_EVENT_BYTES:
             self._pieces.append(data)
         return ()
 
     def end(self) -> tuple[bytes, ...]:
-        if self._size > MOST_EVENT_BYTES:
+        if self._size > MAX_EVENT_BYTES:
             self._counters.oversized_events += 1
             return ()
         return (b"".join(self._pieces),) if self._pieces else ()
 
 
 @dataclass(slots=True)
-class Slot:
+class PartialCall:
     """A call while it comes in. `args` is text, or the provider's object."""
 
     name: str = ""
@@ -211,29 +211,29 @@ class Slot:
         if not isinstance(piece, str) or not isinstance(self.args, str):
             return
         self.size += len(piece)
-        if len(self.args) <= MOST_ARGUMENTS:
-            self.args += piece[: MOST_ARGUMENTS + 1]
+        if len(self.args) <= MAX_ARGUMENTS:
+            self.args += piece[: MAX_ARGUMENTS + 1]
 
     @property
     def too_long(self) -> bool:
-        return self.size > MOST_ARGUMENTS
+        return self.size > MAX_ARGUMENTS
 
 
-def call_of(slot: Slot, provider: str, id_scope: IdScope, response_id: str | None = None) -> Call:
+def call_of(partial: PartialCall, provider: str, id_scope: IdScope, response_id: str | None = None) -> Call:
     """The call as it goes to the pipeline. Only an id that counts for its message needs to say which message that is."""
     message = response_id if id_scope == "message" else None
-    return Call(slot.name, bounded_args(slot.args), slot.call_id, provider, id_scope, message)
+    return Call(partial.name, bounded_args(partial.args), partial.call_id, provider, id_scope, message)
 
 
-def admit(slot: Slot, calls: list[Slot], counters: StreamCounters) -> bool:
+def admit(partial: PartialCall, calls: list[PartialCall], counters: StreamCounters) -> bool:
     """Add a whole call to those before it; not, but counted, one too many, or one told twice: the same under the same id."""
-    told = (one for one in calls if slot.call_id is not None and one.call_id == slot.call_id)
-    if len(calls) >= MOST_CALLS:
+    same_id = (one for one in calls if partial.call_id is not None and one.call_id == partial.call_id)
+    if len(calls) >= MAX_CALLS:
         counters.dropped_calls += 1
-    elif any(one.name == slot.name and one.args == slot.args for one in told):
+    elif any(one.name == partial.name and one.args == partial.args for one in same_id):
         counters.duplicates += 1
     else:
-        calls.append(slot)
+        calls.append(partial)
         return True
     return False
 
@@ -260,12 +260,12 @@ def ending(
 def bounded_args(args: Any) -> Any:
     """Arguments as they are, or in their place a text that the pipeline refuses for the same reason as it would those."""
     if isinstance(args, str):
-        return args[: MOST_ARGUMENTS + 1]
+        return args[: MAX_ARGUMENTS + 1]
     try:
         text = orjson.dumps(args)
     except (TypeError, ValueError, RecursionError):
         return _TOO_DEEP
-    return text[: MOST_ARGUMENTS + 1].decode("utf-8", "replace") if len(text) > MOST_ARGUMENTS else args
+    return text[: MAX_ARGUMENTS + 1].decode("utf-8", "replace") if len(text) > MAX_ARGUMENTS else args
 
 
 def object_of(args: Any) -> dict[str, Any]:
@@ -278,7 +278,7 @@ def object_of(args: Any) -> dict[str, Any]:
     if not isinstance(args, Mapping):
         return {}
     try:
-        fits = len(orjson.dumps(args, default=for_json)) <= MOST_ARGUMENTS
+        fits = len(orjson.dumps(args, default=for_json)) <= MAX_ARGUMENTS
     except (TypeError, ValueError, RecursionError):
         return {}
     return dict(args) if fits else {}
@@ -287,7 +287,7 @@ def object_of(args: Any) -> dict[str, Any]:
 def text_of_args(args: Any) -> str:
     """The arguments as text, for a history that holds them so."""
     if isinstance(args, str):
-        return args if len(args) <= MOST_ARGUMENTS else "{}"
+        return args if len(args) <= MAX_ARGUMENTS else "{}"
     return as_text(object_of(args))
 
 

@@ -10,11 +10,11 @@ from handrail.schema.subschemas import Json
 
 def with_phrases(text: str, phrases: Iterable[str]) -> str:
     """`text` followed by the phrases, each set off by a full stop."""
-    told = text.strip()
+    phrase_for = text.strip()
     for phrase in phrases:
-        gap = "" if not told else " " if told[-1] in ".!?:;…" else ". "
-        told += gap + phrase
-    return told
+        gap = "" if not phrase_for else " " if phrase_for[-1] in ".!?:;…" else ". "
+        phrase_for += gap + phrase
+    return phrase_for
 
 
 def phrase(keyword: str, value: Json) -> str:
@@ -25,12 +25,12 @@ def phrase(keyword: str, value: Json) -> str:
 def conditional(schema: Mapping[str, Json]) -> str:
     """The `if`, `then` and `else` of a schema, as `phrase` tells other keywords."""
     then, other = schema.get("then", True), schema.get("else", True)
-    told = f"If the arguments fit the JSON Schema {as_json(schema['if'])}"
-    told += "" if then is True else f", they must fit {as_json(then)}"
+    phrase_for = f"If the arguments fit the JSON Schema {as_json(schema['if'])}"
+    phrase_for += "" if then is True else f", they must fit {as_json(then)}"
     return (
-        told
+        phrase_for
         if other is True
-        else f"{told}{', and' if then is not True else ','} if not, they must fit {as_json(other)}"
+        else f"{phrase_for}{', and' if then is not True else ','} if not, they must fit {as_json(other)}"
     )
 
 
@@ -55,12 +55,12 @@ def _together(dependent: Mapping[str, Sequence[str]]) -> str:
 
 
 def _alternatives(how_many: str) -> Callable[[Sequence[Json]], str]:
-    def told(branches: Sequence[Json]) -> str:
+    def phrase_for(branches: Sequence[Json]) -> str:
         if all(_only_requires(branch) for branch in branches):
             return f"Give {how_many} of: " + ", ".join(" and ".join(branch["required"]) for branch in branches)
         return f"The arguments must fit {how_many} of these JSON Schemas: {as_json(branches)}"
 
-    return told
+    return phrase_for
 
 
 def _refused(schema: Json) -> str:
@@ -76,18 +76,18 @@ def _only_requires(schema: Json) -> bool:
 
 _PHRASES: Mapping[str, Callable[[Json], str]] = {
     "minimum": lambda least: f"At least {as_json(least)}",
-    "maximum": lambda most: f"At most {as_json(most)}",
+    "maximum": lambda greatest: f"At most {as_json(greatest)}",
     "exclusiveMinimum": lambda least: f"Must be greater than {as_json(least)}",
-    "exclusiveMaximum": lambda most: f"Must be less than {as_json(most)}",
+    "exclusiveMaximum": lambda greatest: f"Must be less than {as_json(greatest)}",
     "multipleOf": lambda step: f"Multiple of {as_json(step)}",
     "minItems": lambda least: f"At least {_several(least, 'item', 'items')}",
-    "maxItems": lambda most: f"At most {_several(most, 'item', 'items')}",
+    "maxItems": lambda greatest: f"At most {_several(greatest, 'item', 'items')}",
     "pattern": lambda expression: f"Must match the regular expression {expression}",
     "title": lambda name: f"Title: {name}",
     "minLength": lambda least: f"At least {_several(least, 'character', 'characters')}",
-    "maxLength": lambda most: f"At most {_several(most, 'character', 'characters')}",
+    "maxLength": lambda greatest: f"At most {_several(greatest, 'character', 'characters')}",
     "minProperties": lambda least: f"At least {_several(least, 'property', 'properties')} given",
-    "maxProperties": lambda most: f"At most {_several(most, 'property', 'properties')} given",
+    "maxProperties": lambda greatest: f"At most {_several(greatest, 'property', 'properties')} given",
     "uniqueItems": lambda _: "No item twice",
     "contains": lambda schema: f"Among the items: one that fits {as_json(schema)}",
     "prefixItems": lambda schemas: f"The items, in this order, fit {_listed(schemas)}",

@@ -1,6 +1,6 @@
 """What a live transport keeps beside the wire: what was said and answered, so that a model that lost it can be told again.
 
-Pure. One `Conversation` lives as long as the live session and spans the provider's connections; a *mark* is a place in it.
+Pure. One `SpokenHistory` lives as long as the live session and spans the provider's connections; a *mark* is a place in it.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from handrail.contract.live import Note as Note
 
 MAX_CALLS = 64
 """Calls that one message may hold; the rest are answered without being told."""
-_MOST_ENTRIES = 400
-_MOST_CHARACTERS = 200_000
-_MOST_UTTERANCE = 16_000
-_MOST_KINDS = 100
-_MOST_SEEN = 2_000
+_MAX_ENTRIES = 400
+_MAX_CHARACTERS = 200_000
+_MAX_UTTERANCE = 16_000
+_MAX_KINDS = 100
+_MAX_SEEN = 2_000
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 
 
-Entry: TypeAlias = Utterance | Answer | Note
+LiveEntry: TypeAlias = Utterance | Answer | Note
 
 
-class Conversation:
+class SpokenHistory:
     """Entries in order, the oldest forgotten when there are too many. `owed`: the model has not yet reacted to the last."""
 
-    def __init__(self, history: Iterable[Entry]) -> None:
-        self._entries: deque[tuple[int, Entry, int]] = deque()
+    def __init__(self, history: Iterable[LiveEntry]) -> None:
+        self._entries: deque[tuple[int, LiveEntry, int]] = deque()
         self._size = 0
         self.mark = 0
         self.owed = False
         for entry in history:
             self.add(entry)
 
-    def add(self, entry: Entry, *, owed: bool | None = None) -> None:
+    def add(self, entry: LiveEntry, *, owed: bool | None = None) -> None:
         """Write an entry down; `owed` says whether the model has something to say to it now, None leaves that as it was."""
         size = _size(entry)
         self._entries.append((self.mark, entry, size))
         self._size += size
         self.mark += 1
-        while len(self._entries) > _MOST_ENTRIES or (self._size > _MOST_CHARACTERS and len(self._entries) > 1):
+        while len(self._entries) > _MAX_ENTRIES or (self._size > _MAX_CHARACTERS and len(self._entries) > 1):
             self._size -= self._entries.popleft()[2]
         if owed is not None:
             self.owed = owed
 
-    def since(self, mark: int) -> list[Entry]:
+    def since(self, mark: int) -> list[LiveEntry]:
         return [entry for number, entry, _ in self._entries if number >= mark]
 
     def calls_before(self, mark: int) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ class Conversation:
         )
 
 
-class Speech:
+class SpeechText:
     """One side's utterance while it grows."""
 
     __slots__ = ("whole",)
@@ -75,8 +75,8 @@ class Speech:
 
     def grow(self, piece: str) -> str:
         """The utterance with this piece; what is beyond all measure is not kept."""
-        if len(self.whole) < _MOST_UTTERANCE:
-            self.whole += piece[:_MOST_UTTERANCE]
+        if len(self.whole) < _MAX_UTTERANCE:
+            self.whole += piece[:_MAX_UTTERANCE]
         return self.whole
 
     def take(self) -> str:
@@ -100,7 +100,7 @@ def read_audio(data: object, counters: LiveCounters) -> bytes:
 def count_unknown(kind: str, counters: LiveCounters) -> None:
     counters.unknown_events += 1
     kind = kind[:80]
-    if kind in counters.kinds or len(counters.kinds) < _MOST_KINDS:
+    if kind in counters.kinds or len(counters.kinds) < _MAX_KINDS:
         counters.kinds[kind] = counters.kinds.get(kind, 0) + 1
 
 
@@ -149,7 +149,7 @@ class SeenCalls:
             :16
         ]
         before = self._seen.setdefault(call.call_id, made)
-        if len(self._seen) > _MOST_SEEN:
+        if len(self._seen) > _MAX_SEEN:
             del self._seen[next(iter(self._seen))]
         return before is not made and before == made
 
@@ -170,7 +170,7 @@ def objects_in(value: object) -> Iterator[dict[str, Any]]:
         yield from (item for item in value if isinstance(item, dict))
 
 
-def _size(entry: Entry) -> int:
+def _size(entry: LiveEntry) -> int:
     if isinstance(entry, Answer):
         return len(as_text(entry.envelope)) + len(str(entry.call.args))
     return len(entry.text)

@@ -30,7 +30,7 @@ from handrail.contract.live import (
     TurnEnded,
     Usage,
 )
-from handrail.providers.live_queues import Command, EventQueue, Outbox
+from handrail.providers.live_queues import Command, EventQueue, SendQueue
 
 _log = logging.getLogger(__name__)
 _MARGIN = 1.0
@@ -43,7 +43,7 @@ _CLOSE_SECONDS = 2.0
 _HANDLE_FAILURES = 2
 
 
-class Gone(Exception):
+class ConnectionEnded(Exception):
     """The connection is gone. `for_good`: the provider would refuse the next one as well. `by_provider`: the provider closed it
     itself. `detail` is the reason with what only those may know who run it."""
 
@@ -55,8 +55,8 @@ class Gone(Exception):
         self.detail = detail or reason
 
 
-class Socket(Protocol):
-    """One connection of the provider, set up. Every method raises `Gone` when it is no more."""
+class LiveSocket(Protocol):
+    """One connection of the provider, set up. Every method raises `ConnectionEnded` when it is no more."""
 
     async def send(self, message: dict[str, Any]) -> None: ...
     async def send_frame(self, text: str) -> None: ...
@@ -76,11 +76,11 @@ class Socket(Protocol):
         """Let go of it at once."""
 
 
-Dial = Callable[[dict[str, Any]], Awaitable[Socket]]
-"""Makes a connection with this set-up message; `Gone` if it cannot be made."""
+Dial = Callable[[dict[str, Any]], Awaitable[LiveSocket]]
+"""Makes a connection with this set-up message; `ConnectionEnded` if it cannot be made."""
 
 
-class Transport(Protocol):
+class LiveTransport(Protocol):
     """What the link asks of a provider's transport."""
 
     counters: LiveCounters
@@ -110,14 +110,14 @@ class Transport(Protocol):
 class LiveLink:
     """A `LiveConnection`."""
 
-    def __init__(self, transport: Transport, dial: Dial, limits: LiveLimits, input_rates: tuple[int, ...]) -> None:
+    def __init__(self, transport: LiveTransport, dial: Dial, limits: LiveLimits, input_rates: tuple[int, ...]) -> None:
         self.counters = transport.counters
         self._transport = transport
         self._dial = dial
         self._limits = limits
         self._rates = input_rates
         self._events = EventQueue(limits.audio_out_frames, limits.events, self.counters)
-        self._outbox = Outbox(limits.audio_in_frames, self.counters)
+        self._outbox = SendQueue(limits.audio_in_frames, self.counters)
         self._number = 0
         self._failures = 0
         self._handle_failures = 0
@@ -130,7 +130,7 @@ class LiveLink:
         self._leave_from = self._leave_at = inf
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._socket: Socket | None = None
+        self._socket: LiveSocket | None = None
         """The connection that is up and was told what it has to know."""
         self._is_over = False
         self._run: asyncio.Task[None] | None = None
@@ -220,20 +220,20 @@ class LiveLink:
         if not first.done():
             first.set_exception(LiveError(gone.reason, retryable=not gone.for_good, detail=gone.detail))
 
-    async def _checked_connection(self, first: asyncio.Future[None]) -> Gone:
+    async def _checked_connection(self, first: asyncio.Future[None]) -> ConnectionEnded:
         """A fault of this code, or of the SDK beneath it, ends a connection and never leaves the host waiting."""
         try:
             return await self._one_connection(first)
         except Exception as fault:  # noqa: BLE001 - whatever it is, the host is told that the connection is gone
             return _fault(fault)
 
-    async def _one_connection(self, first: asyncio.Future[None]) -> Gone:
+    async def _one_connection(self, first: asyncio.Future[None]) -> ConnectionEnded:
         """One connection from its making to its end, and why it ended."""
         setup = self._transport.setup()
         self._is_used = False
         try:
             socket = await self._made(setup)
-        except Gone as gone:
+        except ConnectionEnded as gone:
             return self._judged(gone, setup)
         began = asyncio.get_running_loop().time()
         try:
@@ -245,7 +245,7 @@ class LiveLink:
             await _closed(socket)
         return self._judged(end, setup)
 
-    def _judged(self, gone: Gone, setup: dict[str, Any]) -> Gone:
+    def _judged(self, gone: ConnectionEnded, setup: dict[str, Any]) -> ConnectionEnded:
         """Why a connection ended, after a look at whether its handle is to blame: one that is refused, or with which the
         provider closes twice before anything was said, is dropped, and the next connection begins a new session."""
         if not _has_handle(setup):
@@ -258,21 +258,23 @@ class LiveLink:
             return gone
         self._handle_failures = 0
         self._transport.forget_handle()
-        return Gone(gone.reason, detail=gone.detail)
+        return ConnectionEnded(gone.reason, detail=gone.detail)
 
-    async def _made(self, setup: dict[str, Any]) -> Socket:
+    async def _made(self, setup: dict[str, Any]) -> LiveSocket:
         try:
             async with asyncio.timeout(self._limits.connect_seconds):
                 return await self._dial(setup)
         except TimeoutError:
-            raise Gone(f"The provider did not answer within {self._limits.connect_seconds:g} seconds.") from None
+            raise ConnectionEnded(
+                f"The provider did not answer within {self._limits.connect_seconds:g} seconds."
+            ) from None
 
-    async def _used(self, socket: Socket, first: asyncio.Future[None]) -> Gone:
+    async def _used(self, socket: LiveSocket, first: asyncio.Future[None]) -> ConnectionEnded:
         self._number += 1
         self.counters.connections += 1
         try:
             await self._begin(socket)
-        except Gone as gone:
+        except ConnectionEnded as gone:
             return gone
         if not first.done():
             first.set_result(None)
@@ -287,14 +289,14 @@ class LiveLink:
             for task in tasks:
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
-        end = next((one for one in ended if isinstance(one, Gone)), None)
+        end = next((one for one in ended if isinstance(one, ConnectionEnded)), None)
         if end is None:
             end = _fault(next((one for one in ended if isinstance(one, Exception)), None))
         await self._events.room()
         self._events.put(Disconnected(end.reason))
         return end
 
-    async def _begin(self, socket: Socket) -> None:
+    async def _begin(self, socket: LiveSocket) -> None:
         """Tell a new connection what it has to know, and the host what the model remembers."""
         loop = asyncio.get_running_loop()
         first, resumed = self._transport.begin()
@@ -312,7 +314,7 @@ class LiveLink:
         self._events.put(Connected(self._number, resumed, self._transport.restored_calls))
         self._take(early)
 
-    async def _read(self, socket: Socket) -> None:
+    async def _read(self, socket: LiveSocket) -> None:
         """Message by message while the host takes events in its own time, and straight through if it takes them at once."""
         while not self._events.are_handed_on:
             self._arrived(await socket.receive())
@@ -343,7 +345,7 @@ class LiveLink:
             self._events.put(event)
         self._moved()
 
-    async def _write(self, socket: Socket) -> None:
+    async def _write(self, socket: LiveSocket) -> None:
         loop = asyncio.get_running_loop()
         while True:
             taken = await self._outbox.take()
@@ -377,7 +379,7 @@ class LiveLink:
                 raise _takes_nothing(limits)
             if now - self._asked_at >= limits.reply_seconds:
                 if self._transport.waits_for_model:
-                    raise Gone(f"The model sent nothing for {limits.reply_seconds:g} seconds.")
+                    raise ConnectionEnded(f"The model sent nothing for {limits.reply_seconds:g} seconds.")
                 self._asked_at = now
             left = self._asked_at + limits.reply_seconds - now
             await asyncio.sleep(
@@ -388,7 +390,7 @@ class LiveLink:
         number = self._number
         return lambda: messages if number == self._number else []
 
-    async def _send(self, socket: Socket, message: dict[str, Any]) -> None:
+    async def _send(self, socket: LiveSocket, message: dict[str, Any]) -> None:
         await self._within_time(socket.send(message))
 
     async def _within_time(self, sending: Awaitable[None]) -> None:
@@ -412,7 +414,7 @@ class LiveLink:
         while True:
             now = loop.time()
             if now >= self._leave_at or (now >= self._leave_from and self._transport.is_quiet):
-                raise Gone("The connection was replaced before its end.")
+                raise ConnectionEnded("The connection was replaced before its end.")
             self._changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(self._leave_at if now >= self._leave_from else self._leave_from):
@@ -428,21 +430,21 @@ class LiveLink:
         return min(doubled, self._limits.most_delay) * (0.75 + secrets.randbelow(250) / 1000)
 
 
-def _takes_nothing(limits: LiveLimits) -> Gone:
-    return Gone(f"The provider took no message for {limits.send_seconds:g} seconds.")
+def _takes_nothing(limits: LiveLimits) -> ConnectionEnded:
+    return ConnectionEnded(f"The provider took no message for {limits.send_seconds:g} seconds.")
 
 
-def _fault(fault: Exception | None) -> Gone:
+def _fault(fault: Exception | None) -> ConnectionEnded:
     _log.error("A live connection ended by a fault of the client.", exc_info=fault)
-    return Gone(f"The connection ended by a fault of the client ({type(fault).__name__}).")
+    return ConnectionEnded(f"The connection ended by a fault of the client ({type(fault).__name__}).")
 
 
-async def _closed(socket: Socket) -> None:
+async def _closed(socket: LiveSocket) -> None:
     """Close it with the provider's consent, or without it if that takes too long or the session is closed meanwhile."""
     try:
         async with asyncio.timeout(_CLOSE_SECONDS):
             await socket.close()
-    except (Gone, TimeoutError):
+    except (ConnectionEnded, TimeoutError):
         socket.abort()
     except BaseException:
         socket.abort()

@@ -20,11 +20,11 @@ Command = Callable[[], list[dict[str, Any]]]
 class EventQueue:
     """From the provider to the host. A slow host loses audio; before it could lose more, nothing is read any more."""
 
-    def __init__(self, most_audio: int, most_events: int, counters: LiveCounters) -> None:
+    def __init__(self, max_audio: int, max_events: int, counters: LiveCounters) -> None:
         self._cells: deque[list[LiveEvent | None]] = deque()
         self._audio: deque[list[LiveEvent | None]] = deque()
-        self._most_audio = most_audio
-        self._most_events = most_events
+        self._max_audio = max_audio
+        self._max_events = max_events
         self._counters = counters
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
@@ -55,12 +55,12 @@ class EventQueue:
             return
         cell: list[LiveEvent | None] = [event]
         if isinstance(event, AudioOut):
-            if len(self._audio) >= self._most_audio:
+            if len(self._audio) >= self._max_audio:
                 self._audio.popleft()[0] = None
             self._audio.append(cell)
         else:
             self._others += 1
-            if self._others >= self._most_events:
+            if self._others >= self._max_events:
                 self._room.clear()
         self._cells.append(cell)
         self._arrived.set()
@@ -86,18 +86,18 @@ class EventQueue:
             self._audio.popleft()
         else:
             self._others -= 1
-            if self._others < self._most_events:
+            if self._others < self._max_events:
                 self._room.set()
         return event
 
 
-class Outbox:
+class SendQueue:
     """From the host to the provider: commands first, then audio."""
 
-    def __init__(self, most_audio: int, counters: LiveCounters) -> None:
+    def __init__(self, max_audio: int, counters: LiveCounters) -> None:
         self._commands: deque[Command] = deque()
         self._audio: deque[tuple[bytes, int]] = deque()
-        self._most_audio = most_audio
+        self._max_audio = max_audio
         self._counters = counters
         self._arrived = asyncio.Event()
         self.is_waited_for = False
@@ -111,7 +111,7 @@ class Outbox:
     def put_audio(self, pcm: bytes, rate: int) -> bool:
         """Whether nothing had to be dropped for it."""
         self.is_waited_for = False
-        is_full = len(self._audio) >= self._most_audio
+        is_full = len(self._audio) >= self._max_audio
         if is_full:
             self._audio.popleft()
             self._counters.dropped_audio_in += 1

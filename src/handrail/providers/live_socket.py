@@ -19,11 +19,11 @@ from websockets.protocol import Event, State
 from handrail.providers.socket_errors import ENDINGS, ending
 
 Take = Callable[[bytes | str], None]
-_MOST_BYTES = 16 * 1024 * 1024
+_MAX_BYTES = 16 * 1024 * 1024
 """The largest message that is read."""
 
 
-class LiveWire(ClientConnection):
+class LiveWebSocket(ClientConnection):
     """See the module's docstring."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
@@ -74,15 +74,15 @@ class LiveWire(ClientConnection):
 
 
 OPTIONS: Mapping[str, Any] = {
-    "create_connection": LiveWire,
+    "create_connection": LiveWebSocket,
     "compression": None,
-    "max_size": _MOST_BYTES,
+    "max_size": _MAX_BYTES,
     "max_queue": 64,
 }
 """For the SDK that makes the connection."""
 
 
-class WireSocket:
+class SdkSocket:
     """What the sockets of both providers have in common: frames, and the end."""
 
     def __init__(self, provider: str, wire: Connection) -> None:
@@ -97,7 +97,7 @@ class WireSocket:
             raise ending(self._provider, error) from None
 
     def send_now(self, text: str) -> bool:
-        return isinstance(self._wire, LiveWire) and self._wire.send_now(text)
+        return isinstance(self._wire, LiveWebSocket) and self._wire.send_now(text)
 
     async def receive(self) -> bytes | str:
         try:
@@ -107,7 +107,7 @@ class WireSocket:
 
     async def hand_to(self, take: Take) -> None:
         try:
-            if isinstance(self._wire, LiveWire):
+            if isinstance(self._wire, LiveWebSocket):
                 await self._wire.hand_to(take)
             while True:  # an SDK that made a connection of another kind
                 take(await self._wire.recv(decode=False))

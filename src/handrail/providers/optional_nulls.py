@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from handrail.providers.schema_flattening import (
-    Clash,
-    Flat,
-    Part,
-    Parts,
+    FlatSchema,
+    SchemaConflict,
+    SchemaPart,
+    SchemaParts,
     allows_null,
     fits_type,
     flatten,
@@ -29,8 +29,8 @@ def strip_nulls(schema: Mapping[str, Json], args: Json) -> Json:
     allows is meant, and one for a required property is left for the validator to refuse. `args` are not changed.
     """
     try:
-        return _Stripping(LocalRefs(schema)).value((Part(schema, ()),), args)[0]
-    except Clash:
+        return _Stripping(LocalRefs(schema)).value((SchemaPart(schema, ()),), args)[0]
+    except SchemaConflict:
         return args  # such a schema is never sent strict
 
 
@@ -43,21 +43,21 @@ class _Stripping:
         self._refs = refs
         self._known: dict[tuple[int, tuple[Path, ...]], tuple[Json, bool]] = {}
 
-    def value(self, parts: Parts, value: Json) -> tuple[Json, bool]:
+    def value(self, parts: SchemaParts, value: Json) -> tuple[Json, bool]:
         """The value without nulls that stand for "absent", and whether it then has the shape that the parts ask for."""
         key = (id(value), tuple(part.path for part in parts))
         if key not in self._known:
             self._known[key] = self._found(parts, value)
         return self._known[key]
 
-    def _found(self, parts: Parts, value: Json) -> tuple[Json, bool]:
+    def _found(self, parts: SchemaParts, value: Json) -> tuple[Json, bool]:
         for leaf in leaves(parts, self._refs):
             stripped, fits = self._by(leaf, value)
             if fits:  # the alternative that the model took
                 return stripped, True
         return self._by(flatten(parts, self._refs), value)[0], False
 
-    def _by(self, flat: Flat, value: Json) -> tuple[Json, bool]:
+    def _by(self, flat: FlatSchema, value: Json) -> tuple[Json, bool]:
         fits = fits_type(flat, value) and is_listed(flat, value)
         if isinstance(value, Mapping):
             return self._object(flat, value, fits)
@@ -66,7 +66,7 @@ class _Stripping:
             return [item for item, _ in items], fits and all(right for _, right in items)
         return value, fits
 
-    def _object(self, flat: Flat, value: Mapping[str, Json], fits: bool) -> tuple[Json, bool]:
+    def _object(self, flat: FlatSchema, value: Mapping[str, Json], fits: bool) -> tuple[Json, bool]:
         properties = flat.properties or {}
         kept: dict[str, Json] = {}
         for name, item in value.items():
@@ -80,10 +80,10 @@ class _Stripping:
         return kept, fits and kept.keys() >= set(flat.required)
 
 
-def _item(flat: Flat, index: int) -> Parts:
+def _item(flat: FlatSchema, index: int) -> SchemaParts:
     prefix, path = flat.keywords.get("prefixItems", ((), ()))
     return (
-        (Part(prefix[index], (*path, index)),)
+        (SchemaPart(prefix[index], (*path, index)),)
         if index < len(prefix)
-        else flat.items or (Part(True, (*flat.path, "items")),)
+        else flat.items or (SchemaPart(True, (*flat.path, "items")),)
     )

@@ -11,14 +11,14 @@ from functools import cached_property
 from handrail.contract.frozen import thaw
 from handrail.providers.adapted import Loss
 from handrail.providers.keyword_notes import conditional, phrase, with_phrases
-from handrail.providers.schema_flattening import Clash, Flat, Part, Parts, flatten
+from handrail.providers.schema_flattening import FlatSchema, SchemaConflict, SchemaPart, SchemaParts, flatten
 from handrail.schema.subschemas import Json, LocalRefs, unconditional
 
 _REFUSED = ("anyOf", "oneOf", "not", "enum", "if")
 """As is `allOf`, which can mostly be merged into the root."""
 
 
-class PlainRoot:
+class RootSchema:
     """The parameters of a tool, and what of them cannot stay at the root."""
 
     def __init__(self, schema: Mapping[str, Json]) -> None:
@@ -31,11 +31,11 @@ class PlainRoot:
         return _without(self.schema, self.refused) if self.refused else self.schema
 
     @cached_property
-    def flat(self) -> Flat | None:
+    def flat(self) -> FlatSchema | None:
         """The root with `allOf` and its reference worked in; None if that cannot be, or brings in what is refused."""
         try:
-            flat = flatten((Part(self.rest, ()),), LocalRefs(self.schema))
-        except Clash:
+            flat = flatten((SchemaPart(self.rest, ()),), LocalRefs(self.schema))
+        except SchemaConflict:
             return None
         return None if flat.alternatives is not None or flat.keywords.keys() & set(_REFUSED) else flat
 
@@ -89,8 +89,8 @@ class PlainRoot:
         """The tool's description with the words, unless that is too long: then without them, and True."""
         if not self.taken:
             return description, False
-        told = self.with_words(description)
-        return (told, False) if len(told) <= limit else (description, True)
+        noted = self.with_words(description)
+        return (noted, False) if len(noted) <= limit else (description, True)
 
 
 def _without(root: Mapping[str, Json], taken: Sequence[str]) -> dict[str, Json]:
@@ -98,14 +98,14 @@ def _without(root: Mapping[str, Json], taken: Sequence[str]) -> dict[str, Json]:
     return {keyword: value for keyword, value in root.items() if keyword not in gone}
 
 
-def _merged(flat: Flat) -> dict[str, Json]:
+def _merged(flat: FlatSchema) -> dict[str, Json]:
     merged = {keyword: value for keyword, (value, _) in flat.keywords.items()}
     if flat.properties is not None:
         merged["properties"] = {name: _one(parts) for name, parts in flat.properties.items()}
     return {**merged, "required": list(flat.required)} if flat.required else merged
 
 
-def _one(parts: Parts) -> Json:
+def _one(parts: SchemaParts) -> Json:
     return parts[0].schema if len(parts) == 1 else {"allOf": [part.schema for part in parts]}
 
 

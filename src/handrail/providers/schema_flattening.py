@@ -1,7 +1,7 @@
 """A schema without `$ref`, `allOf` and keywords beside alternatives: formats with fewer keywords are written from this.
 
 Several *parts* that all apply to one value (a schema, what it refers to, the members of its `allOf`) are merged into
-one `Flat`. Where one of them offers alternatives, every branch carries the keywords that stood beside it. Each keyword
+one `FlatSchema`. Where one of them offers alternatives, every branch carries the keywords that stood beside it. Each keyword
 keeps its path in the schema that the author wrote, so that a loss can name it.
 """
 
@@ -29,7 +29,7 @@ _AT_MOST = frozenset({"maximum", "exclusiveMaximum", "maxLength", "maxItems", "m
 _MAX_LEAVES = 200
 
 
-class Clash(Exception):
+class SchemaConflict(Exception):
     """The parts cannot be made into one schema: `keyword` at `path` is in the way, and `why` ends a sentence."""
 
     def __init__(self, keyword: str, path: Path, why: str) -> None:
@@ -40,14 +40,14 @@ class Clash(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SchemaPart:
     """A schema and its path from the root."""
 
     schema: Json
     path: Path
 
 
-Parts = tuple[Part, ...]
+SchemaParts = tuple[SchemaPart, ...]
 """Schemas that all apply to the same value."""
 
 
@@ -55,18 +55,18 @@ Parts = tuple[Part, ...]
 class Alternatives:
     keyword: str
     path: Path
-    branches: tuple[Parts, ...]
+    branches: tuple[SchemaParts, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Flat:
+class FlatSchema:
     """What the parts say together. With `alternatives`, `keywords` are those beside them, which the branches repeat."""
 
     path: Path
     keywords: Mapping[str, tuple[Json, Path]]
-    properties: Mapping[str, Parts] | None
+    properties: Mapping[str, SchemaParts] | None
     required: tuple[str, ...]
-    items: Parts
+    items: SchemaParts
     alternatives: Alternatives | None
     inlined: frozenset[str]
     """The references that were followed."""
@@ -76,22 +76,22 @@ class Flat:
         return self.keywords.get(keyword, (None, ()))[0]
 
 
-def flatten(parts: Parts, refs: LocalRefs) -> Flat:
-    """The parts as one; `Clash` if they contradict each other or cannot be read off."""
+def flatten(parts: SchemaParts, refs: LocalRefs) -> FlatSchema:
+    """The parts as one; `SchemaConflict` if they contradict each other or cannot be read off."""
     if len(parts) == 1 and isinstance(parts[0].schema, dict) and not _COMBINING & parts[0].schema.keys():
         return _alone(parts[0])
-    plain: list[Part] = []
-    alternatives: list[tuple[str, Part]] = []
+    plain: list[SchemaPart] = []
+    alternatives: list[tuple[str, SchemaPart]] = []
     inlined: set[str] = set()
     try:
         for part in parts:
             _expand(part, refs, plain, alternatives, inlined)
     except RecursionError:  # a schema from elsewhere may be a chain of thousands of references
-        raise Clash("$ref", parts[0].path, "it leads through too many others") from None
+        raise SchemaConflict("$ref", parts[0].path, "it leads through too many others") from None
     if len(alternatives) > 1:
         keyword, part = alternatives[1]
-        raise Clash(keyword, (*part.path, keyword), "it meets other alternatives for the same value")
-    return Flat(
+        raise SchemaConflict(keyword, (*part.path, keyword), "it meets other alternatives for the same value")
+    return FlatSchema(
         path=parts[0].path,
         keywords=_keywords(plain),
         properties=_properties(plain),
@@ -102,26 +102,26 @@ def flatten(parts: Parts, refs: LocalRefs) -> Flat:
     )
 
 
-def _alone(part: Part) -> Flat:
+def _alone(part: SchemaPart) -> FlatSchema:
     """A schema with nothing to merge, as nearly all are."""
     schema, path = part.schema, part.path
     listed = schema.get("properties")
-    return Flat(
+    return FlatSchema(
         path=path,
         keywords={key: (value, (*path, key)) for key, value in schema.items() if key not in _GATHERED},
         properties=None
         if listed is None
-        else {name: (Part(one, (*path, "properties", name)),) for name, one in listed.items()},
+        else {name: (SchemaPart(one, (*path, "properties", name)),) for name, one in listed.items()},
         required=tuple(dict.fromkeys(schema.get("required", ()))),
-        items=(Part(schema["items"], (*path, "items")),) if "items" in schema else (),
+        items=(SchemaPart(schema["items"], (*path, "items")),) if "items" in schema else (),
         alternatives=None,
         inlined=frozenset(),
     )
 
 
-def leaves(parts: Parts, refs: LocalRefs) -> list[Flat]:
-    """Every way to be valid for the parts, alternatives within alternatives unfolded; `Clash` as `flatten`."""
-    found: list[Flat] = []
+def leaves(parts: SchemaParts, refs: LocalRefs) -> list[FlatSchema]:
+    """Every way to be valid for the parts, alternatives within alternatives unfolded; `SchemaConflict` as `flatten`."""
+    found: list[FlatSchema] = []
     todo, seen = [parts], set[tuple[Path, ...]]()
     while todo:
         here = todo.pop(0)
@@ -133,23 +133,23 @@ def leaves(parts: Parts, refs: LocalRefs) -> list[Flat]:
         if flat.alternatives is None:
             found.append(flat)
         elif len(seen) > _MAX_LEAVES:
-            raise Clash(flat.alternatives.keyword, flat.alternatives.path, "there are too many alternatives")
+            raise SchemaConflict(flat.alternatives.keyword, flat.alternatives.path, "there are too many alternatives")
         else:
             todo[:0] = flat.alternatives.branches
     return found
 
 
-def allows_null(parts: Parts, refs: LocalRefs) -> bool:
+def allows_null(parts: SchemaParts, refs: LocalRefs) -> bool:
     """Whether null is valid for the parts, as far as types, `enum` and `const` tell."""
     return any(fits_type(leaf, None) and is_listed(leaf, None) for leaf in leaves(parts, refs))
 
 
-def fits_type(flat: Flat, value: Json) -> bool:
+def fits_type(flat: FlatSchema, value: Json) -> bool:
     wanted = types_of(flat.value("type"))
     return not wanted or any(_is_type(value, name) for name in wanted)
 
 
-def is_listed(flat: Flat, value: Json) -> bool:
+def is_listed(flat: FlatSchema, value: Json) -> bool:
     """Whether `enum` and `const`, where they are given, name the value."""
     listed = flat.value("enum")
     if listed is not None and not any(equal(value, item) for item in listed):
@@ -190,73 +190,83 @@ def _is_type(value: Json, name: str) -> bool:
 
 
 def _expand(
-    part: Part, refs: LocalRefs, plain: list[Part], alternatives: list[tuple[str, Part]], inlined: set[str]
+    part: SchemaPart,
+    refs: LocalRefs,
+    plain: list[SchemaPart],
+    alternatives: list[tuple[str, SchemaPart]],
+    inlined: set[str],
 ) -> None:
     """Sort the part, and all that it draws in, into plain schemas and those with alternatives."""
     schema, path = part.schema, part.path
     if schema is True:
         return
     if schema is False:
-        raise Clash("false", path, "nothing is valid there")
-    plain.append(Part({key: value for key, value in schema.items() if key not in _COMBINING}, path))
+        raise SchemaConflict("false", path, "nothing is valid there")
+    plain.append(SchemaPart({key: value for key, value in schema.items() if key not in _COMBINING}, path))
     alternatives.extend((keyword, part) for keyword in ("anyOf", "oneOf") if keyword in schema)
     if "$ref" in schema:
         _expand_ref(part, refs, plain, alternatives, inlined)
     for index, member in enumerate(schema.get("allOf", ())):
-        _expand(Part(member, (*path, "allOf", index)), refs, plain, alternatives, inlined)
+        _expand(SchemaPart(member, (*path, "allOf", index)), refs, plain, alternatives, inlined)
 
 
 def _expand_ref(
-    part: Part, refs: LocalRefs, plain: list[Part], alternatives: list[tuple[str, Part]], inlined: set[str]
+    part: SchemaPart,
+    refs: LocalRefs,
+    plain: list[SchemaPart],
+    alternatives: list[tuple[str, SchemaPart]],
+    inlined: set[str],
 ) -> None:
     ref = part.schema["$ref"]
     if ref in inlined:  # said once, it says no more the second time; this also ends a circle
         return
     try:
-        target = Part(refs.resolve(ref), refs.path(ref))
+        target = SchemaPart(refs.resolve(ref), refs.path(ref))
     except LookupError:
-        raise Clash("$ref", (*part.path, "$ref"), "it does not lead to a place in the schema") from None
+        raise SchemaConflict("$ref", (*part.path, "$ref"), "it does not lead to a place in the schema") from None
     inlined.add(ref)
     _expand(target, refs, plain, alternatives, inlined)
 
 
-def _distributed(keyword: str, part: Part, plain: Iterable[Part]) -> Alternatives:
+def _distributed(keyword: str, part: SchemaPart, plain: Iterable[SchemaPart]) -> Alternatives:
     """The branches, each together with the keywords that stand beside them. Annotations stay outside."""
     beside = [
-        Part({key: value for key, value in other.schema.items() if key not in ANNOTATIONS}, other.path)
+        SchemaPart({key: value for key, value in other.schema.items() if key not in ANNOTATIONS}, other.path)
         for other in plain
     ]
     kept = tuple(other for other in beside if other.schema)
     path = (*part.path, keyword)
-    branches = ((*kept, Part(branch, (*path, index))) for index, branch in enumerate(part.schema[keyword]))
+    branches = ((*kept, SchemaPart(branch, (*path, index))) for index, branch in enumerate(part.schema[keyword]))
     return Alternatives(keyword, path, tuple(branches))
 
 
-def _properties(plain: Sequence[Part]) -> dict[str, Parts] | None:
-    found: dict[str, Parts] = {}
+def _properties(plain: Sequence[SchemaPart]) -> dict[str, SchemaParts] | None:
+    found: dict[str, SchemaParts] = {}
     for part in plain:
         for name, schema in part.schema.get("properties", {}).items():
-            found[name] = (*found.get(name, ()), Part(schema, (*part.path, "properties", name)))
+            found[name] = (*found.get(name, ()), SchemaPart(schema, (*part.path, "properties", name)))
     for part in plain:
         others = found.keys() - part.schema.get("properties", {})
         if others and part.schema.get("additionalProperties", True) is not True:
             path = (*part.path, "additionalProperties")
-            raise Clash(
+            raise SchemaConflict(
                 "additionalProperties", path, "it speaks of properties that another schema for this object lists"
             )
     return found if any("properties" in part.schema for part in plain) else None
 
 
-def _items(plain: Sequence[Part]) -> Parts:
-    found = tuple(Part(part.schema["items"], (*part.path, "items")) for part in plain if "items" in part.schema)
+def _items(plain: Sequence[SchemaPart]) -> SchemaParts:
+    found = tuple(SchemaPart(part.schema["items"], (*part.path, "items")) for part in plain if "items" in part.schema)
     for part in plain:
         # `items` speaks of what follows the prefix of its own schema, so the two cannot be gathered from several.
         if "prefixItems" in part.schema and any(item.path[:-1] != part.path for item in found):
-            raise Clash("prefixItems", (*part.path, "prefixItems"), "it meets items that are described elsewhere")
+            raise SchemaConflict(
+                "prefixItems", (*part.path, "prefixItems"), "it meets items that are described elsewhere"
+            )
     return found
 
 
-def _keywords(plain: Sequence[Part]) -> dict[str, tuple[Json, Path]]:
+def _keywords(plain: Sequence[SchemaPart]) -> dict[str, tuple[Json, Path]]:
     merged: dict[str, tuple[Json, Path]] = {}
     for part, keyword, value in _each(plain):
         path = (*part.path, keyword)
@@ -267,7 +277,7 @@ def _keywords(plain: Sequence[Part]) -> dict[str, tuple[Json, Path]]:
     return merged
 
 
-def _each(plain: Sequence[Part]) -> Iterator[tuple[Part, str, Json]]:
+def _each(plain: Sequence[SchemaPart]) -> Iterator[tuple[SchemaPart, str, Json]]:
     for part in plain:
         for keyword, value in part.schema.items():
             if keyword not in _GATHERED:
@@ -288,7 +298,7 @@ def _both(keyword: str, one: Json, other: Json, path: Path) -> Json:
     elif keyword == "enum":
         shared = [value for value in one if any(equal(value, item) for item in other)]
     if not shared:
-        raise Clash(keyword, path, "it does not go together with another one for the same value")
+        raise SchemaConflict(keyword, path, "it does not go together with another one for the same value")
     return shared
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from handrail.providers.schema_flattening import Parts
+from handrail.providers.schema_flattening import SchemaParts
 from handrail.schema.subschemas import Json, LocalRefs
 
 
-class References:
+class SchemaReferences:
     """What one rewriting run knows about the references of its schema."""
 
     def __init__(self, root: Mapping[str, Json]) -> None:
@@ -18,7 +18,7 @@ class References:
         self._recursive: dict[str, bool] = {}
         self._held: dict[str, frozenset[str]] = {}
 
-    def movable(self, parts: Parts) -> str | None:
+    def movable(self, parts: SchemaParts) -> str | None:
         """The reference that one part consists of and that may stay one: to the root, or to one of its `$defs`."""
         schema = parts[0].schema
         if len(parts) > 1 or not isinstance(schema, Mapping) or "$ref" not in schema:

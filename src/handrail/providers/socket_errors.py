@@ -1,4 +1,4 @@
-"""How both SDKs' WebSockets end, as one kind of ending: `Gone`, with a sentence and whether trying again makes sense."""
+"""How both SDKs' WebSockets end, as one exception: `ConnectionEnded`, with a sentence and whether another attempt may help."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
-from handrail.providers.live_link import Gone
+from handrail.providers.live_link import ConnectionEnded
 
 _LOG = logging.getLogger("handrail.live")
 _REFUSALS = frozenset({1007, 1008, 4000})
@@ -22,8 +22,10 @@ ENDINGS = (ConnectionClosed, InvalidHandshake, InvalidURI, OSError, EOFError)
 
 @contextmanager
 def endings(provider: str, *, setting_up: bool = False, address: str | None = None) -> Iterator[None]:
-    """Turn what the WebSocket raises into `Gone`. Only while setting up, a refusal is for good, and the log is told of it:
-    whoever runs the server has to do something about it. `address` is the one that the settings name."""
+    """Turn what the WebSocket raises into `ConnectionEnded`. `address` is the one that the settings name.
+
+    Only while setting up, a refusal is final. It is logged then, because only the operator can mend it.
+    """
     try:
         yield
     except ENDINGS as error:
@@ -33,7 +35,7 @@ def endings(provider: str, *, setting_up: bool = False, address: str | None = No
         raise gone from None
 
 
-def ending(provider: str, error: Exception, *, setting_up: bool = False, address: str | None = None) -> Gone:
+def ending(provider: str, error: Exception, *, setting_up: bool = False, address: str | None = None) -> ConnectionEnded:
     """The same without a context manager, which costs as much as the frame of sound that it is around."""
     if isinstance(error, ConnectionClosed):
         code, reason = (error.rcvd.code, error.rcvd.reason) if error.rcvd else (_LOST, "")
@@ -41,17 +43,17 @@ def ending(provider: str, error: Exception, *, setting_up: bool = False, address
     if isinstance(error, InvalidStatus):
         status = error.response.status_code
         for_good = 400 <= status < 500 and status not in _PASSING
-        return Gone(f"{provider} answered the connection with HTTP status {status}.", for_good=for_good)
+        return ConnectionEnded(f"{provider} answered the connection with HTTP status {status}.", for_good=for_good)
     if isinstance(error, InvalidURI):
         detail = f"The address of {provider} is not one for a WebSocket; mend the base URL."
-        return Gone(f"{provider} cannot be reached.", for_good=True, detail=detail)
+        return ConnectionEnded(f"{provider} cannot be reached.", for_good=True, detail=detail)
     at, advice = (f" at {address}", '; "base_url" in [voice] says where it is') if address else ("", "")
     detail = f"{provider} cannot be reached{at} ({type(error).__name__}){advice}."
-    return Gone(f"{provider} cannot be reached.", detail=detail)
+    return ConnectionEnded(f"{provider} cannot be reached.", detail=detail)
 
 
-def closed(provider: str, code: int, reason: str, *, setting_up: bool) -> Gone:
+def closed(provider: str, code: int, reason: str, *, setting_up: bool) -> ConnectionEnded:
     said = f": {reason[:200]}" if reason else ""
-    told = f"{provider} closed the connection ({code})"
+    sentence = f"{provider} closed the connection ({code})"
     refused = setting_up and code in _REFUSALS
-    return Gone(f"{told}.", for_good=refused, by_provider=code != _LOST, detail=f"{told}{said}.")
+    return ConnectionEnded(f"{sentence}.", for_good=refused, by_provider=code != _LOST, detail=f"{sentence}{said}.")

@@ -1,7 +1,7 @@
 """How every text client asks its provider: one request, a stream of bytes, a pure transport that reads it.
 
-A client is this class with a provider's transport and a `Wire`, the few lines on its SDK. Here is what they share: time-outs,
-asking again where nothing had begun, and that whatever goes wrong is a `ModelError` in a sentence.
+A client is this class with a provider's transport and a `ModelEndpoint`, the few lines on its SDK. They share time-outs, repeated
+requests where no answer had begun, and that every failure is a `ModelError` in a sentence.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from typing import Any, Protocol
 
 from handrail.contract.call import IdScope
 from handrail.contract.model import ModelError, ModelEvent, ModelRequest
-from handrail.providers.event_stream import Decoder, Lines, Reader, ServerSentEvents, StreamCounters, Whole
+from handrail.providers.event_stream import (
+    Decoder,
+    LineDecoder,
+    ServerSentEvents,
+    StreamCounters,
+    StreamReader,
+    WholeBodyDecoder,
+)
 
 _LOG = logging.getLogger("handrail.model")
 _LOG.addHandler(logging.NullHandler())  # where nobody set up a log, whoever asks the model shows the detail
@@ -54,7 +61,7 @@ class Failure:
     retry_after: str = ""
 
 
-class Wire(Protocol):
+class ModelEndpoint(Protocol):
     """A provider's SDK, as far as a client needs it."""
 
     def open(self, body: dict[str, Any]) -> AbstractAsyncContextManager[RawAnswer]:
@@ -68,7 +75,7 @@ class Wire(Protocol):
     async def close(self) -> None: ...
 
 
-class Transport(Protocol):
+class TextTransport(Protocol):
     """A provider's transport module."""
 
     PROVIDER: str
@@ -78,7 +85,7 @@ class Transport(Protocol):
 
     def body(self, request: ModelRequest, *, model: str) -> dict[str, Any]: ...
 
-    def Reader(self, model: str, counters: StreamCounters, id_scope: IdScope) -> Reader: ...  # noqa: N802  # the module's class
+    def new_reader(self, model: str, counters: StreamCounters, id_scope: IdScope) -> StreamReader: ...
 
 
 class _NotBegun(Exception):
@@ -96,8 +103,8 @@ class StreamingModel:
     def __init__(
         self,
         name: str,
-        transport: Transport,
-        wire: Wire,
+        transport: TextTransport,
+        endpoint: ModelEndpoint,
         limits: ClientLimits | None = None,
         *,
         lines: bool = False,
@@ -106,7 +113,7 @@ class StreamingModel:
     ) -> None:
         self._name = name
         self._transport = transport
-        self._wire = wire
+        self._endpoint = endpoint
         self._limits = limits or ClientLimits()
         self._lines = lines
         self._key_name = key_name
@@ -131,7 +138,7 @@ class StreamingModel:
         return None
 
     async def close(self) -> None:
-        await self._wire.close()
+        await self._endpoint.close()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Ask, again if the provider could not begin. Once something came, a failure is the caller's to judge. The log is told
@@ -160,30 +167,30 @@ class StreamingModel:
                 return
 
     async def _once(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent, None]:
-        reader = self._transport.Reader(self._name, self.counters, self.id_scope)
+        reader = self._transport.new_reader(self._name, self.counters, self.id_scope)
         async with AsyncExitStack() as stack:
             answer = await self._begin(stack, body)
             too_large = self.counters.oversized_events
             pieces = aclosing(self._pieces(answer))
             async for events in await stack.enter_async_context(pieces):
                 for event in events:
-                    for told in reader.feed(event):
-                        yield told
+                    for model_event in reader.feed(event):
+                        yield model_event
                 if reader.finished:
                     break
             if self.counters.oversized_events > too_large:
                 raise ModelError(f"{self._transport.WHO} sent more in one event than is read.", retryable=True)
-            for told in reader.end():
-                yield told
+            for model_event in reader.end():
+                yield model_event
 
     async def _begin(self, stack: AsyncExitStack, body: dict[str, Any]) -> RawAnswer:
         try:
             async with asyncio.timeout(self._limits.idle_seconds):
-                return await stack.enter_async_context(self._wire.open(body))
+                return await stack.enter_async_context(self._endpoint.open(body))
         except TimeoutError:  # whoever waited so long may not want to wait again; that is the caller's to say
             raise self._silent() from None
         except Exception as error:
-            failure = self._wire.failure(error)
+            failure = self._endpoint.failure(error)
             if failure is None:
                 raise
             raise _NotBegun(self._explained(failure, error), _seconds(failure.retry_after)) from error
@@ -200,7 +207,7 @@ class StreamingModel:
             except TimeoutError:
                 raise self._silent() from None
             except Exception as error:
-                if self._wire.failure(error) is None:
+                if self._endpoint.failure(error) is None:
                     raise
                 return  # half an event may be left, and half an event is none
             if data is None:
@@ -213,9 +220,9 @@ class StreamingModel:
 
     def _decoder(self, content_type: str) -> Decoder:
         if self._lines:
-            return Lines(self.counters)
+            return LineDecoder(self.counters)
         plain = content_type.partition(";")[0].strip().lower() == "application/json"
-        return Whole(self.counters) if plain else ServerSentEvents(self.counters)
+        return WholeBodyDecoder(self.counters) if plain else ServerSentEvents(self.counters)
 
     def _silent(self) -> ModelError:
         return ModelError(f"{self._transport.WHO} did not answer in time.", retryable=True)

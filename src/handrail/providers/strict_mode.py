@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from handrail.contract.frozen import thaw
 from handrail.providers.adapted import Loss
 from handrail.providers.keyword_notes import phrase, with_phrases
-from handrail.providers.root_schema import PlainRoot
+from handrail.providers.root_schema import RootSchema
 from handrail.providers.schema_flattening import (
     ANNOTATIONS,
     Alternatives,
-    Clash,
-    Flat,
-    Part,
-    Parts,
+    FlatSchema,
+    SchemaConflict,
+    SchemaPart,
+    SchemaParts,
     allows_null,
     flatten,
     leaves,
     types_of,
 )
-from handrail.providers.schema_references import References
+from handrail.providers.schema_references import SchemaReferences
 from handrail.schema.pointer import pointer
 from handrail.schema.subschemas import Json, Path, children
 
@@ -35,14 +35,14 @@ Excess = Iterable[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class StrictDialect:
     """How one provider's strict mode differs from another's."""
 
     kept: frozenset[str]
     """Keywords about one value that are written as they are."""
     formats: frozenset[str]
     exceeded: Callable[[Mapping[str, Json]], Excess]
-    most_min_items: int | None = None
+    max_min_items: int | None = None
     """The largest `minItems` that is kept; None if there is no limit."""
     optional: bool = False
     """Whether a property may be optional; where not, it may be null instead."""
@@ -52,8 +52,8 @@ class Dialect:
     def keeps(self, keyword: str, value: Json) -> bool:
         if keyword == "format":
             return value in self.formats
-        if keyword == "minItems" and self.most_min_items is not None:
-            return bool(value <= self.most_min_items)
+        if keyword == "minItems" and self.max_min_items is not None:
+            return bool(value <= self.max_min_items)
         return keyword in self.kept
 
 
@@ -83,14 +83,14 @@ _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", 
 
 
 @dataclass(frozen=True, slots=True)
-class Strict:
+class StrictSchema:
     """The schema in the strict dialect; None if there is none, and then the losses say why."""
 
     schema: dict[str, Json] | None
     losses: tuple[Loss, ...]
 
 
-def to_strict(parameters: Mapping[str, Json], dialect: Dialect) -> Strict:
+def to_strict(parameters: Mapping[str, Json], dialect: StrictDialect) -> StrictSchema:
     """The parameters (a valid JSON Schema of an object) in the strict dialect. They are not changed."""
     conversion = _Conversion(parameters, dialect)
     try:
@@ -101,15 +101,15 @@ def to_strict(parameters: Mapping[str, Json], dialect: Dialect) -> Strict:
         schema = {}
         conversion.block("$ref", (), "with references written out it is larger than strict mode takes")
     if conversion.obstacles:
-        return Strict(None, tuple(dict.fromkeys(conversion.obstacles)))
-    return Strict(schema, tuple(dict.fromkeys(conversion.losses)))
+        return StrictSchema(None, tuple(dict.fromkeys(conversion.obstacles)))
+    return StrictSchema(schema, tuple(dict.fromkeys(conversion.losses)))
 
 
-def attempt(root: PlainRoot, dialect: Dialect) -> Strict:
+def attempt(root: RootSchema, dialect: StrictDialect) -> StrictSchema:
     """A tool's parameters in the strict dialect, without what its root may not have."""
     if root.only_in_branches:
         done = "its properties cannot be listed at the root in strict mode, so the tool is sent non-strict"
-        return Strict(None, tuple(Loss(keyword, f"/{keyword}", done) for keyword in root.refused))
+        return StrictSchema(None, tuple(Loss(keyword, f"/{keyword}", done) for keyword in root.refused))
     return to_strict(root.rest, dialect)
 
 
@@ -128,24 +128,24 @@ class _TooLarge(Exception):
 class _Conversion:
     """One run over one schema: collects what is lost, and what makes strict mode impossible, while it writes."""
 
-    def __init__(self, parameters: Mapping[str, Json], dialect: Dialect) -> None:
+    def __init__(self, parameters: Mapping[str, Json], dialect: StrictDialect) -> None:
         self.losses: list[Loss] = []
         self.obstacles: list[Loss] = []
         self._dialect = dialect
         self._parameters = parameters
-        self._references = References(parameters)
+        self._references = SchemaReferences(parameters)
         self._refs = self._references.local
         self._written = 0
         self._depth = 0
 
     def root(self) -> dict[str, Json]:
         """The whole schema, with those `$defs` that are referred to."""
-        written = self._schema((Part(self._parameters, ()),))
+        written = self._schema((SchemaPart(self._parameters, ()),))
         if "anyOf" in written:
             self.block("anyOf", (), "strict mode has no alternatives at the root")
         definitions: dict[str, Json] = {}
         for name in self._references.wanted:
-            definitions[name] = self._schema((Part(self._parameters["$defs"][name], ("$defs", name)),))
+            definitions[name] = self._schema((SchemaPart(self._parameters["$defs"][name], ("$defs", name)),))
         return {**written, "$defs": definitions} if definitions else written
 
     def block(self, keyword: str, path: Path, why: str) -> None:
@@ -154,20 +154,20 @@ class _Conversion:
     def _lose(self, keyword: str, path: Path, done: str, *, minor: bool = False) -> None:
         self.losses.append(Loss(keyword, pointer(path), done, minor))
 
-    def _schema(self, parts: Parts, *, optional: bool = False) -> dict[str, Json]:
+    def _schema(self, parts: SchemaParts, *, optional: bool = False) -> dict[str, Json]:
         self._written += 1
         self._depth += 1
         if self._written > _MAX_WRITTEN or self._depth > _MAX_DEPTH:
             raise _TooLarge
         try:
             return self._one(parts, optional)
-        except Clash as clash:
-            self.block(clash.keyword, clash.path, clash.why)
+        except SchemaConflict as conflict:
+            self.block(conflict.keyword, conflict.path, conflict.why)
             return {}
         finally:
             self._depth -= 1
 
-    def _one(self, parts: Parts, optional: bool) -> dict[str, Json]:
+    def _one(self, parts: SchemaParts, optional: bool) -> dict[str, Json]:
         flat = flatten(parts, self._refs)
         optional = optional and not self._dialect.optional
         widen = optional and not allows_null(parts, self._refs)
@@ -176,18 +176,18 @@ class _Conversion:
         ref = self._kept_ref(parts)
         if ref is not None:
             if flat.alternatives is None and not flat.keywords.keys() & {"type", "enum", "const"}:
-                raise Clash("type", flat.path, _UNTYPED)
+                raise SchemaConflict("type", flat.path, _UNTYPED)
             return self._ref(ref, parts[0], widen)
         for ref in filter(self._references.is_recursive, flat.inlined):
-            raise Clash("$ref", flat.path, f'"{ref}" contains itself and cannot be written out here')
+            raise SchemaConflict("$ref", flat.path, f'"{ref}" contains itself and cannot be written out here')
         if flat.alternatives is None:
             return self._plain(flat, widen)
-        leaves(parts, self._refs)  # a clash, if there are too many to write
+        leaves(parts, self._refs)  # a conflict, if there are too many to write
         return self._union(flat, flat.alternatives, widen)
 
     # ------------------------------------------------------------------------------------------------ references
 
-    def _kept_ref(self, parts: Parts) -> str | None:
+    def _kept_ref(self, parts: SchemaParts) -> str | None:
         """The reference that may stay one. Strict mode takes nothing beside it, so a recursive one is wrapped."""
         ref = self._references.movable(parts)
         if ref is None:
@@ -198,21 +198,21 @@ class _Conversion:
             return None
         return ref
 
-    def _ref(self, ref: str, part: Part, widen: bool) -> dict[str, Json]:
-        told = self._described({key: (value, (*part.path, key)) for key, value in part.schema.items()}, widen)
+    def _ref(self, ref: str, part: SchemaPart, widen: bool) -> dict[str, Json]:
+        notes = self._described({key: (value, (*part.path, key)) for key, value in part.schema.items()}, widen)
         kept = self._references.keep(ref)
-        return {**told, "anyOf": [kept, *_null(widen)]} if told or widen else kept
+        return {**notes, "anyOf": [kept, *_null(widen)]} if notes or widen else kept
 
     # ------------------------------------------------------------------------------------------------ one schema
 
-    def _union(self, flat: Flat, offered: Alternatives, widen: bool) -> dict[str, Json]:
+    def _union(self, flat: FlatSchema, offered: Alternatives, widen: bool) -> dict[str, Json]:
         if offered.keyword == "oneOf":
             self._lose("oneOf", offered.path, "sent as anyOf, which does not say that only one may fit")
-        annotations = {key: told for key, told in flat.keywords.items() if key in ANNOTATIONS}
+        annotations = {key: notes for key, notes in flat.keywords.items() if key in ANNOTATIONS}
         branches = [self._schema(branch) for branch in offered.branches]
         return {**self._described(annotations, widen), "anyOf": [*branches, *_null(widen)]}
 
-    def _plain(self, flat: Flat, widen: bool) -> dict[str, Json]:
+    def _plain(self, flat: FlatSchema, widen: bool) -> dict[str, Json]:
         for keyword, (_, path) in flat.keywords.items():
             if keyword in _IMPOSSIBLE and path != ("$id",):
                 self.block(keyword, path, "strict mode has no such keyword")
@@ -229,7 +229,7 @@ class _Conversion:
             return _one_type_each(written, types)
         return _widened(written) if widen else written
 
-    def _types(self, flat: Flat) -> list[str]:
+    def _types(self, flat: FlatSchema) -> list[str]:
         types = list(types_of(flat.value("type")))
         if types:
             return types
@@ -239,7 +239,7 @@ class _Conversion:
             self.block("type", flat.path, _UNTYPED)
         return [name for name in inferred if name is not None]
 
-    def _object(self, flat: Flat) -> dict[str, Json]:
+    def _object(self, flat: FlatSchema) -> dict[str, Json]:
         properties = flat.properties or {}
         for keyword in ("additionalProperties", "unevaluatedProperties"):
             if flat.value(keyword) not in (None, False):
@@ -255,32 +255,32 @@ class _Conversion:
         required = list(flat.required if self._dialect.optional else properties)
         return {"properties": written, "required": required, "additionalProperties": False}
 
-    def _array(self, flat: Flat, written: Mapping[str, Json]) -> dict[str, Json]:
+    def _array(self, flat: FlatSchema, written: Mapping[str, Json]) -> dict[str, Json]:
         prefix, path = flat.keywords.get("prefixItems", ((), ()))
         closed = any(part.schema is False for part in flat.items)
         if not flat.items and (not prefix or written.get("maxItems", len(prefix) + 1) > len(prefix)):
             self.block("items", flat.path, "strict mode takes no list of just anything")
             return {}
-        kinds = [self._schema((Part(schema, (*path, index)),)) for index, schema in enumerate(prefix)]
+        kinds = [self._schema((SchemaPart(schema, (*path, index)),)) for index, schema in enumerate(prefix)]
         if flat.items and not (closed and prefix):
             kinds.append(self._schema(flat.items))
         distinct = [kind for index, kind in enumerate(kinds) if kind not in kinds[:index]]
         if prefix:
             self._lose("prefixItems", path, "every item may be of each of its kinds; the order is in the description")
         ends = closed and bool(prefix) and "maxItems" in self._dialect.kept
-        most = {"maxItems": min(written.get("maxItems", len(prefix)), len(prefix))} if ends else {}
-        return {"items": distinct[0] if len(distinct) == 1 else {"anyOf": distinct}, **most}
+        max_items = {"maxItems": min(written.get("maxItems", len(prefix)), len(prefix))} if ends else {}
+        return {"items": distinct[0] if len(distinct) == 1 else {"anyOf": distinct}, **max_items}
 
     # ------------------------------------------------------------------------------------------------ descriptions
 
     def _described(self, keywords: Mapping[str, tuple[Json, Path]], widen: bool) -> dict[str, Json]:
         """Title and description, the latter with what strict mode has no keyword for."""
-        phrases = [self._told(keyword, value, path, widen) for keyword, (value, path) in keywords.items()]
+        phrases = [self._note(keyword, value, path, widen) for keyword, (value, path) in keywords.items()]
         description = with_phrases(keywords.get("description", ("", ()))[0], filter(None, phrases))
         title = {"title": keywords["title"][0]} if "title" in keywords else {}
         return {**title, "description": description} if description else title
 
-    def _told(self, keyword: str, value: Json, path: Path, widen: bool) -> str | None:
+    def _note(self, keyword: str, value: Json, path: Path, widen: bool) -> str | None:
         if keyword == "default":
             if value is not None or widen:
                 self._lose(keyword, path, "put into the description", minor=True)
@@ -322,10 +322,10 @@ def _one_type_each(written: Mapping[str, Json], types: Iterable[str]) -> dict[st
     """A schema with several types, for a dialect that takes one at a time. Listed values need no type beside them."""
     if "enum" in written or "const" in written:
         return {key: value for key, value in written.items() if key != "type"}
-    told = {key: value for key, value in written.items() if key in ("title", "description")}
-    asked = {key: value for key, value in written.items() if key not in told}
+    notes = {key: value for key, value in written.items() if key in ("title", "description")}
+    asked = {key: value for key, value in written.items() if key not in notes}
     branches = [
         {key: name if key == "type" else value for key, value in asked.items() if _FOR_TYPE.get(key, name) == name}
         for name in types
     ]
-    return {**told, "anyOf": branches}
+    return {**notes, "anyOf": branches}

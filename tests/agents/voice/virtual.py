@@ -25,7 +25,7 @@ from handrail.agents.voice.agent import VoiceAgent
 from handrail.agents.voice.host_port import Abilities, Sound, VoicePolicy
 from handrail.contract.live import LiveConfig
 from handrail.providers.gemini.live.transport import GeminiLiveTransport
-from handrail.providers.live_link import Gone, LiveLink
+from handrail.providers.live_link import ConnectionEnded, LiveLink
 from handrail.providers.openai.realtime.transport import OpenAIRealtimeTransport
 from handrail.stores.memory import MemoryStore
 from handrail.testing.hosting import hosted
@@ -60,7 +60,7 @@ class Wire:
     async def receive(self) -> str:
         frame = await self._to_client.get()
         if frame is None:
-            raise Gone("The wire was cut.")
+            raise ConnectionEnded("The wire was cut.")
         return frame
 
     async def hand_to(self, take: Callable[[bytes | str], None]) -> None:
@@ -68,7 +68,7 @@ class Wire:
             take(await self.receive())
         self._take = take
         await self._closed.wait()
-        raise Gone("The wire was cut.")
+        raise ConnectionEnded("The wire was cut.")
 
     async def close(self) -> None:
         self.abort()

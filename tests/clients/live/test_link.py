@@ -13,7 +13,7 @@ from tests.clients.live.kit import LIMITS
 
 from handrail.contract.live import AudioOut, CallsMade, Closed, Connected, Disconnected, GoAway, LiveConfig, LiveError
 from handrail.providers.gemini.live.transport import INPUT_RATES, GeminiLiveTransport
-from handrail.providers.live_link import Gone, LiveLink
+from handrail.providers.live_link import ConnectionEnded, LiveLink
 
 AUDIO = {"serverContent": {"modelTurn": {"parts": [{"inlineData": {"mimeType": "audio/pcm", "data": "AAAA"}}]}}}
 DONE = {"serverContent": {"turnComplete": True}}
@@ -23,7 +23,7 @@ class Line:
     """One connection: a queue each way."""
 
     def __init__(self) -> None:
-        self.incoming: asyncio.Queue[dict[str, Any] | Gone] = asyncio.Queue()
+        self.incoming: asyncio.Queue[dict[str, Any] | ConnectionEnded] = asyncio.Queue()
         self.sent: list[Any] = []
         self.takes = asyncio.Event()
         self.takes.set()
@@ -44,7 +44,7 @@ class Line:
 
     async def receive(self) -> str:
         message = await self.incoming.get()
-        if isinstance(message, Gone):
+        if isinstance(message, ConnectionEnded):
             raise message
         return json.dumps(message)
 
@@ -65,7 +65,7 @@ class Provider:
     def __init__(self) -> None:
         self.lines: list[Line] = []
         self.setups: list[dict[str, Any]] = []
-        self.refusals: list[Gone] = []
+        self.refusals: list[ConnectionEnded] = []
 
     async def dial(self, setup: dict[str, Any]) -> Line:
         self.setups.append(setup)
@@ -165,7 +165,7 @@ async def test_a_provider_that_takes_nothing_is_left() -> None:
 
 async def test_what_is_sent_while_there_is_no_connection_is_sent_on_the_next() -> None:
     async with linked(first_delay=0.1, most_delay=0.1) as (link, provider):
-        provider.say(Gone("The line broke."))
+        provider.say(ConnectionEnded("The line broke."))
         async for event in link.events():
             if isinstance(event, Disconnected):
                 await link.send_text("Are you there?")
@@ -244,15 +244,15 @@ async def test_a_refused_handle_is_forgotten_and_another_refusal_is_final() -> N
     async with linked() as (link, provider):
         provider.say({"sessionResumptionUpdate": {"newHandle": "h1", "resumable": True}}, AUDIO, DONE)
         await settle()
-        provider.refusals = [Gone("Not found.", for_good=True), Gone("Not you.", for_good=True)]
-        provider.say(Gone("The line broke."))
+        provider.refusals = [ConnectionEnded("Not found.", for_good=True), ConnectionEnded("Not you.", for_good=True)]
+        provider.say(ConnectionEnded("The line broke."))
         events = [event async for event in link.events()]
     assert events[-1] == Closed("refused", "Not you.")
     assert [setup["setup"]["sessionResumption"] for setup in provider.setups] == [{}, {"handle": "h1"}, {}]
 
 
 HANDLE = {"sessionResumptionUpdate": {"newHandle": "h1", "resumable": True}}
-OVERLOADED = Gone("Closed (1011).", by_provider=True)
+OVERLOADED = ConnectionEnded("Closed (1011).", by_provider=True)
 
 
 def handles(provider: Provider) -> list[str | None]:
@@ -264,7 +264,7 @@ async def test_a_handle_that_the_provider_closes_at_twice_is_dropped_and_the_con
         provider.say(HANDLE, AUDIO, DONE)
         await settle()
         provider.refusals = [OVERLOADED, OVERLOADED]
-        provider.say(Gone("The line broke."))
+        provider.say(ConnectionEnded("The line broke."))
         while len(provider.lines) < 2:
             await asyncio.sleep(0.01)
         assert handles(provider) == [None, "h1", "h1", None]
@@ -277,7 +277,7 @@ async def test_a_handle_whose_sessions_are_closed_right_after_the_set_up_is_drop
     async with linked() as (_, provider):
         provider.say(HANDLE, AUDIO, DONE)
         await settle()
-        provider.say(Gone("The line broke."))
+        provider.say(ConnectionEnded("The line broke."))
         for count in (2, 3):
             while len(provider.lines) < count:
                 await asyncio.sleep(0.01)
@@ -291,14 +291,19 @@ async def test_a_handle_is_kept_while_only_the_line_is_bad_and_after_it_has_serv
     async with linked(attempts=20) as (_, provider):
         provider.say(HANDLE, AUDIO, DONE)
         await settle()
-        provider.refusals = [Gone("Not reached."), Gone("Not reached."), Gone("Not reached."), OVERLOADED]
-        provider.say(Gone("The line broke."))
+        provider.refusals = [
+            ConnectionEnded("Not reached."),
+            ConnectionEnded("Not reached."),
+            ConnectionEnded("Not reached."),
+            OVERLOADED,
+        ]
+        provider.say(ConnectionEnded("The line broke."))
         while len(provider.lines) < 2:
             await asyncio.sleep(0.01)
         provider.say(AUDIO, DONE)
         await settle()
         provider.refusals = [OVERLOADED]
-        provider.say(Gone("The line broke."))
+        provider.say(ConnectionEnded("The line broke."))
         while len(provider.lines) < 3:
             await asyncio.sleep(0.01)
         assert handles(provider)[1:] == ["h1"] * 7

@@ -15,8 +15,8 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from handrail.contract.live import AudioOut, CallsMade, Closed, Connected, Disconnected, LiveConfig, LiveEvent
 from handrail.providers.gemini.live.client import GeminiLive
-from handrail.providers.live_link import Gone
-from handrail.providers.live_socket import OPTIONS, LiveWire, WireSocket
+from handrail.providers.live_link import ConnectionEnded
+from handrail.providers.live_socket import OPTIONS, LiveWebSocket, SdkSocket
 from handrail.providers.openai.realtime.client import OpenAIRealtime
 from handrail.testing.servers.live import GeminiLiveServer, OpenAIRealtimeServer
 
@@ -24,7 +24,7 @@ Behaviour = Callable[[ServerConnection], Awaitable[None]]
 
 
 @asynccontextmanager
-async def wired(behaviour: Behaviour) -> AsyncIterator[WireSocket]:
+async def wired(behaviour: Behaviour) -> AsyncIterator[SdkSocket]:
     """A socket to somebody who behaves so."""
     over = asyncio.Event()
 
@@ -39,7 +39,7 @@ async def wired(behaviour: Behaviour) -> AsyncIterator[WireSocket]:
         port = next(iter(server.sockets)).getsockname()[1]
         try:
             async with asyncio.timeout(30), connect(f"ws://127.0.0.1:{port}", **OPTIONS) as wire:
-                yield WireSocket("The provider", wire)
+                yield SdkSocket("The provider", wire)
         finally:
             over.set()
 
@@ -87,7 +87,7 @@ async def test_the_end_of_the_connection_is_told_as_when_receiving() -> None:
 
     told = Told()
     async with wired(leaves) as socket:
-        with pytest.raises(Gone, match=r"closed the connection \(1011\)"):
+        with pytest.raises(ConnectionEnded, match=r"closed the connection \(1011\)"):
             await socket.hand_to(told.append)
         assert not socket.send_now("to nobody")
     assert [bytes(one) for one in told] == [b"last words"]
@@ -178,7 +178,7 @@ async def test_both_sdks_make_such_a_connection_without_compression(provider: st
         wire = connection._socket._wire
         await connection.close()
         await model.close()
-    assert isinstance(wire, LiveWire)
+    assert isinstance(wire, LiveWebSocket)
     assert wire.protocol.extensions == []
     assert "Sec-WebSocket-Extensions" not in wire.request.headers
 
@@ -191,7 +191,7 @@ async def test_events_that_wait_are_handed_on_first_and_the_others_as_they_come(
         events: list[LiveEvent] = []
         link.hand_to(events.append)
         assert [type(event) for event in events] == [Connected, AudioOut, CallsMade]
-        provider.say(call(2), AUDIO, Gone("The line broke."))
+        provider.say(call(2), AUDIO, ConnectionEnded("The line broke."))
         await settle()
         assert [type(event) for event in events[3:]] == [CallsMade, AudioOut, Disconnected]
         while not isinstance(events[-1], Connected):

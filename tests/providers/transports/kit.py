@@ -23,7 +23,7 @@ def example(name):
 
 def read(name, events, counters=None):
     """Everything that a transport makes of these events; bytes go in as they are, all else as JSON."""
-    reader = transport(name).Reader(MODEL, counters or StreamCounters())
+    reader = transport(name).new_reader(MODEL, counters or StreamCounters())
     told = []
     for event in events:
         data = event if isinstance(event, bytes) else json.dumps(event).encode()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.providers.transports.kit import MODEL, NAMES, calls, finished, read, text, transport
 
 from handrail.contract.model import AssistantMessage, ModelError, ModelRequest, UserMessage
-from handrail.providers.event_stream import MOST_ARGUMENTS, MOST_CALLS, StreamCounters
+from handrail.providers.event_stream import MAX_ARGUMENTS, MAX_CALLS, StreamCounters
 from handrail.testing.servers import (
     AnthropicServer,
     GeminiServer,
@@ -75,7 +75,7 @@ NEARLY = st.recursive(
 @given(events=st.lists(st.dictionaries(WORDS, NEARLY, max_size=5) | NEARLY, max_size=6))
 def test_events_of_any_shape_never_raise_anything_but_an_error_of_the_model(events):
     for name in NAMES:
-        reader = transport(name).Reader(MODEL, StreamCounters())
+        reader = transport(name).new_reader(MODEL, StreamCounters())
         try:
             for event in events:
                 list(reader.feed(json.dumps(event).encode()))
@@ -83,14 +83,14 @@ def test_events_of_any_shape_never_raise_anything_but_an_error_of_the_model(even
         except ModelError:
             continue
         json.dumps(finished(told).raw)
-        assert len(calls(told)) <= MOST_CALLS
+        assert len(calls(told)) <= MAX_CALLS
         assert all(isinstance(one.name, str) for one in calls(told))
 
 
 @given(data=st.lists(st.binary(max_size=40), max_size=6))
 def test_bytes_of_any_kind_are_dropped(data):
     for name in NAMES:
-        reader = transport(name).Reader(MODEL, StreamCounters())
+        reader = transport(name).new_reader(MODEL, StreamCounters())
         for event in data:
             list(reader.feed(event))
         with pytest.raises(ModelError, match="broke off"):
@@ -155,9 +155,9 @@ def test_thousands_of_calls_are_bounded_and_so_is_the_history(name):
     counters = StreamCounters()
     told = read(name, played(name, Reply("", [call("set_lamp", n=n) for n in range(3_000)])), counters)
 
-    assert len(calls(told)) == MOST_CALLS
-    assert counters.dropped_calls == 3_000 - MOST_CALLS
-    assert json.dumps(finished(told).raw).count("set_lamp") == MOST_CALLS
+    assert len(calls(told)) == MAX_CALLS
+    assert counters.dropped_calls == 3_000 - MAX_CALLS
+    assert json.dumps(finished(told).raw).count("set_lamp") == MAX_CALLS
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -166,7 +166,7 @@ def test_arguments_of_megabytes_are_told_as_what_is_refused_and_forgotten(name):
 
     (made,) = calls(told)
     assert isinstance(made.args, str)
-    assert MOST_ARGUMENTS < len(made.args) < MOST_ARGUMENTS + 100
+    assert MAX_ARGUMENTS < len(made.args) < MAX_ARGUMENTS + 100
     assert len(json.dumps(finished(told).raw)) < 1_000
 
 

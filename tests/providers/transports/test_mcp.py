@@ -10,8 +10,8 @@ from tests.providers.wire_examples import LAMP, example
 from handrail import Call
 from handrail.providers.event_stream import StreamCounters
 from handrail.providers.mcp import transport
-from handrail.providers.mcp.messages import Fault, Malformed, Notice, Reply, Request, read_message
-from handrail.providers.mcp.transport import Answer, Called, Cancelled, Listed, Opened, Reader
+from handrail.providers.mcp.messages import McpFault, McpMalformed, McpNotice, McpReply, McpRequest, read_message
+from handrail.providers.mcp.transport import McpAnswer, McpCall, McpCancellation, McpListing, McpOpening, McpReader
 
 OK = {"ok": True, "data": {"room": "kitchen", "level": 20}, "intents": [], "meta": {}}
 BAD = {"ok": False, "error": {"type": "TRANSIENT", "message": "Lamp offline"}, "intents": [], "meta": {}}
@@ -28,7 +28,7 @@ def wire(message):
 
 def read_all(name):
     counters = StreamCounters()
-    reader = Reader(counters)
+    reader = McpReader(counters)
     return [reader.feed(wire(message)) for message in example(name)], counters
 
 
@@ -36,10 +36,10 @@ def test_a_client_of_the_handshake_is_read():
     told, counters = read_all("mcp-2025-11-25.client-to-server.json")
     opened, _, listed, called, cancelled, reply, with_task, *tasks = told
 
-    assert (opened, listed) == (Opened(0, "2025-11-25"), Listed(1, "2025-11-25"))
+    assert (opened, listed) == (McpOpening(0, "2025-11-25"), McpListing(1, "2025-11-25"))
     assert called.call == Call("set_lamp", {"room": "kitchen", "level": 20}, "2", "mcp", "connection")
     assert (called.progress, called.turn) == ("p2", None)
-    assert cancelled == Cancelled(2, "2")
+    assert cancelled == McpCancellation(2, "2")
     assert reply is None
     assert with_task.call.call_id == "3", "who has no tasks runs the call as any other"
     assert [one.message["error"]["code"] for one in tasks] == [-32601] * 3
@@ -50,10 +50,10 @@ def test_a_client_that_says_its_version_every_time_is_read():
     told, counters = read_all("mcp-2026-07-28.client-to-server.json")
     opened, listed, called, again, cancelled = told
 
-    assert (opened, listed) == (Opened(1, "2026-07-28"), Listed(2, "2026-07-28"))
+    assert (opened, listed) == (McpOpening(1, "2026-07-28"), McpListing(2, "2026-07-28"))
     assert (called.call.args, called.progress) == ({"level": 20}, "p3")
     assert (again.call.args, again.call.call_id) == ({"level": 20}, "4")
-    assert cancelled == Cancelled(4, "4")
+    assert cancelled == McpCancellation(4, "4")
     assert (counters.malformed_events, counters.unknown_events) == (0, 0)
 
 
@@ -68,22 +68,22 @@ def test_what_is_sent_back_has_the_form_of_the_examples(name, file):
     theirs = example(file)
     results = [message["result"] for message in theirs if "result" in message]
     tool = next(result for result in results if "tools" in result)["tools"][0]
-    listed = transport.listed(Listed(1, name), [{**tool, "inputSchema": LAMP}])["result"]
+    listed = transport.listed(McpListing(1, name), [{**tool, "inputSchema": LAMP}])["result"]
     assert listed.keys() == next(result for result in results if "tools" in result).keys() - {"_meta"}
 
     good, bad = (result for result in results if "content" in result)
-    asked = Called(2, name, None, progress="p2")
+    asked = McpCall(2, name, None, progress="p2")
     for wanted, envelope in ((good, OK), (bad, BAD)):
         sent = transport.answered(asked, envelope)
         assert sent["result"].keys() >= wanted.keys()
         assert sent["result"]["isError"] is wanted["isError"]
         assert sent["result"].get("resultType") == wanted.get("resultType")
         assert json.loads(sent["result"]["content"][0]["text"]) == sent["result"]["structuredContent"] == envelope
-    opened = transport.opened(Opened(0, name), name="example-server", version="1.0")["result"]
+    opened = transport.opened(McpOpening(0, name), name="example-server", version="1.0")["result"]
     assert opened.keys() == results[0].keys()
     notice = next(message for message in theirs if message.get("method") == "notifications/progress")
     assert transport.progressed(asked, 1, "Connecting").keys() == notice.keys()
-    assert transport.progressed(Called(2, name, None), 1, "Connecting") is None
+    assert transport.progressed(McpCall(2, name, None), 1, "Connecting") is None
     changed = [message for message in theirs if message.get("method") == "notifications/tools/list_changed"]
     assert changed in ([], [transport.tools_changed()])
 
@@ -91,8 +91,8 @@ def test_what_is_sent_back_has_the_form_of_the_examples(name, file):
 def test_a_version_that_is_not_known_is_refused_as_in_the_example():
     (wanted,) = [m for m in example("mcp-2026-07-28.server-to-client.json") if "error" in m]
     meta = {"io.modelcontextprotocol/protocolVersion": "2030-01-01"}
-    told = Reader(StreamCounters()).feed(wire(ask("tools/list", wanted["id"], _meta=meta)))
-    assert told == Answer(wanted)
+    told = McpReader(StreamCounters()).feed(wire(ask("tools/list", wanted["id"], _meta=meta)))
+    assert told == McpAnswer(wanted)
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,14 @@ def test_what_a_server_sends_is_read_as_well(name):
     for sent in example(name):
         message = read_message(wire(sent), counters)
         match message:
-            case Reply():
+            case McpReply():
                 assert message.result == sent["result"]
                 wanted = "task" if "task" in sent["result"] else sent["result"].get("resultType", "complete")
                 assert message.kind == wanted
                 assert message.is_error is bool(sent["result"].get("isError"))
-            case Fault():
+            case McpFault():
                 assert message.to_dict() == sent
-            case Request() | Notice():
+            case McpRequest() | McpNotice():
                 assert (message.method, message.params) == (sent["method"], sent["params"])
     assert counters.malformed_events == 0
 
@@ -123,12 +123,12 @@ def test_what_a_server_sends_is_read_as_well(name):
 def test_what_is_written_passes_the_sdks_types():
     from mcp_types import CallToolResult, InitializeResult, JSONRPCError, ListToolsResult
 
-    called, opened, listed = Called(2, "2025-11-25", None), Opened(0, "2025-11-25"), Listed(1, "2025-11-25")
+    called, opened, listed = McpCall(2, "2025-11-25", None), McpOpening(0, "2025-11-25"), McpListing(1, "2025-11-25")
     assert CallToolResult.model_validate(transport.answered(called, BAD)["result"]).is_error
     tools = [{"name": "set_lamp", "inputSchema": LAMP}]
     assert ListToolsResult.model_validate(transport.listed(listed, tools, cursor="2")["result"]).next_cursor == "2"
     InitializeResult.model_validate(transport.opened(opened, name="handrail", version="1")["result"])
-    refused = Reader(StreamCounters()).feed(wire(ask("tools/call", name="x")))
+    refused = McpReader(StreamCounters()).feed(wire(ask("tools/call", name="x")))
     assert JSONRPCError.model_validate(refused.message).error.code == -32602
 
 
@@ -156,7 +156,7 @@ def test_what_is_written_passes_the_sdks_types():
 )
 def test_what_is_no_message_is_answered_with_an_error(data, code, named):
     counters = StreamCounters()
-    told = Reader(counters).feed(data)
+    told = McpReader(counters).feed(data)
 
     assert (told.message["error"]["code"], told.message["id"]) == (code, named)
     assert told.message["error"]["message"]
@@ -173,18 +173,20 @@ def test_what_is_no_message_is_answered_with_an_error(data, code, named):
     ],
 )
 def test_an_odd_call_is_one_that_the_pipeline_refuses(params, name, args):
-    told = Reader(StreamCounters()).feed(wire(ask("tools/call", **params, **MODERN)))
+    told = McpReader(StreamCounters()).feed(wire(ask("tools/call", **params, **MODERN)))
     assert (told.call.name, told.call.args) == (name, args)
 
 
 def test_arguments_beyond_measure_are_cut_to_what_the_pipeline_refuses():
-    told = Reader(StreamCounters()).feed(wire(ask("tools/call", name="pay", arguments={"q": "x" * 200_000}, **MODERN)))
+    told = McpReader(StreamCounters()).feed(
+        wire(ask("tools/call", name="pay", arguments={"q": "x" * 200_000}, **MODERN))
+    )
     assert isinstance(told.call.args, str)
     assert len(told.call.args) < 80_000
 
 
 def test_ids_stay_apart_and_a_turn_can_be_named():
-    reader = Reader(StreamCounters())
+    reader = McpReader(StreamCounters())
     meta = {**MODERN["_meta"], "handrail/turn": "t7"}
     number, text = (reader.feed(ask("tools/call", named, name="pay", _meta=meta)) for named in (2, "2"))
     assert number.call.call_id != text.call.call_id
@@ -211,12 +213,12 @@ FIELDS = {
 @given(st.lists(st.fixed_dictionaries({}, optional=FIELDS) | JSON, max_size=4))
 def test_messages_of_any_shape_never_raise(messages):
     counters = StreamCounters()
-    reader = Reader(counters)
+    reader = McpReader(counters)
     for message in messages:
         data = json.dumps(message).encode()
         told = reader.feed(data)
-        assert told is None or isinstance(told, (Opened, Listed, Called, Cancelled, Answer))
+        assert told is None or isinstance(told, (McpOpening, McpListing, McpCall, McpCancellation, McpAnswer))
         try:
             read_message(data, counters)
-        except Malformed:
+        except McpMalformed:
             assert counters.malformed_events

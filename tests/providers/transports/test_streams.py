@@ -5,7 +5,13 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.providers.event_stream import MOST_EVENT_BYTES, Lines, ServerSentEvents, StreamCounters, Whole
+from handrail.providers.event_stream import (
+    MAX_EVENT_BYTES,
+    LineDecoder,
+    ServerSentEvents,
+    StreamCounters,
+    WholeBodyDecoder,
+)
 
 STREAM = (
     b': a comment\r\n\r\nevent: named\ndata: {"a": 1}\n\ndata:first\ndata: second\r\n\r\nid: 7\nretry: 3\n\n'
@@ -28,7 +34,7 @@ def test_server_sent_events_do_not_depend_on_how_they_arrive(cuts):
 @given(cuts=st.lists(st.integers(0, 30), max_size=12))
 def test_lines_do_not_depend_on_how_they_arrive(cuts):
     stream = b'{"a":1}\r\n\n{"b":2}\n{"c":3}'
-    decoder = Lines(StreamCounters())
+    decoder = LineDecoder(StreamCounters())
     places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     found = [e for one, two in pairwise(places) for e in decoder.feed(stream[one:two])]
 
@@ -37,7 +43,7 @@ def test_lines_do_not_depend_on_how_they_arrive(cuts):
 
 def test_an_event_beyond_all_measure_is_dropped_and_those_after_it_are_read():
     counters = StreamCounters()
-    large = b"x" * (MOST_EVENT_BYTES // 4)
+    large = b"x" * (MAX_EVENT_BYTES // 4)
     events = ServerSentEvents(counters)
     found = [*events.feed(b"data: ")]
     for _ in range(5):
@@ -48,8 +54,8 @@ def test_an_event_beyond_all_measure_is_dropped_and_those_after_it_are_read():
     found = [*events.feed((b"data: " + large + b"\n") * 5), *events.feed(b"\ndata: small\n\n")]
     assert (found, counters.oversized_events) == ([b"small"], 2)
 
-    lines = Lines(counters)
+    lines = LineDecoder(counters)
     assert [*lines.feed(large * 5 + b"\nsmall\n")] == [b"small"]
-    whole = Whole(counters)
+    whole = WholeBodyDecoder(counters)
     assert (whole.feed(large * 5), whole.end()) == ((), ())
     assert counters.oversized_events == 4

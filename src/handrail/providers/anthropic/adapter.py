@@ -10,13 +10,13 @@ from handrail.contract.definition import ToolDefinition
 from handrail.providers import parameter_names
 from handrail.providers.adapted import Adapted
 from handrail.providers.anthropic.strict_limits import exceeded_alone
-from handrail.providers.definition_cache import Once
+from handrail.providers.definition_cache import LastDefinitionCache
 from handrail.providers.parameter_names import renaming
-from handrail.providers.root_schema import PlainRoot
-from handrail.providers.strict_mode import Dialect, Strict, attempt
+from handrail.providers.root_schema import RootSchema
+from handrail.providers.strict_mode import StrictDialect, StrictSchema, attempt
 from handrail.schema.subschemas import Json
 
-_renaming = Once(lambda definition: renaming(definition.parameters, parameter_names.ANTHROPIC))
+_renaming = LastDefinitionCache(lambda definition: renaming(definition.parameters, parameter_names.ANTHROPIC))
 _MAX_DESCRIPTION = 10_000
 """Long before any limit that is known; it keeps a huge schema in words away from the tool's own description."""
 
@@ -24,8 +24,8 @@ _MAX_DESCRIPTION = 10_000
 def adapt(definition: ToolDefinition) -> Adapted:
     """The tool as an entry of `tools`, and what it could not say."""
     renamed = _renaming(definition)
-    root = PlainRoot(renamed.parameters)
-    made = attempt(root, _DIALECT) if definition.strict else Strict(None, ())
+    root = RootSchema(renamed.parameters)
+    made = attempt(root, _DIALECT) if definition.strict else StrictSchema(None, ())
     parameters = made.schema if made.schema is not None else root.parameters()
     description, beside = root.described(definition.description, _MAX_DESCRIPTION)
     if beside:
@@ -42,11 +42,11 @@ def as_meant(definition: ToolDefinition, args: Json) -> Json:
     return _renaming(definition).undone(args)
 
 
-_DIALECT = Dialect(
+_DIALECT = StrictDialect(
     kept=frozenset(),
     formats=frozenset({"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"}),
     exceeded=exceeded_alone,
-    most_min_items=1,
+    max_min_items=1,
     optional=True,
     type_lists=False,
     recursion=False,

@@ -6,12 +6,12 @@ import anthropic
 import httpx2
 
 from handrail.providers.anthropic import transport
-from handrail.providers.sdk_connection import SdkWire
+from handrail.providers.sdk_endpoint import SdkEndpoint
 from handrail.providers.streaming_model import ClientLimits, StreamingModel
 
 
 def open_messages(name: str, *, api_key: str, base_url: str | None, limits: ClientLimits) -> StreamingModel:
     timeout = httpx2.Timeout(limits.idle_seconds, connect=limits.connect_seconds)
     client = anthropic.AsyncAnthropic(api_key=api_key, base_url=base_url, timeout=timeout, max_retries=0)
-    wire = SdkWire(anthropic, client, client.messages)
+    wire = SdkEndpoint(anthropic, client, client.messages)
     return StreamingModel(name, transport, wire, limits, key_name="ANTHROPIC_API_KEY")

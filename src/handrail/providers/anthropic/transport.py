@@ -14,12 +14,19 @@ from handrail.contract.call import IdScope
 from handrail.contract.frozen import thaw
 from handrail.contract.model import ModelEvent, ModelRequest, TextDelta, Usage
 from handrail.providers.anthropic import MESSAGES
-from handrail.providers.conversation_history import GOING_ON, Answered, Result, Said, entries, kept_turn
+from handrail.providers.conversation_history import (
+    CONTINUATION,
+    CallResult,
+    ModelTurn,
+    UserText,
+    history_entries,
+    kept_turn,
+)
 from handrail.providers.event_stream import (
-    MOST_CALLS,
-    Doubles,
+    MAX_CALLS,
+    DuplicateFilter,
+    PartialCall,
     Reason,
-    Slot,
     StreamCounters,
     admit,
     as_text,
@@ -42,7 +49,7 @@ PROVIDER = MESSAGES.name
 WHO = MESSAGES.vendor
 ID_SCOPE = MESSAGES.id_scope
 """What every server of this protocol keeps to; the vendor's own may promise more."""
-MOST_OUTPUT_TOKENS = 8_192
+MAX_OUTPUT_TOKENS = 8_192
 """The provider wants a bound in every request; this one stands where the host names none."""
 _REASONS: dict[str, Reason] = {
     "end_turn": "stop",
@@ -54,17 +61,17 @@ _REASONS: dict[str, Reason] = {
     "refusal": "refusal",
 }
 _PASSING = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
-_MOST_BLOCKS = 1_000
+_MAX_BLOCKS = 1_000
 
 
 def body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     """The JSON of `POST /v1/messages`."""
     messages: list[dict[str, Any]] = []
-    for entry in entries(request.messages, PROVIDER, model, ids=True):
+    for entry in history_entries(request.messages, PROVIDER, model, ids=True):
         _add(messages, entry)
     if messages and messages[0]["role"] != "user":
-        messages.insert(0, {"role": "user", "content": GOING_ON})
-    made: dict[str, Any] = {"model": model, "max_tokens": request.max_output_tokens or MOST_OUTPUT_TOKENS}
+        messages.insert(0, {"role": "user", "content": CONTINUATION})
+    made: dict[str, Any] = {"model": model, "max_tokens": request.max_output_tokens or MAX_OUTPUT_TOKENS}
     if request.system:
         made["system"] = request.system
     made["messages"] = messages
@@ -74,8 +81,8 @@ def body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     return {**made, "stream": True}
 
 
-def _add(messages: list[dict[str, Any]], entry: Said | Answered) -> None:
-    if isinstance(entry, Said):
+def _add(messages: list[dict[str, Any]], entry: UserText | ModelTurn) -> None:
+    if isinstance(entry, UserText):
         _add_to_user(messages, [{"type": "text", "text": entry.text}])
         return
     content = entry.raw if entry.raw is not None else _content(entry)
@@ -97,7 +104,7 @@ def _add_to_user(messages: list[dict[str, Any]], blocks: list[dict[str, Any]]) -
     last["content"] = ([{"type": "text", "text": before}] if isinstance(before, str) else before) + blocks
 
 
-def _content(entry: Answered) -> list[dict[str, Any]]:
+def _content(entry: ModelTurn) -> list[dict[str, Any]]:
     text = [{"type": "text", "text": entry.text}] if entry.text.strip() else []
     return text + [
         {
@@ -110,7 +117,7 @@ def _content(entry: Answered) -> list[dict[str, Any]]:
     ]
 
 
-def _result(result: Result, sets: dict[Any, Any]) -> dict[str, Any]:
+def _result(result: CallResult, sets: dict[Any, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.wire_id}
     if result.wire_id in sets:
         made["toolset_name"] = sets[result.wire_id]
@@ -119,14 +126,14 @@ def _result(result: Result, sets: dict[Any, Any]) -> dict[str, Any]:
     return {**made, "content": as_text(result.envelope)}
 
 
-class _Block:
+class _ContentBlock:
     """A content block while it comes in."""
 
-    __slots__ = ("slot", "start", "stopped")
+    __slots__ = ("partial", "start", "stopped")
 
     def __init__(self, start: dict[str, Any]) -> None:
         self.start = dict(start)
-        self.slot = Slot(text_in(start.get("name")), id_in(start.get("id")))
+        self.partial = PartialCall(text_in(start.get("name")), id_in(start.get("id")))
         self.stopped = False
 
     @property
@@ -136,16 +143,16 @@ class _Block:
     @property
     def args(self) -> Any:
         """What the deltas gave; the input of the start where there were none, which is how "no arguments" is said."""
-        return self.slot.args or self.start.get("input") or {}
+        return self.partial.args or self.start.get("input") or {}
 
     def raw(self) -> dict[str, Any]:
         if self.kind not in ("tool_use", "server_tool_use"):
             return self.start
-        given = args_object({} if self.slot.too_long else self.args)
-        return {**self.start, "name": wire_name(self.slot.name), "input": given}
+        given = args_object({} if self.partial.too_long else self.args)
+        return {**self.start, "name": wire_name(self.partial.name), "input": given}
 
 
-class Reader:
+class MessagesReader:
     """One answer, streamed or whole."""
 
     def __init__(self, model: str, counters: StreamCounters, id_scope: IdScope = ID_SCOPE) -> None:
@@ -153,12 +160,12 @@ class Reader:
         self._id_scope = id_scope
         self._response_id: str | None = None
         self._counters = counters
-        self._blocks: dict[int, _Block] = {}
+        self._blocks: dict[int, _ContentBlock] = {}
         self._calls = 0
         self._reason: str | None = None
         self._input = self._output = 0
         self._done = False
-        self._doubles = Doubles(counters)
+        self._doubles = DuplicateFilter(counters)
         self._doubling = False
 
     @property
@@ -166,36 +173,36 @@ class Reader:
         return self._done
 
     def feed(self, event: bytes) -> Iterator[ModelEvent]:
-        told = read_object(event, self._counters)
-        if told is None:
+        data = read_object(event, self._counters)
+        if data is None:
             return
-        kind = told.get("type")
+        kind = data.get("type")
         # A message starts once; where its start comes twice, events do, and only then the same one in a row is one.
         start = kind == "message_start"
         if self._doubles.again(event, marked=start or self._doubling):
             self._doubling = True
             return
         if kind == "content_block_delta":
-            yield from self._delta(told)
+            yield from self._delta(data)
         elif kind == "content_block_start":
-            yield from self._start(told.get("index"), object_in(told.get("content_block")))
+            yield from self._start(data.get("index"), object_in(data.get("content_block")))
         elif kind == "content_block_stop":
-            block = self._block(told.get("index"))
+            block = self._block(data.get("index"))
             if block is not None:
                 block.stopped = True
         elif kind == "message_start":
-            message = object_in(told.get("message"))
+            message = object_in(data.get("message"))
             self._response_id = id_in(message.get("id"))
             self._count(message.get("usage"))
         elif kind == "message_delta":
-            self._reason = id_in(object_in(told.get("delta")).get("stop_reason")) or self._reason
-            self._count(told.get("usage"))
+            self._reason = id_in(object_in(data.get("delta")).get("stop_reason")) or self._reason
+            self._count(data.get("usage"))
         elif kind == "message_stop":
             self._done = True
         elif kind == "message":
-            yield from self._whole(told)
+            yield from self._whole(data)
         elif kind == "error":
-            error = object_in(told.get("error"))
+            error = object_in(data.get("error"))
             raise failed(WHO, error, retryable=text_in(error.get("type")) in _PASSING)
         elif kind != "ping":
             self._counters.unknown(kind)
@@ -207,25 +214,25 @@ class Reader:
         if index in self._blocks:
             self._counters.duplicates += 1
             return
-        if len(self._blocks) >= _MOST_BLOCKS or (block.get("type") == "tool_use" and self._calls >= MOST_CALLS):
+        if len(self._blocks) >= _MAX_BLOCKS or (block.get("type") == "tool_use" and self._calls >= MAX_CALLS):
             self._counters.dropped_calls += 1
             return
-        made = self._blocks[index] = _Block(block)
+        made = self._blocks[index] = _ContentBlock(block)
         self._calls += made.kind == "tool_use"
         if made.kind == "text":
             made.start["text"] = text_in(block.get("text"))
             if made.start["text"]:
                 yield TextDelta(made.start["text"])
 
-    def _block(self, index: object) -> _Block | None:
+    def _block(self, index: object) -> _ContentBlock | None:
         block = self._blocks.get(index) if isinstance(index, int) else None
         if block is None or block.stopped:
             self._counters.malformed_events += 1
             return None
         return block
 
-    def _delta(self, told: dict[str, Any]) -> Iterator[ModelEvent]:
-        block, delta = self._block(told.get("index")), object_in(told.get("delta"))
+    def _delta(self, data: dict[str, Any]) -> Iterator[ModelEvent]:
+        block, delta = self._block(data.get("index")), object_in(data.get("delta"))
         if block is None:
             return
         kind = delta.get("type")
@@ -235,7 +242,7 @@ class Reader:
             if text:
                 yield TextDelta(text)
         elif kind == "input_json_delta":
-            block.slot.grow(delta.get("partial_json"))
+            block.partial.grow(delta.get("partial_json"))
         elif kind in ("thinking_delta", "signature_delta"):
             name = kind.removesuffix("_delta")
             block.start[name] = text_in(block.start.get(name)) + text_in(delta.get(name))
@@ -266,25 +273,28 @@ class Reader:
         reason = _REASONS.get(self._reason)
         if reason == "length" and blocks and blocks[-1].kind == "tool_use":
             blocks.pop()  # it was stopped as if it were whole, but its input may be cut
-        blocks, slots = self._whole_calls(blocks)
-        if self._reason == "tool_use" and not slots:
+        blocks, partials = self._whole_calls(blocks)
+        if self._reason == "tool_use" and not partials:
             raise unreadable_calls(WHO)
-        calls = [call_of(slot, PROVIDER, self._id_scope, self._response_id) for slot in slots]
+        calls = [call_of(partial, PROVIDER, self._id_scope, self._response_id) for partial in partials]
         content = [block.raw() for block in blocks if block.kind != "text" or block.start["text"].strip()]
         raw = kept_turn(PROVIDER, self._model, content)
         yield from ending(WHO, calls, Usage(self._input, self._output), reason, raw)
 
-    def _whole_calls(self, blocks: list[_Block]) -> tuple[list[_Block], list[Slot]]:
+    def _whole_calls(self, blocks: list[_ContentBlock]) -> tuple[list[_ContentBlock], list[PartialCall]]:
         """The blocks without calls that are not whole, that nothing could be answered to, or that were told twice."""
-        slots: list[Slot] = []
-        kept: list[_Block] = []
+        partials: list[PartialCall] = []
+        kept: list[_ContentBlock] = []
         for block in blocks:
             if block.kind == "tool_use":
-                if not block.stopped or block.slot.call_id is None:
+                if not block.stopped or block.partial.call_id is None:
                     self._counters.malformed_events += 1
                     continue
-                block.slot.args = block.args
-                if not admit(block.slot, slots, self._counters):
+                block.partial.args = block.args
+                if not admit(block.partial, partials, self._counters):
                     continue
             kept.append(block)
-        return kept, slots
+        return kept, partials
+
+
+new_reader = MessagesReader

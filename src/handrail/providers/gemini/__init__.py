@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handrail.providers.registration import ModelClient, Provider
+from handrail.providers.provider import ModelClient, Provider
 
 _KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 _MAX_TOOLS = 512

@@ -11,11 +11,11 @@ from handrail.contract.definition import ToolDefinition
 from handrail.contract.frozen import thaw
 from handrail.providers import parameter_names
 from handrail.providers.adapted import Adapted, Loss
-from handrail.providers.definition_cache import Once
-from handrail.providers.gemini.schema_format import GeminiReduction, SchemaReduction
+from handrail.providers.definition_cache import LastDefinitionCache
+from handrail.providers.gemini.schema_format import GeminiReduction, NativeReduction
 from handrail.providers.parameter_names import renaming
-from handrail.providers.root_schema import PlainRoot
-from handrail.providers.schema_flattening import Flat, Part
+from handrail.providers.root_schema import RootSchema
+from handrail.providers.schema_flattening import FlatSchema, SchemaPart
 from handrail.schema.subschemas import Json, Path
 
 
@@ -32,22 +32,22 @@ def as_meant(definition: ToolDefinition, args: Json) -> Json:
 
 def _declare(definition: ToolDefinition) -> Adapted:
     renamed = _renaming(definition)
-    root = PlainRoot(renamed.parameters)
+    root = RootSchema(renamed.parameters)
     declared = {"name": definition.tool_id, "description": root.with_words(definition.description)}
     if definition.parameters.keys() <= {"type", "properties", "additionalProperties"} and _takes_nothing(definition):
         return Adapted(declared)
     plain = _JsonSchemaReduction(root)
     schema, losses = plain.parameters(), plain.losses()
     if losses:
-        own = SchemaReduction(root)
+        own = NativeReduction(root)
         own_schema, own_losses = own.parameters(), own.losses()
         if _weight(own_losses) < _weight(losses):
             return Adapted({**declared, "parameters": own_schema}, renamed.losses(own_losses))
     return Adapted({**declared, "parametersJsonSchema": schema}, renamed.losses(losses))
 
 
-_declaration = Once(_declare)
-_renaming = Once(lambda definition: renaming(definition.parameters, parameter_names.GEMINI))
+_declaration = LastDefinitionCache(_declare)
+_renaming = LastDefinitionCache(lambda definition: renaming(definition.parameters, parameter_names.GEMINI))
 
 
 def _takes_nothing(definition: ToolDefinition) -> bool:
@@ -72,15 +72,15 @@ class _JsonSchemaReduction(GeminiReduction):
     )  # fmt: skip
     keeps_references = True
 
-    def closed(self, flat: Flat, path: Path) -> dict[str, Json]:
+    def closed(self, flat: FlatSchema, path: Path) -> dict[str, Json]:
         if "patternProperties" in flat.keywords:  # it is ignored, so that closing would shut out what it allows
             return super().closed(flat, path)
         return {"additionalProperties": False}
 
     def open(self, schema: Json, path: Path) -> dict[str, Json]:
-        return {"additionalProperties": self.schema((Part(schema, path),))}
+        return {"additionalProperties": self.schema((SchemaPart(schema, path),))}
 
-    def prefixed(self, prefix: list[Part], flat: Flat, ends: bool) -> dict[str, Json]:
+    def prefixed(self, prefix: list[SchemaPart], flat: FlatSchema, ends: bool) -> dict[str, Json]:
         written: dict[str, Json] = {"prefixItems": [self.schema((part,)) for part in prefix]}
         if ends:
             return {**written, "maxItems": min(flat.keywords.get("maxItems", (len(prefix), ()))[0], len(prefix))}

@@ -6,8 +6,16 @@ from collections.abc import Sequence
 
 from handrail.contract.frozen import thaw
 from handrail.providers.keyword_notes import as_json
-from handrail.providers.schema_flattening import Alternatives, Clash, Flat, Part, Parts, flatten, types_of
-from handrail.providers.schema_reduction import TOLD, TYPE_OF, Reduction
+from handrail.providers.schema_flattening import (
+    Alternatives,
+    FlatSchema,
+    SchemaConflict,
+    SchemaPart,
+    SchemaParts,
+    flatten,
+    types_of,
+)
+from handrail.providers.schema_reduction import IN_DESCRIPTION, TYPE_OF, SchemaReduction
 from handrail.schema.subschemas import Json, Path
 
 _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
@@ -15,10 +23,10 @@ _ABOUT = ("title", "default")
 """Kept keywords that stand beside alternatives, not in each of them."""
 
 
-class GeminiReduction(Reduction):
+class GeminiReduction(SchemaReduction):
     """What both of Gemini's formats ask of an object."""
 
-    def object(self, flat: Flat) -> dict[str, Json]:
+    def object(self, flat: FlatSchema) -> dict[str, Json]:
         written = super().object(flat)
         required = written.pop("required", [])
         if unlisted := [name for name in required if name not in written.get("properties", {})]:
@@ -27,7 +35,7 @@ class GeminiReduction(Reduction):
         return {**written, "required": listed} if listed else written
 
 
-class SchemaReduction(GeminiReduction):
+class NativeReduction(GeminiReduction):
     """One run over one tool's parameters."""
 
     kept = frozenset(
@@ -44,7 +52,7 @@ class SchemaReduction(GeminiReduction):
             return {"anyOf": [{"type": name} for name in named], **nullable}
         return {"type": named[0], **nullable} if named else {"type": "NULL"} if types else {}
 
-    def plain(self, flat: Flat) -> dict[str, Json]:
+    def plain(self, flat: FlatSchema) -> dict[str, Json]:
         values = _values(flat)
         types = self._types(flat, values)
         named = [name for name in types if name != "null" and (values is None or _of(name, values, types))]
@@ -59,7 +67,7 @@ class SchemaReduction(GeminiReduction):
             written = branches[0] if len(branches) == 1 else {"anyOf": branches}
         return self.described({**written, **nullable, **self._about(flat)}, flat, types, words)
 
-    def union(self, flat: Flat, offered: Alternatives) -> dict[str, Json]:
+    def union(self, flat: FlatSchema, offered: Alternatives) -> dict[str, Json]:
         """A branch that is null alone makes the others nullable."""
         others = [branch for branch in offered.branches if not self._is_null(branch)]
         nullable = {"nullable": True} if len(others) < len(offered.branches) else {}
@@ -74,27 +82,31 @@ class SchemaReduction(GeminiReduction):
         inner = written.pop("description", "")
         return self.described({**written, **self._about(outside)}, outside, (), [inner] if inner else [])
 
-    def prefixed(self, prefix: list[Part], flat: Flat, ends: bool) -> dict[str, Json]:
+    def prefixed(self, prefix: list[SchemaPart], flat: FlatSchema, ends: bool) -> dict[str, Json]:
         written = super().prefixed(prefix, flat, ends)
         if not ends:
             return written
-        least, most = flat.value("minItems"), flat.value("maxItems")
+        min_items, max_items = flat.value("minItems"), flat.value("maxItems")
         count = len(prefix)
-        return {**written, "minItems": count if least is None else least, "maxItems": min(most or count, count)}
+        return {
+            **written,
+            "minItems": count if min_items is None else min_items,
+            "maxItems": min(max_items or count, count),
+        }
 
-    def array(self, flat: Flat) -> dict[str, Json]:
+    def array(self, flat: FlatSchema) -> dict[str, Json]:
         return {"items": {}, **super().array(flat)}  # a list must say what is in it, be it anything
 
-    def told(self, keyword: str, value: Json, path: Path, flat: Flat) -> str | None:
+    def note(self, keyword: str, value: Json, path: Path, flat: FlatSchema) -> str | None:
         if keyword == "examples":
             if len(value) > 1:
                 self.lose(keyword, path, "only the first is sent")
             return None
-        return super().told(keyword, value, path, flat)
+        return super().note(keyword, value, path, flat)
 
     # ------------------------------------------------------------------------------------------------ parts of a schema
 
-    def _types(self, flat: Flat, values: Sequence[Json] | None) -> tuple[str, ...]:
+    def _types(self, flat: FlatSchema, values: Sequence[Json] | None) -> tuple[str, ...]:
         declared = types_of(flat.value("type"))
         if declared:
             return declared
@@ -111,7 +123,7 @@ class SchemaReduction(GeminiReduction):
         self.lose("type", flat.path, f"sent as {only}, the one type that its keywords speak of")
         return (only,)
 
-    def _of_type(self, flat: Flat, name: str, values: Sequence[Json] | None, words: list[str]) -> dict[str, Json]:
+    def _of_type(self, flat: FlatSchema, name: str, values: Sequence[Json] | None, words: list[str]) -> dict[str, Json]:
         written: dict[str, Json] = {"type": name.upper()}
         written |= {key: value for key, value in self.values(flat, (name,)).items() if key not in _ABOUT}
         if values is not None:
@@ -122,12 +134,12 @@ class SchemaReduction(GeminiReduction):
             written |= self.array(flat)
         return written
 
-    def _listed(self, flat: Flat, name: str, values: Sequence[Json], words: list[str]) -> dict[str, Json]:
+    def _listed(self, flat: FlatSchema, name: str, values: Sequence[Json], words: list[str]) -> dict[str, Json]:
         keyword = "const" if "const" in flat.keywords else "enum"
         path = flat.keywords[keyword][1]
         if name == "string":
             if "format" in flat.keywords:
-                self.lose("format", flat.keywords["format"][1], TOLD)
+                self.lose("format", flat.keywords["format"][1], IN_DESCRIPTION)
                 words.append(f"Format: {flat.value('format')}")
             return {"format": "enum", "enum": list(values)}
         if name in ("integer", "number"):
@@ -137,23 +149,23 @@ class SchemaReduction(GeminiReduction):
             return {"format": "enum", "enum": [as_json(value) for value in values]}
         if name == "boolean" and {True, False} <= set(values):
             return {}
-        self.lose(keyword, path, TOLD)
+        self.lose(keyword, path, IN_DESCRIPTION)
         words.append(f"One of: {', '.join(map(as_json, values))}")
         return {}
 
-    def _about(self, flat: Flat) -> dict[str, Json]:
+    def _about(self, flat: FlatSchema) -> dict[str, Json]:
         about = {key: thaw(flat.value(key)) for key in _ABOUT if key in flat.keywords}
         return {**about, "example": thaw(flat.value("examples")[0])} if flat.value("examples") else about
 
-    def _is_null(self, branch: Parts) -> bool:
+    def _is_null(self, branch: SchemaParts) -> bool:
         try:
             flat = flatten(branch, self.references.local)
-        except Clash:
+        except SchemaConflict:
             return False
         return flat.alternatives is None and types_of(flat.value("type")) == ("null",)
 
 
-def _values(flat: Flat) -> Sequence[Json] | None:
+def _values(flat: FlatSchema) -> Sequence[Json] | None:
     """The values that are listed, be it one."""
     if "const" in flat.keywords:
         return [thaw(flat.value("const"))]

@@ -17,14 +17,14 @@ _MAX_TEXT = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class GgufHeader:
     """What the file says of itself."""
 
     architecture: str
     context_length: int | None
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path) -> GgufHeader:
     """The header of a file; `ConfigError` in one sentence if it cannot be read or is no GGUF file."""
     try:
         with path.open("rb") as file:
@@ -39,7 +39,7 @@ def read_header(path: Path) -> Header:
         raise ConfigError(f'"{path.name}" is not a GGUF file, or it is damaged; download it again.') from None
 
 
-def _read(file: BinaryIO) -> Header:
+def _read(file: BinaryIO) -> GgufHeader:
     if file.read(4) != _MAGIC:
         raise ValueError("no GGUF")
     version, _, keys = struct.unpack("<IQQ", file.read(20))
@@ -57,7 +57,7 @@ def _read(file: BinaryIO) -> Header:
             context = int(value)
     if not architecture:
         raise ValueError("no architecture")
-    return Header(architecture, context)
+    return GgufHeader(architecture, context)
 
 
 def _number(file: BinaryIO, kind: str) -> Any:

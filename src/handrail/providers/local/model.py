@@ -9,7 +9,7 @@ from typing import Any
 
 from handrail.contract.call import Call, IdScope
 from handrail.contract.model import CallMade, Finished, ModelError, ModelEvent, ModelRequest, TextDelta, Usage
-from handrail.providers.local.answers import AnswerReader, answer_schema
+from handrail.providers.local.answer_grammar import AnswerReader, answer_schema
 from handrail.providers.local.process import EngineProcess
 from handrail.providers.local.prompt import messages_for
 
@@ -76,19 +76,19 @@ class LocalModel:
 
     def _body(self, request: ModelRequest) -> dict[str, Any]:
         assert self.context_window is not None
-        most = min(request.max_output_tokens or _ANSWER_TOKENS, _ANSWER_TOKENS, self.context_window // 2)
+        max_tokens = min(request.max_output_tokens or _ANSWER_TOKENS, _ANSWER_TOKENS, self.context_window // 2)
         tools = request.tools if request.allow_calls else ()
         schema = answer_schema(tools, only_required=self._is_small)
         return {
             "messages": messages_for(
                 request,
                 context=self.context_window,
-                answer_tokens=most,
+                answer_tokens=max_tokens,
                 only_required=self._is_small,
                 instructions=self._instructions,
             ),
             "response_format": {"type": "json_object", "schema": schema},
-            "max_tokens": most,
+            "max_tokens": max_tokens,
             "temperature": 0,
             "chat_template_kwargs": {"enable_thinking": False},  # the schema leaves no place for thoughts
         }

@@ -29,7 +29,7 @@ _MAX_LINE = 16 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class Figures:
+class EngineFigures:
     """What the engine measured."""
 
     load_seconds: float = 0.0
@@ -46,7 +46,7 @@ class EngineProcess:
 
     def __init__(self, path: Path, *, context: int, idle_seconds: float = 60.0) -> None:
         self.path = path
-        self.figures = Figures()
+        self.figures = EngineFigures()
         self._context = context
         self._idle = idle_seconds
         self._process: asyncio.subprocess.Process | None = None
@@ -141,9 +141,9 @@ class EngineProcess:
         assert self._process.stdin is not None
         self._process.stdin.write(orjson.dumps({"cancel": number}) + b"\n")
 
-    def _measured(self, told: dict[str, Any]) -> None:
-        self.figures.memory_bytes = told["memoryBytes"] or self.figures.memory_bytes
-        self.figures.tokens_per_second = told["tokensPerSecond"] or self.figures.tokens_per_second
+    def _measured(self, measured: dict[str, Any]) -> None:
+        self.figures.memory_bytes = measured["memoryBytes"] or self.figures.memory_bytes
+        self.figures.tokens_per_second = measured["tokensPerSecond"] or self.figures.tokens_per_second
 
     async def _send(self, message: dict[str, Any]) -> None:
         assert self._process is not None

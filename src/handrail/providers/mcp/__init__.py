@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handrail.providers.registration import Provider
+from handrail.providers.provider import Provider
 
 MCP = Provider(
     name="mcp",

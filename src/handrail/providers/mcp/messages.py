@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from handrail.providers.event_stream import MOST_EVENT_BYTES, StreamCounters, object_in, text_in
+from handrail.providers.event_stream import MAX_EVENT_BYTES, StreamCounters, object_in, text_in
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -23,7 +23,7 @@ MessageId: TypeAlias = str | int
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class McpRequest:
     """Something that is to be answered under its id."""
 
     id: MessageId
@@ -32,7 +32,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class McpNotice:
     """Something that is told, and not answered."""
 
     method: str
@@ -40,7 +40,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class McpReply:
     """The result of a request. `kind`: `complete`, `input_required` (asked again with more), or `task` (to be looked up)."""
 
     id: MessageId
@@ -58,7 +58,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class McpFault:
     """The error that a request ended in; None for one whose id could not be read."""
 
     id: MessageId | None
@@ -73,22 +73,22 @@ class Fault:
         return {"jsonrpc": "2.0", "id": self.id, "error": error}
 
 
-Message: TypeAlias = Request | Notice | Reply | Fault
+Message: TypeAlias = McpRequest | McpNotice | McpReply | McpFault
 
 
-class Malformed(Exception):
+class McpMalformed(Exception):
     """No message. `fault` is what its sender is told, where it may have been a request."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: McpFault) -> None:
         super().__init__(fault.message)
         self.fault = fault
 
 
 def read_message(data: bytes | Mapping[str, Any], counters: StreamCounters) -> Message:
-    """The message in these bytes, or in their JSON; `Malformed`, counted, if there is none."""
-    if isinstance(data, bytes) and len(data) > MOST_EVENT_BYTES:
+    """The message in these bytes, or in their JSON; `McpMalformed`, counted, if there is none."""
+    if isinstance(data, bytes) and len(data) > MAX_EVENT_BYTES:
         counters.oversized_events += 1
-        raise Malformed(Fault(None, INVALID_REQUEST, "The message is too large."))
+        raise McpMalformed(McpFault(None, INVALID_REQUEST, "The message is too large."))
     try:
         found = orjson.loads(data) if isinstance(data, bytes) else data
     except orjson.JSONDecodeError:
@@ -105,27 +105,27 @@ def read_message(data: bytes | Mapping[str, Any], counters: StreamCounters) -> M
     if "error" in found:
         error = object_in(found["error"])
         code = error.get("code")
-        return Fault(named, code if isinstance(code, int) else 0, text_in(error.get("message")), error.get("data"))
+        return McpFault(named, code if isinstance(code, int) else 0, text_in(error.get("message")), error.get("data"))
     if named is None or not isinstance(found.get("result"), dict):
         raise _malformed(counters, named, 'A message has a "method", a "result" or an "error".')
-    return Reply(named, found["result"])
+    return McpReply(named, found["result"])
 
 
-def _asked(found: Mapping[str, Any], named: MessageId | None, counters: StreamCounters) -> Request | Notice:
+def _asked(found: Mapping[str, Any], named: MessageId | None, counters: StreamCounters) -> McpRequest | McpNotice:
     method, params = found["method"], found.get("params", {})
     if not isinstance(method, str):
         raise _malformed(counters, named, '"method" is text.')
     if not isinstance(params, dict):
         raise _malformed(counters, named, '"params" is an object.', INVALID_PARAMS)
     if "id" not in found:
-        return Notice(method, params)
+        return McpNotice(method, params)
     if named is None:
         raise _malformed(counters, None, '"id" is text or a whole number.')
-    return Request(named, method, params)
+    return McpRequest(named, method, params)
 
 
 def _malformed(
     counters: StreamCounters, named: MessageId | None, message: str, code: int = INVALID_REQUEST
-) -> Malformed:
+) -> McpMalformed:
     counters.malformed_events += 1
-    return Malformed(Fault(named, code, message))
+    return McpMalformed(McpFault(named, code, message))

@@ -22,11 +22,11 @@ from handrail.providers.mcp.messages import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     UNSUPPORTED_VERSION,
-    Fault,
-    Malformed,
+    McpFault,
+    McpMalformed,
+    McpNotice,
+    McpRequest,
     MessageId,
-    Notice,
-    Request,
     read_message,
 )
 
@@ -45,7 +45,7 @@ _TOOLS: Mapping[str, Any] = {"tools": {"listChanged": True}}
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class McpOpening:
     """The client asks who is there: `initialize`, or `server/discover`."""
 
     id: MessageId
@@ -53,7 +53,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class McpListing:
     """The client asks for the tools."""
 
     id: MessageId
@@ -62,7 +62,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class McpCall:
     """The client's model makes a call. `progress` is the token under which the client wants to hear of it."""
 
     id: MessageId
@@ -73,7 +73,7 @@ class Called:
 
 
 @dataclass(frozen=True, slots=True)
-class Cancelled:
+class McpCancellation:
     """The client does not wait for this request any more: it is stopped where it can be, and not answered."""
 
     id: MessageId
@@ -81,16 +81,16 @@ class Cancelled:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class McpAnswer:
     """What is to be sent back at once: nothing of it concerns a tool."""
 
     message: dict[str, Any]
 
 
-Event: TypeAlias = Opened | Listed | Called | Cancelled | Answer
+Event: TypeAlias = McpOpening | McpListing | McpCall | McpCancellation | McpAnswer
 
 
-class Reader:
+class McpReader:
     """Reads what one client sends on one connection."""
 
     def __init__(self, counters: StreamCounters) -> None:
@@ -102,56 +102,56 @@ class Reader:
         """What a message means; None for one that asks for nothing."""
         try:
             message = read_message(data, self._counters)
-        except Malformed as error:
-            return Answer(error.fault.to_dict())
-        if isinstance(message, Request):
+        except McpMalformed as error:
+            return McpAnswer(error.fault.to_dict())
+        if isinstance(message, McpRequest):
             return self._request(message)
-        if isinstance(message, Notice):
+        if isinstance(message, McpNotice):
             return self._notice(message)
         self._counters.unknown("reply")  # nothing is asked of a client here
         return None
 
-    def _notice(self, notice: Notice) -> Cancelled | None:
+    def _notice(self, notice: McpNotice) -> McpCancellation | None:
         if notice.method == "notifications/cancelled":
             named = notice.params.get("requestId")
             if _is_id(named):
-                return Cancelled(named, call_id(named))
+                return McpCancellation(named, call_id(named))
             self._counters.malformed_events += 1
         elif notice.method not in _KNOWN_NOTICES:
             self._counters.unknown(notice.method)
         return None
 
-    def _request(self, request: Request) -> Event:
+    def _request(self, request: McpRequest) -> Event:
         if request.method == "initialize":
             wanted = text_in(request.params.get("protocolVersion"))
             self._agreed = wanted if wanted in HANDSHAKES else HANDSHAKES[0]
-            return Opened(request.id, self._agreed)
+            return McpOpening(request.id, self._agreed)
         meta = object_in(request.params.get("_meta"))
         version = meta.get(_VERSION, self._agreed)
         if version is None:
             message = f'Say "{_VERSION}" in "_meta", or begin with "initialize".'
-            return Answer(Fault(request.id, INVALID_PARAMS, message).to_dict())
+            return McpAnswer(McpFault(request.id, INVALID_PARAMS, message).to_dict())
         if version != self._agreed and version != MODERN:
             data = {"supported": [MODERN], "requested": version}
-            return Answer(Fault(request.id, UNSUPPORTED_VERSION, "Unsupported protocol version", data).to_dict())
+            return McpAnswer(McpFault(request.id, UNSUPPORTED_VERSION, "Unsupported protocol version", data).to_dict())
         if request.method == "server/discover":
-            return Opened(request.id, version)
+            return McpOpening(request.id, version)
         if request.method == "tools/list":
-            return Listed(request.id, version, id_in(request.params.get("cursor")))
+            return McpListing(request.id, version, id_in(request.params.get("cursor")))
         if request.method == "tools/call":
             return self._called(request, version, meta)
         if request.method == "ping":
-            return Answer(_reply(request.id, {}, version))
+            return McpAnswer(_reply(request.id, {}, version))
         self._counters.unknown(request.method)
-        return Answer(Fault(request.id, METHOD_NOT_FOUND, f"Method not found: {request.method[:80]}").to_dict())
+        return McpAnswer(McpFault(request.id, METHOD_NOT_FOUND, f"Method not found: {request.method[:80]}").to_dict())
 
-    def _called(self, request: Request, version: str, meta: Mapping[str, Any]) -> Called:
+    def _called(self, request: McpRequest, version: str, meta: Mapping[str, Any]) -> McpCall:
         """A call as it came. A missing name or wrong arguments are the pipeline's to refuse, in an envelope."""
         given = request.params.get("arguments")
         args = {} if given is None else bounded_args(given)
         made = Call(text_in(request.params.get("name")), args, call_id(request.id), PROVIDER, ID_SCOPE)
         token = meta.get("progressToken")
-        return Called(request.id, version, made, id_in(meta.get(TURN)), token if _is_id(token) else None)
+        return McpCall(request.id, version, made, id_in(meta.get(TURN)), token if _is_id(token) else None)
 
 
 def call_id(named: MessageId) -> str:
@@ -159,8 +159,8 @@ def call_id(named: MessageId) -> str:
     return orjson.dumps(named).decode() if isinstance(named, str) or abs(named) < 2**63 else str(named)
 
 
-def opened(asked: Opened, *, name: str, version: str) -> dict[str, Any]:
-    """The answer to `Opened`: what we are, and that there are tools."""
+def opened(asked: McpOpening, *, name: str, version: str) -> dict[str, Any]:
+    """The answer to `McpOpening`: what we are, and that there are tools."""
     server = {"name": name, "version": version}
     if asked.version != MODERN:
         result = {"protocolVersion": asked.version, "capabilities": thaw(_TOOLS), "serverInfo": server}
@@ -169,23 +169,23 @@ def opened(asked: Opened, *, name: str, version: str) -> dict[str, Any]:
     return _reply(asked.id, {**told, **_fresh()}, asked.version)
 
 
-def listed(asked: Listed, tools: Sequence[Mapping[str, Any]], *, cursor: str | None = None) -> dict[str, Any]:
-    """The answer to `Listed`: declarations as the adapter writes them, and where the next page begins."""
+def listed(asked: McpListing, tools: Sequence[Mapping[str, Any]], *, cursor: str | None = None) -> dict[str, Any]:
+    """The answer to `McpListing`: declarations as the adapter writes them, and where the next page begins."""
     result: dict[str, Any] = {"tools": [thaw(tool) for tool in tools]}
     if cursor is not None:
         result["nextCursor"] = cursor
     return _reply(asked.id, {**result, **_fresh()} if asked.version == MODERN else result, asked.version)
 
 
-def answered(asked: Called, envelope: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to `Called`: the full envelope, as text for old clients and as data."""
+def answered(asked: McpCall, envelope: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to `McpCall`: the full envelope, as text for old clients and as data."""
     failed = envelope.get("ok") is False or "error" in envelope
     content = [{"type": "text", "text": as_text(envelope)}]
     result = {"content": content, "structuredContent": thaw(envelope), "isError": failed}
     return _reply(asked.id, result, asked.version)
 
 
-def progressed(asked: Called, number: int, text: str) -> dict[str, Any] | None:
+def progressed(asked: McpCall, number: int, text: str) -> dict[str, Any] | None:
     """How a call is getting on, for a client that asked to hear; the number must grow."""
     if asked.progress is None:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handrail.providers.registration import ModelClient, Provider
+from handrail.providers.provider import ModelClient, Provider
 
 CLIENT = ModelClient(
     opener="handrail.providers.ollama.client:open_ollama",

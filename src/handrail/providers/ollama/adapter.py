@@ -10,16 +10,16 @@ from handrail.contract.definition import ToolDefinition
 from handrail.contract.frozen import thaw
 from handrail.providers.adapted import Adapted
 from handrail.providers.keyword_notes import with_phrases
-from handrail.providers.root_schema import PlainRoot
-from handrail.providers.schema_flattening import Flat
-from handrail.providers.schema_reduction import Reduction
+from handrail.providers.root_schema import RootSchema
+from handrail.providers.schema_flattening import FlatSchema
+from handrail.providers.schema_reduction import SchemaReduction
 from handrail.schema.subschemas import Json
 
 
 def adapt(definition: ToolDefinition) -> Adapted:
     """The tool as an entry of `tools`, and what it could not say."""
-    root = PlainRoot(definition.parameters)
-    reduction = _Reduction(root)
+    root = RootSchema(definition.parameters)
+    reduction = _OllamaReduction(root)
     parameters = reduction.parameters()
     words = [text for text in (parameters.pop("description", ""),) if text]
     function = {
@@ -30,10 +30,10 @@ def adapt(definition: ToolDefinition) -> Adapted:
     return Adapted({"type": "function", "function": function}, reduction.losses())
 
 
-class _Reduction(Reduction):
+class _OllamaReduction(SchemaReduction):
     kept = frozenset[str]()
 
-    def array(self, flat: Flat) -> dict[str, Json]:
+    def array(self, flat: FlatSchema) -> dict[str, Json]:
         single = len(flat.items) == 1 and "prefixItems" not in flat.keywords
         if single and isinstance(flat.items[0].schema, dict) and not _refers(flat.items[0].schema):
             return {"items": thaw(flat.items[0].schema)}

@@ -41,14 +41,14 @@ def find_ollama(environment: Mapping[str, str], *, seconds: float = SECONDS) -> 
     """The Ollama of this machine, and the model that was pulled last of those that can call tools; None if nobody listens
     there. One that listens and does not answer as Ollama does has a `fault`."""
     address = _local_address(environment)
-    server = _Server(address, seconds)
+    server = _OllamaProbe(address, seconds)
     usable = all(map(is_installed, CLIENT.packages))
     try:
         names = [str(model["name"]) for model in _newest_first(server.models())][:_MAX_MODELS]
         able = next((name for name in names if _can_be_taken(server.show(name))), "")
     except _NobodyListens:
         return None
-    except _Fault as fault:
+    except _OllamaFault as fault:
         return OllamaFound(address, fault=str(fault), usable=usable)
     return OllamaFound(address, able, usable=usable)
 
@@ -58,14 +58,14 @@ def ollama_problem(address: str, model: str, *, seconds: float = SECONDS) -> str
     another machine's, which is not asked before there is something to say."""
     if not is_loopback(urlsplit(address).hostname or ""):
         return None
-    server = _Server(address, seconds)
+    server = _OllamaProbe(address, seconds)
     needs = f'The model "ollama:{model}" needs Ollama, and'
     try:
         server.models()
         shown = server.show(model)
     except _NobodyListens:
         return f"{needs} nobody answers at {address}; start it with `ollama serve`."
-    except _Fault as fault:
+    except _OllamaFault as fault:
         return f"{needs} what listens at {address} does not work: {fault}; mend it, then start again."
     if shown is None:
         return f'Ollama at {address} has no model "{model}"; run `ollama pull {model}`.'
@@ -91,14 +91,14 @@ class _NobodyListens(Exception):
     """There is no Ollama."""
 
 
-class _Fault(Exception):
+class _OllamaFault(Exception):
     """Somebody listens, and does not answer as Ollama does; the message is a clause that says what it does instead."""
 
 
 _NONSENSE = "it does not answer as Ollama does"
 
 
-class _Server:
+class _OllamaProbe:
     """Asks one Ollama. All that is asked shares one deadline."""
 
     def __init__(self, address: str, seconds: float) -> None:
@@ -110,7 +110,7 @@ class _Server:
     def models(self) -> list[Any]:
         listed = self._ask("GET", "/api/tags").get("models")
         if not isinstance(listed, list):
-            raise _Fault(_NONSENSE)
+            raise _OllamaFault(_NONSENSE)
         return listed
 
     def show(self, model: str) -> dict[str, Any] | None:
@@ -128,17 +128,17 @@ class _Server:
             connection.request(method, path, sent, {"content-type": "application/json"})
             response = connection.getresponse()
             if response.status != 200:
-                kind = _NoSuchThing if response.status == 404 else _Fault
+                kind = _NoSuchThing if response.status == 404 else _OllamaFault
                 raise kind(f"it answers with the status {response.status}")
             found = json.loads(response.read(_MAX_BYTES))
         except TimeoutError:
-            raise _Fault(f"it does not answer within {self._seconds:g} seconds") from None
+            raise _OllamaFault(f"it does not answer within {self._seconds:g} seconds") from None
         except (OSError, HTTPException, ValueError, RecursionError):
-            raise _Fault(_NONSENSE) from None
+            raise _OllamaFault(_NONSENSE) from None
         finally:
             connection.close()
         if not isinstance(found, dict):
-            raise _Fault(_NONSENSE)
+            raise _OllamaFault(_NONSENSE)
         return found
 
     @staticmethod
@@ -151,7 +151,7 @@ class _Server:
             raise _NobodyListens from None
 
 
-class _NoSuchThing(_Fault):
+class _NoSuchThing(_OllamaFault):
     """The status 404."""
 
 

@@ -14,11 +14,11 @@ from typing import Any
 from handrail.contract.call import IdScope
 from handrail.contract.frozen import thaw
 from handrail.contract.model import ModelEvent, ModelRequest, TextDelta, Usage
-from handrail.providers.conversation_history import Answered, Result, Said, entries, kept_turn
+from handrail.providers.conversation_history import CallResult, ModelTurn, UserText, history_entries, kept_turn
 from handrail.providers.event_stream import (
-    Doubles,
+    DuplicateFilter,
+    PartialCall,
     Reason,
-    Slot,
     StreamCounters,
     admit,
     as_text,
@@ -49,7 +49,7 @@ _EXACT_TIME = re.compile(r"\.\d{6,}")
 def body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     """The JSON of `POST /api/chat`."""
     messages: list[dict[str, Any]] = [{"role": "system", "content": request.system}] if request.system else []
-    for entry in entries(request.messages, PROVIDER, model, ids=False):
+    for entry in history_entries(request.messages, PROVIDER, model, ids=False):
         messages.extend(_messages(entry))
     made: dict[str, Any] = {"model": model, "messages": messages}
     if request.tools and request.allow_calls:
@@ -59,8 +59,8 @@ def body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     return {**made, "stream": True}
 
 
-def _messages(entry: Said | Answered) -> Iterator[dict[str, Any]]:
-    if isinstance(entry, Said):
+def _messages(entry: UserText | ModelTurn) -> Iterator[dict[str, Any]]:
+    if isinstance(entry, UserText):
         yield {"role": "user", "content": entry.text}
         return
     yield entry.raw if entry.raw is not None else _assistant(entry)
@@ -71,14 +71,14 @@ def _messages(entry: Said | Answered) -> Iterator[dict[str, Any]]:
         yield {**made, "content": as_text(result.envelope)}
 
 
-def _assistant(entry: Answered) -> dict[str, Any]:
+def _assistant(entry: ModelTurn) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": entry.text}
     if entry.results:
         message["tool_calls"] = [_tool_call(result) for result in entry.results]
     return message
 
 
-def _tool_call(result: Result) -> dict[str, Any]:
+def _tool_call(result: CallResult) -> dict[str, Any]:
     function = {"name": wire_name(result.call.name), "arguments": object_of(result.call.args)}
     return {**({} if result.wire_id is None else {"id": result.wire_id}), "function": function}
 
@@ -88,7 +88,7 @@ def _is_timed(line: dict[str, Any]) -> bool:
     return _EXACT_TIME.search(text_in(line.get("created_at"))) is not None
 
 
-class Reader:
+class OllamaReader:
     """One answer, streamed or whole: each line has the same form."""
 
     def __init__(self, model: str, counters: StreamCounters, id_scope: IdScope = ID_SCOPE) -> None:
@@ -97,9 +97,9 @@ class Reader:
         self._counters = counters
         self._text: list[str] = []
         self._thinking: list[str] = []
-        self._slots: list[Slot] = []
+        self._partials: list[PartialCall] = []
         self._last: dict[str, Any] | None = None
-        self._doubles = Doubles(counters)
+        self._doubles = DuplicateFilter(counters)
 
     @property
     def finished(self) -> bool:
@@ -129,14 +129,16 @@ class Reader:
     def _call(self, call: dict[str, Any]) -> None:
         function = object_in(call.get("function"))
         args = function.get("arguments")
-        slot = Slot(text_in(function.get("name")), id_in(call.get("id")), {} if args is None else args, raw=call)
-        admit(slot, self._slots, self._counters)
+        partial = PartialCall(
+            text_in(function.get("name")), id_in(call.get("id")), {} if args is None else args, raw=call
+        )
+        admit(partial, self._partials, self._counters)
 
     def end(self) -> Iterator[ModelEvent]:
         if self._last is None:
             raise broke_off(WHO)
         last = self._last
-        calls = [call_of(slot, PROVIDER, self._id_scope) for slot in self._slots]
+        calls = [call_of(partial, PROVIDER, self._id_scope) for partial in self._partials]
         usage = Usage(count_in(last.get("prompt_eval_count")), count_in(last.get("eval_count")))
         reason = _REASONS.get(text_in(last.get("done_reason")))
         yield from ending(WHO, calls, usage, reason, kept_turn(PROVIDER, self._model, self._raw()))
@@ -146,18 +148,21 @@ class Reader:
         thinking = "".join(self._thinking)
         if thinking:
             message["thinking"] = thinking
-        if self._slots:
-            message["tool_calls"] = [_sendable(slot) for slot in self._slots]
+        if self._partials:
+            message["tool_calls"] = [_sendable(partial) for partial in self._partials]
         return message
 
 
-def _sendable(slot: Slot) -> dict[str, Any]:
+new_reader = OllamaReader
+
+
+def _sendable(partial: PartialCall) -> dict[str, Any]:
     """The call verbatim; only what the server would not take back is mended."""
-    call: dict[str, Any] = slot.raw
+    call: dict[str, Any] = partial.raw
     function = object_in(call.get("function"))
     args = function.get("arguments")
     good = isinstance(args, dict) and (not args or bool(object_of(args)))
-    if good and wire_name(slot.name) == function.get("name"):
+    if good and wire_name(partial.name) == function.get("name"):
         return call
-    mended = {**function, "name": wire_name(slot.name), "arguments": object_of(args)}
-    return {**({} if slot.call_id is None else {"id": slot.call_id}), "function": mended}
+    mended = {**function, "name": wire_name(partial.name), "arguments": object_of(args)}
+    return {**({} if partial.call_id is None else {"id": partial.call_id}), "function": mended}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from handrail.providers.registration import ModelClient, Provider
+from handrail.providers.provider import ModelClient, Provider
 
 _TEXT = ModelClient(
     opener="handrail.providers.openai.client:open_chat",

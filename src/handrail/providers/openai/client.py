@@ -7,19 +7,19 @@ import openai
 
 from handrail.providers.openai.chat import transport as chat
 from handrail.providers.openai.responses import transport as responses
-from handrail.providers.sdk_connection import SdkWire
+from handrail.providers.sdk_endpoint import SdkEndpoint
 from handrail.providers.streaming_model import ClientLimits, StreamingModel
 
 
 def open_chat(name: str, *, api_key: str, base_url: str | None, limits: ClientLimits) -> StreamingModel:
     client = _client(api_key, base_url, limits)
-    wire = SdkWire(openai, client, client.chat.completions)
+    wire = SdkEndpoint(openai, client, client.chat.completions)
     return StreamingModel(name, chat, wire, limits, key_name="OPENAI_API_KEY")
 
 
 def open_responses(name: str, *, api_key: str, base_url: str | None, limits: ClientLimits) -> StreamingModel:
     client = _client(api_key, base_url, limits)
-    wire = SdkWire(openai, client, client.responses)
+    wire = SdkEndpoint(openai, client, client.responses)
     return StreamingModel(name, responses, wire, limits, key_name="OPENAI_API_KEY")
 
 

@@ -15,18 +15,18 @@ from handrail.contract.errors import JsonError
 from handrail.contract.frozen import thaw
 from handrail.providers import strict_mode
 from handrail.providers.adapted import Loss
-from handrail.providers.definition_cache import Once
+from handrail.providers.definition_cache import LastDefinitionCache
 from handrail.providers.openai.strict_limits import exceeded
 from handrail.providers.optional_nulls import strip_nulls
-from handrail.providers.root_schema import PlainRoot
-from handrail.providers.strict_mode import Dialect, Strict
+from handrail.providers.root_schema import RootSchema
+from handrail.providers.strict_mode import StrictDialect, StrictSchema
 from handrail.schema.strict_json import parse_arguments
 from handrail.schema.subschemas import Json
 
 FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
 MAX_DESCRIPTION = 1024
 
-STRICT = Dialect(
+STRICT = StrictDialect(
     kept=frozenset(
         {
             "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems",
@@ -39,7 +39,7 @@ STRICT = Dialect(
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class OpenAIFunction:
     """A tool as OpenAI takes it, before it is wrapped."""
 
     description: str
@@ -48,18 +48,18 @@ class Function:
     losses: tuple[Loss, ...]
 
 
-def function(definition: ToolDefinition, *, may_be_strict: bool = True) -> Function:
+def function(definition: ToolDefinition, *, may_be_strict: bool = True) -> OpenAIFunction:
     """The tool's parts. `may_be_strict` is False for a format that has no strict mode, whatever the definition asks."""
     root = _root(definition)
-    made = _strict(definition) if definition.strict and may_be_strict else Strict(None, ())
+    made = _strict(definition) if definition.strict and may_be_strict else StrictSchema(None, ())
     parameters = root.parameters() if made.schema is None else thaw(made.schema)
     description, beside = root.described(definition.description, MAX_DESCRIPTION)
     if beside:  # the description of a schema may be longer than that of a function
         parameters["description"] = root.with_words(parameters.get("description", ""))
-    return Function(description, parameters, made.schema is not None, (*root.losses(), *made.losses))
+    return OpenAIFunction(description, parameters, made.schema is not None, (*root.losses(), *made.losses))
 
 
-def to_strict(parameters: Mapping[str, Json]) -> Strict:
+def to_strict(parameters: Mapping[str, Json]) -> StrictSchema:
     """The parameters in OpenAI's strict dialect."""
     return strict_mode.to_strict(parameters, STRICT)
 
@@ -76,5 +76,5 @@ def as_meant(definition: ToolDefinition, args: Json) -> Json:
     return args if stripped == parsed else stripped
 
 
-_root = Once(lambda definition: PlainRoot(definition.parameters))
-_strict = Once(lambda definition: strict_mode.attempt(_root(definition), STRICT))
+_root = LastDefinitionCache(lambda definition: RootSchema(definition.parameters))
+_strict = LastDefinitionCache(lambda definition: strict_mode.attempt(_root(definition), STRICT))

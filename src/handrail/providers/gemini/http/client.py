@@ -30,10 +30,10 @@ def open_generate(name: str, *, api_key: str, base_url: str | None, limits: Clie
             f'This version of google-genai has no "{missing[0]}", which the client needs; install 3.x '
             'with `pip install "handrail[gemini]"`.'
         )
-    return StreamingModel(name, transport, _Wire(client, http, name), limits, key_name="GEMINI_API_KEY")
+    return StreamingModel(name, transport, _GeminiEndpoint(client, http, name), limits, key_name="GEMINI_API_KEY")
 
 
-class _Wire:
+class _GeminiEndpoint:
     def __init__(self, client: Client, http: httpx2.AsyncClient, name: str) -> None:
         self._client = client
         self._http = http

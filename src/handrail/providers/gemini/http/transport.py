@@ -14,11 +14,18 @@ from typing import Any
 from handrail.contract.call import IdScope
 from handrail.contract.frozen import thaw
 from handrail.contract.model import ModelEvent, ModelRequest, TextDelta, Usage
-from handrail.providers.conversation_history import GOING_ON, Answered, Result, Said, entries, kept_turn
+from handrail.providers.conversation_history import (
+    CONTINUATION,
+    CallResult,
+    ModelTurn,
+    UserText,
+    history_entries,
+    kept_turn,
+)
 from handrail.providers.event_stream import (
-    Doubles,
+    DuplicateFilter,
+    PartialCall,
     Reason,
-    Slot,
     StreamCounters,
     admit,
     broke_off,
@@ -55,16 +62,16 @@ _REASONS: dict[str, Reason] = {
     "SPII": "refusal",
 }
 _FAILURES = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE"})
-_MOST_PARTS = 2_000
+_MAX_PARTS = 2_000
 
 
 def body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     """The JSON of `models/{model}:streamGenerateContent`; the model's name is in the address."""
     contents: list[dict[str, Any]] = []
-    for entry in entries(request.messages, PROVIDER, model, ids=False):
+    for entry in history_entries(request.messages, PROVIDER, model, ids=False):
         _add(contents, entry)
     if contents and contents[0]["role"] != "user":
-        contents.insert(0, {"role": "user", "parts": [{"text": GOING_ON}]})
+        contents.insert(0, {"role": "user", "parts": [{"text": CONTINUATION}]})
     made: dict[str, Any] = {}
     if request.system:
         made["systemInstruction"] = {"role": "user", "parts": [{"text": request.system}]}
@@ -77,8 +84,8 @@ def body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     return made
 
 
-def _add(contents: list[dict[str, Any]], entry: Said | Answered) -> None:
-    if isinstance(entry, Said):
+def _add(contents: list[dict[str, Any]], entry: UserText | ModelTurn) -> None:
+    if isinstance(entry, UserText):
         _add_to_user(contents, [{"text": entry.text}])
         return
     parts = entry.raw if entry.raw is not None else _parts(entry)
@@ -95,7 +102,7 @@ def _add_to_user(contents: list[dict[str, Any]], parts: list[dict[str, Any]]) ->
         contents.append({"role": "user", "parts": parts})
 
 
-def _parts(entry: Answered) -> list[dict[str, Any]]:
+def _parts(entry: ModelTurn) -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = [{"text": entry.text}] if entry.text else []
     for place, result in enumerate(entry.results):
         call: dict[str, Any] = {} if result.wire_id is None else {"id": result.wire_id}
@@ -104,13 +111,13 @@ def _parts(entry: Answered) -> list[dict[str, Any]]:
     return parts
 
 
-def _response(result: Result) -> dict[str, Any]:
+def _response(result: CallResult) -> dict[str, Any]:
     made: dict[str, Any] = {} if result.wire_id is None else {"id": result.wire_id}
     key = "output" if result.ok else "error"
     return {"functionResponse": {**made, "name": wire_name(result.call.name), "response": {key: thaw(result.envelope)}}}
 
 
-class Reader:
+class GeminiReader:
     """One answer, streamed or whole: each chunk has the same form."""
 
     def __init__(self, model: str, counters: StreamCounters, id_scope: IdScope = ID_SCOPE) -> None:
@@ -119,11 +126,11 @@ class Reader:
         self._response_id: str | None = None
         self._counters = counters
         self._parts: list[dict[str, Any]] = []
-        self._slots: list[Slot] = []
+        self._partials: list[PartialCall] = []
         self._reason: str | None = None
         self._blocked = False
         self._usage: Usage | None = None
-        self._doubles = Doubles(counters)
+        self._doubles = DuplicateFilter(counters)
 
     @property
     def finished(self) -> bool:
@@ -178,7 +185,7 @@ class Reader:
             and part.get("thought") == last.get("thought")
         ):
             last["text"] += part["text"]
-        elif len(self._parts) < _MOST_PARTS:
+        elif len(self._parts) < _MAX_PARTS:
             self._parts.append(dict(part))
 
     def _call(self, part: dict[str, Any], call: object) -> None:
@@ -186,8 +193,8 @@ class Reader:
             self._counters.malformed_events += 1
             return
         args = call.get("args")
-        slot = Slot(text_in(call.get("name")), id_in(call.get("id")), {} if args is None else args)
-        if admit(slot, self._slots, self._counters):
+        partial = PartialCall(text_in(call.get("name")), id_in(call.get("id")), {} if args is None else args)
+        if admit(partial, self._partials, self._counters):
             self._parts.append(_sendable(part, call))
 
     def end(self) -> Iterator[ModelEvent]:
@@ -196,8 +203,11 @@ class Reader:
         if self._reason is None and not self._blocked:
             raise broke_off(WHO)
         reason: Reason = "refusal" if self._blocked else _REASONS.get(self._reason or "", "refusal")
-        calls = [call_of(slot, PROVIDER, self._id_scope, self._response_id) for slot in self._slots]
+        calls = [call_of(partial, PROVIDER, self._id_scope, self._response_id) for partial in self._partials]
         yield from ending(WHO, calls, self._usage, reason, kept_turn(PROVIDER, self._model, self._parts))
+
+
+new_reader = GeminiReader
 
 
 def _sendable(part: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from google.genai.live import AsyncSession
 from handrail.contract.live import LiveConfig, LiveLimits
 from handrail.providers.gemini import LIVE
 from handrail.providers.gemini.live.transport import INPUT_RATES, OUTPUT_RATE, PROVIDER, GeminiLiveTransport
-from handrail.providers.live_link import Gone, LiveLink, Socket
-from handrail.providers.live_socket import OPTIONS, WireSocket
+from handrail.providers.live_link import ConnectionEnded, LiveLink, LiveSocket
+from handrail.providers.live_socket import OPTIONS, SdkSocket
 from handrail.providers.socket_errors import closed, endings
 
 _NAME = LIVE.vendor
@@ -63,7 +63,7 @@ class GeminiLive:
         await self._client.aio.aclose()
         self._client.close()
 
-    async def _dial(self, setup: dict[str, Any]) -> Socket:
+    async def _dial(self, setup: dict[str, Any]) -> LiveSocket:
         body = dict(setup["setup"])
         model = body.pop("model")
         # The SDK takes the fields of generationConfig beside the others. Its types are built when they are first used, which
@@ -80,19 +80,21 @@ class GeminiLive:
             raise closed(_NAME, error.code, str(error.message or ""), setting_up=True) from None
         except (ValueError, TypeError) as error:  # the first answer was no answer to a set-up
             await stack.aclose()
-            raise Gone(f"{_NAME} answered the set-up with something unknown ({type(error).__name__}).") from None
+            raise ConnectionEnded(
+                f"{_NAME} answered the set-up with something unknown ({type(error).__name__})."
+            ) from None
         if session.setup_complete is None:
             await stack.aclose()
-            raise Gone(f"{_NAME} did not confirm the set-up.")
+            raise ConnectionEnded(f"{_NAME} did not confirm the set-up.")
         if not hasattr(session, "_ws"):
             await stack.aclose()
-            raise Gone(
+            raise ConnectionEnded(
                 "This version of google-genai is not one that the live client knows; install 3.x.", for_good=True
             )
         return _GeminiSocket(session, stack)
 
 
-class _GeminiSocket(WireSocket):
+class _GeminiSocket(SdkSocket):
     def __init__(self, session: AsyncSession, stack: AsyncExitStack) -> None:
         super().__init__(_NAME, session._ws)
         self._session = session

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from handrail.contract.live import Answer, LiveConfig, Scheduling, Utterance
-from handrail.providers.live_history import Entry, Note, late_note
+from handrail.providers.live_history import LiveEntry, Note, late_note
 
 Message = dict[str, Any]
 _CONTINUED = "Note of the host: the connection was replaced, and the conversation continues."
@@ -103,7 +103,7 @@ def envelope_response(answer: Answer) -> Message:
     return {"output" if answer.envelope.get("ok") else "error": dict(answer.envelope)}
 
 
-def retell(entries: Sequence[Entry], *, complete: bool) -> list[Message]:
+def retell(entries: Sequence[LiveEntry], *, complete: bool) -> list[Message]:
     """What was said on a connection that is gone, for a model that takes content at any time. It ends with the user's turn."""
     turns = [_turn(entry) for entry in entries]
     if turns and turns[-1][0] == "model":
@@ -111,12 +111,12 @@ def retell(entries: Sequence[Entry], *, complete: bool) -> list[Message]:
     return [content(turns, complete=complete)] if turns else []
 
 
-def seed(entries: Sequence[Entry]) -> Message:
+def seed(entries: Sequence[LiveEntry]) -> Message:
     """The history that the set-up announced. It starts no answer, and may end with the model's turn."""
     return content([_turn(entry) for entry in entries], complete=True)
 
 
-def in_words(entries: Sequence[Entry]) -> str:
+def in_words(entries: Sequence[LiveEntry]) -> str:
     """Entries as one text, for a model that takes nothing but text in the middle of a conversation."""
     if len(entries) == 1 and isinstance(entries[0], Utterance) and entries[0].role == "user":
         return entries[0].text
@@ -129,7 +129,7 @@ def in_words(entries: Sequence[Entry]) -> str:
     return "\n".join(lines)
 
 
-def _turn(entry: Entry) -> tuple[str, str]:
+def _turn(entry: LiveEntry) -> tuple[str, str]:
     if isinstance(entry, Answer):
         return "user", late_note(entry)
     if isinstance(entry, Note):

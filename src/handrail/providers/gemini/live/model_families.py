@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class ModelFamily:
     """A generation of models that takes the same messages."""
 
     name: str
@@ -25,12 +25,12 @@ class Family:
 
 
 FAMILIES = (
-    Family(
+    ModelFamily(
         name="Gemini 1 and 2",
         pattern=re.compile(r"gemini-(?:live-)?[12](?:\D|$)"),
         takes_content_any_time=True,
     ),
-    Family(
+    ModelFamily(
         name="Gemini 3 and later",
         # A name without a number, such as "gemini-flash-live-latest", stands for a recent model.
         pattern=re.compile(r"gemini-"),
@@ -41,7 +41,7 @@ _OTHER = FAMILIES[0]
 """A name that is none of the vendor's, as a local server has."""
 
 
-def family_of(model: str) -> Family:
+def family_of(model: str) -> ModelFamily:
     """The family of a model, by its name; the first whose pattern fits."""
     # "models/…", and what Vertex calls "publishers/google/models/…" or puts below a project.
     name = model.rpartition("/")[2].lower()

@@ -41,11 +41,11 @@ from handrail.providers.gemini.live.messages import Message
 from handrail.providers.gemini.live.model_families import family_of
 from handrail.providers.live_history import (
     MAX_CALLS,
-    Conversation,
-    Entry,
+    LiveEntry,
     Note,
     SeenCalls,
-    Speech,
+    SpeechText,
+    SpokenHistory,
     count_unknown,
     ended_without_effect,
     late_note,
@@ -60,7 +60,7 @@ OUTPUT_RATE = 24_000
 _FINE = frozenset({"", "TURN_COMPLETE_REASON_UNSPECIFIED", "NEED_MORE_INPUT"})
 """Every other reason for the end of a turn is a failure, a rejection or a filter."""
 _MOST_TAKEN_BACK = 500
-_MOST_UNSENT = 20
+_MAX_UNSENT = 20
 
 
 class GeminiLiveTransport:
@@ -78,7 +78,7 @@ class GeminiLiveTransport:
             for tool in messages.setup(model, config)["setup"].get("tools", [{}])[0].get("functionDeclarations", ())
             if tool["behavior"] == "NON_BLOCKING"
         }
-        self._said = Conversation(config.history)
+        self._said = SpokenHistory(config.history)
         self._handle: str | None = None
         self._handle_mark = 0
         self._seen = 0
@@ -113,13 +113,13 @@ class GeminiLiveTransport:
         """Notes that the model is not to speak of, and where they stand, for a model that speaks of every note at once: they go
         along with the next."""
         self._replies: list[Message] = []
-        self._heard = Speech()
-        self._spoken = Speech()
+        self._heard = SpeechText()
+        self._spoken = SpeechText()
         self._was_interrupted = False
         self._is_muted = False
         self._is_generating = False
         self._in_turn = False
-        self._input_told = False
+        self._input_reported = False
         self._user_speaks = self._was_ended = False
 
     # ------------------------------------------------------------------------------------------- connections
@@ -155,7 +155,7 @@ class GeminiLiveTransport:
         if self._family.takes_content_any_time:
             first = messages.retell(self._said.since(known), complete=self._said.owed)
         elif resumed:
-            first = self._told_since(known)
+            first = self._history_since(known)
         else:
             history, asked = self._history()
             first = [messages.seed(history)] if history else []
@@ -164,12 +164,12 @@ class GeminiLiveTransport:
         self._restored = self._said.calls_before(known)
         return first, resumed
 
-    def _history(self) -> tuple[list[Entry], Entry | None]:
+    def _history(self) -> tuple[list[LiveEntry], LiveEntry | None]:
         """What a new session is seeded with, and the last entry apart if the model has still to react to it."""
         entries = self._said.since(0)
         return (entries[:-1], entries[-1]) if self._said.owed and entries else (entries, None)
 
-    def _told_since(self, mark: int) -> list[Message]:
+    def _history_since(self, mark: int) -> list[Message]:
         """What a resumed session does not know, where it cannot be seeded."""
         entries = self._said.since(mark)
         if not entries:
@@ -236,7 +236,7 @@ class GeminiLiveTransport:
     def _calls(self, body: dict[str, Any]) -> list[LiveEvent]:
         self._write_down_user()
         events = self._reacted()
-        told: list[Call] = []
+        reported: list[Call] = []
         refused: list[Call] = []
         asked = body.get("functionCalls")
         listed = list(objects_in(asked))
@@ -247,15 +247,15 @@ class GeminiLiveTransport:
             if self._is_duplicate(call):
                 self.counters.duplicate_events += 1
                 continue
-            (told if len(told) < MAX_CALLS else refused).append(call)
+            (reported if len(reported) < MAX_CALLS else refused).append(call)
         if refused:
             self.counters.refused_calls += len(refused)
             self._replies.append(self._answered([Answer(call, too_many()) for call in refused if call.call_id], None))
-        if told:
-            named = {call.call_id: call for call in told if call.call_id}
+        if reported:
+            named = {call.call_id: call for call in reported if call.call_id}
             self._open.update(named)
             self._of_turn.update(named)
-            events.append(CallsMade(tuple(told)))
+            events.append(CallsMade(tuple(reported)))
         return events
 
     def _id(self, item: Mapping[str, Any]) -> str | None:
@@ -320,8 +320,8 @@ class GeminiLiveTransport:
         if final:
             self._write_down_user()
         events: list[LiveEvent] = [InputTranscript(heard["text"], whole, final)]
-        if self._in_turn and not self._input_told:
-            self._input_told = True
+        if self._in_turn and not self._input_reported:
+            self._input_reported = True
             events.append(UserSpeechEnded())
         else:
             self._speech_waits = True
@@ -365,7 +365,7 @@ class GeminiLiveTransport:
         interrupted, self._was_interrupted = self._was_interrupted, False
         if self._in_turn and not interrupted:  # it was a late piece of what this turn answered
             self._speech_waits = False
-        self._is_muted = self._is_generating = self._in_turn = self._input_told = self._was_ended = False
+        self._is_muted = self._is_generating = self._in_turn = self._input_reported = self._was_ended = False
         if interrupted:
             return TurnEnded("interrupted", reason)
         return TurnEnded("done" if reason in _FINE else "failed", reason)
@@ -377,7 +377,7 @@ class GeminiLiveTransport:
                 return [UserSpeechStarted()]
             case "ACTIVITY_END":
                 self._user_speaks = self._speech_waits = False
-                self._input_told = self._said.owed = self._was_ended = True
+                self._input_reported = self._said.owed = self._was_ended = True
                 return [UserSpeechEnded()]
             case _:
                 return []
@@ -408,7 +408,7 @@ class GeminiLiveTransport:
         begins, self._in_turn = not self._in_turn, True
         if not (begins and self._speech_waits):
             return []
-        self._speech_waits, self._input_told = False, True
+        self._speech_waits, self._input_reported = False, True
         return [UserSpeechEnded(again=self._was_ended)]
 
     def _knows_all(self) -> None:
@@ -452,7 +452,7 @@ class GeminiLiveTransport:
         """A note for a model that takes only text and speaks of it at once."""
         if scheduling == "silent":
             self._unsent.append((mark, text))
-            del self._unsent[:-_MOST_UNSENT]
+            del self._unsent[:-_MAX_UNSENT]
             return []
         if scheduling == "interrupt":
             self.interrupt()

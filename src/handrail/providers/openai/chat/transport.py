@@ -13,12 +13,12 @@ from typing import Any
 from handrail.contract.call import IdScope
 from handrail.contract.frozen import thaw
 from handrail.contract.model import ModelEvent, ModelRequest, TextDelta, Usage
-from handrail.providers.conversation_history import Answered, Said, entries, kept_turn
+from handrail.providers.conversation_history import ModelTurn, UserText, history_entries, kept_turn
 from handrail.providers.event_stream import (
-    MOST_CALLS,
-    Doubles,
+    MAX_CALLS,
+    DuplicateFilter,
+    PartialCall,
     Reason,
-    Slot,
     StreamCounters,
     admit,
     as_text,
@@ -56,7 +56,7 @@ _REASONS: dict[str, Reason] = {
 def body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     """The JSON of `POST /chat/completions`."""
     messages: list[dict[str, Any]] = [{"role": "system", "content": request.system}] if request.system else []
-    for entry in entries(request.messages, PROVIDER, model, ids=True):
+    for entry in history_entries(request.messages, PROVIDER, model, ids=True):
         messages.extend(_messages(entry))
     made: dict[str, Any] = {"model": model, "messages": messages, "stream": True}
     made["stream_options"] = {"include_usage": True}
@@ -68,8 +68,8 @@ def body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     return made
 
 
-def _messages(entry: Said | Answered) -> Iterator[dict[str, Any]]:
-    if isinstance(entry, Said):
+def _messages(entry: UserText | ModelTurn) -> Iterator[dict[str, Any]]:
+    if isinstance(entry, UserText):
         yield {"role": "user", "content": entry.text}
         return
     yield entry.raw if entry.raw is not None else _assistant(entry)
@@ -80,7 +80,7 @@ def _messages(entry: Said | Answered) -> Iterator[dict[str, Any]]:
         yield {**answer, "content": as_text(result.envelope)}
 
 
-def _assistant(entry: Answered) -> dict[str, Any]:
+def _assistant(entry: ModelTurn) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": entry.text or (None if entry.results else "")}
     if entry.results:
         message["tool_calls"] = [
@@ -99,7 +99,7 @@ def _is_padded(chunk: dict[str, Any]) -> bool:
     return len(text_in(chunk.get("obfuscation"))) >= _SHORTEST_PADDING
 
 
-class Reader:
+class ChatReader:
     """One answer, streamed or whole."""
 
     def __init__(self, model: str, counters: StreamCounters, id_scope: IdScope = ID_SCOPE) -> None:
@@ -108,13 +108,13 @@ class Reader:
         self._response_id: str | None = None
         self._counters = counters
         self._text: list[str] = []
-        self._slots: list[Slot] = []
-        self._by_index: dict[int, Slot] = {}
+        self._partials: list[PartialCall] = []
+        self._by_index: dict[int, PartialCall] = {}
         self._reason: str | None = None
         self._refused = False
         self._usage: Usage | None = None
         self._done = False
-        self._doubles = Doubles(counters)
+        self._doubles = DuplicateFilter(counters)
 
     @property
     def finished(self) -> bool:
@@ -163,45 +163,49 @@ class Reader:
             self._counters.malformed_events += 1
             return
         function = object_in(part.get("function"))
-        slot = self._by_index.get(index)
+        partial = self._by_index.get(index)
         # Deltas are joined by index; servers that count badly give another call's id under the same one.
-        if slot is None or (call_id is not None and slot.call_id is not None and call_id != slot.call_id):
-            slot = self._open(index)
-        slot.call_id = slot.call_id or call_id
-        slot.name = slot.name or text_in(function.get("name"))
+        if partial is None or (call_id is not None and partial.call_id is not None and call_id != partial.call_id):
+            partial = self._open(index)
+        partial.call_id = partial.call_id or call_id
+        partial.name = partial.name or text_in(function.get("name"))
         arguments = function.get("arguments")
         if isinstance(arguments, dict):  # not as the protocol has it, but plain enough
-            slot.args = arguments
+            partial.args = arguments
         else:
-            slot.grow(arguments)
+            partial.grow(arguments)
 
-    def _open(self, index: int) -> Slot:
-        slot = self._by_index[index] = Slot()
-        if len(self._slots) < MOST_CALLS:
-            self._slots.append(slot)
+    def _open(self, index: int) -> PartialCall:
+        partial = self._by_index[index] = PartialCall()
+        if len(self._partials) < MAX_CALLS:
+            self._partials.append(partial)
         else:
             self._counters.dropped_calls += 1
-        return slot
+        return partial
 
     def end(self) -> Iterator[ModelEvent]:
         if self._reason is None:
             raise broke_off(WHO)
-        if self._reason == "tool_calls" and not self._slots:
+        if self._reason == "tool_calls" and not self._partials:
             raise unreadable_calls(WHO)
         # Cut: the call that came last is not whole. It is not told, and must not be in the history either.
-        slots: list[Slot] = []
-        for slot in self._slots[:-1] if self._reason == "length" else self._slots:
-            admit(slot, slots, self._counters)
-        calls = [call_of(slot, PROVIDER, self._id_scope, self._response_id) for slot in slots]
+        partials: list[PartialCall] = []
+        for partial in self._partials[:-1] if self._reason == "length" else self._partials:
+            admit(partial, partials, self._counters)
+        calls = [call_of(partial, PROVIDER, self._id_scope, self._response_id) for partial in partials]
         reason = "refusal" if self._refused else _REASONS.get(self._reason)
-        yield from ending(WHO, calls, self._usage, reason, self._raw(slots))
+        yield from ending(WHO, calls, self._usage, reason, self._raw(partials))
 
-    def _raw(self, slots: list[Slot]) -> dict[str, Any]:
+    def _raw(self, partials: list[PartialCall]) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self._text) or None}
-        if slots:
+        if partials:
             message["tool_calls"] = [
-                _tool_call(slot.call_id, slot.name, "{}" if slot.too_long else slot.args) for slot in slots
+                _tool_call(partial.call_id, partial.name, "{}" if partial.too_long else partial.args)
+                for partial in partials
             ]
         elif message["content"] is None:
             message["content"] = ""
         return kept_turn(PROVIDER, self._model, message)
+
+
+new_reader = ChatReader

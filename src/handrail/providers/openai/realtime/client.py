@@ -13,8 +13,8 @@ from openai.resources.realtime.realtime import AsyncRealtimeConnection
 from openai.types.websocket_connection_options import WebSocketConnectionOptions
 
 from handrail.contract.live import LiveConfig, LiveLimits
-from handrail.providers.live_link import Gone, LiveLink, Socket
-from handrail.providers.live_socket import OPTIONS, WireSocket
+from handrail.providers.live_link import ConnectionEnded, LiveLink, LiveSocket
+from handrail.providers.live_socket import OPTIONS, SdkSocket
 from handrail.providers.openai import REALTIME
 from handrail.providers.openai.realtime.messages import TRANSCRIBER
 from handrail.providers.openai.realtime.transport import INPUT_RATES, OUTPUT_RATE, PROVIDER, OpenAIRealtimeTransport
@@ -52,14 +52,14 @@ class OpenAIRealtime:
     async def close(self) -> None:
         await self._client.close()
 
-    async def _dial(self, setup: dict[str, Any]) -> Socket:
+    async def _dial(self, setup: dict[str, Any]) -> LiveSocket:
         options = cast(WebSocketConnectionOptions, dict(OPTIONS))
         manager = self._client.realtime.connect(model=self.name, websocket_connection_options=options)
         try:
             with endings(_NAME, setting_up=True, address=self._address):
                 connection = await manager.enter()
         except OpenAIError as error:
-            raise Gone(f"{_NAME} cannot be used ({type(error).__name__}): {error}", for_good=True) from None
+            raise ConnectionEnded(f"{_NAME} cannot be used ({type(error).__name__}): {error}", for_good=True) from None
         socket = _OpenAISocket(connection)
         try:
             await socket.set_up(setup)
@@ -69,7 +69,7 @@ class OpenAIRealtime:
         return socket
 
 
-class _OpenAISocket(WireSocket):
+class _OpenAISocket(SdkSocket):
     def __init__(self, connection: AsyncRealtimeConnection) -> None:
         super().__init__(_NAME, connection._connection)
         self._connection = connection
@@ -85,7 +85,9 @@ class _OpenAISocket(WireSocket):
                 if event.get("type") == "error":
                     error = event.get("error")
                     message = error.get("message") if isinstance(error, dict) else None
-                    raise Gone(f"{_NAME} refused the session: {message or 'without a reason'}", for_good=True)
+                    raise ConnectionEnded(
+                        f"{_NAME} refused the session: {message or 'without a reason'}", for_good=True
+                    )
 
     async def send(self, message: dict[str, Any]) -> None:
         with endings(_NAME):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from handrail.contract.call import Call
 from handrail.contract.live import Answer, LiveConfig
-from handrail.providers.live_history import Entry, Note, as_text
+from handrail.providers.live_history import LiveEntry, Note, as_text
 
 Message = dict[str, Any]
 RATE = 24_000
@@ -86,7 +86,7 @@ def truncate(item_id: str, played_ms: int) -> Message:
     }
 
 
-def retell(entry: Entry) -> list[Message]:
+def retell(entry: LiveEntry) -> list[Message]:
     """What was said on a connection that is gone, as items of the new conversation."""
     if isinstance(entry, Answer):
         if not entry.call.call_id:

@@ -11,18 +11,18 @@ from typing import Any
 
 from handrail.contract.live import InputTranscript, LiveCounters
 from handrail.providers.event_stream import text_in
-from handrail.providers.live_history import Speech
+from handrail.providers.live_history import SpeechText
 
 _MOST_OPEN = 50
-_MOST_KNOWN = 600
+_MAX_KNOWN = 600
 
 
-class Inputs:
+class SpokenInputs:
     """The utterances of one connection."""
 
     def __init__(self, counters: LiveCounters) -> None:
         self._counters = counters
-        self._open: dict[str, Speech] = {}
+        self._open: dict[str, SpeechText] = {}
         self._known: dict[tuple[str, str], None] = {}
         """What was told: an utterance's name, and what of it."""
 
@@ -34,7 +34,7 @@ class Inputs:
             self._counters.duplicate_events += 1
             return False
         self._known[item, what] = None
-        if len(self._known) > _MOST_KNOWN:
+        if len(self._known) > _MAX_KNOWN:
             del self._known[next(iter(self._known))]
         return True
 
@@ -60,11 +60,11 @@ class Inputs:
         piece = transcript[len(before) :] if transcript.startswith(before) else transcript
         return InputTranscript(piece, transcript, True, item)
 
-    def unfinished(self) -> Iterator[Speech]:
+    def unfinished(self) -> Iterator[SpeechText]:
         """Words of utterances whose last ones have not come."""
         yield from self._open.values()
 
-    def _speech(self, item: str) -> Speech:
+    def _speech(self, item: str) -> SpeechText:
         if item not in self._open and len(self._open) >= _MOST_OPEN:
             self._open.pop(next(iter(self._open)))
-        return self._open.setdefault(item, Speech())
+        return self._open.setdefault(item, SpeechText())

@@ -33,10 +33,10 @@ from handrail.contract.live import (
 from handrail.providers.event_stream import count_in, read_object, text_in
 from handrail.providers.live_history import (
     MAX_CALLS,
-    Conversation,
     Note,
     SeenCalls,
-    Speech,
+    SpeechText,
+    SpokenHistory,
     as_text,
     count_unknown,
     late_note,
@@ -47,7 +47,7 @@ from handrail.providers.live_history import (
 from handrail.providers.openai import REALTIME
 from handrail.providers.openai.realtime import messages
 from handrail.providers.openai.realtime.messages import RATE, Message
-from handrail.providers.openai.realtime.spoken_inputs import Inputs
+from handrail.providers.openai.realtime.spoken_inputs import SpokenInputs
 
 PROVIDER = REALTIME.name
 INPUT_RATES = (RATE,)
@@ -80,7 +80,7 @@ class OpenAIRealtimeTransport:
         self.counters = counters or LiveCounters()
         self._config = config
         self._transcriber = transcriber
-        self._said = Conversation(config.history)
+        self._said = SpokenHistory(config.history)
         self._sent = 0
         self._restored: list[str] = []
         self._known: frozenset[str] = frozenset()
@@ -118,8 +118,8 @@ class OpenAIRealtimeTransport:
         self._asking: str | None = None
         self._asked: list[str] = []
         self._seeds: dict[str, tuple[str, str | None]] = {}
-        self._inputs = Inputs(self.counters)
-        self._spoken = Speech()
+        self._inputs = SpokenInputs(self.counters)
+        self._spoken = SpeechText()
         self._audio_item: str | None = None
         self._audio_bytes = 0
         self._user_speaks = False
@@ -250,7 +250,7 @@ class OpenAIRealtimeTransport:
         if call is None:
             return []
         if response in self._finished:  # it came after the end of its response
-            return self._told([call]) if self._finished[response] else self._not_run([call])
+            return self._calls_made([call]) if self._finished[response] else self._not_run([call])
         self._collect(response, call)
         return []
 
@@ -284,11 +284,11 @@ class OpenAIRealtimeTransport:
             return call
         if self._ids.is_again(call):
             self.counters.duplicate_events += 1
-            self._answer_retold(call_id)
+            self._answer_repeated(call_id)
             return None
         return call
 
-    def _answer_retold(self, call_id: str) -> None:
+    def _answer_repeated(self, call_id: str) -> None:
         """The model asks once more for a call of the last connection, under its id: it is given the outcome once more."""
         answer = self._retold.pop(call_id, None)
         if answer is not None:
@@ -310,7 +310,7 @@ class OpenAIRealtimeTransport:
         runs = _runs(status, response.get("status_details"))
         self._finish(name, runs)
         events: list[LiveEvent] = [*self._usage(response.get("usage"))]
-        events += self._told(calls) if runs else self._not_run(calls)
+        events += self._calls_made(calls) if runs else self._not_run(calls)
         self._write_down("model", self._spoken, owed=None)
         if calls and runs:
             return events
@@ -331,13 +331,13 @@ class OpenAIRealtimeTransport:
         if self._active in (name, ""):
             self._active = None
 
-    def _told(self, calls: Sequence[Call]) -> list[LiveEvent]:
-        told, refused = calls[:MAX_CALLS], calls[MAX_CALLS:]
+    def _calls_made(self, calls: Sequence[Call]) -> list[LiveEvent]:
+        reported, refused = calls[:MAX_CALLS], calls[MAX_CALLS:]
         self.counters.refused_calls += len(refused)
         for call in refused:
             self._reply_output(call, too_many())
-        self._open.update({call.call_id: call for call in told if call.call_id})
-        return [CallsMade(tuple(told))] if told else []
+        self._open.update({call.call_id: call for call in reported if call.call_id})
+        return [CallsMade(tuple(reported))] if reported else []
 
     def _not_run(self, calls: Sequence[Call]) -> list[LiveEvent]:
         """Calls of a response that was cancelled or filtered: nobody is asked, and the conversation does not wait for them."""
@@ -435,7 +435,7 @@ class OpenAIRealtimeTransport:
                 events.append(TurnEnded("failed", code))
         return events
 
-    def _write_down(self, role: Any, speech: Speech, *, owed: bool | None) -> None:
+    def _write_down(self, role: Any, speech: SpeechText, *, owed: bool | None) -> None:
         text = speech.take()
         if text:
             self._said.add(Utterance(role, text), owed=owed)

@@ -14,11 +14,11 @@ from typing import Any
 from handrail.contract.call import IdScope
 from handrail.contract.frozen import thaw
 from handrail.contract.model import ModelEvent, ModelRequest, TextDelta, Usage
-from handrail.providers.conversation_history import Answered, Said, entries, kept_turn
+from handrail.providers.conversation_history import ModelTurn, UserText, history_entries, kept_turn
 from handrail.providers.event_stream import (
-    MOST_CALLS,
+    MAX_CALLS,
+    PartialCall,
     Reason,
-    Slot,
     StreamCounters,
     as_text,
     broke_off,
@@ -59,7 +59,7 @@ _INCOMPLETE: dict[str, Reason] = {"max_output_tokens": "length", "content_filter
 def body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     """The JSON of `POST /responses`. Nothing is stored at the provider: the whole history is sent, reasoning included."""
     items: list[dict[str, Any]] = []
-    for entry in entries(request.messages, PROVIDER, model, ids=True):
+    for entry in history_entries(request.messages, PROVIDER, model, ids=True):
         items.extend(_items(entry))
     made: dict[str, Any] = {"model": model, "input": items, "stream": True, "store": False}
     made["include"] = ["reasoning.encrypted_content"]
@@ -73,8 +73,8 @@ def body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     return made
 
 
-def _items(entry: Said | Answered) -> Iterator[dict[str, Any]]:
-    if isinstance(entry, Said):
+def _items(entry: UserText | ModelTurn) -> Iterator[dict[str, Any]]:
+    if isinstance(entry, UserText):
         yield {"role": "user", "content": entry.text}
         return
     if entry.raw is not None:
@@ -89,7 +89,7 @@ def _items(entry: Said | Answered) -> Iterator[dict[str, Any]]:
         yield {"type": "function_call_output", "call_id": result.wire_id, "output": as_text(result.envelope)}
 
 
-class Reader:
+class ResponsesReader:
     """One answer, streamed or whole."""
 
     def __init__(self, model: str, counters: StreamCounters, id_scope: IdScope = ID_SCOPE) -> None:
@@ -99,7 +99,7 @@ class Reader:
         self._seen: set[int] = set()
         self._items: dict[str, dict[str, Any]] = {}
         """The finished items in their order, by their id."""
-        self._told = False
+        self._sent_text = False
         self._refused = False
         self._response: dict[str, Any] | None = None
 
@@ -108,23 +108,23 @@ class Reader:
         return self._response is not None
 
     def feed(self, event: bytes) -> Iterator[ModelEvent]:
-        told = read_object(event, self._counters) if event.strip() != b"[DONE]" else None
-        if told is None or self._is_duplicate(told.get("sequence_number")):
+        data = read_object(event, self._counters) if event.strip() != b"[DONE]" else None
+        if data is None or self._is_duplicate(data.get("sequence_number")):
             return
-        kind = told.get("type")
+        kind = data.get("type")
         if kind in ("response.output_text.delta", "response.refusal.delta"):
             self._refused = self._refused or kind == "response.refusal.delta"
-            yield from self._say(text_in(told.get("delta")))
+            yield from self._say(text_in(data.get("delta")))
         elif kind == "response.output_item.done":
-            self._item(told.get("item"))
+            self._item(data.get("item"))
         elif kind in ("response.completed", "response.incomplete"):
-            yield from self._end_of(object_in(told.get("response")))
+            yield from self._end_of(object_in(data.get("response")))
         elif kind in ("response.failed", "response.cancelled"):
-            raise failed(WHO, object_in(told.get("response")).get("error"), retryable=True)
-        elif kind == "error" or (kind is None and told.get("error") is not None):
-            raise failed(WHO, told.get("error") or told, retryable=True)
-        elif told.get("object") == "response":
-            yield from self._end_of(told)
+            raise failed(WHO, object_in(data.get("response")).get("error"), retryable=True)
+        elif kind == "error" or (kind is None and data.get("error") is not None):
+            raise failed(WHO, data.get("error") or data, retryable=True)
+        elif data.get("object") == "response":
+            yield from self._end_of(data)
         elif not isinstance(kind, str) or kind not in _KNOWN:
             self._counters.unknown(kind)
 
@@ -139,7 +139,7 @@ class Reader:
 
     def _say(self, text: str) -> Iterator[ModelEvent]:
         if text:
-            self._told = True
+            self._sent_text = True
             yield TextDelta(text)
 
     def _item(self, item: object) -> None:
@@ -158,7 +158,7 @@ class Reader:
             if any(one.get("call_id") == item["call_id"] and _slot(one) == _slot(item) for one in calls):
                 self._counters.duplicates += 1
                 return
-            if len(calls) >= MOST_CALLS:
+            if len(calls) >= MAX_CALLS:
                 self._counters.dropped_calls += 1
                 return
         self._items[name] = item
@@ -173,7 +173,7 @@ class Reader:
             return
         for item in objects_in(response.get("output"), self._counters):
             self._item(item)
-        if not self._told:  # an answer that was not streamed
+        if not self._sent_text:  # an answer that was not streamed
             for item in self._items.values():
                 for part in objects_in(item.get("content"), self._counters) if item.get("type") == "message" else ():
                     self._refused = self._refused or part.get("type") == "refusal"
@@ -183,14 +183,14 @@ class Reader:
         if self._response is None:
             raise broke_off(WHO)
         whole = [item for item in self._items.values() if item.get("status") in ("completed", None)]
-        slots = [_slot(item) for item in whole if item.get("type") == "function_call"]
+        partials = [_slot(item) for item in whole if item.get("type") == "function_call"]
         response_id = id_in(self._response.get("id"))
-        calls = [call_of(slot, PROVIDER, self._id_scope, response_id) for slot in slots]
+        calls = [call_of(partial, PROVIDER, self._id_scope, response_id) for partial in partials]
         reason = self._reason(self._response)
         if reason is None and not calls:
             reason = "length"  # it says that it is not whole, and that is all one has to know of words
         asked = any(item.get("type") == "function_call" for item in self._items.values())
-        if not calls and not self._told and reason in ("stop", None) and (asked or not self._items):
+        if not calls and not self._sent_text and reason in ("stop", None) and (asked or not self._items):
             raise unreadable_calls(WHO)
         yield from ending(WHO, calls, self._usage(), reason, self._raw(whole))
 
@@ -215,20 +215,23 @@ class Reader:
         return kept_turn(PROVIDER, self._model, sent)
 
 
+new_reader = ResponsesReader
+
+
 def _is_refusal(item: dict[str, Any]) -> bool:
     """Whether it is a message that refuses, of which the pieces may have been lost."""
     content = item.get("content") if item.get("type") == "message" else None
     return isinstance(content, list) and any(object_in(part).get("type") == "refusal" for part in content)
 
 
-def _slot(item: dict[str, Any]) -> Slot:
-    slot = Slot(text_in(item.get("name")), id_in(item.get("call_id")))
+def _slot(item: dict[str, Any]) -> PartialCall:
+    partial = PartialCall(text_in(item.get("name")), id_in(item.get("call_id")))
     arguments = item.get("arguments", "")
     if isinstance(arguments, str):
-        slot.grow(arguments)
+        partial.grow(arguments)
     else:
-        slot.args = arguments
-    return slot
+        partial.args = arguments
+    return partial
 
 
 def _sendable(item: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import httpx2
 from handrail.providers.streaming_model import Failure, RawAnswer, failure_of
 
 
-class SdkWire:
+class SdkEndpoint:
     """`api` is the part of the SDK's `client` that is asked; `sdk` names its errors."""
 
     def __init__(self, sdk: ModuleType, client: Any, api: Any) -> None:
