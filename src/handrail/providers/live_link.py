@@ -37,7 +37,7 @@ _MARGIN = 1.0
 """Seconds before its announced end at which a connection is replaced, quiet moment or not."""
 _GRACE = 60.0
 """Seconds for which an old connection may wait for a quiet moment."""
-_MOST_AUDIO_BYTES = 1 << 20
+_MAX_AUDIO_BYTES = 1 << 20
 _LONG_ENOUGH = 30.0
 _CLOSE_SECONDS = 2.0
 _HANDLE_FAILURES = 2
@@ -151,8 +151,8 @@ class LiveLink:
     def send_audio(self, pcm: bytes, rate: int) -> bool:
         if rate not in self._rates:
             raise LiveError(f"Audio at {rate} Hz is not taken; send one of {', '.join(map(str, self._rates))} Hz.")
-        if len(pcm) % 2 or len(pcm) > _MOST_AUDIO_BYTES:
-            raise LiveError(f"{len(pcm)} bytes are no frame of 16-bit samples of at most {_MOST_AUDIO_BYTES} bytes.")
+        if len(pcm) % 2 or len(pcm) > _MAX_AUDIO_BYTES:
+            raise LiveError(f"{len(pcm)} bytes are no frame of 16-bit samples of at most {_MAX_AUDIO_BYTES} bytes.")
         self._check_open()
         if not pcm or self._sent_now(pcm, rate):
             return True

@@ -59,7 +59,7 @@ INPUT_RATES = (16_000, 24_000, 48_000, 8_000)
 OUTPUT_RATE = 24_000
 _FINE = frozenset({"", "TURN_COMPLETE_REASON_UNSPECIFIED", "NEED_MORE_INPUT"})
 """Every other reason for the end of a turn is a failure, a rejection or a filter."""
-_MOST_TAKEN_BACK = 500
+_MAX_TAKEN_BACK = 500
 _MAX_UNSENT = 20
 
 
@@ -283,7 +283,7 @@ class GeminiLiveTransport:
         for call_id in known:
             self._open.pop(call_id, None)
             self._taken_back[call_id] = None
-        for old in list(self._taken_back)[:-_MOST_TAKEN_BACK]:
+        for old in list(self._taken_back)[:-_MAX_TAKEN_BACK]:
             del self._taken_back[old]
         return [CallsCancelled(tuple(known))]
 

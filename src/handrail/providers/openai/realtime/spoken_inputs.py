@@ -13,7 +13,7 @@ from handrail.contract.live import InputTranscript, LiveCounters
 from handrail.providers.event_stream import text_in
 from handrail.providers.live_history import SpeechText
 
-_MOST_OPEN = 50
+_MAX_OPEN = 50
 _MAX_KNOWN = 600
 
 
@@ -65,6 +65,6 @@ class SpokenInputs:
         yield from self._open.values()
 
     def _speech(self, item: str) -> SpeechText:
-        if item not in self._open and len(self._open) >= _MOST_OPEN:
+        if item not in self._open and len(self._open) >= _MAX_OPEN:
             self._open.pop(next(iter(self._open)))
         return self._open.setdefault(item, SpeechText())

@@ -65,8 +65,8 @@ _QUIET = frozenset(
     }
 )  # fmt: skip
 """Events that are known and mean nothing here. Arguments are taken from the item when it is done, not from these."""
-_MOST_IDS = 2_000
-_MOST_RESPONSES = 50
+_MAX_IDS = 2_000
+_MAX_RESPONSES = 50
 
 
 class OpenAIRealtimeTransport:
@@ -257,11 +257,11 @@ class OpenAIRealtimeTransport:
     def _collect(self, response: str, call: Call) -> None:
         """Keep a call until its response is done; of responses that never are, and calls without number, only so many."""
         calls = self._collected.setdefault(response, [])
-        if len(calls) < _MOST_IDS:
+        if len(calls) < _MAX_IDS:
             calls.append(call)
         else:
             self.counters.refused_calls += 1
-        if len(self._collected) > _MOST_RESPONSES:
+        if len(self._collected) > _MAX_RESPONSES:
             self.counters.unfinished_calls += len(self._collected.pop(next(iter(self._collected))))
 
     def _item_added(self, event: dict[str, Any]) -> list[LiveEvent]:
@@ -326,7 +326,7 @@ class OpenAIRealtimeTransport:
 
     def _finish(self, name: str, runs: bool) -> None:
         self._finished[name] = runs
-        for old in list(self._finished)[:-_MOST_RESPONSES]:
+        for old in list(self._finished)[:-_MAX_RESPONSES]:
             del self._finished[old]
         if self._active in (name, ""):
             self._active = None
