@@ -41,7 +41,6 @@ class AuditRecovery:
     """Keeps the audit log of one runtime and its store in step. Does nothing for a log that ends with the process."""
 
     __slots__ = (
-        "_begun",
         "_log",
         "_looked",
         "_notes",
@@ -51,6 +50,7 @@ class AuditRecovery:
         "_store",
         "_trail",
         "_turnstile",
+        "has_begun",
     )
 
     def __init__(
@@ -63,16 +63,16 @@ class AuditRecovery:
         self._notes = notes
         log = trail.durable
         self._log: DurableAudit | None = log if log is not None and log.is_durable else None
-        self._begun = self._log is None
+        self.has_begun = self._log is None
         self._saved: AuditPosition | None = None
         self._looked = 0.0
         self._turnstile = asyncio.Lock()
 
     async def begin(self) -> None:
         """Before the first claim: from now on this process may leave answered calls without a line."""
-        if not self._begun:
+        if not self.has_begun:
             await self._store.begin_audit(self._owner)
-            self._begun = True
+            self.has_begun = True
 
     async def checkpoint_in_time(self) -> None:
         now = perf_counter()
@@ -120,7 +120,7 @@ class AuditRecovery:
         if not await asyncio.to_thread(log.end):
             return  # what is missing is written at the next start
         await self._save(log, until)
-        if self._begun:
+        if self.has_begun:
             await self._store.end_audit(self._owner)
 
     async def recover(self) -> None:

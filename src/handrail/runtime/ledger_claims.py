@@ -55,7 +55,6 @@ from handrail.runtime.ledger_view import (
 from handrail.runtime.own_claims import OwnClaims
 from handrail.runtime.rates import claim_charge
 from handrail.runtime.replays import Entry
-from handrail.runtime.shutdown import latest_end
 
 if TYPE_CHECKING:
     from handrail.contract.call import Connection
@@ -132,8 +131,8 @@ class LedgerClaims:
         self._crash = crash
         self._numbers = count(1)
         self._audit_checked = False
-        self.tasks: dict[asyncio.Task[Any], tuple[str, float]] = {}
-        """What runs, with its tool and the time of the loop by which it has ended."""
+        self.tasks: dict[asyncio.Task[Any], tuple[Attempt, float]] = {}
+        """What runs, and since when by the clock of the loop."""
 
     async def run(self, attempt: Attempt, hold: Hold | None, entry: Entry) -> ToolResponse:
         """Claim and run, in a task that outlives its caller."""
@@ -142,7 +141,7 @@ class LedgerClaims:
         # What `asyncio.shield` does, in fewer rounds of the loop: the task itself answers whoever waits.
         answered: asyncio.Future[ToolResponse | BaseException | None] = loop_now.create_future()
         task = loop_now.create_task(self._claim_and_answer(attempt, hold, entry, answered))
-        self.tasks[task] = (attempt.plan.tool_id, latest_end(attempt, loop_now.time()))
+        self.tasks[task] = (attempt, loop_now.time())
         task.add_done_callback(partial(self._ended, answered))
         try:
             answer = await answered
@@ -229,7 +228,8 @@ class LedgerClaims:
             return self._answers.refuse(attempt, refusal, free=True)
         self._crash("before_claim")
         try:
-            await self._audit_recovery.begin()
+            if not self._audit_recovery.has_begun:
+                await self._audit_recovery.begin()
             result = await self._ask(self._claim(attempt, key, hold))
         except StoreUnavailable as error:
             self._forget(attempt, entry, hold)
@@ -272,7 +272,7 @@ class LedgerClaims:
         if attempt.plan.writes and not self._can_be_audited():
             return not_recorded(attempt.plan.tool_id, "The audit log cannot be written.")
         try:
-            _ = attempt.plan.tool.handler
+            _ = attempt.plan.start or attempt.plan.tool.handler
         except RegistryError as error:
             self._log.error("%s", error)
             return Refusal("handler", ErrorType.INTERNAL, f'"{tool}" failed unexpectedly.', rule=Rule.LOAD)
@@ -447,6 +447,7 @@ class LedgerClaims:
         session, plan, write = attempt.session, attempt.plan, attempt.write
         assert write is not None
         first = hold or write.takeover
+        limit = plan.rate_limit
         return Claim(
             key=key,
             tenant=session.tenant,
@@ -465,7 +466,7 @@ class LedgerClaims:
             lease_ms=session.policy.lease_ms,
             alias=alias_of(attempt, key, hold.hold_id if hold else None),
             hold_id=hold.hold_id if hold else None,
-            rate=None if hold else claim_charge(session, plan.tool_id, plan.definition.rate_limit, attempt.rate_slot),
+            rate=claim_charge(session, plan.tool_id, limit, attempt.rate_slot) if limit and hold is None else None,
             counters=None if hold else session.counters(attempt.turn),
             check_connection=hold is None,
             claim_id=self._own.unconfirmed.get(key) or f"{self._own.owner}-{next(self._numbers)}",

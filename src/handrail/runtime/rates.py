@@ -182,9 +182,9 @@ def _of_user(tenant: str, user: str, tool: str) -> str:
     return f"user:{sha256(canonical([tenant, user, tool])).hexdigest()}"
 
 
-def claim_charge(session: Session, tool: str, limit: RateLimit | None, slot: int) -> RateCharge | None:
+def claim_charge(session: Session, tool: str, limit: RateLimit, slot: int) -> RateCharge | None:
     """The unit that a claim takes in its own transaction, for a limit that is counted over all processes."""
-    if limit is None or limit.scope != "user":
+    if limit.scope != "user":
         return None
     scope = scope_of(session, tool, limit)
     return RateCharge(scope=scope, limit=limit.calls, window_ms=limit.window_ms, slot_ms=slot_of(limit), slot=slot)

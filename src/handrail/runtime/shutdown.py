@@ -13,16 +13,20 @@ GRACE_SECONDS = 5.0
 """For what is not the handler's own time: the claim, and an outcome that is stored at the second or third try."""
 
 
-def latest_end(attempt: Attempt, now: float) -> float:
-    """When a write that begins now has ended at the latest, its second try included."""
+Writes = Mapping[asyncio.Task[Any], tuple[Attempt, float]]
+"""What runs, and since when by the clock of the loop."""
+
+
+def latest_end(attempt: Attempt, begun: float) -> float:
+    """When a write that began then has ended at the latest, its second try included."""
     tries = 1 + (attempt.session.limits.retries if attempt.plan.definition.idempotent else 0)
-    return now + attempt.plan.timeout * tries + GRACE_SECONDS
+    return begun + attempt.plan.timeout * tries + GRACE_SECONDS
 
 
-async def let_writes_end(tasks: Mapping[asyncio.Task[Any], tuple[str, float]], log: logging.Logger) -> None:
-    """Wait for the last of these (task → tool, latest end), and for what begins meanwhile within that time."""
+async def let_writes_end(tasks: Writes, log: logging.Logger) -> None:
+    """Wait for the last of these to end, and for what begins meanwhile within that time."""
     loop = asyncio.get_running_loop()
-    until = max((end for _, end in tasks.values()), default=0.0)
+    until = max((latest_end(*write) for write in tasks.values()), default=0.0)
     if tasks:
         log.warning("Stopping waits up to %.0f s for writes that run: %s", until - loop.time(), _names(tasks))
     while tasks and loop.time() < until:
@@ -36,5 +40,5 @@ def name_of(attempt: Attempt) -> str:
     return f"{attempt.plan.tool_id} (call {attempt.call.call_id or 'without an id'} of session {attempt.session.id})"
 
 
-def _names(tasks: Mapping[asyncio.Task[Any], tuple[str, float]]) -> str:
-    return ", ".join(sorted(tool for tool, _ in tasks.values()))
+def _names(tasks: Writes) -> str:
+    return ", ".join(sorted(attempt.plan.tool_id for attempt, _ in tasks.values()))
