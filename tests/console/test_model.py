@@ -43,6 +43,29 @@ def test_one_click_connects_a_model_that_was_offered_and_one_goes_back(
         it.page.get_by_role("button", name="Use the demo model").wait_for()
 
 
+BROKEN = "Ollama at http://127.0.0.1:11434 does not work: it answers with the status 500"
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ({**DEMO, "broken": BROKEN}, f"Answered by: demo model (no language model is connected; {BROKEN})"),
+        ({**DEMO, "model": "none", "demo": False, "broken": ""}, "Nobody answers: no language model is connected"),
+    ],
+    ids=["broken-ollama", "no-model"],
+)
+def test_a_broken_ollama_and_no_model_at_all_are_told_apart(
+    browser: Any, scripted: ScriptedServer, script: Script, model: dict[str, Any], words: str
+) -> None:
+    script.model = model
+    with opened(browser, scripted.address, viewport={"width": 390, "height": 844}) as it:
+        it.page.locator(".answered-by").get_by_text(words, exact=True).wait_for()
+        assert it.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        it.shoot(f"model-narrow-{'broken' if model['broken'] else 'none'}")
+        it.page.get_by_role("button", name="Connect…").click()
+        assert it.page.locator(".ways li").count() == 3
+
+
 def test_a_model_that_cannot_be_used_is_explained_where_it_was_chosen(
     browser: Any, scripted: ScriptedServer, script: Script
 ) -> None:
