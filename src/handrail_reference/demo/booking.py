@@ -73,17 +73,18 @@ def continued_booking(view: View, text: str) -> Step | None:
     if when.several:
         return Step(f"I understood more than one day or time. Which one do you mean? {draft.recap()}")
     if (changed == draft and not when.questions) or (len(when.rest.split()) > 6 and not SAYS["fixing"].match(text)):
-        return None
+        return Step(f"I understood no change in that. {draft.recap()}") if SAYS["remakes"].match(text) else None
     if SAYS["forbids"].search(when.rest):
         return Step(f"Please say what it should be, not what it should not be. {draft.recap()}")
     return _next(view, changed, when)
 
 
 def _answered(question: str, text: str) -> str:
-    """A choice between two days, or a part of the day, completed by the words that were asked about."""
+    """A choice between two days, a part of the day or an hour, completed by the words that were left out."""
     options, choice = SAYS["options"].search(question), SAYS["choice"].match(text)
     if options and choice:
         return options["first" if choice["which"].lower() in ("first", "former", "earlier", "1") else "second"]
+    text = text if "How long" in question else SAYS["bare_hour"].sub(r"at \g<hour>", text)
     asked = re.search(r'mean "(.+?)" in the morning', question)
     return f"{asked[1]} {text}" if asked and SAYS["half_of_day"].match(text) else text
 

@@ -70,7 +70,7 @@ def _reply(view: View, text: str) -> Step | None:
         return step
     if any(outcome.held for outcome in view.outcomes):
         return Step("" if view.voice else _SAY["cannot_decide"])  # in voice, the host asks and hears the answer
-    return Step("I have asked nothing that this answers. What can I do for you?", (), suggestions(view))
+    return None if SAYS["undo"].match(text) else Step(_SAY["nothing_asked"], (), suggestions(view))
 
 
 def _voice(view: View, text: str) -> Step | None:
@@ -130,7 +130,7 @@ def _contacts(view: View, text: str, pasted: str = "") -> Step | None:
     if wish is None and not pasted:
         return None
     pasted = pasted or (wish["text"].strip() if wish else "")
-    if wish is not None and not SAYS["contact"].search(pasted):  # "this text", but no text
+    if wish and not (pasted if wish["colon"] else SAYS["contact"].search(pasted)):  # "this text", but no text
         return Step(_SAY["paste"])
 
     def say(done: Outcome) -> Step:

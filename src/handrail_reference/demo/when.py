@@ -38,9 +38,8 @@ def read_when(text: str, now: datetime, *, expects_time: bool = False) -> When:
     rest = SAYS["span"].sub(r"\1 to ", rest)
     if expects_time and len(rest.split()) == 1 and (rest.isdigit() or rest.lower() in _NUMBERS):
         rest = f"at {rest}"
-    part = SAYS["part_of_day"].search(rest)
+    part, days = SAYS["part_of_day"].search(rest), list(SAYS["day"].finditer(rest))
     half = ("a" if part[1].lower() == "morning" or "breakfast" in rest.lower() else "p") if part else ""
-    days = list(SAYS["day"].finditer(rest))
     rest = _cut(rest, days)
     if length := SAYS["length"].search(rest):
         unit = 1 if length["count"].lower() == "half" or length["unit"].lower() == "min" else 60

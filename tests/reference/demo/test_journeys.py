@@ -107,6 +107,13 @@ async def test_a_time_that_is_taken_is_booked_only_if_the_person_insists(talk: O
         assert "15:00–16:00" in await here.say("what is on my calendar tomorrow?")
 
 
+async def test_what_is_booked_cannot_be_cancelled_and_that_is_said(talk: Opens) -> None:
+    async with talk() as here:
+        await here.say(BOOK)
+        await here.decide()
+        assert "no tool that changes or deletes one" in await here.say("cancel it")
+
+
 async def test_what_was_declined_is_left_and_can_be_corrected(talk: Opens) -> None:
     async with talk() as here:
         await here.say(BOOK)

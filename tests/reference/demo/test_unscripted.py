@@ -123,12 +123,26 @@ SENTENCES: list[tuple[list[str], Any]] = [
     # How much later is not how long.
     ([BOOK, "move it by 30 minutes"], 'I did not understand "by 30 minutes"'),
     ([BOOK, "half an hour earlier"], 'I did not understand "earlier"'),
+    # A bare hour is a time where it corrects one; what may be minutes is not, and nothing is corrected in silence.
+    ([BOOK, "actually make it 10"], at("2026-11-17T10:00", "2026-11-17T11:00")),
+    ([BOOK, "no, four"], 'Do you mean "at four" in the morning or in the afternoon?'),
+    ([BOOK, "move it to 5 please", "pm"], at("2026-11-17T17:00")),
+    ([BOOK, "make it 10", "and invite dan@example.com too"], at("2026-11-17T10:00")),
+    ([BOOK, "make it 15"], "I understood no change in that. So far:"),
+    ([BOOK, "move it to the big room"], "I understood no change in that. So far:"),
+    (["book a meeting with a@x.org tomorrow from 3pm to 2pm", "make it 2"], "I understood no change in that."),
+    # Events that are there already.
+    (["move my 3pm tomorrow to 5pm"], "no tool that changes or deletes one"),
+    (["push tomorrow's standup to friday"], "no tool that changes or deletes one"),
+    (["cancel it"], "no tool that changes or deletes one"),
+    (["move my files to the archive"], DECLINES),
     # Two in one.
     (
         ["book lunch with ana@example.com on friday at 12 and dinner with bob@example.com on saturday at 7"],
         "one meeting at a time",
     ),
     (["schedule two meetings with ana@example.com tomorrow at 10 and 11"], "one meeting at a time"),
+    (["Book two meetings: one with a@x.org on monday at 9am, one with b@x.org on tuesday"], "one meeting at a time"),
     # Abuse.
     (["you stupid piece of junk"], "not in this tone"),
     (["you are useless", "you are useless"], {"ignore_user": {"duration_seconds": 60}}),
@@ -156,6 +170,7 @@ SENTENCES: list[tuple[list[str], Any]] = [
     # Words that a booking cannot keep are not dropped.
     ([f"{NINE} for half a day"], 'I cannot note "half day". Shall I book it without that?'),
     ([f"{NINE} for the whole day"], 'I cannot note "whole day"'),
+    ([f"{NINE} at a cafe"], 'I cannot note "cafe"'),
     ([f"{NINE} in Berlin"], 'I cannot note "Berlin"'),
     ([f"{NINE} in Berlin", "yes"], at("2026-11-17T09:00", "2026-11-17T10:00", attendees=["a@x.org"])),
     ([f"{NINE} for an hour and 15 minutes"], 'I cannot note "15 minutes"'),
@@ -170,6 +185,8 @@ SENTENCES: list[tuple[list[str], Any]] = [
         ["I would like to book a project review with a@x.org tomorrow at 9am"],
         at("2026-11-17T09:00", title="Project review"),
     ),
+    (["Pls schedule 45 mins w/ a@x.org on Thu at 2:30pm"], at("2026-11-19T14:30", "2026-11-19T15:15")),
+    (["lunch w/Tom thursday noon"], 'What is the e-mail address of Tom? So far: "Lunch" with Tom'),
     (["I need a call with a@x.org tomorrow at 9am"], at("2026-11-17T09:00", title="Call with A")),
     (["Let's have lunch with a@x.org tomorrow at noon"], at("2026-11-17T12:00", title="Lunch with A")),
     # A draft outlives a question in between.
@@ -197,11 +214,19 @@ SENTENCES: list[tuple[list[str], Any]] = [
     (["is lunch free"], DECLINES),
     (["I'm busy tomorrow"], DECLINES),
     (["am I free tomorrow?"], "you are free"),
+    (["When's my next free hour tomorrow?"], "On Tuesday 17 November 2026"),
     # Words that only look like an order.
     (["Let's switch to voice please"], {"start_voice_session": {"pending_request": ""}}),
     (["can we talk instead of typing?"], {"start_voice_session": {"pending_request": ""}}),
+    (["Can we talk on the phone instead?"], {"start_voice_session": {"pending_request": ""}}),
     (["thx, bye!"], "Goodbye."),
+    (["hey there, how's it going?"], "Hello."),
+    (["how are you doing today?"], "Hello."),
+    (["are you a human?"], "I am the demo model of Handrail."),
+    (["what's your name?"], "I am the demo model of Handrail."),
     (["Extract the emails from this text"], "Please paste the text"),
+    (["Extract the emails from this:"], "Please paste the text"),
+    (["extract email addresses from: hello world, nobody here"], "I found no e-mail address"),
     (["read my emails from yesterday"], DECLINES),
     (["Draw attention to the bug"], DECLINES),
     (["Draw the line at Friday"], DECLINES),
