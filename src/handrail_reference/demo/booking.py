@@ -154,8 +154,9 @@ def _next(view: View, draft: Draft, when: When, *, look: bool = True) -> Step:
     question = when.questions[0] if when.questions else _missing(draft, view.now)
     known = re.findall(r"\w+", " ".join(draft.people).lower())
     unread = " ".join(word for word in _names(when.rest)[1] if word.lower() not in known)
-    if when.questions and "day" in question:  # whatever day stood there before, another one was meant
-        draft = replace(draft, day=None, clock=None if "day and time" in question else draft.clock)
+    asked = " ".join(when.questions)  # whatever day or time stood there before, another one was meant
+    day, clock = None if "day" in asked else draft.day, None if re.search("time|morning", asked) else draft.clock
+    draft = replace(draft, day=day, clock=clock)
     if unread and "I did not understand" not in question:
         question = f'I cannot note "{unread}". {question or "Shall I book it without that?"}'
     if question or draft.day is None or draft.clock is None:

@@ -36,8 +36,7 @@ def read_when(text: str, now: datetime, *, expects_time: bool = False) -> When:
     rest = re.sub(r"(\d{4}-\d\d-\d\d)T(?=\d\d:)", r"\1 ", " ".join(text.split()))
     rest = SAYS["minutes_in_words"].sub(lambda said: f"{_number(said[1])}:{'30' if said[2] else '15'}", rest)
     rest = SAYS["span"].sub(r"\1 to ", rest)
-    if expects_time and len(rest.split()) == 1 and (rest.isdigit() or rest.lower() in _NUMBERS):
-        rest = f"at {rest}"
+    rest = SAYS["number_alone"].sub(r"at \1", rest) if expects_time else rest
     part, days = SAYS["part_of_day"].search(rest), list(SAYS["day"].finditer(rest))
     half = ("a" if part[1].lower() == "morning" or "breakfast" in rest.lower() else "p") if part else ""
     rest = _cut(rest, days)

@@ -123,9 +123,12 @@ SENTENCES: list[tuple[list[str], Any]] = [
     # How much later is not how long.
     ([BOOK, "move it by 30 minutes"], 'I did not understand "by 30 minutes"'),
     ([BOOK, "half an hour earlier"], 'I did not understand "earlier"'),
+    (["book a meeting with a@x.org tomorrow", "10."], at("2026-11-17T10:00")),
     # A bare hour is a time where it corrects one; what may be minutes is not, and nothing is corrected in silence.
     ([BOOK, "actually make it 10"], at("2026-11-17T10:00", "2026-11-17T11:00")),
     ([BOOK, "no, four"], 'Do you mean "at four" in the morning or in the afternoon?'),
+    ([BOOK, "no, at 4", "and invite dan@example.com too"], "At what time? So far:"),
+    ([BOOK, "no, next friday at 4", "the 27th"], "At what time? So far:"),
     ([BOOK, "move it to 5 please", "pm"], at("2026-11-17T17:00")),
     ([BOOK, "make it 10", "and invite dan@example.com too"], at("2026-11-17T10:00")),
     ([BOOK, "make it 15"], "I understood no change in that. So far:"),
