@@ -7,13 +7,14 @@ Each gives the refusal that ends the call, or None.
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any
 
 import orjson
 
 from handrail.contract.call import Call, Connection
-from handrail.contract.errors import ErrorType, JsonError
+from handrail.contract.errors import ErrorType, JsonError, SchemaError
 from handrail.runtime.attempt import Attempt, Refusal
 from handrail.runtime.hydrate import parse_call, validate_call
 from handrail.runtime.keys import is_text, loop_key
@@ -25,6 +26,8 @@ from handrail.schema.validator import Violation
 _LIKE_A_CONNECTION = re.compile(r"[0-9]*:")
 _SORTED = orjson.OPT_SORT_KEYS
 _dumps, _join = orjson.dumps, b"".join
+
+_LOG = logging.getLogger("handrail.runtime")
 
 
 def read(attempt: Attempt) -> Refusal | None:
@@ -146,3 +149,18 @@ def charge(attempt: Attempt) -> Refusal | None:
         session.rates.write_behind(session, plan.tool_id, limit, attempt.rate_slot)
     session.counted(attempt.turn)
     return None
+
+
+def needs_person(attempt: Attempt) -> bool:
+    """Step 13's question, asked early: does a person have to approve this call?"""
+    plan = attempt.plan
+    if plan.always_confirm or (attempt.repaired and plan.writes):
+        return True
+    if plan.confirm_when is None:
+        return False
+    try:
+        return plan.confirm_when.holds({**attempt.session.facts(), "args": attempt.args})
+    except SchemaError as error:
+        # A question that cannot be answered is put to a person.
+        _LOG.warning("%s", error)
+        return True

@@ -90,29 +90,27 @@ def replaced_connection(connection: Connection | None = None) -> Refusal:
     return Refusal("session", ErrorType.CONFLICT, message, rule=Rule.CONNECTION, value=connection)
 
 
+@dataclass(slots=True, eq=False)
 class Write:
     """What only a writing or held call needs to know on its way."""
 
-    __slots__ = ("claimed", "fence", "hold_id", "interruptions", "key", "left", "taken", "takeover", "uncertain")
-
-    def __init__(self, interruptions: int) -> None:
-        self.key = ""
-        """The ledger key."""
-        self.hold_id: str | None = None
-        """The confirmation that a person gave for it."""
-        self.fence = 0
-        self.claimed: LedgerRow | None = None
-        """The row that the claim has made."""
-        self.taken: Ordinals = {}
-        """Where its ordinal was taken, and is given back to if the call does not come to a claim."""
-        self.takeover: LedgerRow | None = None
-        """The execution that a dead process left, which this call goes on with."""
-        self.interruptions = interruptions
-        """The user's interruptions before this call."""
-        self.left = False
-        """The caller has gone away."""
-        self.uncertain = False
-        """The handler did not end in a way that tells what it has done."""
+    interruptions: int
+    """The user's interruptions before this call."""
+    key: str = ""
+    """The ledger key."""
+    hold_id: str | None = None
+    """The confirmation that a person gave for it."""
+    fence: int = 0
+    claimed: LedgerRow | None = None
+    """The row that the claim has made."""
+    taken: Ordinals = field(default_factory=dict)
+    """Where its ordinal was taken, and is given back to if the call does not come to a claim."""
+    takeover: LedgerRow | None = None
+    """The execution that a dead process left, which this call continues."""
+    left: bool = False
+    """The caller has gone away."""
+    uncertain: bool = False
+    """The handler did not end in a way that tells what it has done."""
 
 
 @dataclass(slots=True, eq=False)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from handrail.contract.envelope import ToolFailure, ToolResponse
-from handrail.contract.errors import ErrorType, RegistryError, SchemaError
+from handrail.contract.errors import ErrorType, RegistryError
 from handrail.contract.events import LateEnvelope
 from handrail.contract.ports import MetricsPort
 from handrail.contract.store import Hold, HoldState, Store, StoreUnavailable
@@ -96,20 +96,6 @@ class Confirmations:
         self._log = log
         self._crash = crash
         self._spawn = spawn
-
-    def wanted(self, attempt: Attempt) -> bool:
-        """Step 13's question, asked early: does a person have to approve this call?"""
-        plan = attempt.plan
-        if plan.always_confirm or (attempt.repaired and plan.writes):
-            return True
-        if plan.confirm_when is None:
-            return False
-        try:
-            return plan.confirm_when.holds({**attempt.session.facts(), "args": attempt.args})
-        except SchemaError as error:
-            # A question that cannot be answered is put to a person.
-            self._log.warning("%s", error)
-            return True
 
     async def hold(self, attempt: Attempt, entry: Entry) -> ToolResponse:
         """Hold the call, ask the user's channel, and tell the model that it waits."""

@@ -378,7 +378,7 @@ class LedgerClaims:
     ) -> LedgerRow | None:
         """Store the outcome; tried again while the store is away, because the effect has happened."""
         session = attempt.session
-        block, after = stored_intents(session, answer)
+        block, after = stored_intents(session, answer) if answer.intents else (None, None)
         finish = Finish(
             key=key,
             fence=fence,

@@ -15,7 +15,7 @@ from handrail.contract.call import Call
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, JsonError
 from handrail.contract.store import StoreUnavailable
-from handrail.runtime.admission import admit, ask_host, charge, id_key, prepare, read
+from handrail.runtime.admission import admit, ask_host, charge, id_key, needs_person, prepare, read
 from handrail.runtime.answers import Answers, StartOver
 from handrail.runtime.attempt import Attempt, Refusal
 from handrail.runtime.call_ids import known_by_id
@@ -78,9 +78,9 @@ class Pipeline:
         if refusal is not None:
             return self.answers.refuse(attempt, refusal)
         # 9. Key
-        needs_person = plan.may_ask and self.core.confirmations.wanted(attempt)
-        if plan.writes or needs_person:
-            return await self._write(attempt, needs_person)
+        asks = plan.may_ask and needs_person(attempt)
+        if plan.writes or asks:
+            return await self._write(attempt, asks)
         if key is None:
             answer = await self._replay_by_content(attempt)
             if answer is not None:

@@ -149,7 +149,8 @@ class SqliteStore(StatementStore):
                 # An exception of its own for each: they are raised in different tasks.
                 job.error = self._failure(error)
         finally:
-            self._roll_back(db)
+            if db.in_transaction:
+                self._roll_back(db)
 
     def _with_a_lock(self, batch: Sequence[Job]) -> Sequence[Job]:
         """What of it may be carried out: while others cannot see that this process lives, no call is begun, because they would
@@ -228,12 +229,9 @@ class SqliteStore(StatementStore):
         return error
 
     def _roll_back(self, db: sqlite3.Connection) -> None:
-        if db.in_transaction:
-            try:
-                db.execute("ROLLBACK")
-            except sqlite3.Error:
-                # The next BEGIN will say what is wrong, to somebody who waits for it.
-                return
+        # If it fails, the next BEGIN says what is wrong, to somebody who waits for it.
+        with contextlib.suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
 
     def _check_files(self, db: sqlite3.Connection) -> None:
         if self._files is not None:

@@ -16,6 +16,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from handrail.contract.store import StoreUnavailable
@@ -27,29 +28,25 @@ _LARGEST_BATCH = 512
 """From here on no more is added: it bounds how long the first waits for the last, and what one failed commit takes with it."""
 
 
+@dataclass(slots=True, eq=False)
 class Job:
     """One request, and what became of it."""
 
-    __slots__ = ("error", "future", "loop", "outcome", "request", "withdrawn")
-
-    def __init__(self, request: Callable[..., Any], loop: asyncio.AbstractEventLoop) -> None:
-        self.request = request
-        self.loop = loop
-        self.future: asyncio.Future[Any] = loop.create_future()
-        self.outcome: Any = None
-        self.error: BaseException | None = None
-        self.withdrawn = False
+    request: Callable[..., Any]
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+    outcome: Any = None
+    error: BaseException | None = None
+    withdrawn: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class _Round:
     """What was asked for in one round of a loop."""
 
-    __slots__ = ("deadline", "is_answered", "jobs")
-
-    def __init__(self, jobs: list[Job], deadline: float) -> None:
-        self.jobs = jobs
-        self.deadline = deadline
-        self.is_answered = False
+    jobs: list[Job]
+    deadline: float
+    is_answered: bool = False
 
 
 class Worker:
@@ -100,7 +97,7 @@ class Worker:
             self.timeouts += 1
             raise StoreUnavailable(self._told)
         loop = asyncio.get_running_loop()
-        job = Job(request, loop)
+        job = Job(request, loop, loop.create_future())
         gathered = self._gathered.get(loop)
         if gathered is not None:
             gathered.append(job)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from handrail.contract.store import Claim, ClaimResult, ClaimVerdict, HoldState, LedgerRow, LedgerState, RateCharge
 from handrail.stores.statements import ledger, sessions
-from handrail.stores.statements.transaction import Transaction, to_json
+from handrail.stores.statements.transaction import Transaction, claimed, to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ def claim(tx: Transaction, claim: Claim) -> ClaimResult:
     row = ledger.fresh_row(tx, claim.key)
     if row is not None and row.state is LedgerState.RUNNING and _is_ours(tx, claim):
         # The commit that nobody heard of. What has changed since (a block, another connection) came after the claim.
-        return mine(claim, tx.now, ClaimVerdict.CLAIMED, row.fence, row.created_at)
+        return claimed(claim, tx.now, ClaimVerdict.CLAIMED, row.fence, row.created_at)
     refusal = _refused_by_session(tx, claim) or _refused_by_alias(tx, claim)
     if refusal is not None:
         return refusal
@@ -173,7 +173,7 @@ def _first(tx: Transaction, claim: Claim) -> ClaimResult:
         tx.db.execute("UPDATE alias SET ledger_key = ? WHERE hold_id = ?", (claim.key, claim.hold_id))
     _remember(tx, claim)
     _save_counters(tx, claim)
-    return mine(claim, tx.now, ClaimVerdict.CLAIMED, 1, tx.now)
+    return claimed(claim, tx.now, ClaimVerdict.CLAIMED, 1, tx.now)
 
 
 def _taken_over(tx: Transaction, claim: Claim, row: LedgerRow) -> ClaimResult:
@@ -185,7 +185,7 @@ def _taken_over(tx: Transaction, claim: Claim, row: LedgerRow) -> ClaimResult:
     )
     _remember(tx, claim)
     _save_counters(tx, claim)
-    return mine(claim, tx.now, ClaimVerdict.TAKEN_OVER, row.fence + 1, row.created_at)
+    return claimed(claim, tx.now, ClaimVerdict.TAKEN_OVER, row.fence + 1, row.created_at)
 
 
 def _told(row: LedgerRow) -> ClaimResult:
@@ -203,33 +203,6 @@ def _is_ours(tx: Transaction, claim: Claim) -> bool:
         (tx.now + claim.lease_ms, claim.key, claim.owner, claim.claim_id),
     )
     return renewed.rowcount == 1
-
-
-def mine(claim: Claim, now: int, verdict: ClaimVerdict, fence: int, created_at: int) -> ClaimResult:
-    row = LedgerRow(
-        key=claim.key,
-        tenant=claim.tenant,
-        session_id=claim.session_id,
-        user=claim.user,
-        turn=claim.turn,
-        ordinal=claim.ordinal,
-        tool=claim.tool,
-        tool_hash=claim.tool_hash,
-        registry_version=claim.registry_version,
-        args_digest=claim.args_digest,
-        args=claim.args,
-        effects=claim.effects,
-        state=LedgerState.RUNNING,
-        fence=fence,
-        owner=claim.owner,
-        lease_until=now + claim.lease_ms,
-        created_at=created_at,
-        finished_at=None,
-        envelope=None,
-        evicted=False,
-        hold_id=claim.hold_id,
-    )
-    return ClaimResult(verdict=verdict, fence=fence, row=row)
 
 
 def _consumed_by(tx: Transaction, hold_id: str, key: str) -> bool:

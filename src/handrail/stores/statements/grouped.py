@@ -11,15 +11,17 @@ between them keeps its place."""
 from __future__ import annotations
 
 import sqlite3
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
 from typing import Any, TypeVar
 
 from handrail.contract.store import Claim, ClaimResult, ClaimVerdict, Finish, LedgerRow, LedgerState
-from handrail.stores.statements.claim import ClaimRequest, mine
+from handrail.stores.statements.claim import ClaimRequest
 from handrail.stores.statements.ledger import OUTCOME, SETTLED, FinishRequest, finish
-from handrail.stores.statements.transaction import Transaction, to_json
+from handrail.stores.statements.transaction import Transaction, claimed, to_json
 
 Request = Callable[[Transaction], Any]
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -90,15 +92,13 @@ def carry_out(begin: Callable[[], Transaction], requests: Sequence[Request]) -> 
     return outcomes
 
 
+@dataclass(slots=True)
 class _Waiting:
     """Claims and finishes that may be carried out together, by the places of their outcomes."""
 
-    __slots__ = ("_met", "claims", "finishes")
-
-    def __init__(self) -> None:
-        self.claims: dict[int, Claim] = {}
-        self.finishes: dict[int, Finish] = {}
-        self._met = set[Hashable]()
+    claims: dict[int, Claim] = field(default_factory=dict)
+    finishes: dict[int, Finish] = field(default_factory=dict)
+    _met: set[Hashable] = field(default_factory=set)
 
     def take(self, place: int, request: Request) -> bool:
         """Whether this request may be one of them, and now is."""
@@ -155,10 +155,10 @@ def _claim_all(tx: Transaction, claims: Sequence[Claim]) -> list[ClaimResult]:
         values += (now + one.lease_ms, now, one.connection, counters)
         alias = one.alias
         values += (None,) * 4 if alias is None else (alias.call_id, alias.tool, alias.raw_digest, alias.hold_id)
-    size = _size(len(claims))
+    size = _SIZES[bisect_left(_SIZES, len(claims))]
     values += (None,) * (len(_WISH) * (size - len(claims)))
     tx.db.execute(_wishes(size), values)
-    return [mine(one, now, ClaimVerdict.CLAIMED, 1, now) for one in claims]
+    return [claimed(one, now, ClaimVerdict.CLAIMED, 1, now) for one in claims]
 
 
 @cache
@@ -170,7 +170,7 @@ def _finish_all(tx: Transaction, finishes: Sequence[Finish]) -> list[LedgerRow]:
     now, values = tx.now, list[Any]()
     for one in finishes:
         values += (one.key, one.fence, one.state, one.envelope, now if one.state in SETTLED else None)
-    size = _size(len(finishes))
+    size = _SIZES[bisect_left(_SIZES, len(finishes))]
     values += (None,) * (5 * (size - len(finishes)))
     if tx.db.execute(_outcomes(size), values).rowcount < len(finishes):
         # Some were fenced out, are settled already, or are not there: the function for one says which. To those that were
@@ -202,7 +202,3 @@ T = TypeVar("T")
 def _portions(waiting: dict[int, T]) -> Iterator[dict[int, T]]:
     for start in range(0, len(waiting), _SIZES[-1]):
         yield dict(islice(waiting.items(), start, start + _SIZES[-1]))
-
-
-def _size(rows: int) -> int:
-    return next(size for size in _SIZES if size >= rows)

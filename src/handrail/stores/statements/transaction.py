@@ -10,7 +10,17 @@ from typing import Any
 import orjson
 
 from handrail.contract.errors import UsageError
-from handrail.contract.store import Alias, Hold, HoldState, LedgerRow, LedgerState, SessionRecord
+from handrail.contract.store import (
+    Alias,
+    Claim,
+    ClaimResult,
+    ClaimVerdict,
+    Hold,
+    HoldState,
+    LedgerRow,
+    LedgerState,
+    SessionRecord,
+)
 from handrail.stores.owners import Life
 
 Clock = Callable[[], int]
@@ -70,3 +80,31 @@ def session_of(row: Sequence[Any]) -> SessionRecord:
     for name in ("attributes", "state", "counters", "policy"):
         values[name] = orjson.loads(values[name])
     return SessionRecord(**values)
+
+
+def claimed(claim: Claim, now: int, verdict: ClaimVerdict, fence: int, created_at: int) -> ClaimResult:
+    """The answer to whoever may run the call: the row as the claim has made it."""
+    row = LedgerRow(
+        key=claim.key,
+        tenant=claim.tenant,
+        session_id=claim.session_id,
+        user=claim.user,
+        turn=claim.turn,
+        ordinal=claim.ordinal,
+        tool=claim.tool,
+        tool_hash=claim.tool_hash,
+        registry_version=claim.registry_version,
+        args_digest=claim.args_digest,
+        args=claim.args,
+        effects=claim.effects,
+        state=LedgerState.RUNNING,
+        fence=fence,
+        owner=claim.owner,
+        lease_until=now + claim.lease_ms,
+        created_at=created_at,
+        finished_at=None,
+        envelope=None,
+        evicted=False,
+        hold_id=claim.hold_id,
+    )
+    return ClaimResult(verdict=verdict, fence=fence, row=row)
