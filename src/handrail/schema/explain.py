@@ -163,6 +163,7 @@ class Explainer:
             if schema is False:
                 found.append(Problem("falseSchema", path, value, {}))
             elif schema is not True and isinstance(schema, dict):
+                self.steps.take(len(schema) // 2)
                 for keyword in schema:
                     check = _CHECKS.get(keyword)
                     if check is not None:
