@@ -18,7 +18,8 @@ def quoted_answer(records: Sequence[Mapping[str, Any]], question: str, voice: bo
     """The passage that answers a question, with its source; empty if none does."""
     words = _stems(telling_words(re.sub(r"['’]\w+", "", question)))
     wanted = words - set(map(stem, LANGUAGE["vague"])) or words & {"handrail"}
-    # What is the user's own ("my contacts"), no handbook knows, and a single word in common says neither yes nor no.
+    # What is the user's own ("my contacts"), no handbook knows, and some words in common say neither yes nor no.
+    needed = max(2, len(wanted)) if SAYS["all_words"].search(question) else max(1, len(wanted) - len(wanted) // 4)
     best: tuple[tuple[int, int, int], list[str], Mapping[str, Any]] | None = None
     for rank, record in enumerate(records):
         text = str(record.get("full_text") or record.get("snippet") or "")
@@ -26,9 +27,8 @@ def quoted_answer(records: Sequence[Mapping[str, Any]], question: str, voice: bo
             here = wanted & _stems(" ".join(sentences))
             covered = here | (wanted & _stems(title))
             about = wanted & _stems(title) or (len(text) < _FOCUSED and len(here) > 1)
-            enough = len(covered) >= max(1 + bool(SAYS["two_words"].search(question)), len(wanted) - len(wanted) // 4)
             key = (len(covered), len(here), -rank)
-            if about and enough and here and 2 * len(here) >= len(wanted) and (best is None or key > best[0]):
+            if about and len(covered) >= needed and 2 * len(here) >= len(wanted) and (best is None or key > best[0]):
                 best = key, sentences, record
     if best is None:
         return ""

@@ -41,3 +41,10 @@ def test_what_a_link_names_is_said_elsewhere() -> None:
 def test_one_word_in_common_answers_nothing_about_the_state_of_things(question: str) -> None:
     assert quoted(question) == ""
     assert quoted("What is a key?")
+
+
+def test_a_question_for_yes_or_no_needs_every_word() -> None:
+    text = "A handle is dropped if the connection was closed twice."
+    records = [{"id": "doc:rules", "title": "Handles and the connection", "full_text": text}]
+    assert quoted_answer(records, "Is it booked twice if the connection drops?", False) == ""
+    assert quoted_answer(records, "Is a handle dropped if the connection was closed?", False)

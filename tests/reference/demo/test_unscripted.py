@@ -2,7 +2,7 @@
 
 The sentences were written before the model was tried on them, and it is mended for kinds of sentences, never for one of them.
 Each says what is right: a call that changes something, with the arguments that matter; a question; a passage of the handbook
-or, as good, that there is none; or that no language model is connected.
+("quoted") or, as good, that there is none ("quotes"); or that no language model is connected.
 """
 
 from typing import Any
@@ -46,10 +46,14 @@ SENTENCES: list[tuple[list[str], Any]] = [
     (["is there a limit on how many calls a model can make"], {"quotes": "budget"}),
     (["Does it work with Claude?"], {"quotes": "providers"}),
     (["how much does it cost"], {"quotes": ""}),
+    (["whats the licence"], {"quoted": "licence"}),
+    (["does handrail work with ollama"], {"quoted": "providers"}),
+    (["Which python version do I need?"], {"quoted": "requirements"}),
     (["Who wrote Handrail?"], {"quotes": ""}),
     (["where are my API keys stored"], {"quotes": ""}),
     (["what's the difference between a gate and a tool?"], {"quotes": ""}),
     (["How does it stop double bookings?"], {"quotes": "double_bookings"}),
+    (["how are duplicate meetings prevented after a reconnect"], {"quoted": "double_bookings"}),
     (["can two people approve the same request"], {"quotes": "approv"}),
     (["Tell me about the audit log"], {"quotes": "audit_log"}),
     (["what is idempotency"], {"quotes": ""}),
@@ -99,7 +103,7 @@ SENTENCES: list[tuple[list[str], Any]] = [
     ([BOOK, "what did I just book"], "waits for your approval"),
     ([BOOK, "so is it booked?"], "waits for your approval"),
     (["is my meeting confirmed yet?"], "Nothing was booked in this conversation."),
-    (["is it booked twice if the connection drops?"], {"quotes": "double_bookings"}),
+    (["is it booked twice if the connection drops?"], {"quoted": "double_bookings"}),
     (["any free slots on thursday?"], "On Thursday 19 November 2026"),
     # A meeting of its own is no correction of the one that waits, nor an answer about the one that is drafted.
     (
@@ -249,6 +253,10 @@ async def test_what_is_said_is_done_right_or_declined(talk: Opens, sentences: li
             assert here.written == {}
             assert cited == [] or (right["quotes"] and right["quotes"] in cited[0])
             assert bool(cited) != (DECLINES in answer)
+        elif "quoted" in right:
+            assert [one["id"] for one in here.events[-1].data["citations"]] == [
+                f"doc:handrail_answer_{right['quoted']}"
+            ]
         else:
             assert here.written.keys() == right.keys()
             for tool, args in right.items():

@@ -9,7 +9,7 @@ import re
 
 ANSWERS: dict[str, tuple[str, str]] = {
     "providers": (
-        "Supported providers, such as OpenAI and Claude",
+        "Supported providers, such as OpenAI, Claude, Gemini and Ollama",
         "The supported providers of models are OpenAI (Chat Completions and Responses), Anthropic, Gemini and Ollama. "
         "Claude is used through Anthropic. "
         "Servers that speak OpenAI's format work, too. In voice, Gemini Live and OpenAI Realtime are supported. "
@@ -34,7 +34,7 @@ ANSWERS: dict[str, tuple[str, str]] = {
     ),
     "requirements": (
         "What Handrail needs",
-        "Handrail needs Python 3.11 or newer. Handrail works without internet, with the demo model. "
+        "Handrail needs Python, version 3.11 or newer. Handrail works without internet, with the demo model. "
         "It needs no key, no account, no network and no database server to start: "
         "everything is stored in local files by default. The license of Handrail is MIT.",
     ),
@@ -122,8 +122,9 @@ ANSWERS: dict[str, tuple[str, str]] = {
     ),
     "double_bookings": (
         "How double bookings are stopped",
-        "The ledger stops double bookings: a writing call is claimed in it before its handler runs, so that the same call, sent "
-        "again, gets the first answer and does not book twice.",
+        "The ledger stops double bookings and prevents duplicates: a writing call is claimed in it before its handler runs, so "
+        "that the same call, sent again after a reconnect or because the connection drops, gets the first answer and does not "
+        "book twice.",
     ),
     "timeout": (
         "When a tool takes too long",
