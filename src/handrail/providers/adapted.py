@@ -21,7 +21,7 @@ class Loss:
     pointer: str
     done: str
     minor: bool = False
-    """Whether a model is told all the same: in the description of the value, or by the list of an object's properties.
+    """Whether a model still reads it: in the description of the value, or by the list of an object's properties.
 
     A build lists these and does not warn of them: an author cannot say it any better, and arguments are checked anyway.
     """

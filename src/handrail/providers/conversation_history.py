@@ -111,7 +111,7 @@ class _WireIds:
         self._given: dict[str, Call] = {}
 
     def give(self, call: Call) -> tuple[str | None, bool]:
-        """The call's id, and whether it is new: False for one that was told twice, which an earlier message has answered.
+        """The call's id, and whether it is new: False for a repeated one, which an earlier message has answered.
 
         Only a call that another provider made, or one that shares its id with another call, gets an id that is not its own.
         """

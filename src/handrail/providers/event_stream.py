@@ -35,7 +35,7 @@ Reason: TypeAlias = Literal["stop", "calls", "length", "refusal"]
 
 @dataclass(slots=True)
 class StreamCounters:
-    """What a client did not act on: events not readable, too large, of unknown kind, told twice; calls beyond the limit."""
+    """What a client did not act on: events not readable, too large, of unknown kind, repeated; calls beyond the limit."""
 
     malformed_events: int = 0
     oversized_events: int = 0
@@ -71,7 +71,7 @@ class StreamReader(Protocol):
         ...
 
     def feed(self, event: bytes) -> Iterable[ModelEvent]:
-        """What an event tells at once. `ModelError` only where the provider says that it failed."""
+        """What an event says at once. `ModelError` only where the provider says that it failed."""
         ...
 
     def end(self) -> Iterable[ModelEvent]:
@@ -97,7 +97,7 @@ class DuplicateFilter:
 
 
 class LineDecoder:
-    """Lines as they come; one beyond all measure is dropped and counted."""
+    """Lines as they come; one that is too long is dropped and counted."""
 
     def __init__(self, counters: StreamCounters) -> None:
         self._counters = counters
@@ -207,7 +207,7 @@ class PartialCall:
     size: int = 0
 
     def grow(self, piece: object) -> None:
-        """Add a piece of the arguments' text; of what is beyond all measure only so much that it is refused."""
+        """Add a piece of the arguments' text. Of a text that is too long, enough is kept for the pipeline to refuse it."""
         if not isinstance(piece, str) or not isinstance(self.args, str):
             return
         self.size += len(piece)
@@ -226,7 +226,7 @@ def call_of(partial: PartialCall, provider: str, id_scope: IdScope, response_id:
 
 
 def admit(partial: PartialCall, calls: list[PartialCall], counters: StreamCounters) -> bool:
-    """Add a whole call to those before it; not, but counted, one too many, or one told twice: the same under the same id."""
+    """Add a whole call, and say whether it was added. One too many is counted and dropped, and so is a repeated one."""
     same_id = (one for one in calls if partial.call_id is not None and one.call_id == partial.call_id)
     if len(calls) >= MAX_CALLS:
         counters.dropped_calls += 1
@@ -243,7 +243,7 @@ def ending(
 ) -> Iterator[ModelEvent]:
     """The end of an answer: calls, usage, and why it ended.
 
-    Calls of an answer that was refused or filtered are not told, and not in the turn that is sent back either: nobody can say
+    Calls of an answer that was refused or filtered are not reported, and not in the turn that is sent back either: nobody can say
     how much of them came. With calls, a reason that is not known (None) may be one of those, so that the answer broke off.
     """
     if calls and reason is None:

@@ -23,7 +23,7 @@ def phrase(keyword: str, value: Json) -> str:
 
 
 def conditional(schema: Mapping[str, Json]) -> str:
-    """The `if`, `then` and `else` of a schema, as `phrase` tells other keywords."""
+    """The `if`, `then` and `else` of a schema, as `phrase` says other keywords."""
     then, other = schema.get("then", True), schema.get("else", True)
     phrase_for = f"If the arguments fit the JSON Schema {as_json(schema['if'])}"
     phrase_for += "" if then is True else f", they must fit {as_json(then)}"

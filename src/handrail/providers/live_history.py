@@ -1,4 +1,4 @@
-"""What a live transport keeps beside the wire: what was said and answered, so that a model that lost it can be told again.
+"""What a live transport keeps beside the wire: what was said and answered, so that it can be sent again to a model that lost it.
 
 Pure. One `SpokenHistory` lives as long as the live session and spans the provider's connections; a *mark* is a place in it.
 """
@@ -19,7 +19,7 @@ from handrail.contract.live import Answer, LiveCounters, Utterance
 from handrail.contract.live import Note as Note
 
 MAX_CALLS = 64
-"""Calls that one message may hold; the rest are answered without being told."""
+"""Calls that one message may hold; the rest are answered without being reported."""
 _MAX_ENTRIES = 400
 _MAX_CHARACTERS = 200_000
 _MAX_UTTERANCE = 16_000
@@ -74,7 +74,7 @@ class SpeechText:
         self.whole = ""
 
     def grow(self, piece: str) -> str:
-        """The utterance with this piece; what is beyond all measure is not kept."""
+        """The utterance with this piece; what is too long is not kept."""
         if len(self.whole) < _MAX_UTTERANCE:
             self.whole += piece[:_MAX_UTTERANCE]
         return self.whole

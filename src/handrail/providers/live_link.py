@@ -2,7 +2,7 @@
 
 The transport knows what messages mean, the socket how they are sent; this knows time. What the host wants is kept as
 commands and turned into messages when a connection is there to take them. What was sent and not reacted to before a loss
-is told again by the transport when the next connection begins.
+is sent again by the transport when the next connection begins.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class LiveLink:
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._socket: LiveSocket | None = None
-        """The connection that is up and was told what it has to know."""
+        """The connection that is up and has been sent the history."""
         self._is_over = False
         self._run: asyncio.Task[None] | None = None
 
@@ -224,7 +224,7 @@ class LiveLink:
         """A fault of this code, or of the SDK beneath it, ends a connection and never leaves the host waiting."""
         try:
             return await self._one_connection(first)
-        except Exception as fault:  # noqa: BLE001 - whatever it is, the host is told that the connection is gone
+        except Exception as fault:  # noqa: BLE001 - whatever it is, the host learns that the connection is gone
             return _fault(fault)
 
     async def _one_connection(self, first: asyncio.Future[None]) -> ConnectionEnded:
@@ -403,7 +403,7 @@ class LiveLink:
     # ------------------------------------------------------------------------------------------- replacing
 
     def _leave(self, after: float, at_the_latest: float) -> None:
-        """Replace this connection at the first quiet moment after so many seconds, and at the latest after so many."""
+        """Replace this connection at the first quiet moment after these seconds, and in any case `at_the_latest`."""
         now = asyncio.get_running_loop().time()
         self._leave_from, self._leave_at = now + after, now + max(after, at_the_latest)
         self._changed.set()

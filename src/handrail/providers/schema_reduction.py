@@ -1,6 +1,6 @@
 """Formats that take fewer keywords than JSON Schema, as hints: a schema is rewritten, and nothing makes that impossible.
 
-What a format has no keyword for is told in the description of the value and reported. A subclass says which keywords its
+What a format has no keyword for is put into the description of the value and reported. A subclass says which keywords its
 format has and how types, listed values and objects are written there.
 """
 
@@ -322,7 +322,7 @@ class SchemaReduction:
 
 
 def _beside(keyword: str, value: Json) -> str | None:
-    """What is told of a keyword although something was written, and reported, for it."""
+    """The note about a keyword for which something was written, and reported, as well."""
     if keyword == "prefixItems":
         return phrase(keyword, value)
     open_map = keyword in ("additionalProperties", "unevaluatedProperties") and value is not False

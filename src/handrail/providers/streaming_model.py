@@ -141,8 +141,10 @@ class StreamingModel:
         await self._endpoint.close()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Ask, again if the provider could not begin. Once something came, a failure is the caller's to judge. The log is told
-        in full: whoever talks to the model hears less."""
+        """Ask, again if the provider could not begin. Once something came, a failure is the caller's to judge.
+
+        The log has the whole reason; whoever talks to the model reads less.
+        """
         try:
             async with aclosing(self._asked(request)) as events:
                 async for event in events:

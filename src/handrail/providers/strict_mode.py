@@ -1,6 +1,6 @@
 """Strict mode: a schema in the dialect of a provider that makes a model keep to it.
 
-Such a dialect knows few keywords. What it has no keyword for is told in the description and reported, and a schema that
+Such a dialect knows few keywords. What it has no keyword for is put into the description and reported, and a schema that
 cannot be said at all is not sent strict. A dialect without optional properties gets them as ones that may be null;
 `optional_nulls.py` undoes that in the arguments.
 """

@@ -2,7 +2,7 @@
 
 Content blocks are joined by their index and kept verbatim, thinking with its signature included, to be sent back. Call ids
 count for their message, with Anthropic itself for the session. All results of a turn stand first in the next user's
-message, with `is_error` where a call failed; a late envelope is told in a text block of a user's message inside `<host>`.
+message, with `is_error` where a call failed; a late envelope goes into a text block of a user's message inside `<host>`.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ class MessagesReader:
         yield from ending(WHO, calls, Usage(self._input, self._output), reason, raw)
 
     def _whole_calls(self, blocks: list[_ContentBlock]) -> tuple[list[_ContentBlock], list[PartialCall]]:
-        """The blocks without calls that are not whole, that nothing could be answered to, or that were told twice."""
+        """The blocks without calls that are not whole, that nothing could be answered to, or that were repeated."""
         partials: list[PartialCall] = []
         kept: list[_ContentBlock] = []
         for block in blocks:

@@ -34,7 +34,7 @@ def answer_schema(tools: Sequence[Mapping[str, Any]], *, only_required: bool = F
 
 
 def offered_parameters(function: Mapping[str, Any], *, only_required: bool) -> dict[str, Any]:
-    """The parameters that a model is told of: all, or those that are required, if any are."""
+    """The parameters that a model is shown: all, or those that are required, if any are."""
     parameters: dict[str, Any] = thaw(function.get("parameters") or {"type": "object"})
     required = parameters.get("required")
     if only_required and required:
@@ -119,7 +119,7 @@ class AnswerReader:
     text: str = ""
     said: list[str] = field(default_factory=list)
     _place: int | None = None
-    """Where the text of `say` goes on; None before it has begun."""
+    """Where the text of `say` continues; None before it has begun."""
 
     def feed(self, piece: str) -> str:
         """What the piece adds to what is said."""

@@ -64,7 +64,7 @@ class Engine:
                 self._tell({"id": message.get("id"), "failed": str(error) or type(error).__name__})
 
     def _load(self, wanted: dict[str, Any]) -> None:
-        import xllamacpp  # noqa: PLC0415  # may fail for want of a system library, which is told
+        import xllamacpp  # noqa: PLC0415  # may fail for want of a system library, which is reported
 
         begun = time.monotonic()  # noqa: TID251  # this process has no clock port
         with tempfile.TemporaryDirectory(prefix="handrail-engine-") as folder:

@@ -1,4 +1,4 @@
-"""JSON-RPC as MCP uses it: bytes → one message of four kinds, or the error that its sender is to be told. Pure.
+"""JSON-RPC as MCP uses it: bytes → one message of four kinds, or the error for its sender. Pure.
 
 Both sides read with this: a server what a client asks, a client what a server answers.
 """
@@ -33,7 +33,7 @@ class McpRequest:
 
 @dataclass(frozen=True, slots=True)
 class McpNotice:
-    """Something that is told, and not answered."""
+    """A notification, which is not answered."""
 
     method: str
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -77,7 +77,7 @@ Message: TypeAlias = McpRequest | McpNotice | McpReply | McpFault
 
 
 class McpMalformed(Exception):
-    """No message. `fault` is what its sender is told, where it may have been a request."""
+    """No message. `fault` is the error for its sender, where it may have been a request."""
 
     def __init__(self, fault: McpFault) -> None:
         super().__init__(fault.message)

@@ -165,8 +165,8 @@ def opened(asked: McpOpening, *, name: str, version: str) -> dict[str, Any]:
     if asked.version != MODERN:
         result = {"protocolVersion": asked.version, "capabilities": thaw(_TOOLS), "serverInfo": server}
         return _reply(asked.id, result, asked.version)
-    told = {"supportedVersions": [MODERN], "capabilities": thaw(_TOOLS), "_meta": {_SERVER: server}}
-    return _reply(asked.id, {**told, **_fresh()}, asked.version)
+    facts = {"supportedVersions": [MODERN], "capabilities": thaw(_TOOLS), "_meta": {_SERVER: server}}
+    return _reply(asked.id, {**facts, **_fresh()}, asked.version)
 
 
 def listed(asked: McpListing, tools: Sequence[Mapping[str, Any]], *, cursor: str | None = None) -> dict[str, Any]:
@@ -198,8 +198,8 @@ def tools_changed() -> dict[str, Any]:
 
 
 def _reply(named: MessageId, result: dict[str, Any], version: str) -> dict[str, Any]:
-    told = {"resultType": "complete", **result} if version == MODERN else result
-    return {"jsonrpc": "2.0", "id": named, "result": told}
+    complete = {"resultType": "complete", **result} if version == MODERN else result
+    return {"jsonrpc": "2.0", "id": named, "result": complete}
 
 
 def _fresh() -> dict[str, Any]:

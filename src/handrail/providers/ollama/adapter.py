@@ -1,7 +1,7 @@
 """A definition as a function tool of Ollama, whose server drops most keywords when it reads a request.
 
 A property keeps `type`, `description`, `enum`, `items`, `properties`, `required` and `anyOf`, the root not even its
-description; what stands inside `items` passes untouched. Everything else is told in the descriptions.
+description; what stands inside `items` passes untouched. Everything else is put into the descriptions.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A call comes whole in some line. New servers give it an id, which is sent back verbatim; older ones none, and then none is
 sent: results are known by the tool's name and their order. An id counts for its message. There is no way to forbid calls
-but to offer no tools. A late envelope is told in a user's message inside `<host>`.
+but to offer no tools. A late envelope goes into a user's message inside `<host>`.
 """
 
 from __future__ import annotations

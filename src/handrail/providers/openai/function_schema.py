@@ -1,7 +1,7 @@
 """A definition as a function of OpenAI's formats, which differ only in how it is wrapped. Pure; no SDK.
 
 Without `strict` the parameters pass as they are, as hints, save for what OpenAI refuses beside the root's
-`type: object`: that is told in the tool's description, and always reported, since words bind nobody. With `strict` they
+`type: object`: that is put into the tool's description, and always reported, since words bind nobody. With `strict` they
 are rewritten by `strict_mode.py`, or sent as without it where that is impossible.
 """
 

@@ -2,7 +2,7 @@
 
 A call comes whole in one part. Its id may be missing, and then none is sent back; where there is one it counts for its
 message, with Google itself for the session. Parts are kept verbatim with their thought signatures and sent back unchanged.
-A failed call's envelope goes under `error`, any other under `output`. A late envelope is told in a user's content inside
+A failed call's envelope goes under `error`, any other under `output`. A late envelope goes into a user's content inside
 `<host>`.
 """
 

@@ -2,7 +2,7 @@
 
 Ids: every call has one, and it stays the same for as long as the provider's session does, which a resumption handle carries
 over to the next connection. Where a session had to be begun anew, ids are good for the connection only. A call that the
-provider took back, or made before its connection was lost, cannot be answered under its id: its envelope is told in words.
+provider took back, or made before its connection was lost, cannot be answered under its id: its envelope is sent in words.
 
 The end of the user's speech is reported by few models. For the others it is the first output of the model after its last turn
 ended and speech was heard since; speech is known from its transcript, which may come late, and then it is that moment.
@@ -86,9 +86,9 @@ class GeminiLiveTransport:
         self._scope: IdScope = "session"
         self._resuming = False
         self._speech_waits = False
-        """The user was heard, and that input was not yet told as committed."""
+        """The user was heard, and that input was not yet reported as committed."""
         self._was_ended = False
-        """The provider told that the user stopped, and not yet that they began again."""
+        """The provider reported that the user stopped, and not yet that they began again."""
         self._restored: tuple[str, ...] = ()
         self._readers: dict[str, Callable[[dict[str, Any]], list[LiveEvent]]] = {
             "toolCall": self._calls,
@@ -145,7 +145,7 @@ class GeminiLiveTransport:
         self._handle, self._handle_mark = None, 0
 
     def begin(self) -> tuple[list[Message], bool]:
-        """A connection is set up: what to send first, and whether it goes on from a handle."""
+        """A connection is set up: what to send first, and whether it continues from a handle."""
         self._number += 1
         resumed = self._resuming
         if self._number > 1 and not resumed:
@@ -187,7 +187,7 @@ class GeminiLiveTransport:
 
     @property
     def restored_calls(self) -> tuple[str, ...]:
-        """The calls that the model remembers since the connection began. Those that it was only told of in words are not
+        """The calls that the model remembers since the connection began. Those that it only read of in words are not
         among them: should it make one of them again, it meets the first."""
         return self._restored
 
@@ -266,7 +266,7 @@ class GeminiLiveTransport:
         return None
 
     def _is_duplicate(self, call: Call) -> bool:
-        """Whether this call came before on this connection. Another call under its id is told: the pipeline refuses it. So is
+        """Whether this call came before on this connection. Another call under its id is reported: the pipeline refuses it. So is
         one that was taken back and is made again: the model waits for its answer."""
         is_again = self._ids.is_again(call)
         if call.call_id in self._taken_back:
@@ -403,7 +403,7 @@ class GeminiLiveTransport:
         return [Usage(count_in(body.get("promptTokenCount")), count_in(body.get("responseTokenCount")))]
 
     def _reacted(self) -> list[LiveEvent]:
-        """The model shows something. Where its turn begins with it, that tells that the user's input was committed."""
+        """The model shows something. Where its turn begins with it, the user's input was committed."""
         self._knows_all()
         begins, self._in_turn = not self._in_turn, True
         if not (begins and self._speech_waits):
@@ -496,7 +496,7 @@ class GeminiLiveTransport:
         )
 
     def interrupt(self) -> list[Message]:
-        """The provider has no message for it: the rest of this answer is not told."""
+        """The provider has no message for it: the rest of this answer is not reported."""
         self._is_muted = self._is_generating
         return []
 

@@ -1,7 +1,7 @@
 """OpenAI Chat Completions: a neutral request → its body; chunks → calls. Pure; no SDK.
 
 Call ids are the provider's. OpenAI's own count for the session; many servers of this protocol give `call_0` to the first
-call of every message, so theirs count for that. A late envelope is told in a user's message inside `<host>`: a role with
+call of every message, so theirs count for that. A late envelope goes into a user's message inside `<host>`: a role with
 more say would lend it to what tools return.
 """
 
@@ -188,7 +188,7 @@ class ChatReader:
             raise broke_off(WHO)
         if self._reason == "tool_calls" and not self._partials:
             raise unreadable_calls(WHO)
-        # Cut: the call that came last is not whole. It is not told, and must not be in the history either.
+        # Cut: the call that came last is not whole. It is not reported, and must not be in the history either.
         partials: list[PartialCall] = []
         for partial in self._partials[:-1] if self._reason == "length" else self._partials:
             admit(partial, partials, self._counters)

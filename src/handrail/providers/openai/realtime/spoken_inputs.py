@@ -1,4 +1,4 @@
-"""What the user says, by the provider's own name for each utterance: begun, ended, and its words, each told once.
+"""What the user says, by the provider's own name for each utterance: begun, ended, and its words, each reported once.
 
 Words come after the end of their utterance, sometimes long after it and after the next one has begun, so all events carry the
 name. An event that came before under its name is a duplicate; words without a name are nobody's.
@@ -24,10 +24,10 @@ class SpokenInputs:
         self._counters = counters
         self._open: dict[str, SpeechText] = {}
         self._known: dict[tuple[str, str], None] = {}
-        """What was told: an utterance's name, and what of it."""
+        """What was reported: an utterance's name, and what of it."""
 
     def is_new(self, item: str, what: str) -> bool:
-        """Whether this was not told of the utterance before. What has no name cannot be told from others."""
+        """Whether this was not reported of the utterance before. Without a name, utterances cannot be distinguished."""
         if not item:
             return True
         if (item, what) in self._known:

@@ -1,7 +1,7 @@
 """OpenAI Realtime: its events → live events, and answers → its events. Pure; one transport per live session.
 
 A conversation of the provider lives and dies with its connection, so ids are good for the connection, and after a loss the
-new conversation is told what was said: messages, and calls with their outputs. A call is told when the response that holds it
+new conversation is sent what was said: messages, and calls with their outputs. A call is reported when the response that holds it
 is done, with all others of that response, and only if its item is complete. Outputs are followed by one `response.create`,
 sent when every call of the response is answered and no response is active.
 """
@@ -161,7 +161,7 @@ class OpenAIRealtimeTransport:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the provider has said of everything that it was told whether it took it."""
+        """Whether the provider has acknowledged or refused everything that it was sent."""
         return not self._seeds
 
     @property
@@ -255,7 +255,7 @@ class OpenAIRealtimeTransport:
         return []
 
     def _collect(self, response: str, call: Call) -> None:
-        """Keep a call until its response is done; of responses that never are, and calls without number, only so many."""
+        """Keep a call until its response is done; of responses that never are, and of too many calls, only the limit."""
         calls = self._collected.setdefault(response, [])
         if len(calls) < _MAX_IDS:
             calls.append(call)
@@ -317,7 +317,7 @@ class OpenAIRealtimeTransport:
         return events + self._turn_ended(status, response.get("status_details"))
 
     def _calls_at_the_end(self, response: dict[str, Any]) -> list[Call]:
-        """Calls that only the end of the response tells of: their own events were lost."""
+        """Calls that only the end of the response names: their own events were lost."""
         items = [item for item in objects_in(response.get("output")) if item.get("type") == "function_call"]
         fresh = [
             item for item in items if (name := text_in(item.get("call_id"))) not in self._ids or name in self._retold

@@ -1,8 +1,8 @@
 """OpenAI Responses, stateless: a neutral request → its body; events → calls. Pure; no SDK.
 
-A call is told by its finished item (`response.output_item.done`, status completed), so the order of deltas does not matter
+A call is reported by its finished item (`response.output_item.done`, status completed), so the order of deltas does not matter
 to it; what was sent twice is known by its sequence number. Call ids (`call_id`) count for their message, with OpenAI itself
-for the session. Output items, encrypted reasoning among them, are kept verbatim and sent back. A late envelope is told in a
+for the session. Output items, encrypted reasoning among them, are kept verbatim and sent back. A late envelope goes into a
 user's message inside `<host>`.
 """
 
