@@ -39,51 +39,51 @@ def test_the_generation_is_known_by_the_name_of_the_model(model: str, any_time: 
 
 @generations
 async def test_a_preview_is_read_aloud_and_a_yes_to_it_buys_the_table(provider: str) -> None:
-    async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes.")]) as scene:
-        scene.server.on_note = obedient
-        await scene.speak()
-        await scene.client.until(lambda client: any(one["state"] == "asking" for one in client.of("question")))
-        await scene.speak()
-        await scene.client.until(lambda client: any(card.get("late") for card in client.of("tool_finished")))
-        assert scene.desk.starts == [("buy_table", {"guest": "Ana"})]
-        assert scene.server.complaints == []
+    async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes.")]) as case:
+        case.server.on_note = obedient
+        await case.speak()
+        await case.client.until(lambda client: any(one["state"] == "asking" for one in client.of("question")))
+        await case.speak()
+        await case.client.until(lambda client: any(card.get("late") for card in client.of("tool_finished")))
+        assert case.tool_log.starts == [("buy_table", {"guest": "Ana"})]
+        assert case.server.complaints == []
 
 
 @pytest.mark.parametrize("fault", get_args(Fault))
 async def test_a_writing_call_of_a_recent_model_runs_once_and_its_answer_arrives(fault: Fault) -> None:
     turns = [Turn([Ask(BOOK, fault=fault), Say("Your table is booked.")], hears="A table for Ana"), Turn([Say("Bye.")])]
-    async with conversation(RECENT_GEMINI, turns, limits=IMPATIENT if fault == "stall" else LIMITS) as scene:
-        await scene.host.speak()
-        await scene.host.until(lambda host: host.spoken == "Your table is booked.")
-        await scene.host.until(lambda host: host.answered)
-        assert scene.book.of("book_table") == 1
-        assert any("receipt" in str(envelope) for _, envelope in scene.server.outcomes)
-        assert scene.server.complaints == []
+    async with conversation(RECENT_GEMINI, turns, limits=IMPATIENT if fault == "stall" else LIMITS) as case:
+        await case.host.speak()
+        await case.host.until(lambda host: host.spoken == "Your table is booked.")
+        await case.host.until(lambda host: host.answered)
+        assert case.book.of("book_table") == 1
+        assert any("receipt" in str(envelope) for _, envelope in case.server.outcomes)
+        assert case.server.complaints == []
 
 
 @generations
 async def test_a_new_session_is_told_what_was_said_before(provider: str) -> None:
-    async with conversation(provider, [Turn([Say("Yes.")])], config={"history": HISTORY}) as scene:
-        await scene.host.speak()
-        await scene.host.until(TurnEnded)
-        (told,) = (one["client_content"] for one in scene.server.received if "client_content" in one)
+    async with conversation(provider, [Turn([Say("Yes.")])], config={"history": HISTORY}) as case:
+        await case.host.speak()
+        await case.host.until(TurnEnded)
+        (told,) = (one["client_content"] for one in case.server.received if "client_content" in one)
         said = [(turn["role"], turn["parts"][0]["text"]) for turn in told["turns"]]
         assert said[:2] == [("user", "I am Ana."), ("model", "Hello Ana.")]
-        assert scene.server.complaints == []
+        assert case.server.complaints == []
 
 
 async def test_a_session_that_lost_its_handle_is_seeded_and_goes_on() -> None:
     turns = [Turn([Say("My name is Iva.")], hears="Who are you?"), Turn([Say("Still here.")])]
-    async with conversation(RECENT_GEMINI, turns) as scene:
-        await scene.host.speak()
-        await scene.host.until(lambda host: host.answered and host.events[-1] != host.answered[-1])
-        scene.server.handles.clear()
-        scene.server.cut_all()
-        await scene.host.until(lambda host: len(host.of(Connected)) == 2)
-        await scene.host.speak()
-        await scene.host.until(lambda host: len(host.answered) == 2)
-        assert "historyConfig" in scene.server.setups[-1]
-        assert scene.server.complaints == []
+    async with conversation(RECENT_GEMINI, turns) as case:
+        await case.host.speak()
+        await case.host.until(lambda host: host.answered and host.events[-1] != host.answered[-1])
+        case.server.handles.clear()
+        case.server.cut_all()
+        await case.host.until(lambda host: len(host.of(Connected)) == 2)
+        await case.host.speak()
+        await case.host.until(lambda host: len(host.answered) == 2)
+        assert "historyConfig" in case.server.setups[-1]
+        assert case.server.complaints == []
 
 
 def recent(**config: object) -> GeminiLiveTransport:
