@@ -38,7 +38,7 @@ async def pruned_in(runtime, clock, seconds):
     runtime.store.evict = counted
     try:
         leap(clock, seconds)
-        await runtime.housekeeper.pruning.go_on()
+        await runtime.housekeeper.pruning.step()
     finally:
         del runtime.store.evict
     return len(begun)
@@ -152,7 +152,7 @@ async def test_a_store_that_is_away_is_asked_again_a_little_later(make_tools, cl
     async with make_tools(TOOLS, clock=clock) as world:
         core = await due_while_away(world, clock)
         with pytest.raises(StoreUnavailable):
-            await core.housekeeper.pruning.go_on()
+            await core.housekeeper.pruning.step()
         del core.store.evict
         assert [await pruned_in(core, clock, seconds) for seconds in (0, 59, 1)] == [0, 0, 1]
 

@@ -20,6 +20,7 @@ PARTS = (
     "ledger_lookup",
     "own_claims",
     "readmission",
+    "session_restore",
     "unconfirmed_claims",
     "write_path",
 )

@@ -370,7 +370,13 @@ class RuntimeCore:
                 if record.current_turn:
                     session.enter_turn(record.current_turn, perf_counter()).restore(record.counters)
                 self.sessions[session_id] = session
-            await restore(self, session, restored_calls or ())
+            await restore(
+                session,
+                restored_calls or (),
+                store=self.store,
+                aliases=self.aliases,
+                confirmations=self.confirmations,
+            )
         session.dirty = True
         if before != snapshot.version:
             self.trail.audit_session("session_repinned", session, previousVersion=before)

@@ -31,7 +31,7 @@ class Housekeeper:
         self.core = core
         self._beat = 0.0
         self._looked = 0.0
-        self.pruning = DailyPruning(core)
+        self.pruning = DailyPruning(core.store, core.clock, core.audit, core.policy)
 
     async def work(self) -> None:
         chores: tuple[Callable[[], Awaitable[None]], ...] = (
@@ -46,7 +46,7 @@ class Housekeeper:
             self.core.approvals.carry_out_unconfirmed,
             self._follow_confirmations,
             self._forget_idle,
-            self.pruning.go_on,
+            self.pruning.step,
         )
         away = False
         try:

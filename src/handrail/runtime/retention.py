@@ -1,5 +1,5 @@
-"""Giving back the room of what is long over: in small batches, because all other writes wait behind each. It is the same work
-whoever does it, so several processes may do it at once, and what one began, another ends.
+"""Retention: the space used by expired rows is given back in small batches, because all other writes wait behind each. It is
+the same work whoever does it, so several processes may do it at once, and what one began, another ends.
 """
 
 from __future__ import annotations
@@ -7,7 +7,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from handrail.contract.ports import AuditPort, Clock
 from handrail.contract.store import Evicted, Store
+from handrail.runtime.policy import Policy
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
@@ -67,22 +69,25 @@ class Pruning:
 class DailyPruning:
     """When the housekeeper prunes: some time after the start, so that short-lived processes never do, and then once a day."""
 
-    __slots__ = ("_core", "_due", "_pruning")
+    __slots__ = ("_audit", "_clock", "_due", "_policy", "_pruning", "_store")
 
-    def __init__(self, core: RuntimeCore) -> None:
-        self._core = core
+    def __init__(self, store: Store, clock: Clock, audit: AuditPort, policy: Policy) -> None:
+        self._store = store
+        self._clock = clock
+        self._audit = audit
+        self._policy = policy
         self._due: float | None = None
         self._pruning: Pruning | None = None
 
-    async def go_on(self) -> None:
+    async def step(self) -> None:
         """A batch, if it is time for one."""
-        core, now = self._core, self._core.clock.monotonic()
+        now = self._clock.monotonic()
         due = self._due = now + _FIRST_SECONDS if self._due is None else self._due
         if now < due:
             return
         self._due = now + _AWAY_SECONDS  # if the store is away
         pruning = self._pruning = self._pruning or await self._begin()
-        await pruning.step(core.store)
+        await pruning.step(self._store)
         self._due = due
         if pruning.is_over:
             self._due = now + _EVERY_SECONDS
@@ -92,8 +97,8 @@ class DailyPruning:
         """The walk is over, or breaks off because the runtime stops: what it has dropped is audited."""
         pruning, self._pruning = self._pruning, None
         if pruning is not None and any(pruning.gone().values()):
-            self._core.audit.emit("pruned", pruning.gone())
+            self._audit.emit("pruned", pruning.gone())
 
     async def _begin(self) -> Pruning:
-        now, policy = await self._core.store.now(), self._core.policy
+        now, policy = await self._store.now(), self._policy
         return Pruning(now, results_days=policy.keep_results_days, calls_days=policy.keep_calls_days)
