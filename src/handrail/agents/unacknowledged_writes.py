@@ -105,7 +105,7 @@ class UnacknowledgedWrites:
         if first.ended is not None:
             first.ended.set()
 
-    def told(self, first: UnacknowledgedWrite, turn: int) -> None:
+    def mark_told(self, first: UnacknowledgedWrite, turn: int) -> None:
         """Its outcome was sent to the model in this turn."""
         first.told_turn, first.answered = turn, False
 
@@ -145,11 +145,11 @@ class UnacknowledgedWrites:
             if first.outcome is not None and first.told_turn is None:
                 first.told_turn, first.answered = turn, False
 
-    def told_late(self, call_id: str | None, turn: int) -> None:
+    def mark_told_late(self, call_id: str | None, turn: int) -> None:
         """A model was told the outcome of a call that another conversation had made. One without an id may be any."""
         for first in self._firsts:
             if first.connection == 0 and call_id is not None and first.call.call_id == call_id:
-                self.told(first, turn)
+                self.mark_told(first, turn)
 
     async def settle(self, seconds: float) -> None:
         """Wait until nothing runs here any more, for at most these seconds."""

@@ -272,7 +272,7 @@ async def test_an_outcome_told_without_an_id_is_not_taken_for_that_of_another_ca
             assert first is not None
             again.settled(first, {"ok": True, "data": {}, "error": None, "intents": [], "meta": {}})
         again.left()
-        again.told_late(None, 2)
+        again.mark_told_late(None, 2)
         again.answered()
         assert [again.known(session, one, 3) is not None for one in calls] == [True, True]
 

@@ -7,7 +7,7 @@ from tests.agents.voice.kit import Client, obedient, voice
 from tests.agents.voice.virtual import virtual_voice
 from tests.clients.live.kit import PROVIDERS
 
-from handrail.agents.voice.state.events_and_effects import CancelTimer, Outbox, SetTimer, Timer
+from handrail.agents.voice.state.events_and_effects import CancelTimer, EffectQueue, SetTimer, Timer
 from handrail.agents.voice.state.playback import Playback, SpokenItem
 from handrail.testing.servers.live import Ask, Say, Turn, call
 from handrail.testing.virtual_time import run_virtually
@@ -20,9 +20,9 @@ class PlaybackLog:
 
     def __init__(self) -> None:
         self.over: list[int] = []
-        self.outbox = Outbox()
-        self.outbox.now = 0.0
-        self.playback = Playback(self.outbox, 5.0, lambda item: self.over.append(item.number), lambda playing: None)
+        self.effects = EffectQueue()
+        self.effects.now = 0.0
+        self.playback = Playback(self.effects, 5.0, lambda item: self.over.append(item.number), lambda playing: None)
         self._timers: dict[Timer, float] = {}
 
     def item(self, number: int, ms: int = 1_000) -> SpokenItem:
@@ -40,16 +40,16 @@ class PlaybackLog:
 
     def wait(self, seconds: float) -> None:
         """Let time pass, and its timers with it."""
-        until = self.outbox.now + seconds
+        until = self.effects.now + seconds
         while due := [timer for timer, at in self._set().items() if at <= until]:
             timer = min(due, key=self._timers.__getitem__)
-            self.outbox.now = max(self.outbox.now, self._timers.pop(timer))
-            self.outbox.elapsed(timer)
+            self.effects.now = max(self.effects.now, self._timers.pop(timer))
+            self.effects.elapsed(timer)
             self.playback.elapsed(int(timer.subject))
-        self.outbox.now = until
+        self.effects.now = until
 
     def _set(self) -> dict[Timer, float]:
-        for effect in self.outbox.take():
+        for effect in self.effects.take():
             if isinstance(effect, SetTimer):
                 self._timers[effect.timer] = effect.at
             elif isinstance(effect, CancelTimer):

@@ -49,7 +49,7 @@ from handrail.agents.voice.state.events_and_effects import (
     TimerElapsed,
     TruncateModel,
     TurnStored,
-    UserText,
+    UserTextReceived,
     UserTextSending,
 )
 from handrail.agents.voice.state.reducer import ConversationReducer
@@ -83,7 +83,7 @@ BYE = {"after": "farewell_spoken", "closingMessage": "Goodbye then.", "reason": 
 
 @dataclass
 class SessionFacts:
-    """A `SessionView` that is nothing but its values."""
+    """A `SessionPort` that is nothing but its values."""
 
     is_active: bool = True
     is_blocked: bool = False
@@ -261,7 +261,7 @@ CASES = (
     Case(
         "the user types into the answer",
         answering,
-        UserText("Wait", "m1"),
+        UserTextReceived("Wait", "m1"),
         ("TruncateModel", "InterruptModel", "EndTurn", "StoreTurn", "SendUserText"),
     ),
     Case("the provider stops the model", answering, Interrupted(), ()),
@@ -319,7 +319,7 @@ def test_what_still_comes_of_a_stopped_answer_is_not_played() -> None:
     before = len(run.sounds)
     run.model_says("And then")
     assert len(run.sounds) == before
-    run.send(TurnEnded("interrupted"), UserText("Go on", "m1"), UserTextSending())
+    run.send(TurnEnded("interrupted"), UserTextReceived("Go on", "m1"), UserTextSending())
     run.model_says("Here it is.")
     assert len(run.sounds) > before
 
@@ -401,7 +401,7 @@ def test_the_end_comes_when_the_farewell_was_heard() -> None:
     run.client_plays()
     (ended,) = run.wanted(EndSession)
     assert (ended.ending.reason, ended.ending.closing_message, ended.to_text) == ("done", "Goodbye then.", True)
-    assert run.send(UserText("Hello?", "m9")) == [], "it is over"
+    assert run.send(UserTextReceived("Hello?", "m9")) == [], "it is over"
 
 
 def test_a_person_who_speaks_into_the_farewell_takes_the_end_back() -> None:
@@ -592,7 +592,7 @@ def test_open_questions_stay_on_the_screen_when_the_conversation_ends() -> None:
 
 def test_without_the_model_s_voice_the_client_speaks_sentence_by_sentence() -> None:
     run = ReducerRun(model_speaks=False, speaks=True)
-    run.send(UserText("Hello", "m1", spoken=True))
+    run.send(UserTextReceived("Hello", "m1", spoken=True))
     run.send(OutputTranscript("Good day. How are", "Good day. How are"), OutputTranscript(" you?", ""), TurnEnded())
     assert [data["text"] for data in run.told("speak")] == ["Good day.", "How are you?"]
     assert run.wanted(SendUserText) == [SendUserText("Hello")]
@@ -600,8 +600,8 @@ def test_without_the_model_s_voice_the_client_speaks_sentence_by_sentence() -> N
 
 def test_a_typed_message_stops_a_model_that_does_not_hear() -> None:
     run = ReducerRun(model_speaks=False, speaks=True)
-    run.send(UserText("Hello", "m1"), OutputTranscript("Good day. ", "Good day. "))
-    assert InterruptModel() in run.send(UserText("Wait", "m2"))
+    run.send(UserTextReceived("Hello", "m1"), OutputTranscript("Good day. ", "Good day. "))
+    assert InterruptModel() in run.send(UserTextReceived("Wait", "m2"))
 
 
 def test_a_model_that_calls_without_an_end_is_refused_and_then_given_up() -> None:

@@ -61,12 +61,14 @@ class VoiceAgent:
         """The session speaks from here on; `VoiceError` with a sentence if it cannot, and then nothing has changed."""
         _check(session)
         await self._take(conversation)
+        # The mode is set first, because the tools and limits that the model is offered depend on it.
         before = session.mode
         try:
             await session.set_mode("voice")
             await conversation.catch_up(session, session.turn.number if session.turn is not None else 0)
             connection = await self._connect(session, VoiceTranscript(conversation))
             try:
+                # A connection of its own: calls that the text model made before must not run beside those of voice.
                 if await self.runtime.resume_session(session.id, token=session.token) is not session:
                     raise _taken_over()
             except BaseException:

@@ -10,7 +10,7 @@ from handrail.runtime.session import Session
 
 
 class AttachedSession:
-    """A session of the runtime as a `SessionView`. Each connection of the model attaches to it anew."""
+    """A session of the runtime as a `SessionPort`. Each connection of the model attaches to it anew."""
 
     def __init__(self, session: Session) -> None:
         self.session = session

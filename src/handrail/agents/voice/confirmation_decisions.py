@@ -38,6 +38,7 @@ class ConfirmationDecisions:
             answer = await self._runtime.approve(asked, token=decision.token, via="voice")
         except HandrailError as error:
             _LOG.error("A spoken yes could not be carried out: %s", error)
+            # The store may have recorded it before it went away, so nobody can say that nothing runs.
             if isinstance(error, StoreUnavailable):
                 return DecisionNotRecorded(asked, _NOT_KNOWN, unheard_yes_words())
             return DecisionNotRecorded(asked, "refused")
@@ -46,6 +47,7 @@ class ConfirmationDecisions:
             return DecisionRecorded(asked, declined=False)
         if failure.type is ErrorType.CONFIRMATION_REQUIRED:
             return DecisionReopened(asked)
+        # The call may have failed after it was approved, or the approval itself may not have been taken.
         used = await self._was_used(asked)
         if used:
             return DecisionRecorded(asked, declined=False)

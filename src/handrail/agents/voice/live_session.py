@@ -43,7 +43,7 @@ from handrail.agents.voice.state.events_and_effects import (
     TextSpoken,
     Timer,
     TimerElapsed,
-    UserText,
+    UserTextReceived,
 )
 from handrail.agents.voice.state.reducer import ConversationReducer
 from handrail.agents.voice.tool_calls import ToolCalls
@@ -178,6 +178,7 @@ class VoiceSession:
             return False
         self._chunks += 1
         over_ours = reducer.playback.is_playing
+        # The only look that a frame gets: it must reach the provider in about a millisecond.
         if reducer.confirmation.listen(pcm, rate, self._loop.time(), over_ours=over_ours):
             self._report(SpeechContinued())
         try:
@@ -194,7 +195,7 @@ class VoiceSession:
         except UsageError as error:
             raise VoiceError(str(error), code="bad_text") from None
         if id not in self._transcript.conversation.inputs:
-            self._report(UserText(text, id, spoken))
+            self._report(UserTextReceived(text, id, spoken))
 
     def speech(self, state: SpeechState, ago_seconds: float = 0.0) -> None:
         self._report(ClientSpeech(state, ago_seconds))
@@ -244,6 +245,7 @@ class VoiceSession:
         self._carry_out(self.reducer.apply(event, self._loop.time()))
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
+        # Nothing here reports an event at once, so the effects of two events never mix.
         for effect in effects:
             match effect:
                 case TellClient(type, data):
@@ -323,6 +325,7 @@ class VoiceSession:
                 await self.settled()
         except TimeoutError:
             _LOG.warning("A voice conversation ended before all of it was stored")
+        # Not before everything was sent: what was answered by then is known to the model.
         self._transcript.conversation.unacknowledged.left()
         await self._let_go()
         session = self.session

@@ -113,6 +113,7 @@ class OrderedEffects:
             case StoreTurn():
                 await self._store_turn(effect)
             case EndTurn(turn):
+                # Otherwise a later turn has ended it for the runtime.
                 if self._reducer.turns.current is turn:
                     await self._attached.session.end_turn()
                 self._tell("turn_done", turn.report())
@@ -129,6 +130,7 @@ class OrderedEffects:
             case InterruptCalls(ids):
                 await self._attached.session.interrupt(ids)
             case StartCalls(batch):
+                # Now, not when they were made: a new connection may have come in between.
                 batch.attach(self._attached.connection)
                 self._spawn(self._calls.run(batch))
             case RefuseCalls(answers):
@@ -147,6 +149,7 @@ class OrderedEffects:
         self._report(TurnStored(effect.turn, number, effect.before, replaced=replaced))
 
     async def _send_user_text(self, effect: SendUserText) -> None:
+        # Before it is sent: the answer may begin while this still waits.
         self._report(UserTextSending())
         await self._connection.send_text(effect.text)
         if effect.clears_pending:

@@ -61,6 +61,7 @@ class ToolCalls:
         timers: list[asyncio.TimerHandle] = []
         try:
             repeats, writes = await self._known(batch, session)
+            # The look-up and the storing took time; who interrupted meanwhile does not want these calls any more.
             if batch.interrupted:
                 envelopes = [cancelled_call(call) for call in batch.calls]
             else:
@@ -77,6 +78,7 @@ class ToolCalls:
         for write, answer in zip(writes, answers, strict=True):
             if write is not None:
                 self._unacknowledged.settled(write, answer.envelope)
+        # The model first, whose answer the user waits for; the cards on the screen can wait.
         await self._deliver(batch, answers, writes)
         for answer in answers if not self._is_over() else ():
             event = events.ended(session, answer.call, answer.envelope, batch.number)
@@ -135,7 +137,9 @@ class ToolCalls:
             for place, one in enumerate(answers)
             if repeats[place] is None and isinstance(one.error, ConnectionReplaced)
         ]:
+            # The session learns of the next connection in the line of ordered effects.
             await self._settled()
+            # The model may have made the call again there by itself; then that one answers.
             late = [place for place in late if not self._unacknowledged.is_made_since(writes[place])]
             if not late or not batch.attach(self._attached.connection):
                 break
@@ -164,7 +168,7 @@ class ToolCalls:
             else:
                 for write in writes:
                     if write is not None:
-                        self._unacknowledged.told(write, self._attached.turn_number)
+                        self._unacknowledged.mark_told(write, self._attached.turn_number)
                 return
         for answer in answers:
             # The conversation has the envelope in its place already, so that only the card is to be settled.

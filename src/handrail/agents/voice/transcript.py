@@ -76,6 +76,7 @@ class VoiceTranscript:
         self, text: str, calls: Sequence[Call], writes: Callable[[Call], bool]
     ) -> tuple[AssistantMessage, list[ToolMessage]]:
         """Calls that the model makes, after these words; what stands in for their envelopes."""
+        # With placeholders at once: providers refuse a history in which a call has no answer.
         made = AssistantMessage(text, tuple(calls))
         waiting = [lost(call, doubtful=writes(call)) for call in calls]
         self.conversation.add(made, *waiting)
@@ -99,6 +100,7 @@ class VoiceTranscript:
                     return words
         return None
 
+    # By identity, from the end: the conversation may have forgotten its older half, so that places do not last.
     def _replace(self, old: Message, new: Message | None) -> None:
         messages = self.conversation.messages
         for place in range(len(messages) - 1, -1, -1):

@@ -133,43 +133,43 @@ _ENGLISH = LanguageAnswers(
 )
 
 
-def _plain(yes: AnswerForms, no: AnswerForms, question: str) -> LanguageAnswers:
+def _plain_answers(yes: AnswerForms, no: AnswerForms, question: str) -> LanguageAnswers:
     return LanguageAnswers(yes=(yes,), no=(no,), question=question)
 
 
 LANGUAGES: Mapping[str, LanguageAnswers] = {
     "en": _ENGLISH,
-    "de": _plain(
+    "de": _plain_answers(
         AnswerForms(
             core=("ja", "jawohl"), after=("bitte", "danke", "gerne", "genau", "ich bestätige"), alone=("ich bestätige",)
         ),
         AnswerForms(core=("nein",), after=("danke", "bitte nicht"), alone=("bitte nicht",)),
         "Sagen Sie ja oder nein.",
     ),
-    "es": _plain(
+    "es": _plain_answers(
         # Without its accent the word is "if".
         AnswerForms(core=("sí",), after=("por favor", "gracias", "confirmo", "adelante"), alone=("confirmo",)),
         AnswerForms(core=("no",), after=("gracias", "por favor")),
         "Diga sí o no.",
     ),
-    "fr": _plain(
+    "fr": _plain_answers(
         AnswerForms(
             core=("oui",), after=("s'il vous plaît", "s'il te plaît", "merci", "je confirme"), alone=("je confirme",)
         ),
         AnswerForms(core=("non",), after=("merci",)),
         "Dites oui ou non.",
     ),
-    "it": _plain(
+    "it": _plain_answers(
         AnswerForms(core=("sì",), after=("per favore", "grazie", "confermo"), alone=("confermo",)),
         AnswerForms(core=("no",), after=("grazie",)),
         "Dica sì o no.",
     ),
-    "nl": _plain(
+    "nl": _plain_answers(
         AnswerForms(core=("ja",), after=("graag", "alstublieft", "dank u", "bedankt", "ik bevestig het")),
         AnswerForms(core=("nee",), after=("dank u", "bedankt")),
         "Zegt u ja of nee.",
     ),
-    "pt": _plain(
+    "pt": _plain_answers(
         AnswerForms(core=("sim",), after=("por favor", "obrigado", "obrigada", "confirmo"), alone=("confirmo",)),
         AnswerForms(core=("não",), after=("obrigado", "obrigada")),
         "Diga sim ou não.",

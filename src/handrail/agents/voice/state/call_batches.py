@@ -7,7 +7,7 @@ from typing import Any
 
 from handrail.agents.citations import citations_in
 from handrail.agents.unacknowledged_writes import UnacknowledgedWrites
-from handrail.agents.voice.state.session_view import SessionView
+from handrail.agents.voice.state.session_port import SessionPort
 from handrail.agents.voice.state.voice_turns import VoiceTurn
 from handrail.agents.voice.transcript import VoiceTranscript
 from handrail.contract.call import Call, Connection
@@ -46,7 +46,7 @@ class CallBatch:
 class CallBatches:
     """The calls of one conversation."""
 
-    def __init__(self, session: SessionView, transcript: VoiceTranscript, *, max_rounds: int) -> None:
+    def __init__(self, session: SessionPort, transcript: VoiceTranscript, *, max_rounds: int) -> None:
         self._session = session
         self._transcript = transcript
         self._unacknowledged: UnacknowledgedWrites = transcript.conversation.unacknowledged
@@ -67,6 +67,7 @@ class CallBatches:
         """The model calls in this turn; whether it still may."""
         if turn is not None:
             turn.rounds += 1
+        # Counted here and not only in the turn: a model may call before any turn has begun.
         self._rounds = self._rounds + 1 if turn is self._turn else 1
         self._turn = turn
         return self._rounds <= self.max_rounds
@@ -109,6 +110,7 @@ class CallBatches:
         """Whether these calls are all that runs, or cannot be stopped alone: one that waits in a message behind others."""
         for batch in self.running:
             named = [call for call in batch.calls if call.call_id in ids]
+            # Calls that write run one after the other, so one that has not begun is stopped only with all of them.
             if len(batch.calls) > 1 and any(self._session.writes(call) for call in named):
                 return True
         return all(call.call_id in ids for batch in self.running for call in batch.calls)

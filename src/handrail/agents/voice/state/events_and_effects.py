@@ -56,7 +56,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class UserText:
+class UserTextReceived:
     """Words that the user typed, or that the client recognised (`spoken`)."""
 
     text: str
@@ -223,7 +223,7 @@ class TimerElapsed:
 Event: TypeAlias = (
     LiveEvent
     | Started
-    | UserText
+    | UserTextReceived
     | ClientSpeech
     | StopPressed
     | SpeechContinued
@@ -393,7 +393,7 @@ Ordered: TypeAlias = (
 Effect: TypeAlias = TellClient | SetTimer | CancelTimer | RecogniseAnswer | RecordDecision | EndSession | Ordered
 
 
-class Outbox:
+class EffectQueue:
     """Collects the effects of one event. The parts of the reducer share it, and the moment of the event with it."""
 
     def __init__(self) -> None:

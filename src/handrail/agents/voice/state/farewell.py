@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from handrail.agents.voice.host_phrases import is_said, stays_words
-from handrail.agents.voice.state.events_and_effects import Outbox, RecordWithdrawnEnd, TellModel, TimerKind
+from handrail.agents.voice.state.events_and_effects import EffectQueue, RecordWithdrawnEnd, TellModel, TimerKind
 from handrail.agents.voice.state.playback import Playback, SpokenItem
-from handrail.agents.voice.state.session_view import SessionView
+from handrail.agents.voice.state.session_port import SessionPort
 from handrail.agents.voice.state.turn_detection import TurnDetection
 from handrail.agents.voice.state.voice_activity import VoiceActivity
 from handrail.agents.voice.transcript import VoiceTranscript
@@ -69,8 +69,8 @@ class Farewell:
 
     def __init__(
         self,
-        outbox: Outbox,
-        session: SessionView,
+        effects: EffectQueue,
+        session: SessionPort,
         transcript: VoiceTranscript,
         playback: Playback,
         detection: TurnDetection,
@@ -79,7 +79,7 @@ class Farewell:
         *,
         max_seconds: float,
     ) -> None:
-        self._outbox = outbox
+        self._effects = effects
         self._session = session
         self._transcript = transcript
         self._playback = playback
@@ -118,7 +118,7 @@ class Farewell:
         planned = self.planned
         if planned is None:
             return
-        self._arm()
+        self._arm()  # the time limit counts from when the end was due, whatever the model does
         if self._host.is_answering():
             return  # it may be saying it
         if planned.closing and not self._asked and not self._is_said(planned.closing):
@@ -154,25 +154,25 @@ class Farewell:
         if is_of_a_tool:
             intent = {"type": "END_VOICE_SESSION", **self._session.get("pendingEndVoiceSession")}
             self._session.set("pendingEndVoiceSession", None)
-            self._outbox.add(RecordWithdrawnEnd(intent))
+            self._effects.add(RecordWithdrawnEnd(intent))
         else:
             self._host.watch_for_idleness()  # it stopped counting when nobody had spoken for long
         words = stays_words()
         self._transcript.note(words)
-        self._outbox.add(TellModel(words, "silent"))
+        self._effects.add(TellModel(words, "silent"))
 
     def close(self) -> None:
-        self._outbox.cancel_timer(TimerKind.FAREWELL_LATE)
-        self._outbox.cancel_timer(TimerKind.FAREWELL_QUIET)
+        self._effects.cancel_timer(TimerKind.FAREWELL_LATE)
+        self._effects.cancel_timer(TimerKind.FAREWELL_QUIET)
 
     def _is_spoken_into(self) -> bool:
         """Whether somebody speaks, by anybody's report; what only the level shows is looked at again soon."""
         if self._is_held or self._detection.is_speaking:
             return True
         heard_at, due_at = self._activity.heard_at, self._due_at
-        if due_at is None or heard_at <= due_at or self._outbox.now >= heard_at + _WORDS_SECONDS:
+        if due_at is None or heard_at <= due_at or self._effects.now >= heard_at + _WORDS_SECONDS:
             return False
-        self._outbox.set_timer(TimerKind.FAREWELL_QUIET, heard_at + _WORDS_SECONDS)
+        self._effects.set_timer(TimerKind.FAREWELL_QUIET, heard_at + _WORDS_SECONDS)
         return True
 
     def _is_said(self, closing: str) -> bool:
@@ -180,11 +180,11 @@ class Farewell:
         return any(is_said(closing, text) for text in [*said, " ".join(said)])
 
     def _arm(self) -> None:
-        now = self._outbox.now
+        now = self._effects.now
         if self._due_at is None:
             self._due_at = now
-        if not self._outbox.is_set(TimerKind.FAREWELL_LATE):
-            self._outbox.set_timer(TimerKind.FAREWELL_LATE, now + self._max_seconds)
+        if not self._effects.is_set(TimerKind.FAREWELL_LATE):
+            self._effects.set_timer(TimerKind.FAREWELL_LATE, now + self._max_seconds)
 
     def late_elapsed(self) -> None:
         """No sign of life for long enough: the end comes without the farewell."""
@@ -195,6 +195,6 @@ class Farewell:
         if self._host.has_running_calls():
             self._arm()
         elif left > 0:
-            self._outbox.set_timer(TimerKind.FAREWELL_LATE, self._outbox.now + left)
+            self._effects.set_timer(TimerKind.FAREWELL_LATE, self._effects.now + left)
         else:
             self._host.end_as_planned(planned)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Literal
 
-from handrail.agents.voice.state.events_and_effects import Outbox, TimerKind
+from handrail.agents.voice.state.events_and_effects import EffectQueue, TimerKind
 
 if TYPE_CHECKING:
     from handrail.agents.voice.state.voice_turns import VoiceTurn
@@ -117,9 +117,9 @@ class Playback:
     """Which items are still to be heard. Calls `over` for each that is over, and `playing` when sound begins or ends."""
 
     def __init__(
-        self, outbox: Outbox, patience: float, over: Callable[[SpokenItem], None], playing: Callable[[bool], None]
+        self, effects: EffectQueue, patience: float, over: Callable[[SpokenItem], None], playing: Callable[[bool], None]
     ) -> None:
-        self._outbox = outbox
+        self._effects = effects
         self._patience = patience
         """How many seconds longer than the sound itself a client may take to report it."""
         self._over = over
@@ -152,7 +152,8 @@ class Playback:
 
     def sent(self, milliseconds: float, item: SpokenItem, min_ms: float | None = None) -> None:
         """Sound of this length was given to the client, which cannot play it in less than `min_ms`."""
-        now = self._outbox.now
+        now = self._effects.now
+        # Sound queues up at the client: this piece begins when the one before it has ended.
         self._ends_at = max(now, self._ends_at) + milliseconds / 1000
         min_ms = milliseconds / FASTEST if min_ms is None else min_ms
         item.played_from = max(now, item.played_from) + min_ms / 1000
@@ -171,13 +172,14 @@ class Playback:
         item.complete = True
         if item.over:
             return
+        # A tool asked for silence, or the client can neither play nor speak: there is nothing to wait for.
         if not _has_sound(item):
             self._end(item)
             return
         if self._is_played(item):
             self._heard_to_its_end(item)
             return
-        due = max(self._outbox.now, self._ends_at) + self._patience
+        due = max(self._effects.now, self._ends_at) + self._patience
         self._end_at(item, due)
 
     def elapsed(self, number: int) -> None:
@@ -192,11 +194,11 @@ class Playback:
 
     def _end_at(self, item: SpokenItem, at: float) -> None:
         self._due[item.number] = item
-        self._outbox.set_timer(TimerKind.ITEM_PLAYED, at, item.number)
+        self._effects.set_timer(TimerKind.ITEM_PLAYED, at, item.number)
 
     def _heard_to_its_end(self, item: SpokenItem) -> None:
         """The client reports that it has played all that it will: believed when it can be true."""
-        if self._outbox.now < item.played_from:
+        if self._effects.now < item.played_from:
             item.played_by_report = True
             self._end_at(item, item.played_from)
             return
@@ -208,10 +210,11 @@ class Playback:
         item = self._items.get(number)
         if item is None or item.over or not item.sent_ms:
             return
+        # A client may report out of order, or more than it was sent.
         item.played_ms = max(item.played_ms, min(ms, item.sent_ms))
         for earlier in [one for one in self._items.values() if one.number < number and one.sent_ms and not one.over]:
             if earlier.complete:
-                earlier.reported = self._is_heard(earlier) and self._outbox.now >= earlier.played_from
+                earlier.reported = self._is_heard(earlier) and self._effects.now >= earlier.played_from
                 self._end(earlier)
         if item.complete and self._is_played(item):
             self._heard_to_its_end(item)
@@ -230,6 +233,7 @@ class Playback:
         if item is None or item.over:
             return
         del item.speaks[id]
+        # One sentence that broke off is enough: the item as a whole was not heard.
         item.failed = item.failed or not completed
         if item.complete and not item.speaks:
             self._heard_to_its_end(item)
@@ -253,7 +257,7 @@ class Playback:
         return self._is_played(item) and not item.failed and not item.spoiled
 
     def _end(self, item: SpokenItem) -> None:
-        self._outbox.cancel_timer(TimerKind.ITEM_PLAYED, item.number)
+        self._effects.cancel_timer(TimerKind.ITEM_PLAYED, item.number)
         self._due.pop(item.number, None)
         if item.over:
             return

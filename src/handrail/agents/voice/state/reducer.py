@@ -20,11 +20,11 @@ from handrail.agents.voice.state import events_and_effects as happened
 from handrail.agents.voice.state.call_batches import CallBatch, CallBatches, too_many_rounds
 from handrail.agents.voice.state.events_and_effects import (
     Effect,
+    EffectQueue,
     EndSession,
     Event,
     InterruptCalls,
     InterruptModel,
-    Outbox,
     RefuseCalls,
     ResumeSession,
     SendUserText,
@@ -36,7 +36,7 @@ from handrail.agents.voice.state.events_and_effects import (
 )
 from handrail.agents.voice.state.farewell import BLOCKED, Farewell, PlannedEnd
 from handrail.agents.voice.state.playback import Playback, Purpose, SpokenItem
-from handrail.agents.voice.state.session_view import SessionView
+from handrail.agents.voice.state.session_port import SessionPort
 from handrail.agents.voice.state.speech_output import SpeechOutput, report_transcript
 from handrail.agents.voice.state.spoken_confirmation import SpokenConfirmation
 from handrail.agents.voice.state.turn_detection import TurnDetection, UserUtterance
@@ -80,7 +80,7 @@ class ConversationReducer:
 
     def __init__(
         self,
-        session: SessionView,
+        session: SessionPort,
         transcript: VoiceTranscript,
         *,
         policy: VoicePolicy,
@@ -97,10 +97,10 @@ class ConversationReducer:
         self._unacknowledged = transcript.conversation.unacknowledged
         self._policy = policy
         self._model_hears = model_hears
-        outbox = self._outbox = Outbox()
-        self.playback = Playback(outbox, policy.playback_seconds, self._item_over, self._playing_changed)
+        effects = self._effects = EffectQueue()
+        self.playback = Playback(effects, policy.playback_seconds, self._item_over, self._playing_changed)
         self.speech = SpeechOutput(
-            outbox,
+            effects,
             self.playback,
             session,
             counters,
@@ -109,12 +109,12 @@ class ConversationReducer:
             abilities=abilities,
             has_model_voice=model_speaks,
         )
-        self.turns = VoiceTurns(outbox, session, transcript)
-        self.detection = TurnDetection(outbox, self.turns, self.playback, self)
+        self.turns = VoiceTurns(effects, session, transcript)
+        self.detection = TurnDetection(effects, self.turns, self.playback, self)
         self.calls = CallBatches(session, transcript, max_rounds=max_rounds)
         activity = VoiceActivity()
         self.confirmation = SpokenConfirmation(
-            outbox,
+            effects,
             self.speech,
             self.detection,
             activity,
@@ -123,7 +123,7 @@ class ConversationReducer:
             needs_local=has_recogniser,
         )
         self.farewell = Farewell(
-            outbox,
+            effects,
             session,
             transcript,
             self.playback,
@@ -151,7 +151,7 @@ class ConversationReducer:
         """Who handles which event."""
         return {
             happened.Started: self._start,
-            happened.UserText: self._user_text,
+            happened.UserTextReceived: self._user_text,
             happened.ClientSpeech: self._client_speech,
             happened.StopPressed: lambda _: self._cut_in(stop_model=True),
             happened.SpeechContinued: lambda _: self.confirmation.speech_continued(),
@@ -164,7 +164,7 @@ class ConversationReducer:
             happened.TurnStored: self._turn_stored,
             happened.ModelToldLate: self._model_told_late,
             happened.CallSlow: self._call_slow,
-            happened.CallsEnded: lambda event: self.calls.ended(event.batch, event.answers, self._outbox.now),
+            happened.CallsEnded: lambda event: self.calls.ended(event.batch, event.answers, self._effects.now),
             happened.CallsReported: lambda _: self._calls_reported(),
             happened.AnswerRecognised: lambda event: self.confirmation.recognised(event.answer, event.verdict),
             happened.DecisionRecorded: lambda event: self.confirmation.recorded(event.id, event.declined),
@@ -190,23 +190,23 @@ class ConversationReducer:
 
     def apply(self, event: Event, now: float) -> list[Effect]:
         """The effects of an event that happened now."""
-        self._outbox.now = now
+        self._effects.now = now
         kind = type(event)
         handler = self._handlers.get(kind)
         if handler is not None and (not self.is_over or kind in _AFTER_THE_END):
             handler(event)
             if kind in _MODEL_EVENTS:
                 self._moved()
-        return self._outbox.take()
+        return self._effects.take()
 
     def apply_sound(self, event: AudioOut, now: float) -> list[Effect]:
         """As `apply`, for a piece of the model's voice: fifty of them come every second."""
         if self.is_over:
             return []
-        self._outbox.now = self._moved_at = now
+        self._effects.now = self._moved_at = now
         self._model_reacts()
         self.speech.sound(event)
-        return self._outbox.take()
+        return self._effects.take()
 
     # ------------------------------------------------------------------------------------------- from the client
 
@@ -215,7 +215,7 @@ class ConversationReducer:
             self._send_to_model(event.pending, self.turns.next_input_id(), clears_pending=True)
         self.watch_for_idleness()
 
-    def _user_text(self, event: happened.UserText) -> None:
+    def _user_text(self, event: happened.UserTextReceived) -> None:
         if self.is_generating or self.playback.latest is not None:
             self._cut_in(stop_model=True)
         self._send_to_model(event.text, event.input_id, spoken=event.spoken)
@@ -223,7 +223,7 @@ class ConversationReducer:
     def _send_to_model(self, text: str, input_id: str, *, spoken: bool = False, clears_pending: bool = False) -> None:
         self.is_generating = True  # before the words are judged: what the model says next answers them
         self.detection.said(text, input_id, spoken=spoken)
-        self._outbox.add(SendUserText(text, clears_pending))
+        self._effects.add(SendUserText(text, clears_pending))
         self._moved()
 
     def _user_text_sending(self, event: happened.UserTextSending) -> None:
@@ -253,10 +253,10 @@ class ConversationReducer:
         """The user speaks, types or presses stop while the model speaks or calls run."""
         heard = self.speech.cut()
         if heard is not None and heard.sent_ms:
-            self._outbox.add(TruncateModel(heard.played_ms))
+            self._effects.add(TruncateModel(heard.played_ms))
         if stop_model and self.is_generating:
             self.speech.muted = True
-            self._outbox.add(InterruptModel())
+            self._effects.add(InterruptModel())
         self._interrupt_calls()
         if heard is not None or self.is_generating:
             self._note_interruption()
@@ -270,7 +270,7 @@ class ConversationReducer:
 
     def _interrupt_calls(self) -> None:
         if self.calls.interrupt():
-            self._outbox.add(InterruptCalls())
+            self._effects.add(InterruptCalls())
 
     def _calls_cancelled(self, event: CallsCancelled) -> None:
         """The provider takes these calls back; the others are still wanted."""
@@ -278,7 +278,7 @@ class ConversationReducer:
             self._interrupt_calls()
         else:
             self.calls.take_back(event.ids)
-            self._outbox.add(InterruptCalls(tuple(event.ids)))
+            self._effects.add(InterruptCalls(tuple(event.ids)))
 
     def _note_interruption(self) -> None:
         if self._session.is_active:
@@ -321,17 +321,17 @@ class ConversationReducer:
         if item is not None:
             item.message = message
         batch = CallBatch(event.calls, placeholders, turn, self.connection)
-        self.calls.add(batch, self._outbox.now)
-        self._outbox.add(StartCalls(batch))
+        self.calls.add(batch, self._effects.now)
+        self._effects.add(StartCalls(batch))
 
     def _refuse_calls(self, event: CallsMade) -> None:
         """The model calls without an end: it is answered without being asked to continue, and the turn is over."""
         rounds = self.calls.max_rounds
         self._end_item()
-        self._outbox.add(RefuseCalls(tuple(Answer(call, too_many_rounds(call, rounds)) for call in event.calls)))
+        self._effects.add(RefuseCalls(tuple(Answer(call, too_many_rounds(call, rounds)) for call in event.calls)))
         self.is_generating = False
         if self.calls.has_just_run_out:
-            self._outbox.tell("error", {"code": "too_many_rounds", "message": unfinished_words(rounds)})
+            self._effects.tell("error", {"code": "too_many_rounds", "message": unfinished_words(rounds)})
             self.turns.ended(self.speech.unclaimed())
         elif self.calls.runs_away:  # a provider that asks it to continue whatever it is answered
             self._end(Ending(reason="fault", resumable=True, message=unfinished_words(rounds)))
@@ -362,7 +362,7 @@ class ConversationReducer:
         """A provider's code is no sentence for a user: it is added for whoever looks into it."""
         _LOG.warning("The model could not answer: %s", event.detail or event.message)
         error = {"code": "model_failed", "message": event.message or "The model could not answer."}
-        self._outbox.tell("error", error | ({"detail": event.detail} if event.detail else {}))
+        self._effects.tell("error", error | ({"detail": event.detail} if event.detail else {}))
 
     def _end_item(self) -> None:
         """What the model was saying is complete: it goes into the conversation."""
@@ -375,7 +375,7 @@ class ConversationReducer:
         self.speech.expect(purpose)
         self._cut_by_us = self.is_generating or self._awaits_late_answer
         self.is_generating = True
-        self._outbox.add(TellModel(words, "interrupt"))
+        self._effects.add(TellModel(words, "interrupt"))
 
     # ------------------------------------------------------------------------------------------- whom the model hears
 
@@ -397,12 +397,12 @@ class ConversationReducer:
         self.connection = event.number
         self._is_linked = True
         self._moved()
-        self._outbox.tell("link", {"state": "up", "number": event.number})
+        self._effects.tell("link", {"state": "up", "number": event.number})
         if event.number > 1:
             turn = self.turns.current.number if self.turns.current is not None else 0
             self._unacknowledged.connected(event.number, turn, event.restored_calls)
-            self._outbox.add(ResumeSession(event.restored_calls))
-            self._outbox.tell("cue", {"kind": "reconnected", "toolId": None})
+            self._effects.add(ResumeSession(event.restored_calls))
+            self._effects.tell("cue", {"kind": "reconnected", "toolId": None})
 
     def _disconnected(self, event: Disconnected) -> None:
         _LOG.info("The live connection is gone: %s", event.reason)
@@ -410,7 +410,7 @@ class ConversationReducer:
         self.detection.lost()
         self._is_linked = False
         self._moved()
-        self._outbox.tell("link", {"state": "lost", "number": self.connection})
+        self._effects.tell("link", {"state": "lost", "number": self.connection})
 
     def _complaint(self, event: Complaint) -> None:
         _LOG.warning("The live provider complains (%s): %s", event.code, event.message)
@@ -426,13 +426,13 @@ class ConversationReducer:
         if event.replaced:
             self._end(taken_over())
             return
-        self._outbox.tell("turn", {"turn": event.number, "inputId": event.turn.input_id})
+        self._effects.tell("turn", {"turn": event.number, "inputId": event.turn.input_id})
 
     def _call_slow(self, event: happened.CallSlow) -> None:
         batch = event.batch
         if batch.interrupted:
             return
-        self._outbox.tell("cue", {"kind": "slow", "toolId": event.tool})
+        self._effects.tell("cue", {"kind": "slow", "toolId": event.tool})
         turn, filler = batch.turn, self._policy.filler
         if turn is None or turn.filled or not filler or self.speech.is_voiced or not self.speech.abilities.speaks:
             return
@@ -465,13 +465,13 @@ class ConversationReducer:
             case "envelope":
                 self._late_envelope(data)
             case "confirmation":
-                self._outbox.tell(event.type, data)
+                self._effects.tell(event.type, data)
                 left = float(data["expires_at"]) / 1000 - news.wall_time
                 self.confirmation.wanted(data, seconds_left=left, turn=self._session.turn_number)
             case "message":
-                self._outbox.tell(event.type, data)
+                self._effects.tell(event.type, data)
             case "progress":
-                self._outbox.tell(event.type, data)
+                self._effects.tell(event.type, data)
                 if self.speech.abilities.speaks and not self.speech.is_voiced:
                     self._say_aside(str(data.get("text", "")))
             case "intent" if not self.calls.running:  # otherwise its call is still to be answered
@@ -490,15 +490,15 @@ class ConversationReducer:
             silent = silent or self.confirmation.waits_for(confirmation)
             closed = events.closed(told)
             self.confirmation.closed(confirmation, closed.data["outcome"] == "declined")
-            self._outbox.tell(closed.type, closed.data)
+            self._effects.tell(closed.type, closed.data)
         card = events.ended_late(told)
-        self._outbox.tell(card.type, card.data)
+        self._effects.tell(card.type, card.data)
         words = late_words(told)
         if not told.get("known"):
             self._transcript.note(words)
         # Known to the conversation, but not to this model: the call was made before it began to listen.
-        self._outbox.add(TellModelLate(words, silent, confirmation))
-        self._unacknowledged.told_late(told.get("callId"), self._session.turn_number)
+        self._effects.add(TellModelLate(words, silent, confirmation))
+        self._unacknowledged.mark_told_late(told.get("callId"), self._session.turn_number)
         self._calls_reported()
 
     def _model_told_late(self, event: happened.ModelToldLate) -> None:
@@ -517,7 +517,7 @@ class ConversationReducer:
 
     def _timer_elapsed(self, event: happened.TimerElapsed) -> None:
         timer = event.timer
-        self._outbox.elapsed(timer)
+        self._effects.elapsed(timer)
         if timer.kind is TimerKind.ITEM_PLAYED:
             self.playback.elapsed(int(timer.subject))
             return
@@ -552,11 +552,11 @@ class ConversationReducer:
         if left <= 0 and self._activity is ConversationActivity.LISTENING:
             self.farewell.plan(PlannedEnd(reason="idle", closing=idle_words()))
             return
-        self._outbox.set_timer(TimerKind.IDLE, self._outbox.now + (left if left > 0 else idle))
+        self._effects.set_timer(TimerKind.IDLE, self._effects.now + (left if left > 0 else idle))
 
     def _moved(self) -> None:
         """Something happened: the client hears of it if the conversation does something else now."""
-        self._moved_at = self._outbox.now
+        self._moved_at = self._effects.now
         if self.is_over:
             return
         activity = self._what_goes_on()
@@ -566,7 +566,7 @@ class ConversationReducer:
         if self._session.is_active:
             is_model_busy = activity in (ConversationActivity.THINKING, ConversationActivity.SPEAKING)
             self._session.set("isModelGenerating", is_model_busy)
-        self._outbox.tell("state", {"state": activity.value})
+        self._effects.tell("state", {"state": activity.value})
 
     def _what_goes_on(self) -> ConversationActivity:
         if not self._is_linked:
@@ -599,7 +599,7 @@ class ConversationReducer:
         """The first who asks decides how it ends."""
         if not self.is_over:
             self.is_over = True
-            self._outbox.add(EndSession(ending, to_text))
+            self._effects.add(EndSession(ending, to_text))
 
     def _close_what_is_open(self) -> None:
         self.speech.cut()
@@ -610,7 +610,7 @@ class ConversationReducer:
 
     def _stop_listening(self) -> None:
         self.confirmation.close()
-        self._outbox.cancel_all()
+        self._effects.cancel_all()
         if self._session.is_active:
             self._session.set("audioChunkCounter", self.speech.frames)
 
@@ -658,7 +658,7 @@ class ConversationReducer:
 
     def utterance_changed(self, utterance: UserUtterance, piece: str, *, final: bool) -> None:
         report_transcript(
-            self._outbox,
+            self._effects,
             self._session,
             "user",
             utterance.item,
@@ -671,7 +671,7 @@ class ConversationReducer:
     def utterance_committed(self, utterance: UserUtterance, spoke_until: float | None) -> VoiceTurn:
         started = utterance.started_at
         if started is None and utterance.final:  # it came as text, so it began now at the latest
-            started = self._outbox.now
+            started = self._effects.now
         self.farewell.person_spoke(started)
         return self.turns.begin(utterance.input_id, utterance.text, self.speech.item, spoke_until=spoke_until)
 
@@ -701,7 +701,7 @@ class ConversationReducer:
         return bool(self.calls.running)
 
     def quiet_seconds(self) -> float:
-        return self._outbox.now - self._moved_at
+        return self._effects.now - self._moved_at
 
     def said_lately(self, *, with_farewells: bool) -> Sequence[str]:
         turn = self.turns.current

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Literal, Protocol
 
 from handrail.agents.voice.host_port import Abilities, Sound
-from handrail.agents.voice.state.events_and_effects import Outbox
+from handrail.agents.voice.state.events_and_effects import EffectQueue
 from handrail.agents.voice.state.playback import Playback, Purpose, SpokenItem
-from handrail.agents.voice.state.session_view import SessionView
+from handrail.agents.voice.state.session_port import SessionPort
 from handrail.agents.voice.state.voice_turns import VoiceTurn
 from handrail.contract.live import AudioOut, LiveCounters, OutputTranscript
 
@@ -37,9 +37,9 @@ class SpeechOutput:
 
     def __init__(
         self,
-        outbox: Outbox,
+        effects: EffectQueue,
         playback: Playback,
-        session: SessionView,
+        session: SessionPort,
         counters: LiveCounters,
         play: Callable[[Sound], None],
         observer: ItemObserver,
@@ -47,7 +47,7 @@ class SpeechOutput:
         abilities: Abilities,
         has_model_voice: bool,
     ) -> None:
-        self._outbox = outbox
+        self._effects = effects
         self._playback = playback
         self._session = session
         self._counters = counters
@@ -89,6 +89,7 @@ class SpeechOutput:
         if turn is not None:
             turn.sound_ms += round(length)
         if not self.abilities.sound or self._session.get("shouldSuppressAudio"):
+            # A preview of which a part was suppressed has not been heard.
             item.spoiled = item.spoiled or self.abilities.sound
             return
         offset = item.sent_ms
@@ -126,7 +127,7 @@ class SpeechOutput:
         if text:
             self._report_words(item, "", text, final=True)
         if item.sent_ms:
-            self._outbox.tell("audio_end", {"item": item.number, "ms": item.sent_ms})
+            self._effects.tell("audio_end", {"item": item.number, "ms": item.sent_ms})
         self._playback.completed(item)
         return item
 
@@ -143,7 +144,7 @@ class SpeechOutput:
         return taken
 
     def _open(self) -> SpokenItem:
-        item = self.item = SpokenItem(self.next_item(), None, self._outbox.now)
+        item = self.item = SpokenItem(self.next_item(), None, self._effects.now)
         item.purpose, self._next_purpose = self._next_purpose, "answer"
         self._playback.add(item)
         self._observer.item_opened(item)
@@ -153,7 +154,7 @@ class SpeechOutput:
 
     def _report_words(self, item: SpokenItem, piece: str, whole: str, *, final: bool) -> None:
         input_id = item.turn.input_id if item.turn else None
-        report_transcript(self._outbox, self._session, "model", item.number, input_id, piece, whole, final=final)
+        report_transcript(self._effects, self._session, "model", item.number, input_id, piece, whole, final=final)
 
     # ------------------------------------------------------------------------------------------- from the host
 
@@ -163,7 +164,7 @@ class SpeechOutput:
 
     def say(self, text: str, kind: SpeakKind, turn: VoiceTurn | None, purpose: Purpose = "answer") -> SpokenItem:
         """Words of the host, for the client's own voice, as an item of their own."""
-        item = SpokenItem(self.next_item(), turn, self._outbox.now)
+        item = SpokenItem(self.next_item(), turn, self._effects.now)
         item.purpose = purpose
         item.pieces.append(text)
         self._playback.add(item)
@@ -188,7 +189,7 @@ class SpeechOutput:
         name = f"s{self._spoken}"
         if self.abilities.speaks:
             self._playback.given(item, name, text)
-        self._outbox.tell("speak", {"id": name, "item": item.number, "text": text, "kind": kind})
+        self._effects.tell("speak", {"id": name, "item": item.number, "text": text, "kind": kind})
 
     # ------------------------------------------------------------------------------------------- cut off
 
@@ -203,7 +204,7 @@ class SpeechOutput:
         if open_item is not None:
             open_item.cut = True
             open_item.unspoken = ""
-        self._outbox.tell("flush", {"item": heard.number})
+        self._effects.tell("flush", {"item": heard.number})
         ended = self.end_item()
         if ended is not None:
             self._observer.item_complete(ended)
@@ -211,8 +212,8 @@ class SpeechOutput:
 
 
 def report_transcript(
-    outbox: Outbox,
-    session: SessionView,
+    effects: EffectQueue,
+    session: SessionPort,
     who: Literal["user", "model"],
     item: int,
     input_id: str | None,
@@ -226,7 +227,7 @@ def report_transcript(
         return
     named = {"who": who, "item": item, "inputId": input_id}
     told = {"whole": whole} if final else {}  # not with every piece: together they would grow with its square
-    outbox.tell("transcript", {**named, "text": piece, **told, "final": final})
+    effects.tell("transcript", {**named, "text": piece, **told, "final": final})
 
 
 def _kind(purpose: Purpose) -> SpeakKind:

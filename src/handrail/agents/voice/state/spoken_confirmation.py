@@ -30,7 +30,7 @@ from handrail.agents.voice.spoken import (
     ReadPreview,
 )
 from handrail.agents.voice.spoken.questions import GUARD_SECONDS
-from handrail.agents.voice.state.events_and_effects import Outbox, RecogniseAnswer, RecordDecision, TimerKind
+from handrail.agents.voice.state.events_and_effects import EffectQueue, RecogniseAnswer, RecordDecision, TimerKind
 from handrail.agents.voice.state.playback import SpokenItem
 from handrail.agents.voice.state.speech_output import SpeechOutput
 from handrail.agents.voice.state.turn_detection import TurnDetection, UserUtterance
@@ -88,7 +88,7 @@ class SpokenConfirmation:
 
     def __init__(
         self,
-        outbox: Outbox,
+        effects: EffectQueue,
         speech: SpeechOutput,
         detection: TurnDetection,
         activity: VoiceActivity,
@@ -97,7 +97,7 @@ class SpokenConfirmation:
         language: str,
         needs_local: bool,
     ) -> None:
-        self._outbox = outbox
+        self._effects = effects
         self._speech = speech
         self._detection = detection
         self._activity = activity
@@ -146,20 +146,21 @@ class SpokenConfirmation:
         self._stop_asking()
         self._forget_answer()
         for each in self._questions.ids:
-            self._outbox.cancel_timer(TimerKind.QUESTION_EXPIRED, each)
+            self._effects.cancel_timer(TimerKind.QUESTION_EXPIRED, each)
             self._report(each, "screen", "ended")
 
     # ------------------------------------------------------------------------------------------- what happens
 
     def wanted(self, request: Mapping[str, Any], *, seconds_left: float, turn: int) -> None:
         """The session asks for a person's decision, in this turn."""
-        now = self._outbox.now
+        now = self._effects.now
         can_be_heard = self._speech.is_voiced or self._speech.abilities.speaks
         channel = str(request["channel"]) if can_be_heard else "screen"
-        self._outbox.set_timer(
+        self._effects.set_timer(
             TimerKind.QUESTION_EXPIRED, now + max(0.0, seconds_left) + _TICK_SLACK, str(request["id"])
         )
         was_open = self.is_open
+        # Asked before the person's last words were judged, they may be what the new call was made of.
         steps = self._questions.wanted(
             request, str(request["token"]), channel, now, seconds=seconds_left, turn=turn, spoke_at=self._spoke_at()
         )
@@ -188,18 +189,19 @@ class SpokenConfirmation:
         """Another client is on the line: a yes there counts only if the preview was heard there."""
         if self._questions.is_asking:
             self._stop_asking()
-        self._do(self._questions.listener_changed(self._outbox.now))
+        self._do(self._questions.listener_changed(self._effects.now))
 
     def speech_started(self, at: float) -> None:
         """The client or the provider noticed that the person began to speak."""
-        self._do(self._questions.speech(at, self._outbox.now))
+        # Questions first: a deadline that has passed expires the question before these words could answer it.
+        self._do(self._questions.speech(at, self._effects.now))
         self._started_at = max(self._started_at, at)
         if self._unjudged is not None and at > self._unjudged.ended:
             self._continued(self._unjudged)
 
     def model_stopped(self) -> None:
         """The provider has stopped the model, because it heard the person."""
-        self._stopped_at = self._outbox.now
+        self._stopped_at = self._effects.now
         self.speech_continued()
 
     def words_came(self, heard: UserUtterance | None) -> None:
@@ -218,7 +220,7 @@ class SpokenConfirmation:
     def _continued(self, answer: PendingAnswer) -> None:
         """More was said than these words: they are no answer."""
         self._forget_answer()
-        self._continues_until = self._outbox.now + _MAX_WAIT_SECONDS
+        self._continues_until = self._effects.now + _MAX_WAIT_SECONDS
         self._do(self._questions.heard(answer.text, answer.started, answer.ended, answer.confidence, went_on=True))
         self.settled()
 
@@ -283,9 +285,9 @@ class SpokenConfirmation:
         self._unjudged = answer
         if self._needs_local:
             answer.is_recognised = False
-            self._outbox.add(RecogniseAnswer(answer, sound, self._sound_rate))
+            self._effects.add(RecogniseAnswer(answer, sound, self._sound_rate))
         due = answer.spoke_until + FINISHED_SECONDS + _NOTICE_SECONDS
-        self._outbox.set_timer(TimerKind.ANSWER_JUDGED, due)
+        self._effects.set_timer(TimerKind.ANSWER_JUDGED, due)
 
     def _is_more(self, heard: UserUtterance, voice: VoiceSpan | None, started: float, ended: float) -> bool:
         """Whether somebody noticed more speech than these words are of, until now."""
@@ -308,7 +310,7 @@ class SpokenConfirmation:
     def recognised(self, answer: PendingAnswer, verdict: AnswerVerdict | None) -> None:
         """The local recogniser has heard it."""
         answer.local, answer.is_recognised = verdict, True
-        if answer is self._unjudged and not self._outbox.is_set(TimerKind.ANSWER_JUDGED):
+        if answer is self._unjudged and not self._effects.is_set(TimerKind.ANSWER_JUDGED):
             self._judge(answer)
 
     def judge_elapsed(self) -> None:
@@ -326,7 +328,7 @@ class SpokenConfirmation:
 
     def _forget_answer(self) -> None:
         self._unjudged = None
-        self._outbox.cancel_timer(TimerKind.ANSWER_JUDGED)
+        self._effects.cancel_timer(TimerKind.ANSWER_JUDGED)
 
     def settled(self) -> None:
         """What was said is known: what waited for that happens."""
@@ -343,9 +345,9 @@ class SpokenConfirmation:
         """While it is not known what the person said, it is not known either whether the preview has to be read again."""
         if playing:
             self._quiet_since = None
-            self._do(self._questions.our_audio(True, self._outbox.now))
+            self._do(self._questions.our_audio(True, self._effects.now))
             return
-        self._quiet_since = self._outbox.now
+        self._quiet_since = self._effects.now
         if not self._is_unsettled:
             self._fall_quiet()
 
@@ -370,7 +372,7 @@ class SpokenConfirmation:
             self._do(self._questions.preview_cut(asked))
         else:
             said = item.text if self._reader is not None and self._reader[0] else None
-            self._do(self._questions.preview_spoken(asked, said, self._outbox.now))
+            self._do(self._questions.preview_spoken(asked, said, self._effects.now))
 
     def consider(self) -> None:
         """Something happened after which it may be quiet: read what waits to be read."""
@@ -395,15 +397,15 @@ class SpokenConfirmation:
     def _is_continuing(self) -> bool:
         """Whether somebody who continued after an answer may still be speaking; looked at again when they have finished."""
         quiet_at = min(self._continues_until, self._activity.heard_at + FINISHED_SECONDS)
-        if self._outbox.now >= quiet_at:
+        if self._effects.now >= quiet_at:
             self._continues_until = -inf
             return False
-        if not self._outbox.is_set(TimerKind.ANSWER_JUDGED):
-            self._outbox.set_timer(TimerKind.ANSWER_JUDGED, quiet_at)
+        if not self._effects.is_set(TimerKind.ANSWER_JUDGED):
+            self._effects.set_timer(TimerKind.ANSWER_JUDGED, quiet_at)
         return True
 
     def expiry_elapsed(self, id: str) -> None:
-        self._do(self._questions.tick(self._outbox.now))
+        self._do(self._questions.tick(self._effects.now))
         self._misses.pop(id, None)
 
     def asking_elapsed(self) -> None:
@@ -421,7 +423,7 @@ class SpokenConfirmation:
                 case AcceptAnswers(id):
                     # Reported when an answer counts, so that nobody is invited to speak too soon.
                     self._asking = id
-                    self._outbox.set_timer(TimerKind.ANSWER_OPEN, self._outbox.now + GUARD_SECONDS)
+                    self._effects.set_timer(TimerKind.ANSWER_OPEN, self._effects.now + GUARD_SECONDS)
                 case AnswerMissed(id, count):
                     self._stop_asking()
                     self._misses[id] = count
@@ -440,7 +442,7 @@ class SpokenConfirmation:
             self.consider()
 
     def _stop_asking(self) -> None:
-        self._outbox.cancel_timer(TimerKind.ANSWER_OPEN)
+        self._effects.cancel_timer(TimerKind.ANSWER_OPEN)
 
     def _drop(self, id: str) -> None:
         self._stop_asking()
@@ -453,7 +455,7 @@ class SpokenConfirmation:
     def _decide(self, id: str, token: str, *, approve: bool) -> None:
         self._drop(id)
         self._answering[id] = approve
-        self._outbox.add(RecordDecision(id, token, approve))
+        self._effects.add(RecordDecision(id, token, approve))
 
     def reopened(self, id: str) -> None:
         """The runtime asks anew, with what has changed."""
@@ -465,7 +467,7 @@ class SpokenConfirmation:
             return
         self._report(id, "expired" if expired else "screen", reason)
         if message:
-            self._outbox.tell("error", {"code": reason, "message": message})
+            self._effects.tell("error", {"code": reason, "message": message})
 
     def recorded(self, id: str, declined: bool) -> None:
         """The answer was taken. After an approval the call has ended as well, and its envelope says how."""
@@ -482,7 +484,7 @@ class SpokenConfirmation:
     def _report(self, id: str, state: str, reason: str = "") -> None:
         """`reason`: why it is for the screen."""
         told = {"id": id, "state": state, "misses": self._misses.get(id, 0)}
-        self._outbox.tell("question", {**told, "reason": reason} if reason else told)
+        self._effects.tell("question", {**told, "reason": reason} if reason else told)
 
 
 def _went_beyond(voice: VoiceSpan, heard: UserUtterance) -> bool:

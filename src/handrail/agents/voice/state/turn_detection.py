@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from handrail.agents.voice.state.events_and_effects import Outbox, TimerKind
+from handrail.agents.voice.state.events_and_effects import EffectQueue, TimerKind
 from handrail.agents.voice.state.playback import Playback
 from handrail.agents.voice.state.voice_turns import VoiceTurn, VoiceTurns
 from handrail.contract.live import InputTranscript
@@ -109,8 +109,8 @@ class SpeechObserver(Protocol):
 class TurnDetection:
     """The user's side of one conversation."""
 
-    def __init__(self, outbox: Outbox, turns: VoiceTurns, playback: Playback, observer: SpeechObserver) -> None:
-        self._outbox = outbox
+    def __init__(self, effects: EffectQueue, turns: VoiceTurns, playback: Playback, observer: SpeechObserver) -> None:
+        self._effects = effects
         self._turns = turns
         self._playback = playback
         self._observer = observer
@@ -150,7 +150,7 @@ class TurnDetection:
         self._starts_are_reported = True
         self.is_speaking = True
         self._client_ended = None
-        at = self._outbox.now - ago_seconds
+        at = self._effects.now - ago_seconds
         if self._now is None:
             self._now = self._new(at)
         self._observer.speech_began(at)
@@ -161,18 +161,19 @@ class TurnDetection:
         if not name:
             return
         if self._now is None or self._now.name:
-            self._now = self._new(self._outbox.now)
+            self._now = self._new(self._effects.now)
         self._name(self._now, name)
 
     def client_ended(self) -> None:
         """The client's own detection says that the user stopped; words follow, or the provider hears it too."""
         self.is_speaking = False
-        self._client_ended = self._outbox.now
+        self._client_ended = self._effects.now
 
     def lost(self) -> None:
         """The connection is gone, and with it what was said into it and not committed; the next one hears anew."""
         self.is_speaking = False
         self._break_off()
+        # The next connection may use the same names for other utterances.
         self._named.clear()
         if self._now is not None:
             self._now.name = ""
@@ -185,7 +186,7 @@ class TurnDetection:
         self._break_off()
         heard = self._ended(name)
         self._now, self._last = None, heard
-        now = self._outbox.now
+        now = self._effects.now
         # Where only words show speech, the last of them ended it; the commit comes with the answer.
         heard.ended_at = now if self._provider_reports else heard.words_at or now
         heard.turn = self._observer.utterance_committed(heard, self._take_end(now))
@@ -201,7 +202,7 @@ class TurnDetection:
         if owner is None or (event.item and owner.final):
             return  # nobody knows when that was said, or it was reported before
         heard = owner
-        now = self._outbox.now
+        now = self._effects.now
         if self._may_be_of_another(heard, event.text, now):
             heard.sure = False
         heard.words_at = now
@@ -228,7 +229,7 @@ class TurnDetection:
     def said(self, text: str, input_id: str, *, spoken: bool) -> None:
         """Words that the client recognised, or the user typed: complete at once."""
         self._break_off()
-        now = self._outbox.now
+        now = self._effects.now
         heard = self._now if spoken and self._now is not None else self._new()
         self._now, self._last = None, heard
         self.is_speaking = False
@@ -281,7 +282,7 @@ class TurnDetection:
         if not self._starts_are_reported:
             self.is_speaking = True
             # These may be late words of an input that was answered: nobody reports that their speaker has finished.
-            self._outbox.set_timer(TimerKind.WORDS_STOPPED, self._outbox.now + _SILENT_SECONDS)
+            self._effects.set_timer(TimerKind.WORDS_STOPPED, self._effects.now + _SILENT_SECONDS)
         return self._now
 
     def _may_be_of_another(self, heard: UserUtterance, text: str, now: float) -> bool:
@@ -294,11 +295,11 @@ class TurnDetection:
     def _settle(self, heard: UserUtterance) -> None:
         """Wait for more words, if there may be more."""
         self._settling = heard
-        self._outbox.cancel_timer(TimerKind.WORDS_SETTLED)
+        self._effects.cancel_timer(TimerKind.WORDS_SETTLED)
         if heard.closed:
             self._settled()
         else:
-            self._outbox.set_timer(TimerKind.WORDS_SETTLED, self._outbox.now + _SETTLE_SECONDS)
+            self._effects.set_timer(TimerKind.WORDS_SETTLED, self._effects.now + _SETTLE_SECONDS)
 
     def _break_off(self) -> None:
         """Something else happens before it is known whether those were all words."""
@@ -308,7 +309,7 @@ class TurnDetection:
 
     def _settled(self) -> None:
         heard, self._settling = self._settling, None
-        self._outbox.cancel_timer(TimerKind.WORDS_SETTLED)
+        self._effects.cancel_timer(TimerKind.WORDS_SETTLED)
         if heard is None:
             return
         heard.final = True

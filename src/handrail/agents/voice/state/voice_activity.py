@@ -110,6 +110,7 @@ class VoiceActivity:
         size = max(1, int(rate * _FRAME_SECONDS))
         length = len(samples) / rate
         if now - self._came_at - length > _BLOCK_SECONDS:
+            # Left-out audio is a block that neither raises the noise (its mean is 0) nor lowers it (its peak is unknown).
             self._blocks.append((0.0, inf))
         self._came_at = now
         heard = False

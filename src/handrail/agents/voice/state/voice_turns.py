@@ -11,9 +11,9 @@ from typing import Any
 
 from handrail.agents.citations import cited_by
 from handrail.agents.voice.host_port import Latency
-from handrail.agents.voice.state.events_and_effects import EndTurn, Outbox, StoreTurn
+from handrail.agents.voice.state.events_and_effects import EffectQueue, EndTurn, StoreTurn
 from handrail.agents.voice.state.playback import SpokenItem
-from handrail.agents.voice.state.session_view import SessionView
+from handrail.agents.voice.state.session_port import SessionPort
 from handrail.agents.voice.transcript import VoiceTranscript
 
 _MAX_ITEMS = 200
@@ -106,8 +106,8 @@ class VoiceTurn:
 class VoiceTurns:
     """Begins and ends them."""
 
-    def __init__(self, outbox: Outbox, session: SessionView, transcript: VoiceTranscript) -> None:
-        self._outbox = outbox
+    def __init__(self, effects: EffectQueue, session: SessionPort, transcript: VoiceTranscript) -> None:
+        self._effects = effects
         self._session = session
         self._transcript = transcript
         self._inputs = 0
@@ -130,11 +130,12 @@ class VoiceTurns:
         if self.is_open:
             self.finish(interrupted=True)
         before = self.current
-        turn = self.current = VoiceTurn(input_id, words, self._outbox.now, spoke_until)
+        turn = self.current = VoiceTurn(input_id, words, self._effects.now, spoke_until)
+        # The answer may begin before the provider reports that the input is committed.
         if open_item is not None and open_item.turn is None:
             _claim(open_item, turn)
         self._transcript.begin(input_id, words)
-        self._outbox.add(StoreTurn(turn, before))
+        self._effects.add(StoreTurn(turn, before))
         return turn
 
     def stored(self, turn: VoiceTurn, number: int, before: VoiceTurn | None) -> None:
@@ -146,7 +147,7 @@ class VoiceTurns:
     def heard(self, turn: VoiceTurn, words: str) -> None:
         """The words of a turn are known, or more of them."""
         turn.words = words
-        turn.words_at = turn.words_at or self._outbox.now
+        turn.words_at = turn.words_at or self._effects.now
         self._transcript.heard(turn.input_id, words)
 
     def output(self, item: SpokenItem) -> None:
@@ -155,7 +156,7 @@ class VoiceTurns:
         if item.turn is None and turn is not None and not turn.done:
             _claim(item, turn)
         if item.turn is not None:
-            item.turn.note_answer(self._outbox.now)
+            item.turn.note_answer(self._effects.now)
 
     def ended(self, unclaimed: Iterable[SpokenItem]) -> None:
         """The model has said all that it has to say: words of no turn go to the last one, which is done, or done again."""
@@ -172,7 +173,7 @@ class VoiceTurns:
             return
         turn.done, turn.reported = True, len(turn.items)
         turn.interrupted = turn.interrupted or interrupted
-        self._outbox.add(EndTurn(turn))
+        self._effects.add(EndTurn(turn))
 
 
 def _claim(item: SpokenItem, turn: VoiceTurn) -> None:

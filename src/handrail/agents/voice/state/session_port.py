@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from handrail.contract.call import Call
 
 
-class SessionView(Protocol):
+class SessionPort(Protocol):
     """The session, without its store and its pipeline."""
 
     @property
