@@ -32,6 +32,8 @@ class CallRecord(NamedTuple):
     key: str
     args: bytes
     """In canonical form."""
+    defaulted: tuple[str, ...]
+    """The pointers of the arguments that were filled in."""
     redact: Callable[[Any], Any] | None
     """Hides what the arguments hold of secrets."""
     more: Mapping[str, Any] | None

@@ -13,7 +13,7 @@ def fields_of(record: CallRecord) -> dict[str, Any]:
     """The fields of the line, in the order in which they stand in it."""
     # Taken apart at once: a name of a tuple costs more than a place.
     session_id, _, duration, error_type, _, _, _, tool, turn, connection, mode, provider, call_id, key = record[:14]
-    redact, args, more = record.redact, record.args, record.more
+    args, defaulted, redact, more, _ = record[14:]
     fields: dict[str, Any] = {
         "sessionId": session_id,
         "turnId": turn,
@@ -28,6 +28,8 @@ def fields_of(record: CallRecord) -> dict[str, Any]:
         "errorType": error_type,
         "args": orjson.Fragment(args) if redact is None else redact(orjson.loads(args)),
     }
+    if defaulted:
+        fields["defaulted"] = defaulted
     if more is not None:
         fields.update(more)
     return fields

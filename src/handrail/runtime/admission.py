@@ -90,21 +90,27 @@ def admit(attempt: Attempt) -> Refusal | None:
 
 def prepare(attempt: Attempt) -> Refusal | None:
     """Steps 7 and 8: validated arguments with defaults, clamped by mode, in canonical form."""
-    plan, text = attempt.plan, attempt.raw_digest
-    if plan.is_valid is None or not plan.is_valid(attempt.args):
-        value, attempt.defaulted, violations = plan.validator.validate(attempt.args)
+    plan, args, text = attempt.plan, attempt.args, attempt.raw_digest
+    is_valid, fill = plan.is_valid, plan.fill
+    if is_valid is not None and is_valid(args):
+        if fill is not None:
+            filled: list[str] = []
+            args = fill(args, "", filled)
+            attempt.defaulted = tuple(filled)
+    else:
+        args, attempt.defaulted, violations = plan.validator.validate(args)
         if violations:
             refusal = _repair_values(attempt, violations)
             if refusal is not None:
                 return refusal
-            text = trimmed(canonical(attempt.args))
-        elif attempt.defaulted:
-            attempt.args = value
-            exact = not (attempt.is_plain and plan.defaults_plain)
-            text = _join((canonical(value) if exact else _dumps(value, None, _SORTED), b""))  # `trimmed`, as it is kept
+            args, text = attempt.args, trimmed(canonical(attempt.args))
+    if attempt.defaulted:
+        attempt.args = args
+        is_plain = attempt.is_plain and plan.defaults_plain
+        text = _join((_dumps(args, None, _SORTED) if is_plain else canonical(args), b""))  # `trimmed`, as it is kept
     clamp = plan.clamps.get(attempt.session.mode) if plan.clamps else None
     if clamp is not None:
-        attempt.args, attempt.clamped = clamp(attempt.args)
+        attempt.args, attempt.clamped = clamp(args)
         if attempt.clamped:
             text = trimmed(canonical(attempt.args))
     attempt.canonical = text

@@ -14,13 +14,14 @@ from handrail.runtime.attempt import Attempt, Refusal, Rule
 from handrail.runtime.audit_trail import AuditTrail
 from handrail.runtime.gates import budget
 from handrail.runtime.ledger_view import keep_unknown, not_recorded, unknown_answer, unknown_message
+from handrail.runtime.policy import BUILT_IN_GATES
 from handrail.runtime.replays import Entry
 
 if TYPE_CHECKING:
     from handrail.runtime.session import Session
 
 _COUNTED_GATES = frozenset({"find", "parse", "replay", "session", "mode", "availability", "validate"})
-"""The gates of the first eight steps. Too many refusals by them in a turn are a loop."""
+"""The gates of the first eight steps. Too many refusals by them, or by gates of the host, in a turn are a loop."""
 _new = tuple.__new__
 
 
@@ -45,7 +46,7 @@ class Answers:
         budget.give_back(attempt)
         turn = attempt.turn
         attempt.session.counted(turn)  # refusals, and identical calls that are refused, count after a restart too
-        if not free and refusal.gate in _COUNTED_GATES:
+        if not free and (refusal.gate in _COUNTED_GATES or refusal.gate not in BUILT_IN_GATES):
             turn.refusals += 1
             if turn.refusals > attempt.session.policy.refusals:
                 refusal = _too_many_refusals(turn.refusals, attempt.session.policy.refusals, refusal)
@@ -149,18 +150,12 @@ class Answers:
     def _record(self, event: str, attempt: Attempt, duration: float, error_type: str | None, size: int) -> CallRecord:
         session, plan, write = attempt.session, attempt.plan, attempt.write
         _, _, call_id, provider, _, _, _ = attempt.call
-        more: dict[str, Any] | None = None
-        if attempt.defaulted or attempt.clamped or attempt.repaired or write is not None:
-            more = _changes(attempt)
-            if write is not None and write.key:
-                more["ledgerKey"] = write.key
-            if write is not None and write.hold_id is not None:
-                more["confirmationId"] = write.hold_id
+        more = _further_fields(attempt) if attempt.clamped or attempt.repaired or write is not None else None
         # fmt: off
         return _new(CallRecord, (
-            session.id, plan.tool_id, round(duration, 3), error_type, size, event, self._now(), plan.audit_fields,
+            session.id, plan.tool_id, int(duration * 1000) / 1000, error_type, size, event, self._now(), plan.audit_fields,
             attempt.turn.number, attempt.connection or session.connection, session.state.mode, provider, call_id, attempt.key,
-            attempt.canonical or attempt.raw_digest, plan.redact, more, session.subject,
+            attempt.canonical or attempt.raw_digest, attempt.defaulted, plan.redact, more, session.subject,
         ))
         # fmt: on
 
@@ -174,10 +169,14 @@ class Answers:
         plan = attempt.plan
         meta: dict[str, Any] = plan.meta.copy()
         meta["duration"] = int(duration * 1000) / 1000
-        if attempt.defaulted or attempt.clamped or attempt.repaired or plan.unvalidated:
-            meta.update(_changes(attempt))
-            if plan.unvalidated:
-                meta["unvalidated"] = True
+        if attempt.defaulted:
+            meta["defaulted"] = list(attempt.defaulted)
+        if attempt.clamped:
+            meta["clamped"] = list(attempt.clamped)
+        if attempt.repaired:
+            meta["repaired"] = True
+        if plan.unvalidated:
+            meta["unvalidated"] = True
         limits = attempt.session.limits
         if limits.retrieval_calls is not None or limits.total_calls is not None:
             meta["budget"] = budget.left(limits, attempt.turn)
@@ -199,16 +198,21 @@ def _is_empty(data: Any) -> bool:
     return has_list
 
 
-def _changes(attempt: Attempt) -> dict[str, Any]:
-    """What the pipeline has changed in the arguments."""
-    changes: dict[str, Any] = {}
-    if attempt.defaulted:
-        changes["defaulted"] = list(attempt.defaulted)
+def _further_fields(attempt: Attempt) -> dict[str, Any]:
+    """What the audit line of a call has that few calls have."""
+    fields: dict[str, Any] = {}
     if attempt.clamped:
-        changes["clamped"] = list(attempt.clamped)
+        fields["clamped"] = list(attempt.clamped)
     if attempt.repaired:
-        changes["repaired"] = True
-    return changes
+        fields["repaired"] = True
+    if attempt.asked_by is not None and not attempt.held:
+        fields["gate"] = attempt.asked_by
+    write = attempt.write
+    if write is not None and write.key:
+        fields["ledgerKey"] = write.key
+    if write is not None and write.hold_id is not None:
+        fields["confirmationId"] = write.hold_id
+    return fields
 
 
 def _too_many_refusals(count: int, limit: int, last: Refusal) -> Refusal:

@@ -50,7 +50,8 @@ class Pipeline:
         """The envelope that this call ends in. Every call gets one."""
         turn = session.turn or await session.first_turn()
         # 1. Find
-        plan = session.plans.find(call.name)
+        name = call.name
+        plan = session.plans[name] if type(name) is str else None
         started = perf_counter()  # a tool's first call loads it, which is not the tool's own time
         if plan is None:
             return self._refuse_name(session, call, started)

@@ -47,6 +47,7 @@ class ToolPlan:
         "definition",
         "effects",
         "facts",
+        "fill",
         "host_check",
         "is_valid",
         "latency_budget_ms",
@@ -132,8 +133,8 @@ class ToolPlan:
         self.start = handler.execute if handler is not None and handler.is_async else None
         """The handler itself where calling it gives a coroutine; None where the runner has more to do."""
         self.results = ResultRules.of(tool) if handler is not None else None
-        self.is_valid: Callable[[Any], bool] | None = getattr(self.validator, "only_check", None)
-        """Whether arguments fit, where nothing is filled in or measured; None where the validator does more."""
+        self.is_valid, self.fill = getattr(self.validator, "quick_parts", None) or (None, None)
+        """What the validator does for valid arguments, in its two parts; None where it does more."""
         self.defaults_plain = bool(getattr(self.validator, "defaults_plain", False))
         """Plain arguments stay plain, in the sense of `read_arguments`, when defaults are filled in."""
         self.may_ask = self.always_confirm or self.confirm_when is not None or definition.writes

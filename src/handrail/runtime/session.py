@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
 
 TURNS_KEPT, TURNS_COUNTED = 5, 200
+_new = tuple.__new__  # a `Call` in half the time of calling it
 
 
 class Session:
@@ -206,8 +207,8 @@ class Session:
     ) -> Coroutine[Any, Any, ToolResponse]:
         """One call of the model, through the pipeline. Every call is answered with an envelope. `connection` is the one that it
         came on; without it, the current one."""
-        call = Call(name, args, call_id, provider, id_scope, response_id, connection or self.connection)
-        return self.core.pipeline.call(self, call)
+        facts = (name, args, call_id, provider, id_scope, response_id, connection or self.connection)
+        return self.core.pipeline.call(self, _new(Call, facts))
 
     async def call_many(self, calls: Sequence[Call]) -> list[ToolResponse]:
         """The calls of one model message: read-only neighbours together, a writing one alone; answers in the order asked."""

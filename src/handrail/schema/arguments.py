@@ -24,7 +24,7 @@ MAX_MEMBERS, MAX_STRING = 256, 4096
 """Of an object: it may share its parts, so that writing it could take more memory than it has itself."""
 _SAFE = 2**53
 _SORTED = orjson.OPT_SORT_KEYS
-_loads, _dumps = orjson.loads, orjson.dumps
+_loads, _dumps, _join = orjson.loads, orjson.dumps, b"".join
 
 Arguments = tuple[dict[str, Any], bytes, bool]
 """The arguments, their canonical form, and whether orjson wrote that: then it also writes them with plain defaults filled in."""
@@ -43,7 +43,7 @@ def read_arguments(raw: object) -> Arguments:
             # Every key that was written has its colon, and `args` holds the distinct ones: equal numbers prove that none came
             # twice. Where strings hold colons too, those that follow a quote are counted.
             if keys == raw.count(":") or (keys == raw.count('":') and SPACED_COLON.search(raw) is None):
-                return args, trimmed(text), True
+                return args, _join((text, b"")), True  # `trimmed`, as it is kept
     elif type(raw) is dict:
         copy = _copy_plain(raw)
         if copy is not None:
@@ -52,7 +52,7 @@ def read_arguments(raw: object) -> Arguments:
             except TypeError:  # half a surrogate pair: the exact reader names its place
                 return _read_exactly(raw)
             if len(text) <= MAX_ARGUMENT_BYTES:
-                return copy, trimmed(text), True
+                return copy, _join((text, b"")), True
     return _read_exactly(raw)
 
 
@@ -105,14 +105,13 @@ def _copy_plain(raw: dict[Any, Any]) -> dict[str, Any] | None:
     root: dict[str, Any] = raw.copy()
     containers: list[Any] = [root]
     for container in containers:  # grows while it is gone through
-        if type(container) is dict:
-            for key in container:
-                if type(key) is not str or len(key) > MAX_STRING or not (key.isascii() or max(key) < "\ud800"):
-                    return None
-            members: Iterable[tuple[Any, Any]] = container.items()
-        else:
-            members = enumerate(container)
+        has_keys = type(container) is dict
+        members: Iterable[tuple[Any, Any]] = container.items() if has_keys else enumerate(container)
         for place, value in members:
+            if has_keys and (
+                type(place) is not str or len(place) > MAX_STRING or not (place.isascii() or max(place) < "\ud800")
+            ):
+                return None
             kind = type(value)
             if kind is str:
                 if len(value) > MAX_STRING:

@@ -65,6 +65,8 @@ class Violation:
         return {"pointer": self.pointer, "message": self.message, "keyword": self.keyword}
 
 
+Fill = Callable[[Json, str, list[str]], Json]
+"""An instance, the pointer to it, and where the pointers of defaults go → the instance with its defaults."""
 Validated = tuple[Json, tuple[str, ...], list[Violation]]
 """The instance with defaults filled in, the pointers of what was filled in, and what is wrong."""
 
@@ -183,11 +185,13 @@ class RustSchema:
         return self._safe
 
     @property
-    def only_check(self) -> Callable[[Json], bool] | None:
-        """The engine's own check, where `validate` does nothing else for what is valid; None where it does."""
+    def quick_parts(self) -> tuple[Callable[[Json], bool], Fill | None] | None:
+        """The engine's check and what fills defaults in (None: nothing does), where `validate` is no more than these two."""
         if not self._prepared:
             self._prepare()
-        return None if self._guarded or self._plan is not None else self._engine.is_valid
+        if self._guarded or not (self._plan is None or self.defaults_safe):
+            return None
+        return self._engine.is_valid, self._plan.fill if self._plan is not None else None
 
     @property
     def defaults_plain(self) -> bool:
