@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from handrail.contract.definition import ToolDefinition
     from handrail.contract.envelope import ToolResponse
     from handrail.contract.errors import ErrorType, HandrailError, ToolError
+    from handrail.contract.gates import Ask, Gate, GatedCall, Refuse
     from handrail.contract.intents import Intent, IntentType
     from handrail.picking import pick_tools
     from handrail.registry import Registry, Snapshot
@@ -28,14 +29,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Ask": "handrail.contract.gates",
     "Call": "handrail.contract.call",
     "Context": "handrail.runtime.context",
     "ErrorType": "handrail.contract.errors",
+    "Gate": "handrail.contract.gates",
+    "GatedCall": "handrail.contract.gates",
     "HandrailError": "handrail.contract.errors",
     "HydrationResult": "handrail.runtime.hydrate",
     "Intent": "handrail.contract.intents",
     "IntentType": "handrail.contract.intents",
     "Policy": "handrail.runtime.policy",
+    "Refuse": "handrail.contract.gates",
     "Registry": "handrail.registry",
     "Runtime": "handrail.app",
     "Session": "handrail.runtime.session",
@@ -52,14 +57,18 @@ _HOMES = {
 }
 
 __all__ = [
+    "Ask",
     "Call",
     "Context",
     "ErrorType",
+    "Gate",
+    "GatedCall",
     "HandrailError",
     "HydrationResult",
     "Intent",
     "IntentType",
     "Policy",
+    "Refuse",
     "Registry",
     "Runtime",
     "Session",

@@ -7,7 +7,7 @@ import logging
 import os
 import os.path
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -23,6 +23,7 @@ from handrail.authoring.services import ServiceFactory, find_factory, is_availab
 from handrail.build.compiler import BuildPlan
 from handrail.contract.definition import Mode, ToolDefinition
 from handrail.contract.errors import ConfigError, HandrailError, UsageError, missing_extra
+from handrail.contract.gates import Gate
 from handrail.contract.live import LiveModel
 from handrail.contract.model import Model
 from handrail.contract.ports import AuditPort, Clock, MetricsPort
@@ -32,12 +33,14 @@ from handrail.observe.audit import AuditLog
 from handrail.observe.metrics import Metrics
 from handrail.observe.redaction import compile_redactor
 from handrail.picking import pick_tools
+from handrail.plugins import import_named
 from handrail.providers import as_meant
 from handrail.registry import Registry
 from handrail.runtime.capabilities import PerCall, built_in
 from handrail.runtime.core import RuntimeCore
+from handrail.runtime.gates.host import checked_gates
 from handrail.runtime.policy import Policy
-from handrail.runtime.services import Services, call_hook, needed_by
+from handrail.runtime.services import Services, call_hook, needed_by, reason_of
 from handrail.runtime.session import Session
 from handrail.settings import Settings
 from handrail.stores import open_store
@@ -69,7 +72,8 @@ class Runtime(RuntimeCore):
     events in memory. `capabilities` are the services that handlers reach through their context, beside those that every
     runtime has (`handrail.runtime.capabilities`); one of the same name takes its place. `services` are those that the runtime
     itself opens and closes, as `[services.NAME]` does. `secrets` are given to tools that ask
-    for that capability; `attributes` are the host's word about every session, for the tools' conditions.
+    for that capability; `attributes` are the host's word about every session, for the tools' conditions. `gates` are the host's
+    own, in their order (docs/gates.md).
     """
 
     def __init__(
@@ -87,6 +91,7 @@ class Runtime(RuntimeCore):
         capability_checks: bool = True,
         secrets: Mapping[str, str] | None = None,
         attributes: Mapping[str, Any] | None = None,
+        gates: Sequence[Gate] = (),
     ) -> None:
         self._attributes = dict(attributes or {})
         rules = policy if isinstance(policy, Policy) else Policy.from_dict(policy or {})
@@ -114,6 +119,7 @@ class Runtime(RuntimeCore):
             crash=crash,
             capability_checks=capability_checks,
             meaning=_as_meant,
+            gates=gates,
         )
         if isinstance(self.metrics, Metrics):
             self.metrics.store_load = self.store.load
@@ -239,7 +245,32 @@ def open_runtime(
         audit=open_audit(settings, serving=serving),
         capability_checks=capability_checks,
         secrets=settings.secrets,
+        gates=find_gates(settings),
     )
+
+
+def find_gates(settings: Settings) -> list[Gate]:
+    """The gates that `[gates]` names, in the order of the file; `ConfigError` with one sentence if one cannot be used."""
+    if settings.gates:
+        look_in(settings.project)
+    return [_gate(name, place) for name, place in settings.gates.items()]
+
+
+def _gate(name: str, place: str) -> Gate:
+    found = import_named(place, f'The gate "{name}"')
+    try:
+        gate = found() if isinstance(found, type) or not hasattr(found, "check") else found
+    except Exception as error:  # an author's code may raise anything
+        raise ConfigError(f'The gate "{name}": "{place}" could not be made: {reason_of(error)}.') from error
+    try:
+        (checked,) = checked_gates([gate])
+    except UsageError as error:
+        raise ConfigError(f'The gate "{name}" of [gates] cannot be used: {error}') from error
+    if checked.name != name:
+        raise ConfigError(
+            f'The gate "{name}" of [gates] calls itself "{checked.name}"; write {checked.name} = "{place}".'
+        )
+    return checked
 
 
 def find_services(settings: Settings, names: Iterable[str]) -> Services:

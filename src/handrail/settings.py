@@ -118,6 +118,8 @@ class Settings:
     policy: Policy = field(default_factory=Policy)
     services: Mapping[str, ServiceConfig] = field(default_factory=dict, repr=False)
     """`[services.NAME]`, by name: what tools reach as `ctx.NAME`."""
+    gates: Mapping[str, str] = field(default_factory=dict)
+    """`[gates]`, in the order of the file: the name of each gate and where it is found, as `module:name`."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """`HANDRAIL_SECRET_<NAME>`, by name in lower case. Only from the environment: a file of settings is committed."""
 
@@ -132,7 +134,7 @@ class Settings:
         )
 
 
-_TABLES = ("project", "policy", "services", "secrets")
+_TABLES = ("project", "policy", "services", "gates", "secrets")
 """Fields of `Settings` that are no `<section>_<key>`."""
 _SERVICE = "write [services.{0}] instead, and HANDRAIL_SERVICES_{1}_<KEY> in the environment"
 _MOVED = {
@@ -146,6 +148,7 @@ _CHOICES = {
 }
 _KEYS = {field.name: field for field in fields(Settings) if field.name not in _TABLES}
 _DEFAULTS = {name: field.default for name, field in _KEYS.items()}
+_PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{1,8})*")
 
 
@@ -162,11 +165,13 @@ def load_settings(project: Path, environment: Mapping[str, str]) -> Settings:
     values: dict[str, Any] = {}
     policy: Any = {}
     services: Any = {}
+    gates: Any = {}
     path = project / FILE
     if path.is_file():
         document = dict(_read(path))
         policy = document.pop("policy", {})
         services = document.pop("services", {})
+        gates = document.pop("gates", {})
         values.update(_flatten(document))
     if not isinstance(policy, Mapping):
         raise ConfigError(f"[policy] in {FILE} must be a table.")
@@ -183,9 +188,22 @@ def load_settings(project: Path, environment: Mapping[str, str]) -> Settings:
         project=project,
         policy=Policy.from_dict(policy),
         services=service_configs(services, environment),
+        gates=_gates(gates),
         secrets=_secrets(environment),
         **checked,
     )
+
+
+def _gates(table: Any) -> dict[str, str]:
+    """Only from the file: a gate that a variable could take away would not be one."""
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"[gates] in {FILE} must be a table.")
+    for name, place in table.items():
+        if not isinstance(place, str) or not _PLACE.fullmatch(place):
+            raise ConfigError(
+                f'"{name}" in [gates] must be "module:name", such as "gates:OfficeHours"; {place!r} is not.'
+            )
+    return dict(table)
 
 
 def _check_variables(environment: Mapping[str, str]) -> None:
@@ -258,7 +276,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _flatten(document: Mapping[str, Any]) -> dict[str, Any]:
-    sections = sorted({name.split("_")[0] for name in _KEYS} | {"policy", "services"})
+    sections = sorted({name.split("_")[0] for name in _KEYS} | {"policy", "services", "gates"})
     flat: dict[str, Any] = {}
     for section, content in document.items():
         if section in _MOVED:

@@ -35,8 +35,8 @@ class GatedCall:
     attributes: Mapping[str, Any]
     """What the host says of the session."""
     turn: int
-    approved: bool = False
-    """A person has approved the call, and it is about to run."""
+    held: bool = False
+    """A person was asked about the call, and it is checked again."""
 
 
 REFUSALS = frozenset(

@@ -25,7 +25,7 @@ from handrail.runtime.gates.host import host_check
 from handrail.runtime.policy import Policy
 from handrail.schema.condition import Condition, compile_condition
 from handrail.schema.subschemas import walk
-from handrail.schema.validator import CompiledSchema, hide_values
+from handrail.schema.validator import CompiledSchema, Fill, hide_values
 
 Meaning = Callable[[ToolDefinition, str, Any], Any]
 """What a provider's form of the arguments means: a strict mode makes a model write null for what it leaves out."""
@@ -133,7 +133,9 @@ class ToolPlan:
         self.start = handler.execute if handler is not None and handler.is_async else None
         """The handler itself where calling it gives a coroutine; None where the runner has more to do."""
         self.results = ResultRules.of(tool) if handler is not None else None
-        self.is_valid, self.fill = getattr(self.validator, "quick_parts", None) or (None, None)
+        parts: tuple[Callable[[Any], bool], Fill | None] | None = getattr(self.validator, "quick_parts", None)
+        self.is_valid = parts[0] if parts is not None else None
+        self.fill = parts[1] if parts is not None else None
         """What the validator does for valid arguments, in its two parts; None where it does more."""
         self.defaults_plain = bool(getattr(self.validator, "defaults_plain", False))
         """Plain arguments stay plain, in the sense of `read_arguments`, when defaults are filled in."""

@@ -130,5 +130,5 @@ def _view(attempt: Attempt) -> GatedCall:
         mode=session.mode,
         attributes=freeze(session.attributes),
         turn=attempt.turn.number,
-        approved=attempt.held,
+        held=attempt.held,
     )
