@@ -5,7 +5,7 @@ import secrets
 
 import pytest
 from tests.runtime.kit import PAID, confirmed, reading, writing
-from tests.server.kit import TOOLS, at_server, bearer, text_of
+from tests.server.kit import TOOLS, bearer, over_socket, text_of
 
 from handrail.contract.call import Call
 from handrail.contract.model import CallMade, Finished, TextDelta, ToolMessage, Usage
@@ -30,8 +30,8 @@ async def until(happened):
             await asyncio.sleep(0.005)
 
 
-def marks(desk):
-    return [next(iter(mark)) for mark in desk.tools.started()]
+def marks(server):
+    return [next(iter(mark)) for mark in server.tools.started()]
 
 
 def asked_for(ana, way, text):
@@ -45,54 +45,54 @@ def asked_for(ana, way, text):
     return {"url": path, "json": body, "headers": headers}
 
 
-async def leave_in_the_middle(desk, request):
+async def leave_in_the_middle(server, request):
     """The client's connection is gone while the tool runs."""
 
     async def ask():
-        async with desk.client.stream("POST", **request) as answer:
+        async with server.client.stream("POST", **request) as answer:
             async for _ in answer.aiter_bytes():
                 pass
 
     asking = asyncio.create_task(ask())
-    await until(lambda: marks(desk) == ["begun"])
+    await until(lambda: marks(server) == ["begun"])
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
 
 
-async def outcomes(desk):
+async def outcomes(server):
     """What the ledger says over HTTP."""
-    answer = await desk.get("/api/ledger")
+    answer = await server.get("/api/ledger")
     assert answer.status_code == 200, answer.text
     return [row["state"] for row in answer.json()["rows"]]
 
 
 @pytest.mark.parametrize("way", ["messages", "chat completions"])
 async def test_row_21_a_write_whose_client_has_gone_ends_once_and_its_outcome_can_be_asked_for(tmp_path, way):
-    async with at_server(tmp_path, tools=SLOW) as desk:
-        ana = await desk.open()
-        await leave_in_the_middle(desk, asked_for(ana, way, 'call post {"q": "a"}'))
-        (desk.tools.root / "go").touch()
-        await until(lambda: marks(desk) == ["begun", "ended"])
+    async with over_socket(tmp_path, tools=SLOW) as server:
+        ana = await server.open()
+        await leave_in_the_middle(server, asked_for(ana, way, 'call post {"q": "a"}'))
+        (server.tools.root / "go").touch()
+        await until(lambda: marks(server) == ["begun", "ended"])
 
         async with asyncio.timeout(20):
-            while await outcomes(desk) != ["succeeded"]:
+            while await outcomes(server) != ["succeeded"]:
                 await asyncio.sleep(0.005)
         if way == "messages":
             # The turn went on without its client, who gets the answer by sending the message again.
             assert "post: ok" in text_of(await ana.say('call post {"q": "a"}', "m1"))
-        assert marks(desk) == ["begun", "ended"]
-        assert await outcomes(desk) == ["succeeded"]
+        assert marks(server) == ["begun", "ended"]
+        assert await outcomes(server) == ["succeeded"]
 
 
 async def test_row_21_a_reading_call_whose_client_cannot_come_back_is_stopped(tmp_path):
-    async with at_server(tmp_path, tools=SLOW) as desk:
-        ana = await desk.open()
-        await leave_in_the_middle(desk, asked_for(ana, "chat completions", 'call nap {"q": "a"}'))
-        session = desk.runtime.sessions[ana.id]
+    async with over_socket(tmp_path, tools=SLOW) as server:
+        ana = await server.open()
+        await leave_in_the_middle(server, asked_for(ana, "chat completions", 'call nap {"q": "a"}'))
+        session = server.runtime.sessions[ana.id]
         await until(lambda: not session.running)
-        (desk.tools.root / "go").touch()
+        (server.tools.root / "go").touch()
         await asyncio.sleep(0.05)
-        assert marks(desk) == ["begun"]
+        assert marks(server) == ["begun"]
         assert (await ana.say("hello"))[-1].data["state"] == "done", "the session goes on"
 
 
@@ -139,8 +139,8 @@ class Obedient:
 async def test_row_42_instructions_in_a_tool_s_output_stay_data_and_open_no_gate(tmp_path):
     model = Obedient()
     tools = {**TOOLS, "page": (reading(), PAGE), "pay": (confirmed(preview="Pay {q}"), PAID)}
-    async with at_server(tmp_path, tools=tools, model=model) as desk:
-        ana = await desk.open()
+    async with over_socket(tmp_path, tools=tools, model=model) as server:
+        ana = await server.open()
         events = await ana.say("What is on the page?")
         carrying = [one for one in model.asked[1].messages if "Ignore all previous" in repr(one)]
         assert [type(one) for one in carrying] == [ToolMessage], "it comes as a tool's output, and as nothing else"
@@ -149,13 +149,13 @@ async def test_row_42_instructions_in_a_tool_s_output_stay_data_and_open_no_gate
         kinds = [(one.name, (one.envelope.get("error") or {}).get("type")) for one in answers]
         assert kinds[:3] == [("approve", "NOT_FOUND"), ("pay", "VALIDATION"), ("pay", "CONFIRMATION_REQUIRED")]
         assert ("look", "LOOP_DETECTED") in kinds
-        assert {"q": "all"} not in desk.tools.started()
+        assert {"q": "all"} not in server.tools.started()
         # The model says that it was approved, and the request is as open as it was.
         assert "approved" in text_of(events)
         (request,) = (await ana.show())["confirmations"]
         assert request["args"] == {"q": "all"}
         assert (
-            await desk.post(f"/api/confirmations/{request['id']}/approve", {"token": "t"}, ana.key)
+            await server.post(f"/api/confirmations/{request['id']}/approve", {"token": "t"}, ana.key)
         ).status_code >= 400
-        assert {"q": "all"} not in desk.tools.started()
+        assert {"q": "all"} not in server.tools.started()
         assert bearer(ana.key)["Authorization"] not in repr(model.asked)

@@ -76,8 +76,8 @@ TOOLS = {
 }
 
 
-class Desk:
-    """A client and what it talks to."""
+class ServerUnderTest:
+    """A server with its tools and its model, and a client of it."""
 
     def __init__(
         self, made: AssembledServer, tools: Tools, model: PlayModel, client: httpx.AsyncClient, url: str
@@ -91,10 +91,10 @@ class Desk:
         self.client = client
         self.url = url
 
-    async def open(self, key: str = USER, **wish: Any) -> "Talker":
+    async def open(self, key: str = USER, **wish: Any) -> "SessionClient":
         answer = await self.client.post("/api/sessions", json=wish, headers=bearer(key))
         assert answer.status_code == 201, answer.text
-        return Talker(self, key, answer.json())
+        return SessionClient(self, key, answer.json())
 
     async def get(self, path: str, key: str | None = OPERATOR, **more: Any) -> httpx.Response:
         return await self.client.get(path, headers={**bearer(key), **more.pop("headers", {})}, **more)
@@ -103,11 +103,11 @@ class Desk:
         return await self.client.post(path, json=body, headers={**bearer(key), **more.pop("headers", {})}, **more)
 
 
-class Talker:
+class SessionClient:
     """Somebody with a session."""
 
-    def __init__(self, desk: Desk, key: str, opened: dict[str, Any]) -> None:
-        self.desk = desk
+    def __init__(self, server: ServerUnderTest, key: str, opened: dict[str, Any]) -> None:
+        self.server = server
         self.key = key
         self.opened = opened
         self.id = opened["sessionId"]
@@ -119,20 +119,20 @@ class Talker:
         return {**bearer(self.key), "X-Session-Token": self.token}
 
     async def show(self) -> dict[str, Any]:
-        answer = await self.desk.client.get(f"/api/sessions/{self.id}?tokens=true", headers=self.headers)
+        answer = await self.server.client.get(f"/api/sessions/{self.id}?tokens=true", headers=self.headers)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     async def post(self, text: str, message_id: str | None = None) -> httpx.Response:
         self._said += 1
         body = {"id": message_id or f"m{self._said}", "text": text}
-        return await self.desk.client.post(f"/api/sessions/{self.id}/messages", json=body, headers=self.headers)
+        return await self.server.client.post(f"/api/sessions/{self.id}/messages", json=body, headers=self.headers)
 
-    async def say(self, text: str, message_id: str | None = None) -> list["Told"]:
+    async def say(self, text: str, message_id: str | None = None) -> list["StreamedEvent"]:
         """The whole turn, as its stream told it."""
         self._said += 1
         body = {"id": message_id or f"m{self._said}", "text": text}
-        answer = await self.desk.client.post(
+        answer = await self.server.client.post(
             f"/api/sessions/{self.id}/messages", json=body, headers={**self.headers, "Accept": "text/event-stream"}
         )
         assert answer.status_code == 200, answer.text
@@ -142,19 +142,19 @@ class Talker:
     async def listening(self, after: int | None = None) -> AsyncIterator["Listening"]:
         """The session's events over a real connection."""
         headers = {**self.headers, **({} if after is None else {"Last-Event-ID": str(after)})}
-        async with self.desk.client.stream("GET", f"/api/sessions/{self.id}/events", headers=headers) as answer:
+        async with self.server.client.stream("GET", f"/api/sessions/{self.id}/events", headers=headers) as answer:
             assert answer.status_code == 200
             yield Listening(answer)
 
     async def decide(self, confirmation: dict[str, Any], word: str = "approve", **headers: str) -> httpx.Response:
-        return await self.desk.client.post(
+        return await self.server.client.post(
             f"/api/confirmations/{confirmation['id']}/{word}",
             json={"token": confirmation["token"]},
             headers={**self.headers, **headers},
         )
 
 
-class Told:
+class StreamedEvent:
     """One event of a stream."""
 
     def __init__(self, text: str) -> None:
@@ -179,22 +179,22 @@ class Listening:
         self._chunks = answer.aiter_text()
         self._left = ""
 
-    async def next(self) -> Told | None:
+    async def next(self) -> StreamedEvent | None:
         """The next event; None at the end of the stream. Comments are passed over."""
         while True:
             while "\n\n" in self._left:
                 text, _, self._left = self._left.partition("\n\n")
                 if not text.startswith(":"):
-                    return Told(text)
+                    return StreamedEvent(text)
             try:
                 async with asyncio.timeout(60):
                     self._left += await anext(self._chunks)
             except StopAsyncIteration:
                 return None
 
-    async def until(self, type: str) -> list[Told]:
+    async def until(self, type: str) -> list[StreamedEvent]:
         """All events up to the next of this type."""
-        found: list[Told] = []
+        found: list[StreamedEvent] = []
         while (event := await self.next()) is not None:
             found.append(event)
             if event.type == type:
@@ -206,11 +206,11 @@ def bearer(key: str | None) -> dict[str, str]:
     return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
-def parse_stream(text: str) -> list[Told]:
-    return [Told(part) for part in text.split("\n\n") if part and not part.startswith(":")]
+def parse_stream(text: str) -> list[StreamedEvent]:
+    return [StreamedEvent(part) for part in text.split("\n\n") if part and not part.startswith(":")]
 
 
-def text_of(events: list[Told]) -> str:
+def text_of(events: list[StreamedEvent]) -> str:
     return "".join(event.data["text"] for event in events if event.type == "text")
 
 
@@ -239,7 +239,7 @@ def put_together(
 
 
 @asynccontextmanager
-async def at_desk(folder: Path, **more: Any) -> AsyncIterator[Desk]:
+async def in_process(folder: Path, **more: Any) -> AsyncIterator[ServerUnderTest]:
     """Over ASGI alone: quick, but an answer comes when it is whole."""
     made, tools, model = put_together(folder, **more)
     transport = httpx.ASGITransport(made.app)
@@ -247,26 +247,28 @@ async def at_desk(folder: Path, **more: Any) -> AsyncIterator[Desk]:
         made.app.router.lifespan_context(made.app),
         httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
     ):
-        yield Desk(made, tools, model, client, "http://localhost")
+        yield ServerUnderTest(made, tools, model, client, "http://localhost")
 
 
 @asynccontextmanager
-async def at_server(folder: Path, **more: Any) -> AsyncIterator[Desk]:
+async def over_socket(folder: Path, **more: Any) -> AsyncIterator[ServerUnderTest]:
     """Over a socket, as in life."""
     options = replace(more.pop("options", None) or Options(), host="127.0.0.1", port=0)
     made, tools, model = put_together(folder, options=options, **more)
     socket = bound(options)
     url = f"http://127.0.0.1:{socket.getsockname()[1]}"
     ready = asyncio.Event()
-    server = make_server(made.app, options, made.sessions.drain, ready.set, made.sessions.hurried.set, made.connections)
-    running = asyncio.create_task(server.serve(sockets=[socket]))
+    uvicorn_server = make_server(
+        made.app, options, made.sessions.drain, ready.set, made.sessions.hurried.set, made.connections
+    )
+    running = asyncio.create_task(uvicorn_server.serve(sockets=[socket]))
     await asyncio.wait({running, asyncio.create_task(ready.wait())}, return_when=asyncio.FIRST_COMPLETED)
     limits = httpx.Limits(max_connections=1_000, max_keepalive_connections=100)
     async with httpx.AsyncClient(base_url=url, timeout=60, limits=limits) as client:
-        desk = Desk(made, tools, model, client, url)
-        desk.server, desk.running = server, running  # type: ignore[attr-defined]
+        server = ServerUnderTest(made, tools, model, client, url)
+        server.uvicorn, server.running = uvicorn_server, running  # type: ignore[attr-defined]
         try:
-            yield desk
+            yield server
         finally:
-            server.should_exit = True
+            uvicorn_server.should_exit = True
             await running

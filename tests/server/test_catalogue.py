@@ -1,7 +1,7 @@
 """The catalogue shows what this user may use, and nothing else exists for that user."""
 
 from tests.runtime.kit import FOUND, reading
-from tests.server.kit import OPERATOR, USER, at_desk, bearer
+from tests.server.kit import OPERATOR, USER, bearer, in_process
 
 from handrail.server.keys import Key, hash_of
 
@@ -22,43 +22,43 @@ KEYS = (
 )
 
 
-async def shown(desk, key: str, **query: str) -> list[str]:
-    answer = await desk.client.get("/api/tools", params=query, headers=bearer(key))
+async def shown(server, key: str, **query: str) -> list[str]:
+    answer = await server.client.get("/api/tools", params=query, headers=bearer(key))
     assert answer.status_code == 200, answer.text
     return [tool["id"] for tool in answer.json()["tools"]]
 
 
 async def test_the_catalogue_has_what_the_key_s_user_may_use(tmp_path):
-    async with at_desk(tmp_path, tools=TOOLS, keys=KEYS, policy=POLICY) as desk:
-        assert await shown(desk, OPERATOR) == sorted(TOOLS)
-        assert await shown(desk, USER) == ["aloud", "for_known", "look"]
-        assert await shown(desk, USER, mode="text") == ["for_known", "look"]
-        assert await shown(desk, ANYBODY, mode="text") == ["for_known", "look"]
-        assert (await desk.client.get("/api/tools?mode=smell", headers=bearer(USER))).status_code == 400
+    async with in_process(tmp_path, tools=TOOLS, keys=KEYS, policy=POLICY) as server:
+        assert await shown(server, OPERATOR) == sorted(TOOLS)
+        assert await shown(server, USER) == ["aloud", "for_known", "look"]
+        assert await shown(server, USER, mode="text") == ["for_known", "look"]
+        assert await shown(server, ANYBODY, mode="text") == ["for_known", "look"]
+        assert (await server.client.get("/api/tools?mode=smell", headers=bearer(USER))).status_code == 400
 
 
 async def test_a_tool_that_is_not_the_user_s_has_no_page_and_is_never_suggested(tmp_path):
-    async with at_desk(tmp_path, tools=TOOLS, keys=KEYS, policy=POLICY) as desk:
-        assert (await desk.get("/api/tools/look", USER)).status_code == 200
-        assert (await desk.get("/api/tools/secret_look", OPERATOR)).status_code == 200
+    async with in_process(tmp_path, tools=TOOLS, keys=KEYS, policy=POLICY) as server:
+        assert (await server.get("/api/tools/look", USER)).status_code == 200
+        assert (await server.get("/api/tools/secret_look", OPERATOR)).status_code == 200
         for name in ("secret_look", "for_bob", "secret_loo"):
-            refused = await desk.get(f"/api/tools/{name}", USER)
+            refused = await server.get(f"/api/tools/{name}", USER)
             assert refused.status_code == 404
             assert "secret_look" not in refused.json()["error"]["message"].removeprefix(f'There is no tool "{name}"')
 
 
 async def test_in_a_session_its_user_mode_and_facts_decide(tmp_path):
-    async with at_desk(tmp_path, tools=TOOLS, keys=KEYS, policy=POLICY) as desk:
+    async with in_process(tmp_path, tools=TOOLS, keys=KEYS, policy=POLICY) as server:
         expected = {"ana": ["for_known", "look"], "bob": ["for_bob", "for_known", "look"]}
         for user, names in expected.items():
-            talker = await desk.open(ANYBODY, user=user)
-            assert talker.opened["tools"] == names
-            assert (await talker.show())["tools"] == names
-            listed = await desk.client.get(f"/api/tools?session={talker.id}", headers=talker.headers)
+            api = await server.open(ANYBODY, user=user)
+            assert api.opened["tools"] == names
+            assert (await api.show())["tools"] == names
+            listed = await server.client.get(f"/api/tools?session={api.id}", headers=api.headers)
             assert [tool["id"] for tool in listed.json()["tools"]] == names
-            stolen = await desk.client.get(f"/api/tools?session={talker.id}", headers=bearer(ANYBODY))
+            stolen = await server.client.get(f"/api/tools?session={api.id}", headers=bearer(ANYBODY))
             assert stolen.status_code == 404
-        nobody = await desk.open(ANYBODY)
+        nobody = await server.open(ANYBODY)
         assert nobody.opened["tools"] == ["look"]
-        spoken = await desk.open(ANYBODY, user="ana", mode="voice")
+        spoken = await server.open(ANYBODY, user="ana", mode="voice")
         assert spoken.opened["tools"] == ["aloud", "for_known", "look"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 import httpx2 as httpx
-from tests.server.kit import OPERATOR, USER, at_server, bearer
+from tests.server.kit import OPERATOR, USER, bearer, over_socket
 
 from handrail.server.options import Options
 
@@ -16,14 +16,14 @@ LIMIT = 40
 
 @asynccontextmanager
 async def small_server(folder):
-    async with at_server(folder, options=replace(Options(), max_connections=LIMIT)) as desk:
-        yield desk
+    async with over_socket(folder, options=replace(Options(), max_connections=LIMIT)) as server:
+        yield server
 
 
 @asynccontextmanager
-async def flood(desk, count: int, begin: bytes = b""):
+async def flood(server, count: int, begin: bytes = b""):
     """So many open connections that say this and then nothing."""
-    place = urlsplit(desk.url)
+    place = urlsplit(server.url)
     writers = []
     try:
         for _ in range(count):
@@ -36,15 +36,15 @@ async def flood(desk, count: int, begin: bytes = b""):
             writer.close()
 
 
-async def fresh(desk, path: str, key: str | None) -> httpx.Response:
+async def fresh(server, path: str, key: str | None) -> httpx.Response:
     """Over a connection of its own."""
-    async with httpx.AsyncClient(base_url=desk.url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
         return await client.get(path, headers=bearer(key))
 
 
 async def test_connections_without_a_key_do_not_keep_out_those_with_one(tmp_path, caplog):
-    async with small_server(tmp_path) as desk:
-        ana = await desk.open()
+    async with small_server(tmp_path) as server:
+        ana = await server.open()
         async with AsyncExitStack() as stack:
             stream = await stack.enter_async_context(ana.listening())
             for begin in (
@@ -52,18 +52,18 @@ async def test_connections_without_a_key_do_not_keep_out_those_with_one(tmp_path
                 b"GET /api/tools HTTP/1.1\r\nHost: 127.0.0.1\r\n",
                 b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
             ):
-                await stack.enter_async_context(flood(desk, 3 * LIMIT, begin))
+                await stack.enter_async_context(flood(server, 3 * LIMIT, begin))
                 for _ in range(5):
-                    assert (await fresh(desk, "/api/tools", USER)).status_code == 200
+                    assert (await fresh(server, "/api/tools", USER)).status_code == 200
             # What was open with a key is still open, and hears.
             await ana.post("hello", "m1")
             assert (await stream.until("done"))[-1].data["state"] == "done"
-            found = (await desk.get("/metrics", headers={"Accept": "application/json"})).json()["connections"]
+            found = (await server.get("/metrics", headers={"Accept": "application/json"})).json()["connections"]
             assert found["closedAsFlood"] >= 3 * 3 * LIMIT - LIMIT
             assert found["closedAsFull"] == 0
             assert found["known"] >= 1
             assert found["unknown"] <= LIMIT // 2
-            text = (await desk.get("/metrics", OPERATOR)).text
+            text = (await server.get("/metrics", OPERATOR)).text
             assert 'handrail_server_connections_closed_total{reason="flood"}' in text
     told = [one for one in caplog.records if "showed no key" in one.getMessage()]
     assert told
@@ -72,8 +72,8 @@ async def test_connections_without_a_key_do_not_keep_out_those_with_one(tmp_path
 
 
 async def test_when_all_places_have_a_key_new_connections_are_closed_and_it_is_logged(tmp_path, caplog):
-    async with small_server(tmp_path) as desk, AsyncExitStack() as stack:
-        ana = await desk.open()
+    async with small_server(tmp_path) as server, AsyncExitStack() as stack:
+        ana = await server.open()
         opened = 0
         try:
             while opened <= LIMIT:
@@ -87,8 +87,8 @@ async def test_when_all_places_have_a_key_new_connections_are_closed_and_it_is_l
 
 async def test_requests_without_a_right_key_are_logged_when_they_are_many(tmp_path, caplog):
     caplog.set_level(logging.WARNING, "handrail.server")
-    async with small_server(tmp_path) as desk:
-        statuses = [(await desk.client.get("/api/tools")).status_code for _ in range(80)]
+    async with small_server(tmp_path) as server:
+        statuses = [(await server.client.get("/api/tools")).status_code for _ in range(80)]
         assert statuses[0] == 401
         assert statuses[-1] == 429
     told = [one for one in caplog.records if "without a right key" in one.getMessage()]

@@ -6,7 +6,7 @@ import signal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.server.kit import Told, at_server, put_together, text_of
+from tests.server.kit import StreamedEvent, over_socket, put_together, text_of
 
 from handrail.events import MessageSent
 from handrail.server.host import event_log as logs
@@ -17,8 +17,8 @@ from handrail.server.wire import frame
 
 
 async def test_a_dropped_stream_goes_on_where_it_was(tmp_path):
-    async with at_server(tmp_path) as desk:
-        ana = await desk.open()
+    async with over_socket(tmp_path) as server:
+        ana = await server.open()
         async with ana.listening() as stream:
             await ana.post("slow 30 end")
             seen = await stream.until("text")
@@ -30,8 +30,8 @@ async def test_a_dropped_stream_goes_on_where_it_was(tmp_path):
 
 
 async def test_a_stream_from_the_start_has_everything_that_is_kept(tmp_path):
-    async with at_server(tmp_path) as desk:
-        ana = await desk.open()
+    async with over_socket(tmp_path) as server:
+        ana = await server.open()
         first = await ana.say("one")
         async with ana.listening(after=0) as stream:
             again = await stream.until("done")
@@ -39,8 +39,8 @@ async def test_a_stream_from_the_start_has_everything_that_is_kept(tmp_path):
 
 
 async def test_two_pages_hear_the_same(tmp_path):
-    async with at_server(tmp_path) as desk:
-        ana = await desk.open()
+    async with over_socket(tmp_path) as server:
+        ana = await server.open()
         async with ana.listening() as one, ana.listening() as two:
             await ana.post('call look {"q": "tea"}')
             heard, also = await asyncio.gather(one.until("done"), two.until("done"))
@@ -48,11 +48,13 @@ async def test_two_pages_hear_the_same(tmp_path):
 
 
 async def test_a_client_that_goes_away_does_not_stop_the_turn(tmp_path):
-    async with at_server(tmp_path) as desk:
-        ana = await desk.open()
+    async with over_socket(tmp_path) as server:
+        ana = await server.open()
         body = {"id": "m1", "text": "slow 20 end"}
         headers = {**ana.headers, "Accept": "text/event-stream"}
-        async with desk.client.stream("POST", f"/api/sessions/{ana.id}/messages", json=body, headers=headers) as answer:
+        async with server.client.stream(
+            "POST", f"/api/sessions/{ana.id}/messages", json=body, headers=headers
+        ) as answer:
             await anext(answer.aiter_bytes())
         async with ana.listening(after=0) as stream:
             assert (await stream.until("done"))[-1].data["state"] == "done"
@@ -60,8 +62,8 @@ async def test_a_client_that_goes_away_does_not_stop_the_turn(tmp_path):
 
 async def test_what_is_no_longer_kept_is_told_once(tmp_path, monkeypatch):
     monkeypatch.setattr(logs, "MAX_EVENTS", 5)
-    async with at_server(tmp_path) as desk:
-        ana = await desk.open()
+    async with over_socket(tmp_path) as server:
+        ana = await server.open()
         first = await ana.say("a b c d e f g h i j")
         async with ana.listening(after=first[0].id if first[0].id else 0) as stream:
             events = await stream.until("done")
@@ -73,8 +75,8 @@ async def test_what_is_no_longer_kept_is_told_once(tmp_path, monkeypatch):
 
 
 async def test_a_number_that_is_none_of_ours_is_told_to_start_over(tmp_path):
-    async with at_server(tmp_path) as desk:
-        ana = await desk.open()
+    async with over_socket(tmp_path) as server:
+        ana = await server.open()
         async with ana.listening(after=999 * SPAN) as stream:
             event = await stream.next()
             assert event is not None
@@ -83,25 +85,27 @@ async def test_a_number_that_is_none_of_ours_is_told_to_start_over(tmp_path):
 
 @pytest.mark.parametrize("number", ["-1", "x", "1e3", "1" * 30, "٣"])
 async def test_a_number_that_is_none_is_refused(tmp_path, number):
-    async with at_server(tmp_path) as desk:
-        ana = await desk.open()
-        answer = await desk.client.get(f"/api/sessions/{ana.id}/events", params={"after": number}, headers=ana.headers)
+    async with over_socket(tmp_path) as server:
+        ana = await server.open()
+        answer = await server.client.get(
+            f"/api/sessions/{ana.id}/events", params={"after": number}, headers=ana.headers
+        )
         assert answer.status_code == 400
 
 
 async def test_an_old_stream_ends_with_the_wish_to_connect_again_and_a_quiet_one_is_kept_alive(tmp_path):
-    async with at_server(tmp_path, options=Options(stream_seconds=2, heartbeat_seconds=1)) as desk:
-        ana = await desk.open()
-        answer = await desk.client.get(f"/api/sessions/{ana.id}/events", headers=ana.headers)
+    async with over_socket(tmp_path, options=Options(stream_seconds=2, heartbeat_seconds=1)) as server:
+        ana = await server.open()
+        answer = await server.client.get(f"/api/sessions/{ana.id}/events", headers=ana.headers)
         assert ": alive" in answer.text
         assert "event: reconnect" in answer.text
 
 
 async def test_an_ended_session_closes_its_streams(tmp_path):
-    async with at_server(tmp_path) as desk:
-        ana = await desk.open()
+    async with over_socket(tmp_path) as server:
+        ana = await server.open()
         async with ana.listening() as stream:
-            await desk.client.delete(f"/api/sessions/{ana.id}", headers=ana.headers)
+            await server.client.delete(f"/api/sessions/{ana.id}", headers=ana.headers)
             event = await stream.next()
             assert event is not None
             assert event.type == "closed"
@@ -109,33 +113,33 @@ async def test_an_ended_session_closes_its_streams(tmp_path):
 
 
 async def test_a_server_that_stops_finishes_its_turns_and_sends_clients_away(tmp_path):
-    async with at_server(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as desk:
-        ana = await desk.open()
+    async with over_socket(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as server:
+        ana = await server.open()
         async with ana.listening() as stream:
             await ana.post('call post {"q": "0.5"}')
             await stream.until("tool_started")
-            desk.server.should_exit = True
+            server.uvicorn.should_exit = True
             events = await stream.until("reconnect")
             assert events[-1].type == "reconnect"
             assert await stream.next() is None
-        await desk.running
-        assert [next(iter(mark)) for mark in desk.tools.started()] == ["begun", "ended"]
-    async with at_server(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as desk:
-        ana.desk = desk
+        await server.running
+        assert [next(iter(mark)) for mark in server.tools.started()] == ["begun", "ended"]
+    async with over_socket(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as server:
+        ana.server = server
         page = await ana.show()
         assert page["messages"][-1]["text"].strip() == "post: ok"
-        assert len(desk.tools.started()) == 2
+        assert len(server.tools.started()) == 2
 
 
 async def test_a_turn_that_was_not_over_when_the_server_stopped_is_answered_after_its_start(tmp_path):
     url = f"sqlite:////{tmp_path}/store.db"
-    async with at_server(tmp_path, store=url, options=Options(shutdown_seconds=1)) as desk:
-        ana = await desk.open()
+    async with over_socket(tmp_path, store=url, options=Options(shutdown_seconds=1)) as server:
+        ana = await server.open()
         async with ana.listening() as stream:
             await ana.post("slow 70 end", "m1")
             seen = await stream.until("text")
-    async with at_server(tmp_path, store=url) as desk:
-        ana.desk = desk
+    async with over_socket(tmp_path, store=url) as server:
+        ana.server = server
         async with ana.listening(after=seen[-1].id) as stream:
             events = await stream.until("done")
         assert events[0].type == "turn"
@@ -149,19 +153,19 @@ async def test_a_turn_that_was_not_over_when_the_server_stopped_is_answered_afte
 
 async def test_who_asks_a_second_time_does_not_wait_for_turns_and_none_is_lost(tmp_path, caplog):
     url = f"sqlite:////{tmp_path}/store.db"
-    async with at_server(tmp_path, store=url, options=Options(shutdown_seconds=600)) as desk:
-        ana = await desk.open()
+    async with over_socket(tmp_path, store=url, options=Options(shutdown_seconds=600)) as server:
+        ana = await server.open()
         async with ana.listening() as stream:
             await ana.post("slow 3000 end", "m1")
             await stream.until("text")
-            desk.server._stop(signal.SIGINT, None)
+            server.uvicorn._stop(signal.SIGINT, None)
             await stream.until("reconnect")
             assert "Ctrl-C once more does not wait" in caplog.text
-            desk.server._stop(signal.SIGINT, None)
+            server.uvicorn._stop(signal.SIGINT, None)
         async with asyncio.timeout(60):
-            await desk.running
-    async with at_server(tmp_path, store=url, options=Options(shutdown_seconds=1)) as desk:
-        ana.desk = desk
+            await server.running
+    async with over_socket(tmp_path, store=url, options=Options(shutdown_seconds=1)) as server:
+        ana.server = server
         assert (await ana.show())["answering"] == "m1"
 
 
@@ -178,11 +182,11 @@ async def test_a_server_that_is_asked_to_stop_while_it_starts_does_not_say_that_
 
 async def test_after_a_restart_the_end_of_a_turn_is_told_to_whoever_missed_it_and_to_nobody_else(tmp_path):
     url = f"sqlite:////{tmp_path}/store.db"
-    async with at_server(tmp_path, store=url) as desk:
-        ana = await desk.open()
+    async with over_socket(tmp_path, store=url) as server:
+        ana = await server.open()
         first = await ana.say('call look {"q": "tea"}')
-    async with at_server(tmp_path, store=url) as desk:
-        ana.desk = desk
+    async with over_socket(tmp_path, store=url) as server:
+        ana.server = server
         async with ana.listening(after=first[2].id) as missed, ana.listening(after=first[-1].id) as saw:
             told = [event for event in await missed.until("done") if event.type != "resync"]
             assert [event.type for event in told] == ["turn", "tool_finished", "text", "done"]
@@ -194,9 +198,9 @@ async def test_after_a_restart_the_end_of_a_turn_is_told_to_whoever_missed_it_an
 
 async def test_the_end_of_a_turn_has_the_number_that_is_stored_whatever_is_told_meanwhile(tmp_path, monkeypatch):
     url = f"sqlite:////{tmp_path}/store.db"
-    async with at_server(tmp_path, store=url) as desk:
-        ana = await desk.open()
-        talk, finish = desk.sessions._hosted[ana.id], desk.sessions.conversations.finish
+    async with over_socket(tmp_path, store=url) as server:
+        ana = await server.open()
+        talk, finish = server.sessions._hosted[ana.id], server.sessions.conversations.finish
 
         async def finish_while_something_happens(*args):
             talk.session.events_queue.emit(MessageSent({"type": "image", "url": "/images/x.png"}))
@@ -204,11 +208,11 @@ async def test_the_end_of_a_turn_has_the_number_that_is_stored_whatever_is_told_
                 await asyncio.sleep(0)
             await finish(*args)
 
-        monkeypatch.setattr(desk.sessions.conversations, "finish", finish_while_something_happens)
+        monkeypatch.setattr(server.sessions.conversations, "finish", finish_while_something_happens)
         async with ana.listening() as stream:
             await ana.post("one", "m1")
             told = await stream.until("message")
-        stored = await desk.sessions.conversations.load(ana.id)
+        stored = await server.sessions.conversations.load(ana.id)
         assert [event.type for event in told[-2:]] == ["done", "message"]
         assert stored.turns[0].last_event == told[-2].id
         assert [event.id for event in told] == list(range(told[0].id, told[-1].id + 1))
@@ -232,15 +236,15 @@ async def test_two_ends_at_once_get_numbers_of_their_own():
 
 async def test_a_turn_that_was_cut_off_again_and_again_is_given_up(tmp_path):
     url = f"sqlite:////{tmp_path}/store.db"
-    async with at_server(tmp_path, store=url, options=Options(shutdown_seconds=1)) as desk:
-        ana = await desk.open()
+    async with over_socket(tmp_path, store=url, options=Options(shutdown_seconds=1)) as server:
+        ana = await server.open()
         await ana.post("slow 1000 end", "m1")
     for _ in range(2):
-        async with at_server(tmp_path, store=url, options=Options(shutdown_seconds=1)) as desk:
-            ana.desk = desk
+        async with over_socket(tmp_path, store=url, options=Options(shutdown_seconds=1)) as server:
+            ana.server = server
             assert (await ana.show())["answering"] == "m1"
-    async with at_server(tmp_path, store=url) as desk:
-        ana.desk = desk
+    async with over_socket(tmp_path, store=url) as server:
+        ana.server = server
         page = await ana.show()
         assert page["answering"] is None
         assert page["messages"][-1]["state"] == "failed"
@@ -281,7 +285,7 @@ def test_whatever_is_in_it_a_frame_is_one_event_of_three_lines(data):
     text = frame(7, "text", {"x": data}).decode()
     assert text.endswith("\n\n")
     assert len(text.splitlines()) == 4
-    told = Told(text.removesuffix("\n\n"))
+    told = StreamedEvent(text.removesuffix("\n\n"))
     assert (told.id, told.type) == (7, "text")
 
 

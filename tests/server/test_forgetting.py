@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from tests.runtime.kit import PAID, until, writing
-from tests.server.kit import OPERATOR, OTHER, TOOLS, USER, at_desk, bearer
-from tests.server.voice.kit import on_the_line, voice_desk
+from tests.server.kit import OPERATOR, OTHER, TOOLS, USER, bearer, in_process
+from tests.server.voice.kit import on_the_line, voice_server
 
 from handrail.observe.verify import read_events, verify_directory
 from handrail_reference.services.calendar.embedded import EmbeddedCalendar
@@ -28,31 +28,31 @@ WORDS = "the very private words"
 
 
 async def test_a_forgotten_user_leaves_nothing_that_was_said(tmp_path):
-    async with at_desk(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as desk:
-        ana, bob = await desk.open(USER), await desk.open(OTHER)
+    async with in_process(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as server:
+        ana, bob = await server.open(USER), await server.open(OTHER)
         await ana.say("call note " + json.dumps({"q": WORDS}))
         await ana.say("call pay " + json.dumps({"q": WORDS}))
         request = (await ana.show())["confirmations"][0]
         await bob.say('call note {"q": "bobs words"}')
-        answer = await desk.client.delete("/api/users/ana", headers=bearer(OPERATOR))
+        answer = await server.client.delete("/api/users/ana", headers=bearer(OPERATOR))
         assert answer.status_code == 200
         assert answer.json()["deleted"] == {
             "sessions": 1, "calls": 1, "requests": 1, "callsLeft": 0, "conversations": 1, "images": 0,
         }  # fmt: skip
-        assert (await desk.client.get(f"/api/sessions/{ana.id}", headers=ana.headers)).status_code == 404
+        assert (await server.client.get(f"/api/sessions/{ana.id}", headers=ana.headers)).status_code == 404
         assert (await ana.decide(request)).status_code == 404
-        assert len(desk.tools.started()) == 2
-        rows = await desk.runtime.store.ledger_rows()
+        assert len(server.tools.started()) == 2
+        rows = await server.runtime.store.ledger_rows()
         assert {row.user: row.args for row in rows} == {None: "{}", "bob": '{"q":"bobs words"}'}
         assert (await bob.show())["messages"][0]["text"] == 'call note {"q": "bobs words"}'
         said = [
             one
-            for one in (await desk.get("/api/audit?limit=1000")).json()["events"]
+            for one in (await server.get("/api/audit?limit=1000")).json()["events"]
             if one["event"] == "user_forgotten"
         ]
         assert len(said) == 1
         assert "ana" not in json.dumps(said[0])
-        again = await desk.client.delete("/api/users/ana", headers=bearer(OPERATOR))
+        again = await server.client.delete("/api/users/ana", headers=bearer(OPERATOR))
         assert set(again.json()["deleted"].values()) == {0}
     assert readable(tmp_path, "bobs words") > 0
     assert readable(tmp_path, WORDS) == 0
@@ -71,44 +71,44 @@ def readable(folder: Path, words: str) -> int:
 
 
 async def test_an_outcome_that_is_not_known_is_left_until_it_is_settled(tmp_path):
-    async with at_desk(tmp_path) as desk:
-        ana = await desk.open(USER)
+    async with in_process(tmp_path) as server:
+        ana = await server.open(USER)
         await ana.say("call note " + json.dumps({"q": WORDS}))
-        desk.runtime.store._db.execute("UPDATE ledger SET state = 'unknown', envelope = NULL")
-        first = (await desk.client.delete("/api/users/ana", headers=bearer(OPERATOR))).json()["deleted"]
+        server.runtime.store._db.execute("UPDATE ledger SET state = 'unknown', envelope = NULL")
+        first = (await server.client.delete("/api/users/ana", headers=bearer(OPERATOR))).json()["deleted"]
         assert (first["calls"], first["callsLeft"]) == (0, 1)
-        (row,) = (await desk.get("/api/ledger?state=unknown")).json()["rows"]
+        (row,) = (await server.get("/api/ledger?state=unknown")).json()["rows"]
         assert row["args"] == {"q": WORDS}
-        await desk.post(f"/api/ledger/{row['key']}/settle", {"state": "succeeded"})
-        second = (await desk.client.delete("/api/users/ana", headers=bearer(OPERATOR))).json()["deleted"]
+        await server.post(f"/api/ledger/{row['key']}/settle", {"state": "succeeded"})
+        second = (await server.client.delete("/api/users/ana", headers=bearer(OPERATOR))).json()["deleted"]
         assert (second["calls"], second["callsLeft"]) == (1, 0)
-        assert (await desk.get("/api/ledger")).json()["rows"][0]["args"] == {}
+        assert (await server.get("/api/ledger")).json()["rows"][0]["args"] == {}
 
 
 async def test_a_user_whom_another_process_forgets_has_no_session_here(tmp_path):
     from handrail.server.host.conversation_store import ConversationStore
     from handrail.server.host.forgetting import forget_user
 
-    async with at_desk(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as desk:
-        ana, bob = await desk.open(USER), await desk.open(OTHER)
+    async with in_process(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as server:
+        ana, bob = await server.open(USER), await server.open(OTHER)
         await ana.say("hello")
         beside = ConversationStore(tmp_path / "conversations.db")
         await beside.open()
-        await forget_user(desk.runtime, beside, "", "ana")  # without the talks of this server
+        await forget_user(server.runtime, beside, "", "ana")  # without the talks of this server
         await beside.close()
         said = await ana.post("are you there?")
         assert (said.status_code, said.json()["error"]["type"]) == (404, "NOT_FOUND")
-        assert (await desk.client.get(f"/api/sessions/{ana.id}", headers=ana.headers)).status_code == 404
-        assert len(desk.sessions) == 1
+        assert (await server.client.get(f"/api/sessions/{ana.id}", headers=ana.headers)).status_code == 404
+        assert len(server.sessions) == 1
         assert (await bob.post("hello")).status_code == 202
-        again = await desk.open(USER)
+        again = await server.open(USER)
         assert (await again.post("hello")).status_code == 202
 
 
 async def test_a_user_with_a_slash_in_the_name_is_forgotten(tmp_path):
-    async with at_desk(tmp_path) as desk:
-        await desk.open(OPERATOR, user="acme/ana")
-        answer = await desk.client.delete("/api/users/acme%2Fana", headers=bearer(OPERATOR))
+    async with in_process(tmp_path) as server:
+        await server.open(OPERATOR, user="acme/ana")
+        answer = await server.client.delete("/api/users/acme%2Fana", headers=bearer(OPERATOR))
         assert answer.json()["user"] == "acme/ana"
         assert answer.json()["deleted"]["conversations"] == 1
 
@@ -116,12 +116,12 @@ async def test_a_user_with_a_slash_in_the_name_is_forgotten(tmp_path):
 async def test_a_block_outlives_being_forgotten(tmp_path):
     from handrail.contract.store import Block
 
-    async with at_desk(tmp_path) as desk:
-        until = await desk.runtime.store.now() + 60_000
-        await desk.runtime.store.block(Block(tenant="", user="ana", until=until))
-        await desk.client.delete("/api/users/ana", headers=bearer(OPERATOR))
-        await desk.runtime.housekeeper.learn()
-        ana = await desk.open(USER)
+    async with in_process(tmp_path) as server:
+        until = await server.runtime.store.now() + 60_000
+        await server.runtime.store.block(Block(tenant="", user="ana", until=until))
+        await server.client.delete("/api/users/ana", headers=bearer(OPERATOR))
+        await server.runtime.housekeeper.learn()
+        ana = await server.open(USER)
         events = await ana.say("hello again")
         assert events[-1].data["reason"] == "blocked"
 
@@ -143,12 +143,12 @@ async def test_personal_records_and_images_go_too(tmp_path):
     await kb.database.write(lambda db: put_records(db, records, Tally()))
     images = ImageFolder(tmp_path / "images")
     kept = images.save(b"\x89PNG one")
-    async with at_desk(tmp_path) as desk:
-        ana = await desk.open(USER)
+    async with in_process(tmp_path) as server:
+        ana = await server.open(USER)
         await ana.say(f"look at {kept}")
         services = {"kb": kb, "images": open_images(tmp_path)}
         result = await forget_user(
-            desk.runtime, desk.sessions.conversations, "", "ana", talks=desk.sessions, services=services
+            server.runtime, server.sessions.conversations, "", "ana", talks=server.sessions, services=services
         )
     assert result["deleted"]["records"] == 1
     left = await kb.database.read(lambda db: sorted(row[0] for row in db.execute("SELECT id FROM record")))
@@ -200,9 +200,9 @@ def traces(folder: Path, *texts: str) -> list[str]:
     return done.stdout.decode().splitlines()
 
 
-async def filled(desk, folder):
+async def filled(server, folder):
     """A user who chats, writes, books, waits for an answer, meets a limit, speaks, has records and is blocked in the end."""
-    me = await desk.open(OPERATOR, user=NAME)
+    me = await server.open(OPERATOR, user=NAME)
     await me.say("chatted " + SAID)
     for tool, words in (("note", "noted "), ("look", "looked "), ("pay", "paid "), ("often", "noted ")):
         await me.say(f"call {tool} " + json.dumps({"q": words + SAID}))
@@ -231,7 +231,7 @@ async def filled(desk, folder):
     ]  # fmt: skip
     await kb.database.write(lambda db: put_records(db, records, Tally()))
     await kb.close()
-    await named_by_the_model(desk.runtime)
+    await named_by_the_model(server.runtime)
     await me.say("call ban " + json.dumps({"q": "noted " + SAID}))
     return me
 
@@ -277,10 +277,10 @@ def forget(folder: Path, *words: str) -> dict:
 async def test_nothing_of_a_forgotten_user_is_in_any_file_while_the_server_runs_and_after(tmp_path):
     settings_of(tmp_path)
     more = {"store": f"sqlite:////{tmp_path}/store.db", "audited": True, "tools": TOOLS_HERE}
-    async with voice_desk(tmp_path, **more) as desk:
-        bob = await desk.open(OTHER)
+    async with voice_server(tmp_path, **more) as server:
+        bob = await server.open(OTHER)
         await bob.say("call note " + json.dumps({"q": "bobs words"}))
-        me = await filled(desk, tmp_path)
+        me = await filled(server, tmp_path)
         assert any(line.startswith("kb.db") for line in traces(tmp_path, WORD)), "the index has words, not sentences"
         for text in (NAME, SAID):
             files = {line.split()[0] for line in traces(tmp_path, text)}
@@ -291,10 +291,10 @@ async def test_nothing_of_a_forgotten_user_is_in_any_file_while_the_server_runs_
             async with asyncio.timeout(60):
                 while await stream.next() is not None:
                     pass  # the server closes it, though another process has forgotten the user
-        await until(lambda: me.id not in desk.runtime.sessions)
+        await until(lambda: me.id not in server.runtime.sessions)
         assert (await me.post("are you there?")).status_code == 404
         await bob.say("call note " + json.dumps({"q": "bobs other words"}))
-        await desk.runtime.housekeeper.write_behind()
+        await server.runtime.housekeeper.write_behind()
         assert traces(tmp_path, NAME, SAID, WORD) == []
     assert traces(tmp_path, NAME, SAID, WORD) == []
     assert traces(tmp_path, "bobs words")
@@ -309,8 +309,8 @@ async def test_nothing_of_a_forgotten_user_is_in_any_file_of_a_server_that_was_k
     copy = tmp_path / "copy"
     copy.mkdir()
     more = {"store": f"sqlite:////{tmp_path}/store.db", "audited": True, "tools": TOOLS_HERE}
-    async with voice_desk(tmp_path, **more) as desk:
-        await filled(desk, tmp_path)
+    async with voice_server(tmp_path, **more) as server:
+        await filled(server, tmp_path)
         # What a kill leaves behind: the files as they are, with their logs.
         for path in [*tmp_path.glob("*.db*"), tmp_path / "audit", tmp_path / "project"]:
             if path.is_dir():
@@ -325,8 +325,8 @@ async def test_nothing_of_a_forgotten_user_is_in_any_file_of_a_server_that_was_k
 
 async def test_a_forgotten_call_is_refused_with_a_sentence_and_never_runs_again(tmp_path):
     tools = {"note": (writing(), PAID)}
-    async with at_desk(tmp_path, store=f"sqlite:////{tmp_path}/store.db", tools=tools) as desk:
-        runtime = desk.runtime
+    async with in_process(tmp_path, store=f"sqlite:////{tmp_path}/store.db", tools=tools) as server:
+        runtime = server.runtime
         session = await runtime.open_session(user=NAME)
         await session.begin_turn("m1")
         assert (await session.call("note", {"q": SAID}, call_id="c1")).ok
@@ -344,53 +344,53 @@ async def test_a_forgotten_call_is_refused_with_a_sentence_and_never_runs_again(
         assert (answer.ok, answer.error.type) == (False, "SESSION_INACTIVE")
         (row,) = await runtime.store.ledger_rows()
         assert (row.key, row.args, row.envelope, row.user) == (before.key, "{}", None, None)
-        assert len(desk.tools.started()) == 1
+        assert len(server.tools.started()) == 1
 
 
 async def test_a_call_that_runs_while_its_user_is_forgotten_keeps_nothing_when_it_ends(tmp_path):
     store = f"sqlite:////{tmp_path}/store.db"
-    async with at_desk(tmp_path, store=store) as desk:
-        session = await desk.runtime.open_session(user=NAME)
+    async with in_process(tmp_path, store=store) as server:
+        session = await server.runtime.open_session(user=NAME)
         await session.begin_turn("m1")
         running = asyncio.create_task(session.call("post", {"q": "20"}, call_id="c1"))
-        await until(desk.tools.started)
-        assert (await desk.runtime.store.forget_user("", NAME))["callsLeft"] == 1
-        desk.tools.go()
+        await until(server.tools.started)
+        assert (await server.runtime.store.forget_user("", NAME))["callsLeft"] == 1
+        server.tools.go()
         assert (await running).ok
-        (row,) = await desk.runtime.store.ledger_rows()
+        (row,) = await server.runtime.store.ledger_rows()
         assert (row.state, row.args, row.envelope, row.user) == ("succeeded", "{}", None, None)
 
 
 async def test_an_operator_reads_what_was_said_until_the_user_is_forgotten(tmp_path):
-    async with at_desk(tmp_path, store=f"sqlite:////{tmp_path}/store.db", audited=True) as desk:
-        session = await desk.runtime.open_session(user=NAME)
+    async with in_process(tmp_path, store=f"sqlite:////{tmp_path}/store.db", audited=True) as server:
+        session = await server.runtime.open_session(user=NAME)
         await session.begin_turn("m1")
         await session.call("look", {"q": SAID}, call_id="c1")
         await session.call("note", {"q": SAID}, call_id="c2")
         await session.call("note", {"q": SAID, "no such": SAID}, call_id="c3")
-        lines = (await desk.get(f"/api/audit?session={session.id}")).json()["events"]
+        lines = (await server.get(f"/api/audit?session={session.id}")).json()["events"]
         assert [one["args"] for one in lines if one["event"] == "execution"] == [{"q": SAID}] * 2
-        assert "no such" in (await desk.get("/api/audit/why/c3")).json()["sentence"]
+        assert "no such" in (await server.get("/api/audit/why/c3")).json()["sentence"]
         (begun,) = [one for one in lines if one["event"] == "session_start"]
         assert begun["user"].startswith("user_")
-        assert (await desk.client.delete(f"/api/users/{NAME}", headers=bearer(OPERATOR))).status_code == 200
-        after = (await desk.get(f"/api/audit?session={session.id}")).json()["events"]
+        assert (await server.client.delete(f"/api/users/{NAME}", headers=bearer(OPERATOR))).status_code == 200
+        after = (await server.get(f"/api/audit?session={session.id}")).json()["events"]
         assert [(one["toolId"], one["erased"]) for one in after if one["event"] == "execution"] == [
             ("look", True), ("note", True)
         ]  # fmt: skip
-        assert "what was said is erased" in (await desk.get("/api/audit/why/c3")).json()["sentence"]
-        (told,) = [one for one in (await desk.get("/api/audit")).json()["events"] if one["event"] == "user_forgotten"]
+        assert "what was said is erased" in (await server.get("/api/audit/why/c3")).json()["sentence"]
+        (told,) = [one for one in (await server.get("/api/audit")).json()["events"] if one["event"] == "user_forgotten"]
         assert told["user"] == begun["user"]
-        again = await desk.runtime.open_session(user=NAME)
+        again = await server.runtime.open_session(user=NAME)
         assert again.pseudonym not in (None, begun["user"]), "who comes back is somebody new"
     assert verify_directory(tmp_path / "audit") == []
 
 
 @pytest.mark.parametrize(("how", "seen"), [("plain", True), ("none", False)])
 async def test_the_policy_says_how_arguments_stand_in_the_audit(tmp_path, how, seen):
-    async with at_desk(tmp_path, audited=True, policy={"audit_arguments": how}) as desk:
+    async with in_process(tmp_path, audited=True, policy={"audit_arguments": how}) as server:
         for user in (NAME, None):
-            session = await desk.runtime.open_session(user=user)
+            session = await server.runtime.open_session(user=user)
             await session.begin_turn("m1")
             for tool in ("look", "note"):
                 assert (await session.call(tool, {"q": "open words"}, call_id=f"c-{tool}")).ok
@@ -418,19 +418,19 @@ async def test_a_block_is_kept_under_a_hash_unless_the_policy_drops_it(tmp_path)
     for rule, blocked in (("keep", True), ("drop", False)):
         folder = tmp_path / rule
         folder.mkdir()
-        async with at_desk(folder, store=f"sqlite:////{folder}/store.db", policy={"forget_blocks": rule}) as desk:
-            until = await desk.runtime.store.now() + 60_000
-            await desk.runtime.store.block(Block(tenant="", user=NAME, until=until))
-            await desk.client.delete(f"/api/users/{NAME}", headers=bearer(OPERATOR))
+        async with in_process(folder, store=f"sqlite:////{folder}/store.db", policy={"forget_blocks": rule}) as server:
+            until = await server.runtime.store.now() + 60_000
+            await server.runtime.store.block(Block(tenant="", user=NAME, until=until))
+            await server.client.delete(f"/api/users/{NAME}", headers=bearer(OPERATOR))
             assert traces(folder, NAME) == []
-            session = await desk.runtime.open_session(user=NAME)
+            session = await server.runtime.open_session(user=NAME)
             await session.begin_turn("m1")
             assert (await session.call("look", {"q": "x"}, call_id="c1")).ok is not blocked
 
 
 async def test_a_process_that_has_not_heard_of_it_writes_nothing_of_the_session_back(tmp_path):
-    async with at_desk(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as desk:
-        runtime = desk.runtime
+    async with in_process(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as server:
+        runtime = server.runtime
         session = await runtime.open_session(user=NAME, attributes={"of": NAME})
         await session.begin_turn("m1")
         await runtime.store.forget_user("", NAME)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import openai
 import pytest
-from tests.server.kit import KEYS, OPERATOR, USER, at_server, bearer
+from tests.server.kit import KEYS, OPERATOR, USER, bearer, over_socket
 
 from handrail.contract.errors import ConfigError, UsageError
 from handrail.server import keyfile
@@ -179,27 +179,27 @@ async def with_a_file_of_keys(tmp_path, monkeypatch):
     path = tmp_path / "keys.json"
     keyfile._write(path, list(KEYS))
     monkeypatch.setattr(keyfile, "LOOK_SECONDS", 0.01)
-    async with at_server(tmp_path) as desk:
-        following = asyncio.create_task(follow(path, desk.keys))
+    async with over_socket(tmp_path) as server:
+        following = asyncio.create_task(follow(path, server.keys))
         try:
-            yield desk, path
+            yield server, path
         finally:
             following.cancel()
 
 
-async def status_of(desk, secret, until):
+async def status_of(server, secret, until):
     """What the server says to a key, once it says what it should."""
     async with asyncio.timeout(20):
-        while (answer := await desk.client.get("/api/tools", headers=bearer(secret))).status_code != until:
+        while (answer := await server.client.get("/api/tools", headers=bearer(secret))).status_code != until:
             await asyncio.sleep(0.01)
         return answer.status_code
 
 
 async def test_a_running_server_takes_new_keys_in_and_ends_the_streams_of_a_revoked_one(tmp_path, monkeypatch):
-    async with with_a_file_of_keys(tmp_path, monkeypatch) as (desk, path):
+    async with with_a_file_of_keys(tmp_path, monkeypatch) as (server, path):
         _, secret = add_key(path, name="phone", role="user", user="ana")
-        assert await status_of(desk, secret, 200) == 200
-        ana, other = await desk.open(secret), await desk.open(OPERATOR)
+        assert await status_of(server, secret, 200) == 200
+        ana, other = await server.open(secret), await server.open(OPERATOR)
         running = asyncio.create_task(ana.say("slow 2000 end"))
         async with ana.listening() as stream, other.listening() as kept:
             revoke_key(path, "phone")
@@ -207,19 +207,19 @@ async def test_a_running_server_takes_new_keys_in_and_ends_the_streams_of_a_revo
             assert "revoked" in told[-1].data["reason"]
             assert await stream.next() is None
             assert (await running)[-1].type == "closed"
-            assert await status_of(desk, secret, 401) == 401
-            assert desk.made.app.state.context.streams[hash_of(secret)] == 0
+            assert await status_of(server, secret, 401) == 401
+            assert server.made.app.state.context.streams[hash_of(secret)] == 0
             await other.post("hello")
             assert (await kept.until("done"))[-1].data["state"] == "done"
         # The turn belongs to the session, and another key of its user goes on with that.
         ana.key = USER
-        answer = await desk.client.post(f"/api/sessions/{ana.id}/cancel", headers=ana.headers)
+        answer = await server.client.post(f"/api/sessions/{ana.id}/cancel", headers=ana.headers)
         assert answer.json() == {"cancelled": True}
 
 
 async def test_an_openai_client_whose_key_is_revoked_gets_an_error(tmp_path, monkeypatch):
-    async with with_a_file_of_keys(tmp_path, monkeypatch) as (desk, path):
-        client = openai.AsyncOpenAI(base_url=f"{desk.url}/v1", api_key=USER, max_retries=0)
+    async with with_a_file_of_keys(tmp_path, monkeypatch) as (server, path):
+        client = openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key=USER, max_retries=0)
         asked = [{"role": "user", "content": "slow 2000 end"}]
         stream = await client.chat.completions.create(model="handrail", messages=asked, stream=True)
         await anext(stream)
@@ -230,16 +230,16 @@ async def test_an_openai_client_whose_key_is_revoked_gets_an_error(tmp_path, mon
 
 
 async def test_a_file_that_became_unusable_changes_nothing_until_it_is_mended(tmp_path, monkeypatch, caplog):
-    async with with_a_file_of_keys(tmp_path, monkeypatch) as (desk, path):
+    async with with_a_file_of_keys(tmp_path, monkeypatch) as (server, path):
         path.chmod(0o644)
         async with asyncio.timeout(20):
             while "chmod 600" not in caplog.text:
                 await asyncio.sleep(0.01)
-        assert await status_of(desk, USER, 200) == 200
+        assert await status_of(server, USER, 200) == 200
         revoke_from = json.loads(path.read_text())
         revoke_from["keys"] = [key for key in revoke_from["keys"] if key["name"] != "ana"]
         path.write_text(json.dumps(revoke_from))
         path.chmod(0o600)
-        assert await status_of(desk, USER, 401) == 401
+        assert await status_of(server, USER, 401) == 401
         path.unlink()
-        assert await status_of(desk, OPERATOR, 401) == 401
+        assert await status_of(server, OPERATOR, 401) == 401

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx2 as httpx
 import pytest
-from tests.server.kit import USER, Talker, Tools, bearer, text_of
+from tests.server.kit import USER, SessionClient, Tools, bearer, text_of
 
 ROOT = Path(__file__).parents[2]
 WORKER = Path(__file__).with_name("worker.py")
@@ -48,9 +48,9 @@ class Life:
         self.process = None
         return code
 
-    async def open(self) -> Talker:
+    async def open(self) -> SessionClient:
         answer = await self.client.post("/api/sessions", json={}, headers=bearer(USER))
-        return Talker(self, USER, answer.json())
+        return SessionClient(self, USER, answer.json())
 
 
 @asynccontextmanager

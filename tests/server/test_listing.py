@@ -2,23 +2,26 @@
 
 import sqlite3
 
-from tests.server.kit import KEYS, OPERATOR, OTHER, USER, Desk, at_desk
+from tests.server.kit import KEYS, OPERATOR, OTHER, USER, ServerUnderTest, in_process
 
 from handrail.server.keys import Key, hash_of
 
 
-async def listed(desk: Desk, key: str = USER) -> list[dict]:
-    return (await desk.get("/api/sessions", key)).json()["sessions"]
+async def listed(server: ServerUnderTest, key: str = USER) -> list[dict]:
+    return (await server.get("/api/sessions", key)).json()["sessions"]
 
 
 async def test_conversations_are_listed_by_their_first_words_the_newest_first(tmp_path):
-    async with at_desk(tmp_path) as desk:
-        first, second, _ = await desk.open(), await desk.open(), await desk.open()
+    async with in_process(tmp_path) as server:
+        first, second, _ = await server.open(), await server.open(), await server.open()
         await first.say("good  morning,\nhow are you?")
         await second.say("and now something else")
-        assert [one["title"] for one in await listed(desk)] == ["and now something else", "good morning, how are you?"]
+        assert [one["title"] for one in await listed(server)] == [
+            "and now something else",
+            "good morning, how are you?",
+        ]
         await first.say("once more")
-        newest, older = await listed(desk)
+        newest, older = await listed(server)
         assert [newest["sessionId"], older["sessionId"]] == [first.id, second.id]
         assert newest["createdAt"] <= newest["updatedAt"]
         assert older["updatedAt"] <= newest["updatedAt"]
@@ -26,54 +29,54 @@ async def test_conversations_are_listed_by_their_first_words_the_newest_first(tm
 
 
 async def test_what_is_listed_can_be_gone_on_with(tmp_path):
-    async with at_desk(tmp_path) as desk:
-        ana = await desk.open()
+    async with in_process(tmp_path) as server:
+        ana = await server.open()
         await ana.say("good morning")
-        (one,) = await listed(desk)
+        (one,) = await listed(server)
         assert one["token"] == ana.opened["token"]
-        found = await desk.get(f"/api/sessions/{ana.id}", USER, headers={"X-Session-Token": one["token"]})
+        found = await server.get(f"/api/sessions/{ana.id}", USER, headers={"X-Session-Token": one["token"]})
         assert found.json()["messages"][0]["text"] == "good morning"
 
 
 async def test_a_request_that_waits_is_counted(tmp_path):
-    async with at_desk(tmp_path) as desk:
-        ana = await desk.open()
+    async with in_process(tmp_path) as server:
+        ana = await server.open()
         await ana.say('call pay {"q": "5"}')
-        (one,) = await listed(desk)
+        (one,) = await listed(server)
         assert one["waiting"] == 1
 
 
 async def test_no_other_key_is_told_of_a_conversation(tmp_path):
-    async with at_desk(tmp_path) as desk:
-        ana, for_bob = await desk.open(), await desk.open(OPERATOR, user="bob")
+    async with in_process(tmp_path) as server:
+        ana, for_bob = await server.open(), await server.open(OPERATOR, user="bob")
         await ana.say("good morning")
         await for_bob.say("good evening")
-        assert await listed(desk, OTHER) == []
-        assert await listed(desk, OPERATOR) == [], "what it opened for others is theirs"
-        assert (await desk.get("/api/sessions", None)).status_code == 401
+        assert await listed(server, OTHER) == []
+        assert await listed(server, OPERATOR) == [], "what it opened for others is theirs"
+        assert (await server.get("/api/sessions", None)).status_code == 401
 
 
 async def test_a_key_without_a_user_is_told_of_no_conversation(tmp_path):
     """Visitors who share it do not know each other."""
     shared = "hr_shared_key_for_tests_0000001"
     key = Key(name="site", hash=hash_of(shared), role="user", user=None)
-    async with at_desk(tmp_path, keys=[*KEYS, key]) as desk:
-        visitor = await desk.open(shared)
+    async with in_process(tmp_path, keys=[*KEYS, key]) as server:
+        visitor = await server.open(shared)
         await visitor.say("good morning")
-        assert await listed(desk, shared) == []
+        assert await listed(server, shared) == []
 
 
 async def test_an_ended_conversation_is_listed_no_more(tmp_path):
-    async with at_desk(tmp_path) as desk:
-        ana = await desk.open()
+    async with in_process(tmp_path) as server:
+        ana = await server.open()
         await ana.say("good morning")
-        await desk.client.delete(f"/api/sessions/{ana.id}", headers=ana.headers)
-        assert await listed(desk) == []
+        await server.client.delete(f"/api/sessions/{ana.id}", headers=ana.headers)
+        assert await listed(server) == []
 
 
 async def test_the_secret_of_a_session_cannot_be_read_from_the_file(tmp_path):
-    async with at_desk(tmp_path, store=f"sqlite:///{tmp_path}/handrail.db") as desk:
-        ana = await desk.open()
+    async with in_process(tmp_path, store=f"sqlite:///{tmp_path}/handrail.db") as server:
+        ana = await server.open()
         await ana.say("good morning")
         path = tmp_path / "conversations.db"
         with sqlite3.connect(path) as db:

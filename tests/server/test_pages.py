@@ -7,7 +7,7 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-from tests.server.kit import OPERATOR, at_server
+from tests.server.kit import OPERATOR, over_socket
 
 from handrail.server.api.application import ROUTES
 from handrail.server.options import Options
@@ -19,11 +19,11 @@ async def test_the_programs_of_the_text_protocol_run(tmp_path):
     page = (DOCS / "text-protocol.md").read_text("utf-8")
     programs = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
     assert len(programs) == 2
-    async with at_server(tmp_path) as desk:
+    async with over_socket(tmp_path) as server:
         for program in programs:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-c", program,
-                env={**os.environ, "HANDRAIL_URL": desk.url, "HANDRAIL_KEY": OPERATOR},
+                env={**os.environ, "HANDRAIL_URL": server.url, "HANDRAIL_KEY": OPERATOR},
                 stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             )  # fmt: skip
             out, errors = await asyncio.wait_for(process.communicate(), 60)

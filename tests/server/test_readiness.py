@@ -5,18 +5,18 @@ import shutil
 import sqlite3
 from contextlib import asynccontextmanager, closing
 
-from tests.server.kit import USER, at_desk, bearer
+from tests.server.kit import USER, bearer, in_process
 
 
 @asynccontextmanager
 async def kept_on_disk(folder):
-    async with at_desk(folder, store=f"sqlite:////{folder}/store.db", audited=True) as desk:
-        desk.made.app.state.context.readiness.kept_seconds = 0
-        yield desk
+    async with in_process(folder, store=f"sqlite:////{folder}/store.db", audited=True) as server:
+        server.made.app.state.context.readiness.kept_seconds = 0
+        yield server
 
 
-async def not_ready(desk) -> list[str]:
-    answer = await desk.client.get("/readyz")
+async def not_ready(server) -> list[str]:
+    answer = await server.client.get("/readyz")
     checks = answer.json()["checks"]
     assert set(checks) == {"serving", "store", "conversations", "audit"}
     assert (answer.status_code == 200) is all(checks.values()) is answer.json()["ok"]
@@ -24,57 +24,57 @@ async def not_ready(desk) -> list[str]:
 
 
 async def test_a_store_or_conversations_that_another_process_has_locked_are_not_ready(tmp_path, caplog):
-    async with kept_on_disk(tmp_path) as desk:
-        assert await not_ready(desk) == []
+    async with kept_on_disk(tmp_path) as server:
+        assert await not_ready(server) == []
         for file, name in (("store.db", "store"), ("conversations.db", "conversations")):
             with closing(sqlite3.connect(tmp_path / file, isolation_level=None)) as other:
                 other.execute("BEGIN IMMEDIATE")
-                assert await not_ready(desk) == [name]
+                assert await not_ready(server) == [name]
                 assert f"not ready ({name})" in caplog.text
                 other.execute("ROLLBACK")
             async with asyncio.timeout(60):
-                while await not_ready(desk):
+                while await not_ready(server):
                     await asyncio.sleep(0.05)
 
 
 async def test_conversations_that_were_deleted_are_not_ready_and_take_no_message(tmp_path, caplog):
-    async with kept_on_disk(tmp_path) as desk:
-        ana = await desk.open()
+    async with kept_on_disk(tmp_path) as server:
+        ana = await server.open()
         for path in tmp_path.glob("conversations.db*"):
             path.unlink()
-        assert await not_ready(desk) == ["conversations"]
+        assert await not_ready(server) == ["conversations"]
         assert '"conversations.db" was deleted or replaced' in caplog.text
         refused = await ana.post("hello", "m1")
         assert refused.status_code == 503
         assert "cannot be stored" in refused.json()["error"]["message"]
-        opened = await desk.client.post("/api/sessions", json={}, headers=bearer(USER))
+        opened = await server.client.post("/api/sessions", json={}, headers=bearer(USER))
         assert opened.status_code == 503
-        assert desk.model.asked == []
+        assert server.model.asked == []
 
 
 async def test_a_store_or_an_audit_folder_that_was_deleted_is_not_ready(tmp_path):
-    async with kept_on_disk(tmp_path) as desk:
+    async with kept_on_disk(tmp_path) as server:
         shutil.rmtree(tmp_path / "audit")
-        assert await not_ready(desk) == ["audit"]
+        assert await not_ready(server) == ["audit"]
         (tmp_path / "store.db").unlink()
-        assert await not_ready(desk) == ["store", "audit"]
+        assert await not_ready(server) == ["store", "audit"]
 
 
 async def test_a_probe_leaves_nothing_behind_and_many_are_one_try(tmp_path):
-    async with kept_on_disk(tmp_path) as desk:
-        desk.made.app.state.context.readiness.kept_seconds = 3_600
+    async with kept_on_disk(tmp_path) as server:
+        server.made.app.state.context.readiness.kept_seconds = 3_600
         tries = []
-        write = desk.runtime.store._write
+        write = server.runtime.store._write
 
         async def counted(request):
             tries.append(request)
             return await write(request)
 
-        desk.runtime.store._write = counted
-        await asyncio.gather(*(not_ready(desk) for _ in range(50)))
+        server.runtime.store._write = counted
+        await asyncio.gather(*(not_ready(server) for _ in range(50)))
         assert [request.__name__ for request in tries if getattr(request, "__name__", "") == "try_writing"] == [
             "try_writing"
         ]
-        assert (await desk.runtime.store.operating()).switches == {}
+        assert (await server.runtime.store.operating()).switches == {}
         with closing(sqlite3.connect(tmp_path / "conversations.db")) as db:
             assert db.execute("SELECT count(*) FROM conversation").fetchone() == (0,)

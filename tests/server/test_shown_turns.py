@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.server.kit import at_desk
+from tests.server.kit import in_process
 from tests.server.model import PlayModel
 
 from handrail.agents import Conversation
@@ -83,44 +83,44 @@ async def test_a_message_sent_again_gets_its_answer_also_when_its_turn_is_not_sh
     tmp_path, monkeypatch, most, shown
 ):
     text = 'call note {"q": "rent"}'
-    async with at_desk(tmp_path) as desk:
-        ana = await desk.open()
+    async with in_process(tmp_path) as server:
+        ana = await server.open()
         first = {event.type: event.data for event in await ana.say(text, "first")}
         monkeypatch.setattr("handrail.server.host.hosted_session.MAX_SHOWN_BYTES", most)
         for _ in range(2):
             await ana.say("hello")
-        talk = desk.sessions._hosted[ana.id]
+        talk = server.sessions._hosted[ana.id]
         assert not talk.is_whole(talk.known("first")), "else this tests nothing"
         assert ("first" in [one["messageId"] for one in (await ana.show())["messages"]]) == shown
-        asked = len(desk.model.asked)
+        asked = len(server.model.asked)
         again = {event.type: event.data for event in await ana.say(text, "first")}
-        assert len(desk.model.asked) == asked
+        assert len(server.model.asked) == asked
         assert again["done"]["text"] == first["done"]["text"]
         assert again["tool_finished"]["args"] == first["tool_finished"]["args"] == {"q": "rent"}
         assert (await ana.post("something else", "first")).status_code == 409
-        assert len(desk.tools.started()) == 1
+        assert len(server.tools.started()) == 1
 
 
 async def test_a_request_sent_again_with_its_key_is_answered_when_its_turn_is_not_shown(tmp_path, monkeypatch):
     monkeypatch.setattr("handrail.server.host.hosted_session.MAX_SHOWN_BYTES", 1)
-    async with at_desk(tmp_path) as desk:
-        ana = await desk.open()
+    async with in_process(tmp_path) as server:
+        ana = await server.open()
 
         async def ask(text: str, key: str) -> Any:
             body = {"messages": [{"role": "user", "content": text}]}
             headers = {**ana.headers, "X-Handrail-Session": ana.id, "Idempotency-Key": key}
-            return await desk.client.post("/v1/chat/completions", json=body, headers=headers)
+            return await server.client.post("/v1/chat/completions", json=body, headers=headers)
 
         first = await ask('call note {"q": "rent"}', "req-1")
         for number in range(2, 5):
             await ask("hello", f"req-{number}")
         assert "rent" not in str((await ana.show())["messages"]), "else this tests nothing"
-        asked = len(desk.model.asked)
+        asked = len(server.model.asked)
         assert (await ask("something else", "req-1")).status_code == 409
         again = await ask('call note {"q": "rent"}', "req-1")
         assert again.json()["choices"] == first.json()["choices"]
-        assert len(desk.model.asked) == asked
-        assert len(desk.tools.started()) == 1
+        assert len(server.model.asked) == asked
+        assert len(server.tools.started()) == 1
 
 
 class OnceAway(PlayModel):
@@ -137,8 +137,8 @@ class OnceAway(PlayModel):
 
 
 async def test_a_turn_that_is_answered_anew_shows_the_calls_that_the_model_remembers(tmp_path):
-    async with at_desk(tmp_path, model=OnceAway()) as desk:
-        ana = await desk.open()
+    async with in_process(tmp_path, model=OnceAway()) as server:
+        ana = await server.open()
         text = 'call note {"q": "a"}'
         assert (await ana.say(text, "m1"))[-1].data["state"] == "failed"
         again = await ana.say(text, "m1")
@@ -147,4 +147,4 @@ async def test_a_turn_that_is_answered_anew_shows_the_calls_that_the_model_remem
         assert (answer["state"], answer["text"].strip()) == ("done", "note: ok")
         assert [(card["toolId"], card["ok"]) for card in answer["toolCards"]] == [("note", True)]
         assert "error" not in answer
-        assert desk.tools.started() == [{"q": "a"}]
+        assert server.tools.started() == [{"q": "a"}]

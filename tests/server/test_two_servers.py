@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from tests.server.kit import KEYS, Desk, Talker, at_server, bearer, text_of
+from tests.server.kit import KEYS, ServerUnderTest, SessionClient, bearer, over_socket, text_of
 
 from handrail.contract.store import StoreUnavailable
 from handrail.server.host.refusals import RefusalReason, SessionRefused
@@ -17,37 +17,37 @@ WRITE = 'call post {"q": "30"}'
 
 
 @asynccontextmanager
-async def two_desks(folder) -> AsyncIterator[tuple[Desk, Desk]]:
+async def two_servers(folder) -> AsyncIterator[tuple[ServerUnderTest, ServerUnderTest]]:
     async with AsyncExitStack() as stack:
         store = f"sqlite:////{folder}/store.db"
-        made = [await stack.enter_async_context(at_server(folder, store=store)) for _ in range(2)]
+        made = [await stack.enter_async_context(over_socket(folder, store=store)) for _ in range(2)]
         yield made[0], made[1]
 
 
-def at(desk: Desk, talker: Talker) -> Talker:
+def at(server: ServerUnderTest, api: SessionClient) -> SessionClient:
     """The same client, with its session, at another server."""
-    return Talker(desk, talker.key, talker.opened)
+    return SessionClient(server, api.key, api.opened)
 
 
-async def started(desk: Desk, count: int = 1) -> None:
+async def started(server: ServerUnderTest, count: int = 1) -> None:
     async with asyncio.timeout(60):
-        while len(desk.tools.started()) < count:
+        while len(server.tools.started()) < count:
             await asyncio.sleep(0.01)
 
 
-async def connection_of(desk: Desk, talker: Talker) -> int:
-    return (await desk.runtime.store.load_session(talker.id)).connection
+async def connection_of(server: ServerUnderTest, api: SessionClient) -> int:
+    return (await server.runtime.store.load_session(api.id)).connection
 
 
-async def ended(talker: Talker) -> dict:
+async def ended(api: SessionClient) -> dict:
     async with asyncio.timeout(60):
-        while (found := await talker.show())["answering"] is not None:
+        while (found := await api.show())["answering"] is not None:
             await asyncio.sleep(0.02)
     return found
 
 
 async def test_a_look_never_takes_a_turn_from_a_living_owner(tmp_path):
-    async with two_desks(tmp_path) as (first, second):
+    async with two_servers(tmp_path) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         await ana.post(WRITE, "m1")
@@ -67,7 +67,7 @@ async def test_a_look_never_takes_a_turn_from_a_living_owner(tmp_path):
 
 
 async def test_a_message_that_runs_elsewhere_is_answered_there_and_told_here(tmp_path):
-    async with two_desks(tmp_path) as (first, second):
+    async with two_servers(tmp_path) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         await ana.post(WRITE, "m1")
@@ -85,7 +85,7 @@ async def test_a_message_that_runs_elsewhere_is_answered_there_and_told_here(tmp
 
 
 async def test_another_message_waits_for_the_turn_that_runs_elsewhere(tmp_path):
-    async with two_desks(tmp_path) as (first, second):
+    async with two_servers(tmp_path) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         await ana.post(WRITE, "m1")
@@ -107,7 +107,7 @@ async def test_another_message_waits_for_the_turn_that_runs_elsewhere(tmp_path):
 
 
 async def test_a_message_moves_an_idle_session_and_its_listeners_are_told(tmp_path):
-    async with two_desks(tmp_path) as (first, second):
+    async with two_servers(tmp_path) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         await ana.say("one", "m1")
@@ -126,7 +126,7 @@ async def test_a_message_moves_an_idle_session_and_its_listeners_are_told(tmp_pa
 
 
 async def test_a_stream_at_another_server_hears_turn_after_turn_and_goes_on_at_the_owner(tmp_path):
-    async with two_desks(tmp_path) as (first, second):
+    async with two_servers(tmp_path) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         await ana.say("one", "m1")
@@ -145,7 +145,7 @@ async def test_a_stream_at_another_server_hears_turn_after_turn_and_goes_on_at_t
 
 
 async def test_a_request_is_shown_and_approved_at_another_server_and_runs_once(tmp_path):
-    async with two_desks(tmp_path) as (first, second):
+    async with two_servers(tmp_path) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         async with there.listening() as stream:
@@ -160,7 +160,7 @@ async def test_a_request_is_shown_and_approved_at_another_server_and_runs_once(t
 
 
 async def test_the_turn_of_a_process_that_has_ended_is_gone_on_with_by_the_next_that_is_asked(tmp_path):
-    async with two_desks(tmp_path) as (first, second):
+    async with two_servers(tmp_path) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         await ana.post('call note {"q": "a"} && nap {"q": "30"}', "m1")
@@ -179,16 +179,16 @@ async def test_the_turn_of_a_process_that_has_ended_is_gone_on_with_by_the_next_
 
 
 async def test_of_two_servers_that_are_told_different_things_at_once_one_answers_first(tmp_path):
-    async with two_desks(tmp_path) as (first, second):
+    async with two_servers(tmp_path) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         for number in range(8):
             ours, theirs = f"a{number}", f"b{number}"
             answers = await asyncio.gather(ana.post(ours, ours), there.post(theirs, theirs))
             assert {one.status_code for one in answers} <= {202, 409}
-            for name, desk in ((ours, ana), (theirs, there)):
+            for name, server in ((ours, ana), (theirs, there)):
                 async with asyncio.timeout(60):
-                    while (answer := await desk.post(name, name)).status_code != 202:
+                    while (answer := await server.post(name, name)).status_code != 202:
                         assert answer.status_code == 409, answer.text
                         assert "retry-after" in answer.headers
                         await asyncio.sleep(0.02)
@@ -202,7 +202,7 @@ async def test_of_two_servers_that_are_told_different_things_at_once_one_answers
 
 
 async def test_who_was_given_a_session_before_it_moved_and_came_back_is_asked_to_try_again(tmp_path):
-    async with two_desks(tmp_path) as (first, second):
+    async with two_servers(tmp_path) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         key = next(key for key in KEYS if key.name == "ana")
@@ -219,7 +219,7 @@ async def test_who_was_given_a_session_before_it_moved_and_came_back_is_asked_to
 
 
 async def test_a_turn_whose_connection_was_taken_in_spite_of_everything_is_answered_anew(tmp_path):
-    async with two_desks(tmp_path) as (first, _):
+    async with two_servers(tmp_path) as (first, _):
         ana = await first.open()
         await ana.say("one", "m1")
         # A wish to connect that arrives late, from a process that has ended since.
@@ -236,20 +236,20 @@ async def test_a_turn_whose_connection_was_taken_in_spite_of_everything_is_answe
 
 async def test_a_turn_that_a_stop_cut_off_makes_the_calls_that_did_not_run(tmp_path):
     store, options = f"sqlite:////{tmp_path}/store.db", replace(Options(), shutdown_seconds=1)
-    async with at_server(tmp_path, store=store, options=options) as desk:
-        ana = await desk.open()
+    async with over_socket(tmp_path, store=store, options=options) as server:
+        ana = await server.open()
         text = 'call post {"q": "30"} && note {"q": "a"}'
         await ana.post(text, "m1")
-        await started(desk)
-        run = desk.sessions._hosted[ana.id].current
-        desk.server.should_exit = True
+        await started(server)
+        run = server.sessions._hosted[ana.id].current
+        server.uvicorn.should_exit = True
         async with asyncio.timeout(60):
             while not run.cut:
                 await asyncio.sleep(0.01)
-        desk.tools.go()
-        await desk.running
-    assert {"q": "a"} not in desk.tools.started()
-    async with at_server(tmp_path, store=store) as again:
+        server.tools.go()
+        await server.running
+    assert {"q": "a"} not in server.tools.started()
+    async with over_socket(tmp_path, store=store) as again:
         there = at(again, ana)
         events = await there.say(text, "m1")
         assert text_of(events).strip() == "post: ok, note: ok"
@@ -259,7 +259,7 @@ async def test_a_turn_that_a_stop_cut_off_makes_the_calls_that_did_not_run(tmp_p
 
 
 async def test_a_session_in_which_something_is_tried_stays_where_it_is(tmp_path):
-    async with two_desks(tmp_path) as (first, second):
+    async with two_servers(tmp_path) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         body = {"args": {"q": "30"}, "sessionId": ana.id}
@@ -274,7 +274,7 @@ async def test_a_session_in_which_something_is_tried_stays_where_it_is(tmp_path)
 
 
 async def test_the_end_of_a_turn_that_could_not_be_stored_is_stored_later(tmp_path, caplog):
-    async with two_desks(tmp_path) as (first, second):
+    async with two_servers(tmp_path) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         await ana.post(WRITE, "m1")
@@ -297,7 +297,7 @@ async def test_the_end_of_a_turn_that_could_not_be_stored_is_stored_later(tmp_pa
 
 
 async def test_a_look_with_a_wrong_secret_or_key_is_told_that_there_is_no_session(tmp_path):
-    async with two_desks(tmp_path) as (first, second):
+    async with two_servers(tmp_path) as (first, second):
         ana = await first.open()
         path = f"/api/sessions/{ana.id}"
         wrong = {**ana.headers, "X-Session-Token": "wrong"}
@@ -310,14 +310,14 @@ async def test_a_look_with_a_wrong_secret_or_key_is_told_that_there_is_no_sessio
 
 @pytest.mark.parametrize("asks", [False, True])
 async def test_only_who_asks_for_tokens_is_given_some(tmp_path, asks):
-    async with at_server(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as desk:
-        ana = await desk.open()
+    async with over_socket(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as server:
+        ana = await server.open()
         await ana.say('call pay {"q": "10"}')
         path = f"/api/sessions/{ana.id}" + ("?tokens=true" if asks else "")
         for _ in range(5):
-            (request,) = (await desk.client.get(path, headers=ana.headers)).json()["confirmations"]
+            (request,) = (await server.client.get(path, headers=ana.headers)).json()["confirmations"]
             assert ("token" in request) is asks
-        rows = await desk.runtime.store._read(
+        rows = await server.runtime.store._read(
             lambda tx: tx.db.execute("SELECT count(*) FROM hold_token WHERE hold_id = ?", (request["id"],)).fetchone()
         )
         assert (rows[0] > 1) is asks

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from tests.clients.live.kit import IMPATIENT
 from tests.server.voice.kit import VoiceClient
-from tests.server.voice.test_conversations import Room, room
+from tests.server.voice.test_conversations import VoiceSetup, voice_setup
 from tests.voice.chaos import PATIENCE, TURNS, Tally
 
 from handrail.testing.servers.live import Ask, Fault, Say, Turn, call
@@ -38,7 +38,7 @@ def script(random: Random) -> list[Turn]:
 class Phone:
     """A client that may lose its line and comes back, and what it was told over all its lines."""
 
-    def __init__(self, here: Room) -> None:
+    def __init__(self, here: VoiceSetup) -> None:
         self._here = here
         self._stack = AsyncExitStack()
         self._before: list[dict[str, Any]] = []
@@ -87,12 +87,12 @@ class Phone:
 async def play(provider: str, seed: int) -> Tally:
     random = Random(seed)
     with TemporaryDirectory() as folder:
-        async with room(provider, Path(folder), script(random), live=LIVE, forgiven="") as here:
+        async with voice_setup(provider, Path(folder), script(random), live=LIVE, forgiven="") as here:
             tally = await _talk(here, random, f"{provider} {seed} (socket)")
     return tally
 
 
-async def _talk(here: Room, random: Random, which: str) -> Tally:
+async def _talk(here: VoiceSetup, random: Random, which: str) -> Tally:
     tally = Tally(conversations=1)
     phone = Phone(here)
     await phone.connect()
@@ -113,13 +113,13 @@ async def _talk(here: Room, random: Random, which: str) -> Tally:
             tally.happened[word] += 1
             if word == "approve":
                 approved.add(asked["args"]["q"])
-            await here.talker.decide(asked, word)
+            await here.api.decide(asked, word)
     await _count(here, phone, approved, tally, which)
     await phone.close()
     return tally
 
 
-async def _mishap(here: Room, phone: Phone, what: str, tally: Tally) -> None:
+async def _mishap(here: VoiceSetup, phone: Phone, what: str, tally: Tally) -> None:
     tally.happened[f"{what} dropped" if what != "barge" else "barged in"] += 1
     if what == "provider":
         here.provider.cut_all()
@@ -129,10 +129,10 @@ async def _mishap(here: Room, phone: Phone, what: str, tally: Tally) -> None:
         await here.speak(phone.client)
 
 
-async def _count(here: Room, phone: Phone, approved: set[str], tally: Tally, which: str) -> None:
+async def _count(here: VoiceSetup, phone: Phone, approved: set[str], tally: Tally, which: str) -> None:
     marks = (
-        [json.loads(line)["q"] for line in here.desk.tools.marks.read_text().splitlines()]
-        if here.desk.tools.marks.exists()
+        [json.loads(line)["q"] for line in here.server.tools.marks.read_text().splitlines()]
+        if here.server.tools.marks.exists()
         else []
     )
     done = [mark for mark in marks if not mark.startswith("place-")]
@@ -148,7 +148,7 @@ async def _count(here: Room, phone: Phone, approved: set[str], tally: Tally, whi
     tally.lost += [f"{which}: {mark}" for mark in untold()]
     await phone.client.send("end")
     ended = await phone.until(lambda: phone.of("ended"), PATIENCE)
-    shown = await here.talker.show()
+    shown = await here.api.show()
     if not ended or shown["mode"] != "text":
         tally.odd_ends.append(f"{which}: mode {shown['mode']}, told {phone.of('ended')}")
     tally.lost += [f"{which}: {phone.missing} messages"] if phone.missing else []

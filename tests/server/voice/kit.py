@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jsonschema_rs import Draft202012Validator
-from tests.server.kit import USER, Desk, Talker, at_server
+from tests.server.kit import USER, ServerUnderTest, SessionClient, over_socket
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
@@ -32,7 +32,7 @@ class ScriptedModel:
     output_rate = 24_000
 
 
-class ScriptedTalk:
+class ScriptedConversation:
     """A conversation that records what it is given; the test speaks for it through `listener`."""
 
     input_rates = ScriptedModel.input_rates
@@ -124,7 +124,7 @@ class ScriptedTalk:
         if not self.ending.done():
             self.ending.set_result(Ending(reason="closed", resumable=True))
 
-    async def until(self, seen: Callable[["ScriptedTalk"], Any]) -> None:
+    async def until(self, seen: Callable[["ScriptedConversation"], Any]) -> None:
         async with asyncio.timeout(PATIENCE):
             while not seen(self):
                 self.changed.clear()
@@ -150,14 +150,14 @@ class ScriptedAgent:
     model = ScriptedModel()
 
     def __init__(self) -> None:
-        self.talks: list[ScriptedTalk] = []
+        self.all_spoken: list[ScriptedConversation] = []
         self.fails: Exception | None = None
         self.gate: asyncio.Event | None = None
         self.begun = asyncio.Event()
 
     async def begin(
         self, session: Session, conversation: Conversation, listener: VoiceListener, *, abilities: Abilities
-    ) -> ScriptedTalk:
+    ) -> ScriptedConversation:
         self.begun.set()
         if self.gate is not None:
             await self.gate.wait()
@@ -166,13 +166,13 @@ class ScriptedAgent:
         await session.set_mode("voice")
         resumed = await session.core.resume_session(session.id, token=session.token)
         resumed.voice_open = True
-        talk = ScriptedTalk(resumed, conversation, listener, abilities)
-        self.talks.append(talk)
-        return talk
+        spoken = ScriptedConversation(resumed, conversation, listener, abilities)
+        self.all_spoken.append(spoken)
+        return spoken
 
     @property
-    def talk(self) -> ScriptedTalk:
-        return self.talks[-1]
+    def spoken(self) -> ScriptedConversation:
+        return self.all_spoken[-1]
 
 
 class VoiceClient:
@@ -275,31 +275,31 @@ def _fits(message: Mapping[str, Any], type: str, fields: Mapping[str, Any]) -> b
     return message["type"] == type and all(message.get(name) == value for name, value in fields.items())
 
 
-async def ticket_for(talker: Talker, expected: int = 201) -> dict[str, Any]:
-    answer = await talker.desk.client.post(f"/api/sessions/{talker.id}/voice", json={}, headers=talker.headers)
+async def ticket_for(api: SessionClient, expected: int = 201) -> dict[str, Any]:
+    answer = await api.server.client.post(f"/api/sessions/{api.id}/voice", json={}, headers=api.headers)
     assert answer.status_code == expected, answer.text
     return answer.json()
 
 
-def address(desk: Desk, session_id: str) -> str:
-    return f"{desk.url.replace('http', 'ws', 1)}/api/sessions/{session_id}/voice"
+def address(server: ServerUnderTest, session_id: str) -> str:
+    return f"{server.url.replace('http', 'ws', 1)}/api/sessions/{session_id}/voice"
 
 
 @asynccontextmanager
-async def connected(desk: Desk, session_id: str, **more: Any) -> AsyncIterator[VoiceClient]:
+async def connected(server: ServerUnderTest, session_id: str, **more: Any) -> AsyncIterator[VoiceClient]:
     """A socket on which nothing was said yet."""
     small = more.pop("receive_buffer", None)
     if small is not None:
         raw = socket.socket()
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, small)
-        raw.connect(("127.0.0.1", int(desk.url.rpartition(":")[2])))
+        raw.connect(("127.0.0.1", int(server.url.rpartition(":")[2])))
         more["sock"] = raw
     name = more.pop("name", None)
-    url = address(desk, session_id)
+    url = address(server, session_id)
     if name is not None:
         url, more = (
             url.replace("127.0.0.1", name),
-            {**more, "host": "127.0.0.1", "port": int(desk.url.rpartition(":")[2])},
+            {**more, "host": "127.0.0.1", "port": int(server.url.rpartition(":")[2])},
         )
     options = {
         "subprotocols": [PROTOCOL],
@@ -320,13 +320,13 @@ async def connected(desk: Desk, session_id: str, **more: Any) -> AsyncIterator[V
 
 @asynccontextmanager
 async def on_the_line(
-    talker: Talker, *, rate: int = 16_000, last: int | None = None, **more: Any
+    api: SessionClient, *, rate: int = 16_000, last: int | None = None, **more: Any
 ) -> AsyncIterator[VoiceClient]:
     """A client that was let in."""
     abilities = more.pop("abilities", {"sound": True})
     ready = more.pop("ready", True)
-    ticket = await ticket_for(talker)
-    async with connected(talker.desk, talker.id, **more) as client:
+    ticket = await ticket_for(api)
+    async with connected(api.server, api.id, **more) as client:
         resumed = {} if last is None else {"lastEvent": last}
         hello = {"protocol": PROTOCOL, "ticket": ticket["ticket"], "abilities": abilities, **resumed}
         await client.send("hello", **hello, **({"audio": {"rate": rate}} if rate else {}))
@@ -336,18 +336,18 @@ async def on_the_line(
 
 
 @asynccontextmanager
-async def voice_desk(
+async def voice_server(
     folder: Path, *, limits: VoiceOptions = QUICK, agent: Any = None, **more: Any
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[ServerUnderTest]:
     """A server with voice; its agent is scripted unless one is given."""
     chosen = agent or ScriptedAgent()
-    async with at_server(folder, voice=chosen, voice_options=limits, **more) as desk:
-        desk.agent = chosen  # type: ignore[attr-defined]
-        yield desk
+    async with over_socket(folder, voice=chosen, voice_options=limits, **more) as server:
+        server.agent = chosen  # type: ignore[attr-defined]
+        yield server
 
 
-async def open_talker(desk: Desk, key: str = USER, **wish: Any) -> Talker:
-    return await desk.open(key, **wish)
+async def open_talker(server: ServerUnderTest, key: str = USER, **wish: Any) -> SessionClient:
+    return await server.open(key, **wish)
 
 
 def limits(**changes: Any) -> VoiceOptions:

@@ -3,7 +3,7 @@
 import re
 
 from jsonschema_rs import Draft202012Validator, meta
-from tests.server.kit import at_desk
+from tests.server.kit import in_process
 
 from handrail.server.voice.asyncapi import document
 from handrail.server.voice.close_codes import CLOSINGS
@@ -109,8 +109,8 @@ def test_every_close_code_is_named():
 
 
 async def test_the_server_gives_it_to_everybody(tmp_path):
-    async with at_desk(tmp_path) as desk:
-        answer = await desk.get("/asyncapi.json", key=None)
+    async with in_process(tmp_path) as server:
+        answer = await server.get("/asyncapi.json", key=None)
         assert answer.status_code == 200
         assert answer.json() == document()
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 from time import monotonic
 
-from tests.server.voice.kit import connected, limits, on_the_line, ticket_for, voice_desk
+from tests.server.voice.kit import connected, limits, on_the_line, ticket_for, voice_server
 from websockets.frames import Frame, Opcode
 
 from handrail.server.options import Options
@@ -57,46 +57,46 @@ NOT_RIGHT = (
 
 
 async def test_a_message_that_is_not_right_is_refused_in_a_sentence(tmp_path):
-    async with voice_desk(tmp_path) as desk:
-        talker = await desk.open()
+    async with voice_server(tmp_path) as server:
+        api = await server.open()
         for frame in NOT_RIGHT:
-            async with on_the_line(talker) as client:
+            async with on_the_line(api) as client:
                 await client.wire.send(frame)
                 sentence = await client.refused(4400)
                 assert sentence.endswith("."), frame
                 assert "x" * 100 not in sentence
-        assert {one[0] for one in desk.agent.talk.given} == {"adapt"}  # nothing but that clients came
-        async with on_the_line(talker) as client:  # and the conversation was there all the time
-            assert len(desk.agent.talks) == 1
+        assert {one[0] for one in server.agent.spoken.given} == {"adapt"}  # nothing but that clients came
+        async with on_the_line(api) as client:  # and the conversation was there all the time
+            assert len(server.agent.all_spoken) == 1
             await client.send("text", id="m9", text="hello")
             await client.message("turn_done")
 
 
 async def test_words_over_the_line_count_as_requests_of_the_key(tmp_path):
-    async with voice_desk(tmp_path, options=Options(requests_per_minute=6)) as desk:
+    async with voice_server(tmp_path, options=Options(requests_per_minute=6)) as server:
         now = monotonic()
-        desk.made.voice._rates._clock = lambda: now  # nothing is filled again
-        talker = await desk.open()  # the first; the ticket is the second
-        async with on_the_line(talker) as client:
+        server.made.voice._rates._clock = lambda: now  # nothing is filled again
+        api = await server.open()  # the first; the ticket is the second
+        async with on_the_line(api) as client:
             for number in range(12):
                 await client.send("text", id=f"m{number}", text="hello")
             refused = await client.message("error", code="rate_limit")
             assert refused["message"] == "This key has asked too often; wait a little."
             await client.until(lambda one: len(one.of("error")) + len(one.of("turn_done")) == 12)
-            said = [one for one in desk.agent.talk.given if one[0] == "say"]
+            said = [one for one in server.agent.spoken.given if one[0] == "say"]
             assert len(said) == 4
             assert client.close_code is None
-        assert (await talker.post("and here")).status_code == 429, "it is one allowance"
+        assert (await api.post("and here")).status_code == 429, "it is one allowance"
 
 
 async def test_an_id_of_the_servers_own_is_refused_in_the_text_protocol_too(tmp_path):
-    async with voice_desk(tmp_path) as desk:
-        talker = await desk.open()
+    async with voice_server(tmp_path) as server:
+        api = await server.open()
         for chosen in ("voice:1.1", "voice:", "~late:voice:1"):
-            answer = await talker.post("hello", chosen)
+            answer = await api.post("hello", chosen)
             assert answer.status_code == 400, chosen
-        assert (await talker.show())["messages"] == []
-        assert (await talker.post("hello", "my-voice:1")).status_code == 202
+        assert (await api.show())["messages"] == []
+        assert (await api.post("hello", "my-voice:1")).status_code == 202
 
 
 NOT_FIRST = (
@@ -120,29 +120,29 @@ NOT_FIRST = (
 
 
 async def test_nothing_but_a_right_hello_may_come_first(tmp_path):
-    async with voice_desk(tmp_path) as desk:
-        talker = await desk.open()
+    async with voice_server(tmp_path) as server:
+        api = await server.open()
         for first in NOT_FIRST:
-            async with connected(desk, talker.id) as client:
+            async with connected(server, api.id) as client:
                 await client.wire.send(first)
                 await client.refused(4400)
-        assert desk.agent.talks == []
+        assert server.agent.all_spoken == []
 
 
 async def test_a_client_that_says_nothing_is_closed(tmp_path):
-    async with voice_desk(tmp_path, limits=limits(hello_seconds=0.05)) as desk:
-        talker = await desk.open()
-        async with connected(desk, talker.id) as client:
+    async with voice_server(tmp_path, limits=limits(hello_seconds=0.05)) as server:
+        api = await server.open()
+        async with connected(server, api.id) as client:
             assert "hello" in await client.refused(4408)
 
 
 async def test_text_that_is_not_utf_8_is_refused_without_a_traceback(tmp_path, caplog):
-    async with voice_desk(tmp_path) as desk:
-        talker = await desk.open()
-        async with on_the_line(talker) as client:
+    async with voice_server(tmp_path) as server:
+        api = await server.open()
+        async with on_the_line(api) as client:
             await _raw(client, Opcode.TEXT, b'{"type": "\xff\xfe"}')
             assert "UTF-8" in await client.refused(4400)
-        async with connected(desk, talker.id) as client:
+        async with connected(server, api.id) as client:
             await _raw(client, Opcode.TEXT, b"\xff")
             await client.refused(4400)
     assert "Traceback" not in caplog.text
@@ -150,129 +150,129 @@ async def test_text_that_is_not_utf_8_is_refused_without_a_traceback(tmp_path, c
 
 
 async def test_a_frame_that_is_no_audio_is_refused(tmp_path):
-    async with voice_desk(tmp_path) as desk:
-        talker = await desk.open()
+    async with voice_server(tmp_path) as server:
+        api = await server.open()
         for size in (0, 1, 321, 32_770, 200_000):
-            async with on_the_line(talker) as client:
+            async with on_the_line(api) as client:
                 await client.wire.send(bytes(size))
                 assert str(size) in await client.refused(4413)
-        assert desk.agent.talk.heard == []
+        assert server.agent.spoken.heard == []
 
 
 async def test_a_message_beyond_all_measure_is_not_even_read(tmp_path):
-    async with voice_desk(tmp_path) as desk:
-        talker = await desk.open()
+    async with voice_server(tmp_path) as server:
+        api = await server.open()
         for huge in (b"\0" * 300_000, "x" * 300_000):
-            async with on_the_line(talker) as client:
+            async with on_the_line(api) as client:
                 await client.wire.send(huge)
                 assert await client.closed() == 1009
-        async with on_the_line(talker) as client:
+        async with on_the_line(api) as client:
             await client.wire.send([b"\0" * 100_000] * 4)  # in pieces
             assert await client.closed() == 1009
-        assert desk.agent.talk.heard == []
-        assert len(desk.agent.talks) == 1
+        assert server.agent.spoken.heard == []
+        assert len(server.agent.all_spoken) == 1
 
 
 async def test_audio_in_pieces_is_put_together(tmp_path):
-    async with voice_desk(tmp_path) as desk:
-        talker = await desk.open()
-        async with on_the_line(talker) as client:
+    async with voice_server(tmp_path) as server:
+        api = await server.open()
+        async with on_the_line(api) as client:
             await client.wire.send([b"\1", b"\2\3", b"\4"])
-            await desk.agent.talk.until(lambda one: one.heard)
-            assert desk.agent.talk.heard == [(b"\1\2\3\4", 16_000)]
+            await server.agent.spoken.until(lambda one: one.heard)
+            assert server.agent.spoken.heard == [(b"\1\2\3\4", 16_000)]
 
 
 async def test_audio_without_a_rate_or_at_a_wrong_one_is_refused(tmp_path):
-    async with voice_desk(tmp_path) as desk:
-        talker = await desk.open()
-        async with on_the_line(talker, rate=44_100, ready=False) as client:
+    async with voice_server(tmp_path) as server:
+        api = await server.open()
+        async with on_the_line(api, rate=44_100, ready=False) as client:
             assert "16000, 24000" in await client.refused(4400)
-        assert desk.agent.talks == []
-        async with on_the_line(talker, rate=0) as client:
+        assert server.agent.all_spoken == []
+        async with on_the_line(api, rate=0) as client:
             await client.wire.send(b"\0\0" * 160)
             assert "rate" in await client.refused(4400)
-        assert desk.agent.talk.heard == []
+        assert server.agent.spoken.heard == []
 
 
 async def test_a_flood_of_audio_is_stopped(tmp_path):
-    async with voice_desk(tmp_path, limits=limits(burst_seconds=2)) as desk:
+    async with voice_server(tmp_path, limits=limits(burst_seconds=2)) as server:
         for size, count in ((2, 10_000), (640, 2_500), (32_768, 50)):  # each some fifty seconds of audio
-            talker = await desk.open()
-            async with on_the_line(talker) as client:
+            api = await server.open()
+            async with on_the_line(api) as client:
                 client.wire.transport.write(Frame(Opcode.BINARY, bytes(size)).serialize(mask=True) * count)
                 assert await client.closed() in (4429, 1006)  # who floods may not even read why
-            assert len(desk.agent.talk.heard) < count
-            assert not desk.agent.talk.is_over
+            assert len(server.agent.spoken.heard) < count
+            assert not server.agent.spoken.is_over
 
 
 async def test_a_flood_of_messages_is_stopped(tmp_path):
-    async with voice_desk(tmp_path) as desk:
-        talker = await desk.open()
-        async with on_the_line(talker) as client:
+    async with voice_server(tmp_path) as server:
+        api = await server.open()
+        async with on_the_line(api) as client:
             frames = json.dumps({"type": "played", "item": 1, "ms": 1})
             for _ in range(400):
                 client.wire.transport.write(_masked(frames.encode()))
             await client.refused(4429)
-        assert len(desk.agent.talk.given) < 300
+        assert len(server.agent.spoken.given) < 300
 
 
 async def test_audio_as_it_is_spoken_is_no_flood(tmp_path):
-    async with voice_desk(tmp_path, limits=limits(burst_seconds=2)) as desk:
-        talker = await desk.open()
-        async with on_the_line(talker) as client:
+    async with voice_server(tmp_path, limits=limits(burst_seconds=2)) as server:
+        api = await server.open()
+        async with on_the_line(api) as client:
             for _ in range(95):
                 await client.wire.send(b"\0" * 640)
-            await desk.agent.talk.until(lambda one: len(one.heard) == 95)
+            await server.agent.spoken.until(lambda one: len(one.heard) == 95)
             assert client.close_code is None
 
 
 async def test_a_client_that_gives_no_sign_of_life_is_closed_and_may_come_back(tmp_path):
-    async with voice_desk(tmp_path, limits=limits(heartbeat_seconds=0.3)) as desk:
-        talker = await desk.open()
-        async with on_the_line(talker) as client:
+    async with voice_server(tmp_path, limits=limits(heartbeat_seconds=0.3)) as server:
+        api = await server.open()
+        async with on_the_line(api) as client:
             client.answers_pings = False
             await client.refused(4408)
             # The second ping would be due when the client is closed: it may be silent for two beats, and for no third.
             assert len(client.of("ping")) == 1
-        async with on_the_line(talker) as client:
+        async with on_the_line(api) as client:
             await client.until(lambda one: len(one.of("ping")) == 4)
             assert client.close_code is None
-            assert len(desk.agent.talks) == 1
+            assert len(server.agent.all_spoken) == 1
 
 
 async def test_what_is_not_due_before_ready_is_refused_and_early_audio_is_passed_over(tmp_path):
-    async with voice_desk(tmp_path) as desk:
-        desk.agent.gate = asyncio.Event()
-        talker = await desk.open()
-        async with on_the_line(talker, ready=False) as client:
-            await desk.agent.begun.wait()
+    async with voice_server(tmp_path) as server:
+        server.agent.gate = asyncio.Event()
+        api = await server.open()
+        async with on_the_line(api, ready=False) as client:
+            await server.agent.begun.wait()
             await client.wire.send(b"\0\0" * 160)
             await client.send("text", id="m1", text="hello")
             assert "ready" in await client.refused(4400)
-            desk.agent.gate.set()
-        async with on_the_line(talker) as client:
-            assert len(desk.agent.talks) == 1
-            assert desk.agent.talk.heard == []
-            assert [one for one in desk.agent.talk.given if one[0] == "say"] == []
+            server.agent.gate.set()
+        async with on_the_line(api) as client:
+            assert len(server.agent.all_spoken) == 1
+            assert server.agent.spoken.heard == []
+            assert [one for one in server.agent.spoken.given if one[0] == "say"] == []
 
 
 async def test_a_client_that_leaves_while_the_conversation_begins_leaves_it_waiting(tmp_path):
-    async with voice_desk(tmp_path, limits=limits(grace_seconds=0.05)) as desk:
-        desk.agent.gate = asyncio.Event()
-        talker = await desk.open()
-        async with on_the_line(talker, ready=False) as client:
-            await desk.agent.begun.wait()
+    async with voice_server(tmp_path, limits=limits(grace_seconds=0.05)) as server:
+        server.agent.gate = asyncio.Event()
+        api = await server.open()
+        async with on_the_line(api, ready=False) as client:
+            await server.agent.begun.wait()
             await client.drop()
-        desk.agent.gate.set()
-        while not desk.agent.talks:
+        server.agent.gate.set()
+        while not server.agent.all_spoken:
             await asyncio.sleep(0.01)
-        await desk.agent.talk.until(lambda one: ("end", "client_gone") in one.given)
+        await server.agent.spoken.until(lambda one: ("end", "client_gone") in one.given)
 
 
 async def test_what_cannot_be_done_now_is_an_error_and_the_conversation_goes_on(tmp_path):
-    async with voice_desk(tmp_path) as desk:
-        talker = await desk.open()
-        async with on_the_line(talker) as client:
+    async with voice_server(tmp_path) as server:
+        api = await server.open()
+        async with on_the_line(api) as client:
             await client.send("text", id="m1", text="refuse")
             assert (await client.message("error"))["code"] == "busy"
             await client.send("text", id="m2", text="hello")
@@ -280,16 +280,16 @@ async def test_what_cannot_be_done_now_is_an_error_and_the_conversation_goes_on(
 
 
 async def test_a_protocol_error_ends_the_socket_and_not_the_conversation(tmp_path):
-    async with voice_desk(tmp_path) as desk:
-        talker = await desk.open()
-        async with on_the_line(talker) as client:
+    async with voice_server(tmp_path) as server:
+        api = await server.open()
+        async with on_the_line(api) as client:
             client.wire.transport.write(b"\xff\xff\xff\xff\xff\xff")
             assert await client.closed() == 1002
-        async with on_the_line(talker) as client:
+        async with on_the_line(api) as client:
             client.wire.transport.write(b"\x82\x02ab")  # a client's frame that is not masked
             assert await client.closed() == 1002
-        async with on_the_line(talker):
-            assert len(desk.agent.talks) == 1
+        async with on_the_line(api):
+            assert len(server.agent.all_spoken) == 1
 
 
 def test_every_message_has_a_schema_and_a_word_about_it():
@@ -300,15 +300,15 @@ def test_every_message_has_a_schema_and_a_word_about_it():
 
 
 async def test_tickets_do_not_pile_up(tmp_path):
-    async with voice_desk(tmp_path) as desk:
-        talker = await desk.open()
+    async with voice_server(tmp_path) as server:
+        api = await server.open()
         now = 0.0
-        desk.made.voice.tickets._clock = lambda: now
+        server.made.voice.tickets._clock = lambda: now
         for _ in range(5):
-            await ticket_for(talker)
+            await ticket_for(api)
         now = 31.0
-        await ticket_for(talker)
-        assert len(desk.made.voice.tickets) == 1
+        await ticket_for(api)
+        assert len(server.made.voice.tickets) == 1
 
 
 async def _raw(client, opcode, data):

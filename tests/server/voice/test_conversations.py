@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.agents.voice.kit import obedient
 from tests.runtime.kit import until, writing
-from tests.server.kit import TOOLS, Desk, Talker
-from tests.server.voice.kit import VoiceClient, limits, on_the_line, ticket_for, voice_desk
+from tests.server.kit import TOOLS, ServerUnderTest, SessionClient
+from tests.server.voice.kit import VoiceClient, limits, on_the_line, ticket_for, voice_server
 
 from handrail.agents.voice.agent import VoiceAgent
 from handrail.agents.voice.host_port import VoicePolicy
@@ -46,17 +46,17 @@ async def execute(args, ctx):
 """As `end_voice_session` does."""
 
 
-class Room:
-    """One talker at a server with voice, and the provider behind it."""
+class VoiceSetup:
+    """A session at a server with voice, and the provider behind it."""
 
-    def __init__(self, desk: Desk, provider: LiveServer, talker: Talker, rate: int) -> None:
-        self.desk = desk
+    def __init__(self, server: ServerUnderTest, provider: LiveServer, api: SessionClient, rate: int) -> None:
+        self.server = server
         self.provider = provider
-        self.talker = talker
+        self.api = api
         self.rate = rate
 
     def enter(self, **more: Any) -> Any:
-        return on_the_line(self.talker, rate=self.rate, **more)
+        return on_the_line(self.api, rate=self.rate, **more)
 
     async def speak(self, client: VoiceClient, ms: int = 200) -> None:
         """An utterance and the silence after it, in frames of 20 ms."""
@@ -71,7 +71,7 @@ class Room:
 
 
 @asynccontextmanager
-async def room(
+async def voice_setup(
     name: str,
     folder: Path,
     turns: list[Turn],
@@ -80,29 +80,29 @@ async def room(
     policy: VoicePolicy | None = None,
     forgiven: str | None = None,
     **more: Any,
-) -> AsyncIterator[Room]:
-    server = GeminiLiveServer(turns) if name == "gemini-live" else OpenAIRealtimeServer(turns)
-    async with server:
-        if isinstance(server, GeminiLiveServer):
+) -> AsyncIterator[VoiceSetup]:
+    provider = GeminiLiveServer(turns) if name == "gemini-live" else OpenAIRealtimeServer(turns)
+    async with provider:
+        if isinstance(provider, GeminiLiveServer):
             model: Any = GeminiLive(
-                "any", api_key=server.api_key, base_url=server.base_url, tls=server.tls, limits=live
+                "any", api_key=provider.api_key, base_url=provider.base_url, tls=provider.tls, limits=live
             )
         else:
-            model = OpenAIRealtime("any", api_key=server.api_key, base_url=server.base_url, limits=live)
+            model = OpenAIRealtime("any", api_key=provider.api_key, base_url=provider.base_url, limits=live)
 
         def make(runtime: Any, _: Any) -> VoiceAgent:
             return VoiceAgent(runtime, model, policy=policy or VoicePolicy())
 
-        async with voice_desk(folder, agent=make, **more) as desk:
-            yield Room(desk, server, await desk.open(), RATES[name])
+        async with voice_server(folder, agent=make, **more) as server:
+            yield VoiceSetup(server, provider, await server.open(), RATES[name])
         await model.close()
-    assert [one for one in server.complaints if forgiven is None or forgiven not in one] == []
+    assert [one for one in provider.complaints if forgiven is None or forgiven not in one] == []
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_audio_in_a_call_and_audio_out(tmp_path, name):
     turns = [Turn([Ask(call("look", q="tables")), Say("There is one by the window.")], hears="Find me a table")]
-    async with room(name, tmp_path, turns) as here, here.enter() as client:
+    async with voice_setup(name, tmp_path, turns) as here, here.enter() as client:
         await here.speak(client)
         done = await client.message("turn_done")
         assert done["text"] == "There is one by the window."
@@ -117,11 +117,11 @@ async def test_audio_in_a_call_and_audio_out(tmp_path, name):
         offsets = [offset for item, offset, _ in client.sounds if item == end["item"]]
         assert offsets == sorted(offsets)
         assert here.outcomes == ["look"]
-        assert len(here.desk.tools.started()) == 1
+        assert len(here.server.tools.started()) == 1
         types = [one["type"] for one in client.messages]
         assert types.index("tool_started") < types.index("tool_finished") < types.index("turn_done")
         assert client.numbers == list(range(client.numbers[0], client.numbers[0] + len(client.numbers)))
-        shown = (await here.talker.show())["messages"]
+        shown = (await here.api.show())["messages"]
         assert [one["text"] for one in shown] == ["Find me a table", "There is one by the window."]
         assert shown[1]["toolCards"][0]["toolId"] == "look"
 
@@ -130,7 +130,7 @@ async def test_audio_in_a_call_and_audio_out(tmp_path, name):
 async def test_a_user_who_speaks_into_the_answer_is_heard_and_the_rest_is_flushed(tmp_path, name):
     long = "This is a long answer that goes on and on, so that there is time to interrupt it somewhere."
     turns = [Turn([Say(long, pace=PACE)], hears="Tell me all"), Turn([Say("Sure.")], hears="Shorter please")]
-    async with room(name, tmp_path, turns) as here, here.enter() as client:
+    async with voice_setup(name, tmp_path, turns) as here, here.enter() as client:
         await here.speak(client)
         await client.until(lambda one: len(one.sounds) >= 3)
         item = client.sounds[0][0]
@@ -139,7 +139,7 @@ async def test_a_user_who_speaks_into_the_answer_is_heard_and_the_rest_is_flushe
         assert (await client.message("flush"))["item"] >= item
         assert (await client.message("turn_done", turn=1))["interrupted"] is True
         assert (await client.message("turn_done", turn=2))["text"] == "Sure."
-        states = [one["state"] for one in (await here.talker.show())["messages"]]
+        states = [one["state"] for one in (await here.api.show())["messages"]]
         assert states == ["cancelled", "cancelled", "done", "done"]
 
 
@@ -149,20 +149,20 @@ async def test_speaking_into_a_writing_call_does_not_undo_or_repeat_it(tmp_path,
         Turn([Ask(call("post", q="0.3")), Say("Posted.")], hears="Post it"),
         Turn([Say("Yes, it was posted.")], hears="Did you?"),
     ]
-    async with room(name, tmp_path, turns) as here, here.enter() as client:
+    async with voice_setup(name, tmp_path, turns) as here, here.enter() as client:
         await here.speak(client)
-        await until(here.desk.tools.started)
+        await until(here.server.tools.started)
         await here.speak(client)
         await client.message("turn_done", turn=2)
         finished = await client.message("tool_finished", toolId="post")
         assert finished["ok"] is True
-        assert [one for one in here.desk.tools.started() if "begun" in one] == [{"begun": {"q": "0.3"}}]
+        assert [one for one in here.server.tools.started() if "begun" in one] == [{"begun": {"q": "0.3"}}]
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_a_client_drops_in_mid_call_and_comes_back_to_everything(tmp_path, name):
     turns = [Turn([Ask(call("post", q="0.4")), Say("Posted.")], hears="Post it")]
-    async with room(name, tmp_path, turns) as here:
+    async with voice_setup(name, tmp_path, turns) as here:
         async with here.enter() as client:
             await here.speak(client)
             await client.message("tool_started", toolId="post")
@@ -174,7 +174,7 @@ async def test_a_client_drops_in_mid_call_and_comes_back_to_everything(tmp_path,
             assert (await client.message("turn_done"))["text"] == "Posted."
             assert client.numbers[0] == last + 1
             assert client.numbers == list(range(last + 1, last + 1 + len(client.numbers)))
-        assert len([one for one in here.desk.tools.started() if "begun" in one]) == 1
+        assert len([one for one in here.server.tools.started() if "begun" in one]) == 1
         assert len(here.provider.talks) == 1  # the provider never noticed
 
 
@@ -184,18 +184,18 @@ async def test_the_provider_breaks_off_in_mid_call_and_nothing_is_done_twice(tmp
     turns = [Turn([Ask(call("post", q="0.05"), fault=fault), Say("Posted.")], hears="Post it")]
     # What became of the first call is told in words, which the script takes for the answer to the one that was made again.
     forgiven = "waits for no answer" if fault == "reissue" else None
-    async with room(name, tmp_path, turns, forgiven=forgiven) as here, here.enter() as client:
+    async with voice_setup(name, tmp_path, turns, forgiven=forgiven) as here, here.enter() as client:
         await here.speak(client)
         assert "Posted." in (await client.message("turn_done"))["text"]
         assert [one["state"] for one in client.of("link")] == ["up", "lost", "up"]
         await client.message("cue", kind="reconnected")
-        assert len([one for one in here.desk.tools.started() if "begun" in one]) == 1
+        assert len([one for one in here.server.tools.started() if "begun" in one]) == 1
         assert client.close_code is None
 
 
 async def test_a_go_away_is_followed_at_a_quiet_moment(tmp_path):
     turns = [Turn([Depart(60), Say("First.")], hears="One"), Turn([Say("Second.")], hears="Two")]
-    async with room("gemini-live", tmp_path, turns) as here, here.enter() as client:
+    async with voice_setup("gemini-live", tmp_path, turns) as here, here.enter() as client:
         await here.speak(client)
         await client.message("turn_done", turn=1)
         await client.message("link", state="up", number=2)
@@ -206,48 +206,48 @@ async def test_a_go_away_is_followed_at_a_quiet_moment(tmp_path):
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_nonsense_of_a_provider_is_passed_over(tmp_path, name):
     turns = [Turn([Ask(call("look", q="x"), fault="nonsense"), Say("Found.")], hears="Find it")]
-    async with room(name, tmp_path, turns) as here, here.enter() as client:
+    async with voice_setup(name, tmp_path, turns) as here, here.enter() as client:
         await here.speak(client)
         assert (await client.message("turn_done"))["text"] == "Found."
         assert NONSENSE
-        assert len(here.desk.tools.started()) == 1
+        assert len(here.server.tools.started()) == 1
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_a_provider_that_stalls_is_left_and_the_call_is_not_repeated(tmp_path, name):
     turns = [Turn([Ask(call("note", q="x"), fault="stall"), Say("Noted.")], hears="Note it")]
     live = replace(BRISK, reply_seconds=0.5, attempts=50)  # on a busy machine the next one may look like it
-    async with room(name, tmp_path, turns, live=live) as here, here.enter() as client:
+    async with voice_setup(name, tmp_path, turns, live=live) as here, here.enter() as client:
         await here.speak(client)
         await client.message("link", state="up", number=2)
         await client.message("turn_done")
-        assert len(here.desk.tools.started()) == 1
+        assert len(here.server.tools.started()) == 1
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_a_provider_that_is_gone_for_good_ends_voice_and_text_goes_on(tmp_path, name):
     turns = [Turn([Say("Hello."), Drop()], hears="Hello")]
-    async with room(name, tmp_path, turns) as here:
+    async with voice_setup(name, tmp_path, turns) as here:
         async with here.enter() as client:
             here.provider.refuse_with = 503
             await here.speak(client)
             ended = await client.message("ended")
             assert (ended["reason"], ended["resumable"]) == ("provider_lost", True)
             assert await client.closed() == 4503
-        shown = await here.talker.show()
+        shown = await here.api.show()
         assert (shown["mode"], shown["voice"]) == ("text", False)
-        told = await here.talker.say("call look {}")
+        told = await here.api.say("call look {}")
         assert told[-1].data["state"] == "done"
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_a_provider_that_refuses_is_a_sentence(tmp_path, name):
-    async with room(name, tmp_path, []) as here:
+    async with voice_setup(name, tmp_path, []) as here:
         here.provider.refuse_with = 403
         async with here.enter(ready=False) as client:
             sentence = await client.refused(4503)
             assert sentence.endswith(".")
-        shown = await here.talker.show()
+        shown = await here.api.show()
         assert (shown["mode"], shown["voice"]) == ("text", False)
         here.provider.refuse_with = None
         async with here.enter() as client:
@@ -260,55 +260,55 @@ async def test_a_confirmation_is_approved_on_the_screen_and_told_to_the_model_on
         Turn([Ask(call("pay", q="ten")), Say("Please confirm on your screen.")], hears="Pay ten"),
         Turn([Say("Thank you.")]),
     ]
-    async with room(name, tmp_path, turns) as here, here.talker.listening() as page, here.enter() as client:
+    async with voice_setup(name, tmp_path, turns) as here, here.api.listening() as page, here.enter() as client:
         await here.speak(client)
         await client.message("turn_done")
         asked = (await page.until("confirmation"))[-1].data
         assert (await client.message("confirmation"))["id"] == asked["id"]
-        assert here.desk.tools.started() == []
-        envelope = (await here.talker.decide(asked)).json()
+        assert here.server.tools.started() == []
+        envelope = (await here.api.decide(asked)).json()
         assert envelope["ok"] is True
         assert (await client.message("confirmation_closed"))["outcome"] == "carried_out"
         assert (await page.until("confirmation_closed"))[-1].data["id"] == asked["id"]
         assert (await client.message("tool_finished", late=True))["ok"] is True
-        assert len(here.desk.tools.started()) == 1
+        assert len(here.server.tools.started()) == 1
 
 
 async def test_a_restart_in_mid_conversation_is_survived(tmp_path):
     turns = [Turn([Say("First.")], hears="One")]
     store = f"sqlite:///{tmp_path}/handrail.db"
-    async with room("openai-realtime", tmp_path, turns, store=store) as here, here.enter() as client:
+    async with voice_setup("openai-realtime", tmp_path, turns, store=store) as here, here.enter() as client:
         await here.speak(client)
         await client.message("turn_done")
-        here.desk.server.should_exit = True
+        here.server.uvicorn.should_exit = True
         await client.refused(1001)
-        talker = here.talker
-    async with room("openai-realtime", tmp_path, [Turn([Say("Second.")], hears="Two")], store=store) as again:
-        talker.desk = again.desk
-        again.talker = talker
+        api = here.api
+    async with voice_setup("openai-realtime", tmp_path, [Turn([Say("Second.")], hears="Two")], store=store) as again:
+        api.server = again.server
+        again.api = api
         async with again.enter() as client:
             await again.speak(client)
             assert (await client.message("turn_done"))["turn"] == 2
-            texts = [one["text"] for one in (await talker.show())["messages"]]
+            texts = [one["text"] for one in (await api.show())["messages"]]
             assert texts == ["One", "First.", "Two", "Second."]
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_typed_words_are_answered_by_the_model_that_speaks(tmp_path, name):
     turns = [Turn([Say("Typed is fine.")]), Turn([Say("Here as well.")])]
-    async with room(name, tmp_path, turns) as here, here.enter() as client:
+    async with voice_setup(name, tmp_path, turns) as here, here.enter() as client:
         await client.send("text", id="t1", text="by hand")
         assert (await client.message("turn_done", inputId="t1"))["text"] == "Typed is fine."
-        told = await here.talker.say("and from the page", "t2")
+        told = await here.api.say("and from the page", "t2")
         assert told[-1].data["text"] == "Here as well."
-        assert here.desk.model.asked == []
+        assert here.server.model.asked == []
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_a_farewell_is_spoken_and_heard_before_the_conversation_ends(tmp_path, name):
     turns = [Turn([Ask(call("leave")), Say("Goodbye and thank you.")], hears="That is all")]
     tools = {**TOOLS, "leave": (writing(capabilities=["voice"], allowedModes=["voice"]), LEAVE)}
-    async with room(name, tmp_path, turns, tools=tools) as here:
+    async with voice_setup(name, tmp_path, turns, tools=tools) as here:
         async with here.enter() as client:
             await here.speak(client)
             end = await client.message("audio_end")
@@ -318,25 +318,25 @@ async def test_a_farewell_is_spoken_and_heard_before_the_conversation_ends(tmp_p
             assert ended["closingMessage"] == "Goodbye and thank you."
             assert ended["textResponse"] == "Your table is booked."
             assert await client.closed() == 1000
-        shown = await here.talker.show()
+        shown = await here.api.show()
         assert (shown["mode"], shown["voice"]) == ("text", False)
         assert shown["messages"][-1]["text"] == "Your table is booked."
-        told = await here.talker.say("call look {}")
+        told = await here.api.say("call look {}")
         assert told[-1].data["state"] == "done"
-        said = [getattr(one, "text", "") for one in here.desk.model.asked[-1].messages]
+        said = [getattr(one, "text", "") for one in here.server.model.asked[-1].messages]
         assert "Your table is booked." in said  # the text agent knows it
 
 
 @asynccontextmanager
-async def paying(name: str, folder: Path) -> AsyncIterator[Room]:
+async def paying(name: str, folder: Path) -> AsyncIterator[VoiceSetup]:
     """A room where a payment is asked for first, whose preview the model reads as it is told to, and then "Yes." is heard."""
     turns = [Turn([Ask(call("pay", q="rent")), Say("One moment.")], hears="Pay"), Turn([Say("Fine.")], hears="Yes.")]
-    async with room(name, folder, turns, policy=VoicePolicy(playback_seconds=2.0)) as here:
+    async with voice_setup(name, folder, turns, policy=VoicePolicy(playback_seconds=2.0)) as here:
         here.provider.on_note = obedient
         yield here
 
 
-async def reading_of(here: Room, client: VoiceClient) -> int:
+async def reading_of(here: VoiceSetup, client: VoiceClient) -> int:
     """Ask for what needs a word, and hear the model out until it is told to read the preview; the number of that message."""
     await here.speak(client)
     end = await client.message("audio_end")
@@ -358,7 +358,7 @@ async def test_a_preview_that_was_read_while_the_client_was_away_cannot_be_appro
             assert "asking" not in [one["state"] for one in client.of("question")]
             await client.send("played", item=again[0]["item"], ms=again[0]["ms"], done=True)
             await client.message("question", state="asking")  # this time it was heard
-        assert here.desk.tools.started() == []
+        assert here.server.tools.started() == []
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
@@ -378,10 +378,10 @@ async def test_a_yes_from_another_client_counts_only_after_the_preview_was_heard
                 again = await client.message("audio_end")
                 await client.send("played", item=again["item"], ms=again["ms"], done=True)
                 await client.message("question", state="asking")
-            assert here.desk.tools.started() == []
+            assert here.server.tools.started() == []
             await here.speak(client)
             await client.message("question", state="approved")
-        assert len(here.desk.tools.started()) == 1
+        assert len(here.server.tools.started()) == 1
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
@@ -402,7 +402,7 @@ async def test_a_yes_of_a_client_that_was_away_while_another_heard_the_preview_d
             await client.message("question", state="screen")  # it was read twice already
             await here.speak(client)
             assert (await client.message("turn_done", text="Fine."))["text"] == "Fine."
-        assert here.desk.tools.started() == []
+        assert here.server.tools.started() == []
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
@@ -410,20 +410,20 @@ async def test_a_farewell_that_nobody_could_hear_ends_the_conversation_all_the_s
     turns = [Turn([Ask(call("leave")), Say("Goodbye and thank you.")], hears="That is all")]
     tools = {**TOOLS, "leave": (writing(capabilities=["voice"], allowedModes=["voice"]), LEAVE)}
     policy = VoicePolicy(farewell_seconds=0.5, playback_seconds=0.1)
-    async with room(name, tmp_path, turns, tools=tools, policy=policy) as here:
+    async with voice_setup(name, tmp_path, turns, tools=tools, policy=policy) as here:
         async with here.enter() as client:
-            voice = here.desk.sessions._hosted[here.talker.id].voice.voice
+            voice = here.server.sessions._hosted[here.api.id].voice.voice
             await here.speak(client)
             await client.drop()
         assert (await asyncio.wait_for(voice.ending, 60)).closing_message == "Goodbye and thank you."
-        assert (await here.talker.show())["voice"] is False
+        assert (await here.api.show())["voice"] is False
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_what_was_asked_before_voice_is_answered_first(tmp_path, name):
     turns = [Turn([Say("We open at nine.")]), Turn([Say("You are welcome.")], hears="Thanks")]
-    async with room(name, tmp_path, turns) as here:
-        session = here.desk.runtime.sessions[here.talker.id]
+    async with voice_setup(name, tmp_path, turns) as here:
+        session = here.server.runtime.sessions[here.api.id]
         session.state.set("pendingMessage", "When do you open?")
         async with here.enter() as client:
             first = await client.message("turn_done", turn=1)
@@ -435,7 +435,10 @@ async def test_what_was_asked_before_voice_is_answered_first(tmp_path, name):
 
 
 async def test_silence_is_no_turn(tmp_path):
-    async with room("openai-realtime", tmp_path, [Turn([Say("Yes?")], hears="Hello")]) as here, here.enter() as client:
+    async with (
+        voice_setup("openai-realtime", tmp_path, [Turn([Say("Yes?")], hears="Hello")]) as here,
+        here.enter() as client,
+    ):
         for _ in range(100):
             await client.wire.send(silence(20, here.rate))
         await here.speak(client)
@@ -445,8 +448,8 @@ async def test_silence_is_no_turn(tmp_path):
 
 async def test_two_sessions_do_not_hear_each_other(tmp_path):
     turns = [Turn([Pause(0), Say("One.")], hears="a"), Turn([Say("Two.")], hears="b")]
-    async with room("openai-realtime", tmp_path, turns) as here:
-        other = await here.desk.open()
+    async with voice_setup("openai-realtime", tmp_path, turns) as here:
+        other = await here.server.open()
         async with here.enter() as first, on_the_line(other, rate=here.rate) as second:
             await here.speak(first)
             await first.message("turn_done")
@@ -461,6 +464,9 @@ async def test_two_sessions_do_not_hear_each_other(tmp_path):
 async def test_an_idle_conversation_says_goodbye(tmp_path):
     policy = VoicePolicy(idle_seconds=0.3, farewell_seconds=0.3)
     turns = [Turn([Say("Goodbye.")])]
-    async with room("openai-realtime", tmp_path, turns, policy=policy, limits=limits()) as here, here.enter() as client:
+    async with (
+        voice_setup("openai-realtime", tmp_path, turns, policy=policy, limits=limits()) as here,
+        here.enter() as client,
+    ):
         assert (await client.message("ended"))["reason"] == "idle"
         assert await client.closed() == 1000

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.server.voice.kit import limits
-from tests.server.voice.test_conversations import PROVIDERS, room
+from tests.server.voice.test_conversations import PROVIDERS, voice_setup
 
 from handrail.agents import conversation as agents_conversation
 from handrail.agents import unacknowledged_writes
@@ -85,10 +85,10 @@ async def test_what_a_conversation_holds_is_bounded_however_long_it_lasts(
     tmp_path: Path, name: str, small: None
 ) -> None:
     options = limits(burst_seconds=1e6, message_burst=1e6)
-    async with room(name, tmp_path, _turns(MANY), limits=options) as here, here.enter() as client:
+    async with voice_setup(name, tmp_path, _turns(MANY), limits=options) as here, here.enter() as client:
         sizes: dict[int, Counter[str]] = {}
-        exchange: Any = here.desk.made.app.state.context.voice
-        line = exchange._hosts[here.talker.id]
+        exchange: Any = here.server.made.app.state.context.voice
+        line = exchange._hosts[here.api.id]
         line.voice.session.replays.max_entries = 6
         for number in range(1, MANY + 1):
             await here.speak(client)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.server.kit import OPERATOR
-from tests.server.voice.kit import voice_desk
+from tests.server.voice.kit import voice_server
 
 from handrail.server.voice.close_codes import CLOSINGS
 from handrail.server.voice.messages import CLIENT, SERVER
@@ -20,10 +20,10 @@ PAGE = (DOCS / "voice.md").read_text("utf-8")
 async def test_the_program_of_the_voice_protocol_runs(tmp_path):
     programs = [text for text in re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S) if "HANDRAIL_URL" in text]
     assert len(programs) == 1
-    async with voice_desk(tmp_path) as desk:
+    async with voice_server(tmp_path) as server:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", programs[0],
-            env={**os.environ, "HANDRAIL_URL": desk.url, "HANDRAIL_KEY": OPERATOR},
+            env={**os.environ, "HANDRAIL_URL": server.url, "HANDRAIL_KEY": OPERATOR},
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         out, errors = await asyncio.wait_for(process.communicate(), 60)

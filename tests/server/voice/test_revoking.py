@@ -4,48 +4,48 @@ import asyncio
 from dataclasses import replace
 
 from tests.server.kit import OPERATOR
-from tests.server.voice.kit import PATIENCE, connected, on_the_line, ticket_for, voice_desk
+from tests.server.voice.kit import PATIENCE, connected, on_the_line, ticket_for, voice_server
 
 from handrail.server.voice.messages import PROTOCOL
 
 
 async def test_a_key_that_is_revoked_while_its_line_is_opened_is_refused_at_once_and_nothing_is_left_open(tmp_path):
-    async with voice_desk(tmp_path) as desk:
-        desk.agent.gate = asyncio.Event()
-        talker = await desk.open()
-        ring = desk.keys
-        async with on_the_line(talker, ready=False) as client:
-            await desk.agent.begun.wait()
+    async with voice_server(tmp_path) as server:
+        server.agent.gate = asyncio.Event()
+        api = await server.open()
+        ring = server.keys
+        async with on_the_line(api, ready=False) as client:
+            await server.agent.begun.wait()
             ring.replace([key for key in ring._by_hash.values() if key.name != "ana"])
             assert "key" in await client.refused(4401)  # while the model is still being waited for
-        desk.agent.gate.set()
-        exchange = desk.made.app.state.context.voice
+        server.agent.gate.set()
+        exchange = server.made.app.state.context.voice
         async with asyncio.timeout(PATIENCE):
             while len(exchange):
                 await asyncio.sleep(0.01)
-        assert desk.agent.talk.given == [("end", "key_revoked")]
+        assert server.agent.spoken.given == [("end", "key_revoked")]
         assert exchange.metrics()["waitingForClient"] == 0
-        assert desk.runtime.sessions[talker.id].mode == "text"
+        assert server.runtime.sessions[api.id].mode == "text"
 
 
 async def test_a_client_that_waits_for_a_line_is_refused_if_its_key_is_revoked_meanwhile(tmp_path):
-    async with voice_desk(tmp_path) as desk:
-        desk.agent.gate = asyncio.Event()
-        talker = await desk.open(OPERATOR, user="ana")
-        ring = desk.keys
-        async with on_the_line(talker, ready=False) as first:
-            await desk.agent.begun.wait()
-            ticket = await ticket_for(talker)
-            used = desk.made.app.state.context.voice.tickets._kept
+    async with voice_server(tmp_path) as server:
+        server.agent.gate = asyncio.Event()
+        api = await server.open(OPERATOR, user="ana")
+        ring = server.keys
+        async with on_the_line(api, ready=False) as first:
+            await server.agent.begun.wait()
+            ticket = await ticket_for(api)
+            used = server.made.app.state.context.voice.tickets._kept
             (name,) = used
             ana = next(key for key in ring._by_hash.values() if key.name == "ana")
             used[name] = replace(used[name], key=ana)
-            async with connected(desk, talker.id) as second:
+            async with connected(server, api.id) as second:
                 await second.send("hello", protocol=PROTOCOL, ticket=ticket["ticket"])
                 while used:
                     await asyncio.sleep(0.01)
                 ring.replace([key for key in ring._by_hash.values() if key.name != "ana"])
-                desk.agent.gate.set()
+                server.agent.gate.set()
                 assert "key" in await second.refused(4401)
                 assert second.of("ready") == []
             await first.message("ready")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.server.model import PlayModel
-from tests.server.voice.kit import on_the_line, ticket_for, voice_desk
+from tests.server.voice.kit import on_the_line, ticket_for, voice_server
 
 from handrail.app import live_missing, open_live_model, open_voice, voice_policy
 from handrail.cli import main
@@ -19,14 +19,12 @@ def offline(folder: Path):
 
 
 async def test_without_a_live_model_the_client_hears_and_speaks(tmp_path):
-    async with voice_desk(tmp_path, agent=offline(tmp_path)) as desk:
-        talker = await desk.open()
-        given = await ticket_for(talker)
+    async with voice_server(tmp_path, agent=offline(tmp_path)) as server:
+        api = await server.open()
+        given = await ticket_for(api)
         assert (given["offline"], given["model"]) == (True, "play")
         assert given["audio"] == {"input": {"rates": []}, "output": {"rate": 0}}
-        async with on_the_line(
-            talker, rate=0, abilities={"sound": False, "speaks": True, "recognises": True}
-        ) as client:
+        async with on_the_line(api, rate=0, abilities={"sound": False, "speaks": True, "recognises": True}) as client:
             assert client.messages[0]["offline"] is True
             await client.send("speech", state="started")
             await client.send("speech", state="ended")
@@ -40,14 +38,14 @@ async def test_without_a_live_model_the_client_hears_and_speaks(tmp_path):
             assert client.sounds == []
             await client.send("end")
             assert await client.closed() == 1000
-        shown = await talker.show()
+        shown = await api.show()
         assert [one["role"] for one in shown["messages"]] == ["user", "assistant"]
 
 
 async def test_audio_for_a_model_that_does_not_hear_is_refused(tmp_path):
-    async with voice_desk(tmp_path, agent=offline(tmp_path)) as desk:
-        talker = await desk.open()
-        async with on_the_line(talker, rate=16_000) as client:
+    async with voice_server(tmp_path, agent=offline(tmp_path)) as server:
+        api = await server.open()
+        async with on_the_line(api, rate=16_000) as client:
             assert client.messages[0]["audio"] == {"input": {"rate": 0}, "output": {"rate": 0}}
             await client.wire.send(b"\0\0" * 160)
             assert "does not hear" in await client.refused(4400)
