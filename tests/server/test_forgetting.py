@@ -20,7 +20,7 @@ from tests.server.voice.kit import on_the_line, voice_server
 from handrail.observe.verify import read_events, verify_directory
 from handrail_reference.services.calendar.embedded import EmbeddedCalendar
 from handrail_reference.services.calendar.port import Draft
-from handrail_reference.services.kb.record import Record
+from handrail_reference.services.kb.record import KnowledgeRecord
 from handrail_reference.services.kb.service import KnowledgeBase
 from handrail_reference.services.kb.writing import Tally, put_records
 
@@ -130,13 +130,13 @@ async def test_personal_records_and_images_go_too(tmp_path):
     from handrail.server.host.forgetting import forget_user
     from handrail_reference.services.images import open_images
     from handrail_reference.services.images.folder import ImageFolder
-    from handrail_reference.services.kb.record import Record
+    from handrail_reference.services.kb.record import KnowledgeRecord
     from handrail_reference.services.kb.service import KnowledgeBase
     from handrail_reference.services.kb.writing import Tally, put_records
 
     kb = KnowledgeBase(tmp_path / "kb.db")
     records = [
-        Record(id=f"note:{owner or 'all'}", type="note", title="t", text="words", namespace="personal" if owner else "studio",
+        KnowledgeRecord(id=f"note:{owner or 'all'}", type="note", title="t", text="words", namespace="personal" if owner else "studio",
                owner=owner, tenant="", source_type="t", source="s", url="", metadata={}, tags=(), last_updated="")
         for owner in ("ana", "bob", "")
     ]  # fmt: skip
@@ -225,7 +225,7 @@ async def filled(server, folder):
     await calendar.close()
     kb = KnowledgeBase(folder / "kb.db", with_starter=False)
     records = [
-        Record(id=f"note:{owner}", type="note", title=words, text=words, namespace="personal", owner=owner, tenant="",
+        KnowledgeRecord(id=f"note:{owner}", type="note", title=words, text=words, namespace="personal", owner=owner, tenant="",
                source_type="t", source="s", url="", metadata={"of": owner}, tags=(words,), last_updated="")
         for owner, words in ((NAME, "in the knowledge base " + SAID), ("bob", "bobs words"))
     ]  # fmt: skip
