@@ -136,7 +136,8 @@ async def test_personal_records_and_images_go_too(tmp_path):
 
     kb = KnowledgeBase(tmp_path / "kb.db")
     records = [
-        KnowledgeRecord(id=f"note:{owner or 'all'}", type="note", title="t", text="words", namespace="personal" if owner else "studio",
+        KnowledgeRecord(id=f"note:{owner or 'all'}", type="note", title="t", text="words",
+            namespace="personal" if owner else "studio",
                owner=owner, tenant="", source_type="t", source="s", url="", metadata={}, tags=(), last_updated="")
         for owner in ("ana", "bob", "")
     ]  # fmt: skip

@@ -165,7 +165,7 @@ async def test_a_client_that_can_ask_again_hears_the_whole_answer(tmp_path, stre
 async def test_requests_that_may_come_again_are_remembered_for_a_while_and_not_without_end(tmp_path):
     async with in_process(tmp_path) as server:
         now = 0.0
-        resent = IdempotentRequests(lambda: now, most=3)
+        resent = IdempotentRequests(lambda: now, max_requests=3)
 
         async def session(name: str) -> str:
             async def make() -> HostedSession:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-MAX = 50
+MAX_CITATIONS = 50
 _LISTS = ("results", "records", "items", "matches", "documents", "hits")
 _WEB = re.compile(r"https?://[^\s\x00-\x1f]+", re.IGNORECASE)
 
@@ -26,7 +26,7 @@ def citations_in(data: Any) -> list[dict[str, Any]]:
                 cited = _citation(record)
                 if cited is not None:
                     found.setdefault(cited["id"], cited)
-    return list(found.values())[:MAX]
+    return list(found.values())[:MAX_CITATIONS]
 
 
 def _citation(record: Any) -> dict[str, Any] | None:

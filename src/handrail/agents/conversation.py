@@ -133,18 +133,18 @@ class Conversation:
                 return self.messages[place:]
         return list(self.messages)
 
-    def within(self, most_tokens: int) -> list[Message]:
+    def within(self, max_tokens: int) -> list[Message]:
         """What a model is sent: everything if it fits; see `sent_within`."""
-        return self.sent_within(most_tokens)[0]
+        return self.sent_within(max_tokens)[0]
 
-    def sent_within(self, most_tokens: int) -> tuple[list[Message], int]:
+    def sent_within(self, max_tokens: int) -> tuple[list[Message], int]:
         """What a model is sent, and how many results and answers were left out of it so that it fits.
 
         The oldest results go first, then the oldest answers, each with a note in its place; the user's words and what the model
         has just asked for stay. Where the user's words alone are too many, the oldest turns go whole. The current turn's are
         always sent.
         """
-        over = sum(self._measure()) - most_tokens
+        over = sum(self._measure()) - max_tokens
         if over <= 0 or not any(isinstance(message, UserMessage) for message in self.messages):
             return list(self.messages), 0
         sized = list(zip(self.messages, self._tokens, strict=True))
@@ -176,10 +176,10 @@ class Conversation:
         starts = [place for place, message in enumerate(self.messages) if isinstance(message, UserMessage)]
         if not starts or (count <= MAX_MESSAGES and total <= MAX_TOKENS):
             return
-        most = MAX_MESSAGES // 2 if count > MAX_MESSAGES else count
+        max_messages = MAX_MESSAGES // 2 if count > MAX_MESSAGES else count
         left = total if total <= MAX_TOKENS else MAX_TOKENS // 2
         before = [0, *accumulate(tokens)]
-        fitting = (place for place in starts if count - place <= most and total - before[place] <= left)
+        fitting = (place for place in starts if count - place <= max_messages and total - before[place] <= left)
         cut = next(fitting, starts[-1])
         self.messages = self.messages[cut:]
         self.inputs = {name: place - cut for name, place in self.inputs.items() if place >= cut}

@@ -55,9 +55,9 @@ def late_words(told: Mapping[str, Any]) -> str:
     return late.note
 
 
-def too_many_calls(most: int) -> dict[str, Any]:
+def too_many_calls(max_calls: int) -> dict[str, Any]:
     """The envelope of calls that one message made too many."""
-    message = f"One message makes at most {most} calls; this one did not run."
+    message = f"One message makes at most {max_calls} calls; this one did not run."
     suggestion = "Go on with the results that you have."
     return ToolResponse.failure("BUDGET_EXCEEDED", message, suggestion=suggestion).to_dict()
 

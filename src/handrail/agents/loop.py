@@ -103,7 +103,7 @@ class Loop:
         """The model of this turn: if an operator chooses another meanwhile, it answers from the next turn on."""
         self._session = session
         self._conversation = conversation
-        self._most = rounds
+        self._max_rounds = rounds
         self._message_id = message_id
         self._turn = turn
         self._connection = session.connection
@@ -143,11 +143,11 @@ class Loop:
     async def _rounds(self) -> AsyncGenerator[AgentEvent, None]:
         await self._conversation.catch_up(self._session, self._turn)
         prompt = await self._prompt()
-        for number in range(1, self._most + 1):
+        for number in range(1, self._max_rounds + 1):
             self._conversation.tell_later()
             unread = tuple(self._conversation.unread)
             self._news = False
-            last = number == self._most
+            last = number == self._max_rounds
             asked = self._asked = Round()
             async with aclosing(self._ask(prompt, asked, number, allow_calls=not last)) as told:
                 async for event in told:
@@ -291,9 +291,9 @@ class Loop:
     # ----------------------------------------------------------------------------------------------- calling
     async def _call(self, calls: Sequence[Call], number: int) -> AsyncGenerator[AgentEvent, None]:
         """The calls of one message, through the pipeline; their envelopes go into the conversation in full."""
-        session, most = self._session, self._agent.policy.calls_per_round
-        made = [call._replace(connection=self._connection) for call in calls[:most]]
-        left_out = calls[most:]
+        session, max_calls = self._session, self._agent.policy.calls_per_round
+        made = [call._replace(connection=self._connection) for call in calls[:max_calls]]
+        left_out = calls[max_calls:]
         session.messages += 1
         message = f"{self._connection}.{session.messages}"
         for call in made:
@@ -307,7 +307,7 @@ class Loop:
             for event in self._heard():
                 yield event
         answers = [(call, answer.to_dict()) for call, answer in zip(made, running.result(), strict=True)]
-        answers += [(call, too_many_calls(most)) for call in left_out]
+        answers += [(call, too_many_calls(max_calls)) for call in left_out]
         self._running = None
         for call, envelope in answers:
             self._conversation.add(ToolMessage(call.call_id, call.name, envelope))

@@ -54,7 +54,7 @@ class Guard:
         own = (urlsplit(origin).hostname or "" for origin in options.origins)
         self._hosts = frozenset(name.lower() for name in (*_LOOPBACK, options.host, *options.hosts, *own) if name)
         self._rates = buckets or TokenBuckets(options.requests_per_minute)
-        self._most = options.max_header_bytes
+        self._max_header_bytes = options.max_header_bytes
         self._wrong = TokenBuckets(_WRONG_KEYS_PER_MINUTE)
         self._summary = ConnectionCounts()
 
@@ -106,9 +106,9 @@ class Guard:
 
     def _check_size(self, scope: Scope) -> None:
         size = sum(len(name) + len(value) for name, value in scope["headers"])
-        if size + len(scope.get("raw_path") or b"") + len(scope["query_string"]) > self._most:
+        if size + len(scope.get("raw_path") or b"") + len(scope["query_string"]) > self._max_header_bytes:
             raise HttpProblem(
-                431, f"The address and the headers are larger than the {self._most} bytes that are allowed."
+                431, f"The address and the headers are larger than the {self._max_header_bytes} bytes that are allowed."
             )
 
     def _check_host(self, path: str, headers: Headers) -> None:

@@ -15,15 +15,15 @@ from handrail.server.host.refusals import RefusalReason, SessionRefused
 from handrail.server.host.session_registry import PASSING_SECONDS, SessionRegistry
 from handrail.server.keys import Key
 
-MAX = 10_000
+MAX_REQUESTS = 10_000
 
 
 class IdempotentRequests:
-    """The sessions by API key, user and `Idempotency-Key`; the newest `MAX` of the last ten transcript, in this process."""
+    """Sessions by API key, user and `Idempotency-Key`: the newest `MAX_REQUESTS` of the last ten minutes, in this process."""
 
-    def __init__(self, clock: Callable[[], float] = monotonic, most: int = MAX) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic, max_requests: int = MAX_REQUESTS) -> None:
         self._clock = clock
-        self._most = most
+        self._max_requests = max_requests
         self._made: dict[tuple[str, str | None, str], _MadeSession] = {}
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class IdempotentRequests:
         before = self._clock() - PASSING_SECONDS
         while self._made:
             place, oldest = next(iter(self._made.items()))
-            if oldest.since >= before and len(self._made) < self._most:
+            if oldest.since >= before and len(self._made) < self._max_requests:
                 return
             del self._made[place]
 

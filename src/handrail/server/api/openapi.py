@@ -348,7 +348,7 @@ def _operator_paths() -> dict[str, Any]:
         _query("session", _TEXT, "Only of this session."),
         _query("call", _TEXT, "Only of this call, by id or key."),
         _query("tool", _TEXT, "Only of this tool."),
-        _query("limit", _NUMBER, "At most so many."),
+        _query("limit", _NUMBER, "At most this many."),
     )
     listed = _object({"events": _list({"type": "object"})}, ("events",))
     rows = _object({"rows": _list(_ref("LedgerRow"))}, ("rows",))
@@ -371,7 +371,7 @@ def _operator_paths() -> dict[str, Any]:
             "get": _operation(
                 "Writing calls, newest first",
                 {200: ("Calls", _json(rows))},
-                parameters=(_query("state", states, "Only those."), _query("limit", few, "At most so many.")),
+                parameters=(_query("state", states, "Only those."), _query("limit", few, "At most this many.")),
                 problems=(400, 503),
             )
         },

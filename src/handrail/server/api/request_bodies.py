@@ -61,15 +61,15 @@ async def _read(request: Request, options: Options) -> bytes:
     return b"".join(context)
 
 
-def text_of(body: Mapping[str, Any], name: str, *, most: int, required: bool = False) -> str:
+def text_of(body: Mapping[str, Any], name: str, *, maximum: int, required: bool = False) -> str:
     """A text field; blank if it is not there and need not be."""
     value = body.get(name)
     if value is None and not required:
         return ""
     if not isinstance(value, str) or (required and not value.strip()):
         raise HttpProblem(400, f'"{name}" must be text{" that is not blank" if required else ""}.')
-    if len(value) > most:
-        raise HttpProblem(400, f'"{name}" has {len(value)} characters; at most {most} are allowed.')
+    if len(value) > maximum:
+        raise HttpProblem(400, f'"{name}" has {len(value)} characters; at most {maximum} are allowed.')
     return value
 
 
@@ -82,13 +82,13 @@ def id_of(value: object, what: str) -> str:
     return value
 
 
-def number_in(request: Request, name: str, default: int, *, most: int) -> int:
+def number_in(request: Request, name: str, default: int, *, maximum: int) -> int:
     text = request.query_params.get(name)
     if text is None or text == "":
         return default
     number = int(text) if len(text) <= _MAX_DIGITS and text.isascii() and text.isdecimal() else 0
-    if not 0 < number <= most:
-        raise HttpProblem(400, f'"{name}" must be a whole number from 1 to {most}.')
+    if not 0 < number <= maximum:
+        raise HttpProblem(400, f'"{name}" must be a whole number from 1 to {maximum}.')
     return number
 
 

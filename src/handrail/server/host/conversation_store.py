@@ -232,9 +232,9 @@ class ConversationStore:
         """Keep with which key it was opened, and its secret in a form that only that key opens."""
         await self._ask(lambda db: openers.remember(db, session_id, key, sealed))
 
-    async def opened_with(self, key: str, user: str | None, most: int) -> list[openers.ListedConversation]:
+    async def opened_with(self, key: str, user: str | None, maximum: int) -> list[openers.ListedConversation]:
         """The conversations of a user that were opened with a key, the newest first."""
-        return await self._ask(lambda db: openers.listed(db, key, user, most))
+        return await self._ask(lambda db: openers.listed(db, key, user, maximum))
 
     async def begin(self, session_id: str, turn: StoredTurn) -> None:
         """Write a turn down before it begins; one of the same message is begun again. `Moved` if another process has the

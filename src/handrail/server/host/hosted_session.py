@@ -205,10 +205,10 @@ class HostedSession:
         """Whether all of its answer is still here; if not, it is with the stored conversation."""
         return turn.message_id in self.turns and not any(card.get("cut") for card in turn.answer.get("toolCards", ()))
 
-    def keep(self, turn: StoredTurn, most: int) -> None:
+    def keep(self, turn: StoredTurn, max_turns: int) -> None:
         self.earlier.pop(turn.message_id, None)
         self.turns[turn.message_id] = turn
-        while len(self.turns) + len(self.earlier) > most:
+        while len(self.turns) + len(self.earlier) > max_turns:
             oldest = self.earlier or self.turns
             del oldest[next(iter(oldest))]
         self.shorten()
@@ -253,7 +253,7 @@ class HostedSession:
             if not turn.message_id.startswith(LATE):
                 shown.append({"role": "user", "text": turn.text, **facts})
             if turn.answer or turn.state != "running":
-                answer = turn.answer if detailed else _plain(turn.answer)
+                answer = turn.answer if detailed else _without_detail(turn.answer)
                 shown.append({"role": "assistant", "text": "", "toolCards": [], "citations": [], **answer, **facts})
         return shown
 
@@ -315,7 +315,7 @@ def events_of(turn: StoredTurn) -> list[tuple[str, dict[str, Any]]]:
     return told
 
 
-def _plain(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_detail(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**answer, "error": without_detail("error", answer["error"])} if "error" in answer else answer
 
 

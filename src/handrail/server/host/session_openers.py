@@ -35,7 +35,7 @@ def remember(db: sqlite3.Connection, session_id: str, key: str, sealed: str) -> 
     db.execute("INSERT OR REPLACE INTO opener VALUES (?, ?, ?)", (session_id, key, sealed))
 
 
-def listed(db: sqlite3.Connection, key: str, user: str | None, most: int) -> list[ListedConversation]:
+def listed(db: sqlite3.Connection, key: str, user: str | None, maximum: int) -> list[ListedConversation]:
     """The conversations of this user that were opened with this key and in which something was said, the newest first."""
     rows = db.execute(
         """SELECT c.session_id, o.sealed, first.text, c.created, c.updated,
@@ -44,7 +44,7 @@ def listed(db: sqlite3.Connection, key: str, user: str | None, most: int) -> lis
            JOIN turn first ON first.session_id = c.session_id AND first.position =
                (SELECT min(t.position) FROM turn t WHERE t.session_id = c.session_id AND t.text != '')
            WHERE o.key = ? AND c.user IS ? AND NOT c.passing ORDER BY c.updated DESC LIMIT ?""",
-        (key, user, most),
+        (key, user, maximum),
     )
     return [
         ListedConversation(

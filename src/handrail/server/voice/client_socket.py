@@ -64,7 +64,7 @@ class ClientSocket:
         self._pipe = pipe
         self._admission = admission
         self._options = admission.options
-        self._out = SocketOutbox(pipe, most_sound=0, lost=lambda item: None)
+        self._out = SocketOutbox(pipe, max_sound=0, lost=lambda item: None)
         self._line: ConversationHost | None = None
         self._said_hello = False
         self._closed = False
@@ -89,8 +89,8 @@ class ClientSocket:
 
     def expects(self, output_rate: int, lost: Callable[[int], None]) -> None:
         """How much sound may wait follows from its rate; `lost` is told the items of what goes beyond it."""
-        most = int(self._options.backlog_seconds * output_rate * 2)
-        self._out = SocketOutbox(self._pipe, most_sound=most, lost=lost)
+        max_bytes = int(self._options.backlog_seconds * output_rate * 2)
+        self._out = SocketOutbox(self._pipe, max_sound=max_bytes, lost=lost)
 
     def ready(self, host: ConversationHost, data: dict[str, Any]) -> None:
         """The conversation is there: from now on the client is heard."""

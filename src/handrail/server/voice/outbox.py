@@ -12,14 +12,14 @@ from handrail.server.voice.websocket_protocol import Pipe
 
 
 class SocketOutbox:
-    """`most_sound` bytes of sound may wait; `lost` is told the item of each piece that goes beyond it. It is held until the
+    """`max_sound` bytes of sound may wait; `lost` is told the item of each piece that goes beyond it. It is held until the
     first message, `ready`, was sent."""
 
     __slots__ = (
         "_cells",
         "_held",
         "_lost",
-        "_most_sound",
+        "_max_sound",
         "_pipe",
         "_sound_bytes",
         "_sounds",
@@ -27,13 +27,13 @@ class SocketOutbox:
         "dropped",
     )
 
-    def __init__(self, pipe: Pipe, *, most_sound: int, lost: Callable[[int], None]) -> None:
+    def __init__(self, pipe: Pipe, *, max_sound: int, lost: Callable[[int], None]) -> None:
         self._pipe = pipe
         self._lost = lost
         self._held = True
         self._cells: deque[_Cell] = deque()
         self._sounds: deque[_Cell] = deque()
-        self._most_sound = most_sound
+        self._max_sound = max_sound
         self._sound_bytes = 0
         self._text_bytes = 0
         self.dropped = 0
@@ -65,7 +65,7 @@ class SocketOutbox:
         self._cells.append(cell)
         self._sounds.append(cell)
         self._sound_bytes += len(data)
-        while self._sound_bytes > self._most_sound:
+        while self._sound_bytes > self._max_sound:
             oldest = self._sounds.popleft()
             self._drop(oldest)
             self.dropped += 1

@@ -136,7 +136,7 @@ async def _hosted_session(
         if hosted.voice is not None:
             raise HttpProblem(409, "A voice conversation is on in this session; end it first.", retry_after=1)
         return hosted
-    key, user = key_of(request), _plain_user(request, text_of(body, "user", most=256))
+    key, user = key_of(request), _plain_user(request, text_of(body, "user", maximum=256))
 
     async def make() -> HostedSession:
         return await context.sessions.open(key, user=user, history=history, passing=True)

@@ -36,7 +36,7 @@ async def decline(request: Request) -> Response:
 async def _decide(request: Request, *, yes: bool) -> Response:
     context = context_of(request)
     body = await read_object(request, context.options, ("token",))
-    token = text_of(body, "token", most=256, required=True)
+    token = text_of(body, "token", maximum=256, required=True)
     hold, hosted = await _found(request)
     if yes:
         key = key_of(request)

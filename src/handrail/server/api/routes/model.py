@@ -23,7 +23,7 @@ async def select(request: Request) -> Response:
     """Let another model answer from the next turn on. Only operators: it may cost money and sends conversations away."""
     context, by = context_of(request), key_of(request).name
     body = await read_object(request, context.options, ("model",))
-    name = text_of(body, "model", most=_MAX_NAME, required=True)
+    name = text_of(body, "model", maximum=_MAX_NAME, required=True)
     previous = context.models.choice.model
     try:
         await context.models.select(name)

@@ -31,7 +31,7 @@ _MAX_NOTE = 1_000
 async def audit(request: Request) -> Response:
     context, query = context_of(request), request.query_params
     wanted = {name: query.get(name) or None for name in ("session", "call", "tool")}
-    limit = number_in(request, "limit", 100, most=_MAX_LINES)
+    limit = number_in(request, "limit", 100, maximum=_MAX_LINES)
     async with context.reading:
         lines = await auditing.newest(context.runtime, context.audit, limit=limit, **wanted)
     return answer({"events": lines})
@@ -59,7 +59,7 @@ async def ledger(request: Request) -> Response:
         state = LedgerState(wanted) if wanted is not None else None
     except ValueError:
         raise HttpProblem(400, f'"state" must be one of {", ".join(LedgerState)}.') from None
-    limit = number_in(request, "limit", 100, most=_MAX_ROWS)
+    limit = number_in(request, "limit", 100, maximum=_MAX_ROWS)
     rows = await context_of(request).runtime.store.ledger_rows(state=state, limit=limit)
     return answer({"rows": [_row(row) for row in rows]})
 
@@ -76,7 +76,7 @@ async def settle(request: Request) -> Response:
     row = await store.ledger_row(key)
     if row is None:
         raise HttpProblem(404, "The ledger has no such call.")
-    meta = {"toolId": row.tool, "settledBy": key_of(request).name, "note": text_of(body, "note", most=_MAX_NOTE)}
+    meta = {"toolId": row.tool, "settledBy": key_of(request).name, "note": text_of(body, "note", maximum=_MAX_NOTE)}
     if state is LedgerState.SUCCEEDED:
         outcome = ToolResponse.success(None, meta=meta)
     else:
@@ -95,7 +95,7 @@ async def switch(request: Request) -> Response:
     body = await read_object(request, context.options, ("off",))
     if "off" not in body or not (body["off"] is None or isinstance(body["off"], str)):
         raise HttpProblem(400, '"off" must be the reason why the tool is switched off, or null to switch it on.')
-    reason = text_of(body, "off", most=200, required=True) if body["off"] is not None else None
+    reason = text_of(body, "off", maximum=200, required=True) if body["off"] is not None else None
     runtime = context.runtime
     try:
         runtime.registry.snapshot().tool(tool)

@@ -38,7 +38,7 @@ async def open_session(request: Request) -> Response:
     mode = body.get("mode", "text")
     if mode not in ("text", "voice"):
         raise HttpProblem(400, '"mode" must be "text" or "voice".')
-    user = text_of(body, "user", most=_MAX_USER)
+    user = text_of(body, "user", maximum=_MAX_USER)
     if not user.isprintable() or (user and not user.strip()):
         raise HttpProblem(400, '"user" must be printable text that is not blank.')
     hosted = await context.sessions.open(
@@ -132,7 +132,7 @@ async def post_message(request: Request) -> Response | ASGIApp:
     body = await read_object(request, context.options, ("id", "text"))
     context.check_not_trying(hosted)
     message_id = id_of(body.get("id"), '"id"')
-    text = text_of(body, "text", most=MAX_TEXT, required=True)
+    text = text_of(body, "text", maximum=MAX_TEXT, required=True)
     if elsewhere is not None:
         return _answered_elsewhere(request, elsewhere, message_id, text)
     if "text/event-stream" not in request.headers.get("accept", ""):
@@ -145,13 +145,13 @@ async def post_message(request: Request) -> Response | ASGIApp:
         place.give_back()
         raise
     if not run.fresh:
-        return EventStream(_told_again(run, detailed=_detailed(request)), place=place)
+        return EventStream(_replayed_events(run, detailed=_detailed(request)), place=place)
     reader = hosted.log.reader(run.which, detailed=_detailed(request))
     told = frames(reader, context.options, until_turn=run.turn.number)
     return EventStream(told, place=place, on_end=(reader.close,))
 
 
-async def _told_again(run: TurnRun, *, detailed: bool) -> AsyncIterator[bytes]:
+async def _replayed_events(run: TurnRun, *, detailed: bool) -> AsyncIterator[bytes]:
     """A message that was answered before: the same turn, from what is stored."""
     for name, data in events_of(run.turn):
         told = data if detailed else without_detail(name, data)
@@ -217,7 +217,7 @@ async def cancel(request: Request) -> Response:
 
 
 def time_zone_of(body: dict[str, Any]) -> str:
-    name = text_of(body, "timeZone", most=64)
+    name = text_of(body, "timeZone", maximum=64)
     try:
         return ZoneInfo(name).key if name else ""
     except (KeyError, ValueError, OSError):
