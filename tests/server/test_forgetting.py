@@ -149,7 +149,7 @@ async def test_personal_records_and_images_go_too(tmp_path):
         await ana.say(f"look at {kept}")
         services = {"kb": kb, "images": open_images(tmp_path)}
         result = await forget_user(
-            server.runtime, server.sessions.conversations, "", "ana", talks=server.sessions, services=services
+            server.runtime, server.sessions.conversations, "", "ana", sessions=server.sessions, services=services
         )
     assert result["deleted"]["records"] == 1
     left = await kb.database.read(lambda db: sorted(row[0] for row in db.execute("SELECT id FROM record")))

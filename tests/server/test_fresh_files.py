@@ -14,8 +14,8 @@ from tests.stores.processes import SPAWN, Racer
 from handrail.contract.store import StoreUnavailable
 from handrail.server.host.conversation_store import ConversationStore, StoredConversation
 from handrail.stores import SqliteStore
-from handrail_reference.services.calendar.database import Database as Calendar
-from handrail_reference.services.kb.database import Database as KnowledgeBase
+from handrail_reference.services.calendar.database import CalendarDatabase as Calendar
+from handrail_reference.services.kb.database import KnowledgeDatabase as KnowledgeBase
 
 ROUNDS = 10
 
