@@ -157,7 +157,8 @@ def _written(runtime: Runtime) -> float:
 
 
 def _caller(session: Session, tool: str, mark: str) -> Callable[[Any, int], Awaitable[Any]]:
-    return lambda item, index: session.call(tool, item, call_id=f"{mark}-{index}", provider="openai-chat")
+    ids = [f"{mark}-{index}" for index in range(_CALLS)]  # a provider's, so they are not made in the call's time
+    return lambda item, index: session.call(tool, item, call_id=ids[index], provider="openai-chat")
 
 
 async def _timed(items: list[Any], call: Callable[[Any, int], Awaitable[Any]]) -> float:
@@ -218,7 +219,7 @@ async def _growth(folder: Path) -> list[Result]:
                     await old.call("tool_00000", {"query": f"{number} {index}"}, call_id=f"{number}-{index}")
             samples: dict[str, list[float]] = {"fresh": [], "tools": [], "old": []}
             for number in range(_ROUNDS):
-                items = [{"query": f"q {number} {index}"} for index in range(500)]
+                items = [{"query": f"q {number} {index}"} for index in range(_CALLS)]
                 for name, session in (("fresh", fresh), ("tools", crowded), ("old", old)):
                     await session.begin_turn()
                     samples[name].append(await _timed(items, _caller(session, "tool_00000", f"{name}{number}")))
