@@ -82,7 +82,8 @@ def begin_turn(
     tx.db.execute("UPDATE session SET turn = ?, current_turn = ? WHERE session_id = ?", (turn, turn, session_id))
     if input_id is not None:
         tx.db.execute("INSERT INTO turn_input VALUES (?, ?, ?)", (session_id, input_id, turn))
-    tx.db.execute("DELETE FROM turn_left WHERE session_id = ? AND turn < ?", (session_id, turn - _TURNS_LEFT))
+    if turn > _TURNS_LEFT:
+        tx.db.execute("DELETE FROM turn_left WHERE session_id = ? AND turn < ?", (session_id, turn - _TURNS_LEFT))
     return TurnStart(turn=turn, known=False)
 
 
