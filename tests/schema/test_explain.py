@@ -222,3 +222,11 @@ def test_a_long_key_that_many_problems_share_is_not_copied_for_each():
         tracemalloc.stop()
     assert [violation.pointer for violation in explanation.violations] == [""]
     assert peak < 5_000_000
+
+
+def test_a_long_list_of_values_is_looked_through_once_however_many_sentences_tell_of_it():
+    values = {"enum": [f"option {i}" for i in range(2_000)]}
+    schema = compile_schema({"properties": {"a": {"items": values}, "pin": {"writeOnly": True}}})
+    args = {"a": list(range(50))}
+    assert len(schema.violations(args)) == 50
+    assert calls_of(lambda: schema.explain(args)) < 20 * len(values["enum"])

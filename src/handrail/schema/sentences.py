@@ -55,7 +55,18 @@ class _Place:
 class Wording:
     """What all sentences about one instance share."""
 
-    __slots__ = ("_declared", "_explainer", "_holders", "_names", "_places", "_role", "_secrets", "root", "steps")
+    __slots__ = (
+        "_declared",
+        "_explainer",
+        "_holders",
+        "_listable",
+        "_names",
+        "_places",
+        "_role",
+        "_secrets",
+        "root",
+        "steps",
+    )
 
     def __init__(
         self,
@@ -78,6 +89,7 @@ class Wording:
         # Of its own: where finding problems has used up its steps, they are told all the same.
         self.steps = Steps(MAX_WORDING)
         self._declared: dict[int, list[str]] = {}
+        self._listable: dict[int, tuple[Sequence[Json], bool]] = {}
         schemas = self._applying([root]) if self._holders else ()
         self._places: dict[Path, _Place] = {(): _Place(schemas or (), _marks(schemas), self._holds(schemas), (), True)}
 
@@ -172,7 +184,14 @@ class Wording:
 
     def may_list(self, values: Sequence[Json]) -> bool:
         """Whether values from the schema may be told where their place is no secret: a part of one may still be."""
-        return not (self._secrets or self._names) or not any(isinstance(one, (dict, list, tuple)) for one in values)
+        if not (self._secrets or self._names):
+            return True
+        known = self._listable.get(id(values))
+        if known is None:
+            plain = not any(isinstance(one, (dict, list, tuple)) for one in values)
+            # Kept with the verdict, so that its id stays its own.
+            known = self._listable[id(values)] = (values, plain)
+        return known[1]
 
 
 def _marks(schemas: Sequence[Mapping[str, Json]] | None) -> bool:
