@@ -80,10 +80,10 @@ class TextAgent:
                 async for event in played:
                     yield event
 
-    def late(self, session: Session, conversation: Conversation, event: LateEnvelope | Mapping[str, Any]) -> Answer:
+    def late(self, session: Session, conversation: Conversation, event: LateEnvelope | Mapping[str, Any]) -> LateAnswer:
         """Tell the model what became of a call that had waited, and let it say so. Await it for all events, or iterate."""
         told = event.data if isinstance(event, LateEnvelope) else event
-        return Answer(lambda: self._late(session, conversation, told))
+        return LateAnswer(lambda: self._late(session, conversation, told))
 
     async def _late(
         self, session: Session, conversation: Conversation, told: Mapping[str, Any]
@@ -101,7 +101,7 @@ class TextAgent:
                     yield event
 
 
-class Answer:
+class LateAnswer:
     """The events of a further answer: iterate over them as they come, or await them all."""
 
     def __init__(self, make: Callable[[], AsyncGenerator[AgentEvent, None]]) -> None:

@@ -137,7 +137,7 @@ _KILLED = """
 import sys, time
 from pathlib import Path
 from handrail_reference.services.kb import importing, writing
-from handrail_reference.services.kb.database import Database
+from handrail_reference.services.kb.database import KnowledgeDatabase
 from handrail_reference.services.kb.files import find_sources
 
 importing.BATCH = 20
@@ -146,7 +146,7 @@ def told(done, total):
         print("far", flush=True)
         time.sleep(60)
 sources, passed = find_sources([Path(sys.argv[1])])
-importing.import_sources(Database(Path(sys.argv[2])), sources, passed, progress=told)
+importing.import_sources(KnowledgeDatabase(Path(sys.argv[2])), sources, passed, progress=told)
 """
 
 
