@@ -70,7 +70,7 @@ test-long: lint models browser speech engine ## Run every test, the long ones to
 test-pythons: setup models ## Run the tests without a browser on every Python found; PYTHONS="3.12 3.13" chooses
 	@$(PY) scripts/test_pythons.py --only "$(PYTHONS)" -- $(PYTEST_FLAGS)
 
-lint: setup ## Check format, style, types, import directions and sizes
+lint: setup ## Check format, style, types, import directions, sizes and names
 	@$(PY) -m ruff format --check --quiet --output-format concise $(CHECKED) || { echo "Run make format."; exit 1; }
 	@$(PY) -m ruff check --quiet $(CHECKED)
 	@$(MAKE) --no-print-directory types imports sizes
@@ -93,6 +93,7 @@ imports: setup
 
 sizes: setup
 	@$(PY) scripts/check_sizes.py
+	@$(PY) scripts/check_names.py
 
 format: setup ## Format the code and mend what can be mended safely
 	@$(PY) -m ruff check --quiet --fix --exit-zero $(CHECKED)

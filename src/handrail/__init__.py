@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from handrail.contract.definition import ToolDefinition
     from handrail.contract.envelope import ToolResponse
     from handrail.contract.errors import ErrorType, HandrailError, ToolError
-    from handrail.contract.gates import Ask, Gate, GatedCall, Refuse
+    from handrail.contract.gates import AskPerson, Gate, GatedCall, Refuse
     from handrail.contract.intents import Intent, IntentType
     from handrail.picking import pick_tools
     from handrail.registry import Registry, Snapshot
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Ask": "handrail.contract.gates",
+    "AskPerson": "handrail.contract.gates",
     "Call": "handrail.contract.call",
     "Context": "handrail.runtime.context",
     "ErrorType": "handrail.contract.errors",
@@ -57,7 +57,7 @@ _HOMES = {
 }
 
 __all__ = [
-    "Ask",
+    "AskPerson",
     "Call",
     "Context",
     "ErrorType",

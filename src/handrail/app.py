@@ -330,7 +330,7 @@ def agent_policy(settings: Settings) -> AgentPolicy:
     """What `[agent]` says, for either agent."""
     return AgentPolicy(
         rounds=settings.agent_rounds,
-        most_tools=settings.agent_most_tools,
+        max_tools=settings.agent_max_tools,
         picked_tools=settings.agent_picked_tools,
         guide_tokens=settings.agent_guide_tokens,
         history_tokens=settings.agent_history_tokens,

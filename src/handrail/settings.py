@@ -84,11 +84,11 @@ class Settings:
     """How often the model is asked in one turn at most."""
     agent_time_zone: str = ""
     """The zone of conversations that name none; empty means that of this machine."""
-    agent_most_tools: int = 40
-    """Above so many tools, those that fit a request are picked for it."""
+    agent_max_tools: int = 40
+    """Above this number of tools, those that fit a request are picked for it."""
     agent_picked_tools: int = 12
     agent_guide_tokens: int = 4_000
-    """Guides stand in the prompt of a text session if all of them fit into so many tokens."""
+    """Guides stand in the prompt of a text session if all of them fit into this number of tokens."""
     agent_history_tokens: int = 24_000
     """Older turns are left out of what a model is sent beyond this."""
     voice_model: str = ""

@@ -672,7 +672,7 @@ async def test_only_tools_that_fit_are_offered_when_there_are_many():
         for n, word in enumerate(["apples", "pears", "plums", "figs"])
     ]
     model = PlayedModel([["One."], [Call("tool_3", {}, "c1")], ["Two."], ["Three."]])
-    policy = AgentPolicy(most_tools=3, picked_tools=1)
+    policy = AgentPolicy(max_tools=3, picked_tools=1)
     async with desk(*many, model=model, policy=policy) as here:
         await here.say("How many pears?")
         assert [tool["function"]["name"] for tool in model.requests[0].tools] == ["tool_1"]

@@ -22,7 +22,7 @@ import pytest
 from handrail.cli import terminal_input
 from handrail.cli.chat_lines import Lines
 from handrail.cli.chat_screen import PlainScreen
-from handrail.cli.chat_talk import Talk
+from handrail.cli.chat_talk import TerminalChat
 
 LOOK = "What is order A-1001?"
 BOOK = "book a meeting with ana@example.com tomorrow at 3 pm"
@@ -436,7 +436,7 @@ def test_ctrl_c_cancels_the_turn_and_then_leaves(built):
 async def test_ctrl_c_once_more_while_a_turn_ends_leaves_after_it_also_when_more_lines_wait():
     out = io.StringIO()
     agent = SimpleNamespace(policy=SimpleNamespace(time_zone="UTC"))
-    talk = Talk(None, agent, None, PlainScreen(out), Lines(["one", "two"]))
+    talk = TerminalChat(None, agent, None, PlainScreen(out), Lines(["one", "two"]))
 
     async def turn() -> bool:
         try:

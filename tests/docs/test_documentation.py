@@ -119,8 +119,9 @@ def test_every_python_block_in_the_documentation_is_python():
                 compile(block.text, str(path), "exec")
 
 
-def test_every_path_that_the_flow_names_exists():
-    named = re.findall(r"`((?:src|tests|docs)/[^`]+)`", (ROOT / "docs" / "flow.md").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("name", ["architecture.md", "flow.md", "glossary.md"])
+def test_every_path_that_a_page_about_the_code_names_exists(name):
+    named = re.findall(r"`((?:src|tests|docs)/[^`]+)`", (ROOT / "docs" / name).read_text(encoding="utf-8"))
     assert len(named) > 20
     assert [path for path in named if not (ROOT / path).exists()] == []
 
@@ -149,3 +150,11 @@ def test_every_link_between_the_pages_leads_somewhere():
 def test_generated_pages_are_current():
     done = run([sys.executable, "scripts/generate_docs.py", "--check"], ROOT)
     assert done.returncode == 0, done.stdout
+
+
+def test_each_of_the_ten_questions_is_answered_from_at_most_five_files():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## Ten questions")[2]
+    answers = re.split(r"^\*\*[^*]+\?\*\*", page, flags=re.M)[1:]
+    assert len(answers) == 10
+    for answer in answers:
+        assert 1 <= len(set(re.findall(r"`((?:src|tests)/[^`]+)`", answer))) <= 5, answer

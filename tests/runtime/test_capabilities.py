@@ -9,7 +9,7 @@ from tests.runtime.kit import audited, kind, next_event, reading, utility, writi
 
 from handrail.app import find_services, open_registry, open_runtime
 from handrail.contract.errors import UsageError
-from handrail.runtime.capabilities import MESSAGES, MOST_MESSAGES, MOST_NOTES, built_in, checked_message
+from handrail.runtime.capabilities import MAX_MESSAGES, MAX_NOTES, MESSAGES, built_in, checked_message
 from handrail.runtime.events import Events
 from handrail.settings import load_settings
 from handrail.testing import settle
@@ -90,7 +90,7 @@ async def test_one_call_cannot_push_everything_else_out_of_the_events(make_tools
     world, session, answer = await outcome(make_tools, f"for _ in range(2000): ctx.messaging.send({IMAGE})")
     async with world:
         assert kind(answer) == "INTERNAL"
-        assert len(session.events_queue.attach().waiting) == MOST_MESSAGES
+        assert len(session.events_queue.attach().waiting) == MAX_MESSAGES
 
 
 GOOD = {
@@ -228,7 +228,7 @@ async def test_one_call_writes_a_limited_number_of_notes(make_tools):
     world, session, answer = await outcome(make_tools, "for _ in range(5000): ctx.audit.log('seen')")
     async with world:
         assert answer.ok
-        assert len(audited(session.core, "tool:seen")) == MOST_NOTES
+        assert len(audited(session.core, "tool:seen")) == MAX_NOTES
 
 
 @pytest.mark.parametrize("name", ["''", "'a b'", "'Seen'", "'a' * 65", "5", "'a\\n'"])

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.runtime.kit import FOUND, PAID, asked, audited, confirmed, kind, reading, writing
 
-from handrail import Ask, ErrorType, GatedCall, HandrailError, Refuse
+from handrail import AskPerson, ErrorType, GatedCall, HandrailError, Refuse
 
 TOOLS = {"look": (reading(), FOUND), "pay": (writing(), PAID), "transfer": (confirmed(), PAID)}
 
@@ -105,7 +105,7 @@ async def test_an_answer_that_is_none_refuses(make_tools, verdict):
 
 @pytest.mark.parametrize("tool", ["look", "pay"])
 async def test_a_gate_that_asks_sends_the_call_to_a_person(make_tools, tool):
-    gate = Says(Ask("a large sum"))
+    gate = Says(AskPerson("a large sum"))
     async with make_tools(TOOLS) as world:
         runtime, session = await opened(world, gate, user="ana")
 
@@ -123,13 +123,13 @@ async def test_a_gate_that_asks_sends_the_call_to_a_person(make_tools, tool):
 
 async def test_asking_again_for_what_is_held_gets_the_same_request(make_tools):
     async with make_tools(TOOLS) as world:
-        _, session = await opened(world, Says(Ask()))
+        _, session = await opened(world, Says(AskPerson()))
         first, second = [await session.call("look", {"q": "a"}, call_id=name) for name in ("c1", "c2")]
         assert first.error.confirmation_request["id"] == second.error.confirmation_request["id"]
 
 
 async def test_a_gate_is_asked_again_at_the_approval_and_its_refusal_stands(make_tools):
-    gate = Says(Ask())
+    gate = Says(AskPerson())
     async with make_tools(TOOLS) as world:
         runtime, session = await opened(world, gate)
         await session.call("pay", {"q": "a"}, call_id="c1")
@@ -151,7 +151,7 @@ async def test_a_gate_cannot_spare_a_person_the_question(make_tools):
 
 
 async def test_a_refusal_stands_although_an_earlier_gate_only_asks(make_tools):
-    asks, forbids, never = Says(Ask(), "asks"), Says(refuses, "forbids"), Says(None, "never")
+    asks, forbids, never = Says(AskPerson(), "asks"), Says(refuses, "forbids"), Says(None, "never")
     async with make_tools(TOOLS) as world:
         runtime, session = await opened(world, asks, forbids, never)
         assert kind(await session.call("look", {"q": "a"})) == "AUTH"
@@ -200,7 +200,7 @@ async def test_calls_that_are_refused_before_never_reach_it(make_tools):
 
 
 @pytest.mark.parametrize(
-    ("verdict", "error"), [(refuses, "AUTH"), (Ask(), "CONFIRMATION_REQUIRED"), (breaks, "INTERNAL")]
+    ("verdict", "error"), [(refuses, "AUTH"), (AskPerson(), "CONFIRMATION_REQUIRED"), (breaks, "INTERNAL")]
 )
 async def test_a_gate_set_to_observe_writes_down_and_lets_pass(make_tools, verdict, error):
     async with make_tools(TOOLS) as world:

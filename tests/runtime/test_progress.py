@@ -5,7 +5,7 @@ from tests.runtime.kit import PAID, confirmed, reading, writing
 
 from handrail import Intent
 from handrail.events import ConfirmationWanted, IntentApplied, LateEnvelope, MessageSent, Progress
-from handrail.runtime.events import MOST_WAITING, Events
+from handrail.runtime.events import MAX_WAITING, Events
 
 CHATTY = """
 async def execute(args, ctx):
@@ -55,12 +55,12 @@ def test_what_is_least_makes_room_for_requests_and_results(noise, listens):
     ear = events.attach() if listens else None
     asked = {"id": "c1", "tool": "pay", "args": {}, "preview": "Pay.", "expires_at": 1, "token": "secret"}
     events.emit(ConfirmationWanted(**asked))
-    for number in range(3 * MOST_WAITING):
+    for number in range(3 * MAX_WAITING):
         events.emit(NOISE[noise](str(number)))
         if number % 1000 == 0:
             events.emit(LateEnvelope(call_id=str(number), tool_id="pay", envelope={"ok": True}))
     waiting = (ear or events.attach()).waiting
     kept = [event for event in waiting if event.type != noise]
     assert [event.type for event in kept] == ["confirmation", "envelope", "envelope", "envelope"]
-    assert len(waiting) <= MOST_WAITING
-    assert waiting[-1] == NOISE[noise](str(3 * MOST_WAITING - 1)), "the newest stay"
+    assert len(waiting) <= MAX_WAITING
+    assert waiting[-1] == NOISE[noise](str(3 * MAX_WAITING - 1)), "the newest stay"

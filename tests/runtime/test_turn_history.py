@@ -1,12 +1,12 @@
 """The history of identical calls that a turn gives to the store, and takes along to its next connection."""
 
-from handrail.runtime.turn import Turn, digest_of
+from handrail.runtime.turn import TurnRecord, digest_of
 
 A, B, C = ("look", b"1"), ("look", b"2"), ("write", b"3")
 
 
 def test_the_history_counts_each_call_without_its_replays() -> None:
-    turn = Turn(1, 0.0)
+    turn = TurnRecord(1, 0.0)
     turn.identical = {A: 1, B: 3}
     turn.replayed = {B: 1}
 
@@ -14,7 +14,7 @@ def test_the_history_counts_each_call_without_its_replays() -> None:
 
 
 def test_a_new_connection_counts_on_where_the_last_ended_in_whatever_order_calls_come() -> None:
-    turn = Turn(1, 0.0)
+    turn = TurnRecord(1, 0.0)
     turn.identical = {A: 1}
     turn.begin_again()
     turn.identical[C] = 1
@@ -28,7 +28,7 @@ def test_a_new_connection_counts_on_where_the_last_ended_in_whatever_order_calls
 
 
 def test_the_history_is_bounded_and_keeps_the_newest() -> None:
-    turn = Turn(1, 0.0)
+    turn = TurnRecord(1, 0.0)
     turn.identical = {("look", b"%d" % number): 1 for number in range(200)}
 
     kept = turn.counters()["identical"]
@@ -39,7 +39,7 @@ def test_the_history_is_bounded_and_keeps_the_newest() -> None:
 
 
 def test_the_history_keeps_the_newest_also_where_it_was_told_before() -> None:
-    turn = Turn(1, 0.0)
+    turn = TurnRecord(1, 0.0)
     for number in range(100):
         turn.identical["look", b"%d" % number] = 1
         told = turn.counters()["identical"]
@@ -50,7 +50,7 @@ def test_the_history_keeps_the_newest_also_where_it_was_told_before() -> None:
 
 
 def test_what_the_store_was_told_stays_as_it_was() -> None:
-    turn = Turn(1, 0.0)
+    turn = TurnRecord(1, 0.0)
     turn.identical = {A: 1}
     turn.empties = {"look": 1}
     told = turn.counters()
@@ -64,7 +64,7 @@ def test_what_the_store_was_told_stays_as_it_was() -> None:
 
 
 def test_the_history_stays_bounded_over_many_connections_and_keeps_the_newest() -> None:
-    turn = Turn(1, 0.0)
+    turn = TurnRecord(1, 0.0)
     for connection in range(5):
         for number in range(connection * 20, connection * 20 + 20):
             turn.identical["look", b"%d" % number] = 1
@@ -78,7 +78,7 @@ def test_the_history_stays_bounded_over_many_connections_and_keeps_the_newest() 
 
 
 def test_the_history_stays_bounded_where_a_turn_turns_out_to_be_an_earlier_one() -> None:
-    before, turn = Turn(1, 0.0), Turn(2, 0.0)
+    before, turn = TurnRecord(1, 0.0), TurnRecord(2, 0.0)
     for which, begun in ((before, 0), (turn, 100)):
         which.identical = {("look", b"%d" % number): 1 for number in range(begun, begun + 60)}
         which.begin_again()

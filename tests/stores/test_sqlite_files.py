@@ -18,9 +18,9 @@ from handrail.contract.errors import HandrailError, UsageError
 from handrail.contract.store import ClaimVerdict, LedgerState, StoreUnavailable
 from handrail.stores import MemoryStore, SqliteStore, migrations, open_store, sqlite
 from handrail.stores.failures import unavailable
-from handrail.stores.log_room import LogRoom
 from handrail.stores.migrations import MIGRATIONS, Migration, migrate
 from handrail.stores.owners import Life, OwnerLocks
+from handrail.stores.wal_preallocation import LogRoom
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from handrail.runtime.session import Session
 Picker: TypeAlias = Callable[[str, Sequence[ToolDefinition], int], Sequence[ToolDefinition]]
 _MAX_CACHED = 8
 _MAX_IN_LOOP = 50
-"""Above so many tools, choosing is done in a thread: declarations may have to be read and an index be made first."""
+"""Above this number of tools, choosing is done in a thread: declarations may have to be read and an index be made first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Offering:
         self, session: Session, provider: str, tools: list[LoadedTool], query: str, used: Sequence[str]
     ) -> Choice:
         self._schemas(session.snapshot, provider, session.mode)  # read here, where it may take its time
-        if len(tools) <= self._policy.most_tools or self._picker is None:
+        if len(tools) <= self._policy.max_tools or self._picker is None:
             return Choice(tuple(tools), 0)
         picked = self._picker(query, [tool.definition for tool in tools], self._policy.picked_tools)
         wanted = {*used, GUIDE_TOOL, *(definition.tool_id for definition in picked)}

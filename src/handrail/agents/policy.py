@@ -15,8 +15,8 @@ class AgentPolicy:
     """The same after a late envelope."""
     calls_per_round: int = 16
     """Calls of one model message beyond this are not made, and the model is told."""
-    most_tools: int = 40
-    """Above so many tools, those that fit the request are picked."""
+    max_tools: int = 40
+    """Above this number of tools, those that fit the request are picked."""
     picked_tools: int = 12
     guide_tokens: int = 4_000
     """Guides stand in the prompt if they all fit into this; otherwise they are read through `get_tool_guide`."""

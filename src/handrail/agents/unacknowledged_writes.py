@@ -173,12 +173,12 @@ class UnacknowledgedWrites:
     ) -> list[ToolResponse]:
         """The calls of one message, through the pipeline; one that repeats another (as `known` said) gets that one's outcome."""
         fresh = [call for call, repeated in zip(calls, repeats, strict=True) if repeated is None]
-        told = [
+        outcome_sent = [
             _outcome_of(session, repeated, call)
             for call, repeated in zip(calls, repeats, strict=True)
             if repeated is not None
         ]
-        made, *known = await asyncio.gather(session.call_many(fresh), *told)
+        made, *known = await asyncio.gather(session.call_many(fresh), *outcome_sent)
         answers, outcomes = iter(made), iter(known)
         return [next(answers if repeated is None else outcomes) for repeated in repeats]
 

@@ -47,7 +47,7 @@ _MAX_CHOICES = 100
 _Pair: TypeAlias = tuple[int, int]
 
 
-class Effort:
+class DiffEffort:
     """Counts the work of one comparison: parts looked at, and what was put to the validator's arithmetic."""
 
     __slots__ = ("proof_steps", "steps")
@@ -72,7 +72,7 @@ class Effort:
 
 
 def compare_schemas(
-    old: Node, new: Node, *, subject: str = "the arguments", effort: Effort | None = None
+    old: Node, new: Node, *, subject: str = "the arguments", effort: DiffEffort | None = None
 ) -> list[Difference]:
     """Every difference between two schemas; none if and only if they are the same JSON. `effort` counts the work."""
     if token(old) == token(new):
@@ -80,7 +80,7 @@ def compare_schemas(
     here = At(subject=subject)
     if any(schema.get("$schema", _DIALECT).rstrip("#") != _DIALECT for schema in (old, new)):
         return [here.unclear("$schema", f"The schema of {subject} changed, and it is not draft 2020-12.")]
-    found = _Comparison(_Document(old), _Document(new), effort or Effort()).walk(old, new, here)
+    found = _Comparison(_Document(old), _Document(new), effort or DiffEffort()).walk(old, new, here)
     return found or [Difference(place="", message=f"The schema of {subject} was rewritten and means the same.")]
 
 
@@ -165,7 +165,7 @@ class _Comparison:
 
     __slots__ = ("_effort", "_new", "_old", "_seen")
 
-    def __init__(self, old: _Document, new: _Document, effort: Effort) -> None:
+    def __init__(self, old: _Document, new: _Document, effort: DiffEffort) -> None:
         self._old = old
         self._new = new
         self._effort = effort

@@ -14,7 +14,7 @@ from argparse import ArgumentParser, Namespace
 from handrail.app import Runtime, open_agent, open_runtime
 from handrail.cli.chat_lines import Lines
 from handrail.cli.chat_screen import JsonScreen, PlainScreen, Screen
-from handrail.cli.chat_talk import Talk
+from handrail.cli.chat_talk import TerminalChat
 from handrail.cli.model_lines import add_model_flag, load_model, offer_lines
 from handrail.cli.output import authors_speak_aside, warn
 from handrail.cli.project import current_settings, fresh_registry, kept_or_scratch, with_reference_tools
@@ -70,7 +70,7 @@ async def _talk(
             warn(f"handrail chat: {line}")
         agent = open_agent(settings, runtime, model)
         session = await runtime.open_session(user=options.user, attributes=attributes_for(agent.policy.time_zone))
-        talk = Talk(runtime, agent, session, screen, lines, approve_all=options.yes)
+        talk = TerminalChat(runtime, agent, session, screen, lines, approve_all=options.yes)
         try:
             return await talk.run()
         finally:

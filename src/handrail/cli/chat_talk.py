@@ -22,7 +22,7 @@ from handrail.runtime.session import Session
 _LEAVING = frozenset({"/quit", "/exit", "/q", "quit", "exit"})
 
 
-class Talk:
+class TerminalChat:
     """One session at one terminal. Nothing of it is kept."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """Writing calls and their outcomes; settle those whose outcome is not known.
 
 `settle KEY --as succeeded|failed` records what a person found out; `settle KEY --reconcile` asks the tool itself. `prune` gives
-back the room of what is long over; nothing that it drops can be run a second time.
+back the space of expired calls; nothing that it drops can be run a second time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def configure(parser: ArgumentParser) -> None:
     how.add_argument("--as", dest="state", choices=("succeeded", "failed"), help="what a person found out")
     how.add_argument("--reconcile", action="store_true", help="let the tool's own `reconcile` find out")
     settling.add_argument("--note", default="", help="why, for the record")
-    pruning = actions.add_parser("prune", help="give back the room of calls that are long over")
+    pruning = actions.add_parser("prune", help="free the space of expired calls")
     pruning.add_argument(
         "--results", type=_days, default=7, metavar="DAYS", help="results older than this (default: 7)"
     )

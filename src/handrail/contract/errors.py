@@ -2,6 +2,7 @@
 
     HandrailError
     ├── UsageError            the caller asked for something that cannot be
+    │   ├── SessionEnded      the session has ended
     │   └── ConfigError       a setting is unknown or has the wrong type
     ├── ServiceError          a service of the host could not be opened
     ├── JsonError             a text or object is not acceptable JSON

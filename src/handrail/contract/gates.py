@@ -69,7 +69,7 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AskPerson:
     """A person has to approve the call. `reason` is for the operator, in the audit line."""
 
     reason: str = ""
@@ -84,6 +84,6 @@ class Gate(Protocol):
         """What the audit calls it: small letters, digits and underscores, and the name of no other gate."""
         ...
 
-    def check(self, call: GatedCall) -> Refuse | Ask | None:
+    def check(self, call: GatedCall) -> Refuse | AskPerson | None:
         """None lets the call go on to the next gate. It must not wait; an exception refuses the call."""
         ...

@@ -104,7 +104,7 @@ class LiveLimits:
     attempts: int = 6
     """Connections tried in a row without one useful event, before the session is given up."""
     first_delay: float = 0.25
-    most_delay: float = 4.0
+    max_delay: float = 4.0
     connection_seconds: float = 3300.0
     """Age at which a connection is replaced at a quiet moment, for providers that do not say when they go."""
     audio_in_frames: int = 100

@@ -430,13 +430,13 @@ class Store(Protocol):
         ...
 
     async def evict(
-        self, *, bodies_before: int, rows_before: int, most: int = 100, left_at: str | None = None
+        self, *, bodies_before: int, rows_before: int, batch_size: int = 100, left_at: str | None = None
     ) -> Evicted:
         """Give back room: drop envelopes of rows finished before the one time (the row stays, and is never run again), and
         rows of *closed* sessions finished before the other, with the turns of closed sessions that were last saved before it. A
-        session that has lost something stays closed. Never touches running or unknown rows. At most so many calls and sessions
-        are looked at, and fewer where results are large, because everybody else waits meanwhile; `left_at` is where the last
-        batch left off."""
+        session that has lost something stays closed. Never touches running or unknown rows. At most `batch_size` calls and
+        sessions are looked at, and fewer where results are large, because everybody else waits meanwhile; `left_at` is where
+        the last batch left off."""
         ...
 
     # Confirmations

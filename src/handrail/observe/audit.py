@@ -22,7 +22,7 @@ import orjson
 from handrail.contract.ports import CallRecord
 from handrail.contract.store import AuditPosition, AuditSubject
 from handrail.observe.call_records import fields_of
-from handrail.observe.chain import GAP, encode, encode_name, plain, seal
+from handrail.observe.chain import GAP, encode, encode_name, json_substitute, seal
 from handrail.observe.chain_writer import ChainWriter, Entry
 from handrail.observe.reading import keys_of_executions
 from handrail.observe.redaction import compile_redactor
@@ -36,7 +36,7 @@ MAX_PENDING_BYTES = 32 * 1024 * 1024
 _RECORD_BYTES = 500
 """About so much a call's line is longer than its arguments."""
 _BATCH = 256
-"""At most so many lines are rendered before they are written, and kept rendered if that fails."""
+"""How many lines at most are rendered before they are written, and kept rendered if that fails."""
 
 
 class _Ring:
@@ -183,7 +183,7 @@ class AuditLog:
             if "event" in fields or "ts" in fields or "seq" in fields or "hash" in fields:
                 body = encode(fields)
             else:
-                body = orjson.dumps(fields, plain)
+                body = orjson.dumps(fields, json_substitute)
         except Exception:  # noqa: BLE001  # see `encode`, which takes what is left
             body = encode(fields)
         return body if self._mask is None else self._masked_body(body)

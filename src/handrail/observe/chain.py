@@ -26,7 +26,7 @@ FILES = "audit-*.jsonl"
 GENESIS = b"0" * 64
 """The hash before the first line."""
 GROUP = 16
-"""At most so many lines under one hash: an edit is found within as many lines."""
+"""How many lines one hash covers at most: an edit is found within as many lines."""
 FORMAT = 1
 
 START = "audit_start"
@@ -74,7 +74,7 @@ def encode(fields: Mapping[str, object]) -> bytes:
     try:
         if not RESERVED.isdisjoint(fields):
             fields = {f"{name}_" if name in RESERVED else name: value for name, value in fields.items()}
-        return orjson.dumps(fields, plain)
+        return orjson.dumps(fields, json_substitute)
     except Exception:  # noqa: BLE001  # an event must not be lost, nor a call fail, because of one odd value
         return _encode_piecemeal(fields)
 
@@ -88,15 +88,15 @@ def _encode_piecemeal(fields: Mapping[str, object]) -> bytes:
 
 def _encode_value(value: object) -> bytes:
     try:
-        return orjson.dumps(value, plain)
+        return orjson.dumps(value, json_substitute)
     except Exception:  # noqa: BLE001  # the slower encoder takes large integers and lone surrogates
         try:
-            return json.dumps(value, default=plain, allow_nan=False).encode()
+            return json.dumps(value, default=json_substitute, allow_nan=False).encode()
         except Exception:  # noqa: BLE001  # circular, too deep, odd keys
             return encode_name(f"<{type(value).__name__}>")
 
 
-def plain(value: object) -> object:
+def json_substitute(value: object) -> object:
     """What stands for a value that JSON does not know. Of a foreign object only its type: its text may hold secrets."""
     if isinstance(value, Mapping):
         return dict(value)

@@ -33,7 +33,7 @@ _CONFIRMATIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class CallExplanation:
     found: bool
     sentence: str
 
@@ -52,7 +52,7 @@ def why(events: Iterable[Mapping[str, Any]], call_id: str) -> str:
     return explain(events, call_id).sentence
 
 
-def explain(events: Iterable[Mapping[str, Any]], call_id: str) -> Explanation:
+def explain(events: Iterable[Mapping[str, Any]], call_id: str) -> CallExplanation:
     """As `why`, and whether there is such a call."""
     return tell(lines_of(events, call_id))
 
@@ -81,7 +81,7 @@ def lines_of(events: Iterable[Mapping[str, Any]], call_id: str) -> CallLines:
     return CallLines(call_id, found, () if found else get_close_matches(call_id, ids, n=3, cutoff=0.5))
 
 
-def tell(lines: CallLines) -> Explanation:
+def tell(lines: CallLines) -> CallExplanation:
     """What the lines say, in one sentence."""
     steps: list[str] = []
     for event in lines.events:
@@ -91,11 +91,11 @@ def tell(lines: CallLines) -> Explanation:
     tool = next((str(event["toolId"]) for event in lines.events if event.get("toolId")), "")
     call = shown(lines.call)
     if steps:
-        return Explanation(True, f"Call {call}{f' to {shown(tool)}' if tool else ''} {', then '.join(steps)}.")
+        return CallExplanation(True, f"Call {call}{f' to {shown(tool)}' if tool else ''} {', then '.join(steps)}.")
     if tool:
-        return Explanation(True, f"Call {call} to {shown(tool)} is in the audit log, but not what became of it.")
+        return CallExplanation(True, f"Call {call} to {shown(tool)} is in the audit log, but not what became of it.")
     hint = f"; the nearest are {', '.join(map(shown, lines.near))}" if lines.near else ", and none like it"
-    return Explanation(False, f"There is no call {call} in the audit log{hint}.")
+    return CallExplanation(False, f"There is no call {call} in the audit log{hint}.")
 
 
 def _remember(ids: dict[str, None], event: Mapping[str, Any]) -> None:

@@ -49,7 +49,7 @@ class Redactor:
 
     def __init__(self, schema: Mapping[str, Any] | None, names: frozenset[str]) -> None:
         self._names = names
-        self._places = _Places(schema, names) if schema is not None else None
+        self._places = _RedactionPlaces(schema, names) if schema is not None else None
         self._root = self._places.of([schema], Steps(MAX_STEPS)) if self._places is not None else None
 
     def __call__(self, args: Any) -> Any:
@@ -59,7 +59,7 @@ class Redactor:
         """The arguments with secrets masked; `steps` says afterwards how much work it was."""
         return REDACTED if isinstance(args, (str, bytes)) else self._masked(args, self._root, steps, 0)
 
-    def _masked(self, value: Any, place: _Place | None, steps: Steps, depth: int) -> Any:
+    def _masked(self, value: Any, place: _RedactionPlace | None, steps: Steps, depth: int) -> Any:
         if depth > MAX_DEPTH or (place is not None and place.secret):
             return REDACTED
         if isinstance(value, _BARE):
@@ -76,7 +76,7 @@ class Redactor:
             return [self._masked(item, place.item(index, steps), steps, depth + 1) for index, item in enumerate(value)]
         return REDACTED if place is not None and place.holds_secret and is_bare(value) else value
 
-    def _masked_members(self, value: Mapping[Any, Any], place: _Place | None, steps: Steps, depth: int) -> Any:
+    def _masked_members(self, value: Mapping[Any, Any], place: _RedactionPlace | None, steps: Steps, depth: int) -> Any:
         names = self._names
         return {
             key: REDACTED
@@ -86,14 +86,14 @@ class Redactor:
         }
 
 
-class _Places:
+class _RedactionPlaces:
     """The kinds of places in the arguments, each found when first met."""
 
     __slots__ = ("_known", "_matching_steps", "_refs", "holders", "matchers")
 
     def __init__(self, schema: Mapping[str, Any], names: frozenset[str]) -> None:
         self._refs = LocalRefs(schema)
-        self._known: dict[frozenset[int], _Place] = {}
+        self._known: dict[frozenset[int], _RedactionPlace] = {}
         self.holders = SecretHolders(schema, names)
         # Compiling and judging a pattern takes a hundred times as long as matching a name, so it is not left to the calls.
         self.matchers = {pattern: compile_matcher(pattern) for pattern in _patterns_of_names(schema)}
@@ -101,7 +101,7 @@ class _Places:
             pattern_cost(pattern)
         self._matching_steps: dict[tuple[int, int], int] = {}
 
-    def of(self, schemas: list[Json], steps: Steps) -> _Place | None:
+    def of(self, schemas: list[Json], steps: Steps) -> _RedactionPlace | None:
         """The place where the schemas may apply; None if there are none, a secret one if they are too many to look at."""
         if not schemas:
             return None
@@ -115,7 +115,7 @@ class _Places:
                 return _SECRET
             if len(self._known) >= _MAX_KEPT:  # names from outside must not fill the memory
                 self._known.clear()
-            self._known[key] = _Place(found, self)
+            self._known[key] = _RedactionPlace(found, self)
         return self._known[key]
 
     def matching_steps(self, schema: Mapping[str, Json], length: int) -> int:
@@ -132,23 +132,23 @@ class _Places:
         return steps
 
 
-class _Place:
+class _RedactionPlace:
     """A place in the arguments: the subschemas that may apply there, and which of them apply below."""
 
     __slots__ = ("_items", "_keys", "_longest", "_names", "_patterns", "_places", "_schemas", "holds_secret", "secret")
 
-    def __init__(self, schemas: list[Mapping[str, Json]], places: _Places | None) -> None:
+    def __init__(self, schemas: list[Mapping[str, Json]], places: _RedactionPlaces | None) -> None:
         self._schemas = schemas
-        self._keys: dict[str | None, _Place | None] = {}
+        self._keys: dict[str | None, _RedactionPlace | None] = {}
         self._names = frozenset(name for schema in schemas for name in schema.get("properties", ()))
         self._patterns = any("patternProperties" in schema for schema in schemas)
-        self._items: dict[int, _Place | None] = {}
+        self._items: dict[int, _RedactionPlace | None] = {}
         self._places = places
         self._longest = max((len(schema.get("prefixItems", ())) for schema in schemas), default=0)
         self.secret = places is None or any(schema.get("writeOnly") is True for schema in schemas)
         self.holds_secret = places is None or any(schema in places.holders for schema in schemas)
 
-    def key(self, name: str, steps: Steps) -> _Place | None:
+    def key(self, name: str, steps: Steps) -> _RedactionPlace | None:
         declared = name in self._names
         # Names that no schema has are all alike, unless a pattern tells them apart.
         kept = name if declared else None
@@ -184,7 +184,7 @@ class _Place:
             found.extend(schema[keyword] for keyword in _OF_OBJECTS if keyword in schema)
         return True
 
-    def item(self, index: int, steps: Steps) -> _Place | None:
+    def item(self, index: int, steps: Steps) -> _RedactionPlace | None:
         # Beyond the longest prefix all items are alike.
         index = min(index, self._longest)
         if index in self._items:
@@ -197,7 +197,7 @@ class _Place:
         return below
 
 
-_SECRET = _Place([], None)
+_SECRET = _RedactionPlace([], None)
 
 
 def _at_item(schema: Mapping[str, Json], index: int) -> Iterator[Json]:

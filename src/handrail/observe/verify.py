@@ -35,7 +35,7 @@ __all__ = ["AuditProblem", "read_events", "verify_directory"]
 
 STORE = "store"
 """Where the checkpoints of the store are named as a file is."""
-_MOST_CALLS = 50
+_MAX_CALLS = 50
 """So many calls without a line are named."""
 _CHECKPOINT_NAME = encode_name(CHECKPOINT)
 
@@ -231,14 +231,14 @@ class _Records:
 
 def _anchored(content: bytes, files: dict[str, _File]) -> int:
     """How many bytes of the checkpoints stand under the key, by way of the first line of a keyed file."""
-    most = 0
+    highest = 0
     for file in files.values():
         anchor = file.start.get("anchor")
         if file.is_begun_with_key and isinstance(anchor, dict) and isinstance(anchor.get("bytes"), int):
             before = content[: anchor["bytes"]]
             if hashlib.sha256(before).hexdigest() == anchor.get("sha256"):
-                most = max(most, len(before))
-    return most
+                highest = max(highest, len(before))
+    return highest
 
 
 def _check_unkeyed(files: dict[str, _File], records: _Records) -> Iterator[AuditProblem]:
@@ -315,12 +315,12 @@ def _check_stored(
 
 
 def _check_file_records(file: _File | None, name: str, counts: dict[int, tuple[str, bytes]]) -> Iterator[AuditProblem]:
-    most = max(counts)
+    highest = max(counts)
     if file is None:
-        yield AuditProblem(name, None, f"The file is missing; its chain had {_lines(most)} when it was last seen.")
+        yield AuditProblem(name, None, f"The file is missing; its chain had {_lines(highest)} when it was last seen.")
         return
-    if most > file.last:
-        yield AuditProblem(name, None, f"Its tail was cut: its chain had {_lines(most)}, and ends at {file.last}.")
+    if highest > file.last:
+        yield AuditProblem(name, None, f"Its tail was cut: its chain had {_lines(highest)}, and ends at {file.last}.")
     for count, (where, head) in counts.items():
         if file.first <= count <= file.last and file.heads.get(count) != head:
             message = f"Line number {count} is not the one of the checkpoint {where}: re-stamped."
@@ -347,11 +347,11 @@ def _check_recorded(file: _File, known: dict[int, Any], content: bytes) -> Itera
 def _check_calls(calls: Sequence[SettledCall], audited: set[str]) -> Iterator[AuditProblem]:
     """That every call of the ledger has its line."""
     missing = [call for call in calls if call.key not in audited]
-    for call in missing[:_MOST_CALLS]:
+    for call in missing[:_MAX_CALLS]:
         when = stamp(call.finished_at // 1000).decode()
         yield AuditProblem(STORE, None, f'The call {call.key} to "{call.tool}", which ended at {when}Z, has no line.')
-    if len(missing) > _MOST_CALLS:
-        yield AuditProblem(STORE, None, f"{len(missing) - _MOST_CALLS} more calls of the ledger have no line.")
+    if len(missing) > _MAX_CALLS:
+        yield AuditProblem(STORE, None, f"{len(missing) - _MAX_CALLS} more calls of the ledger have no line.")
 
 
 def _lines(count: int) -> str:

@@ -19,7 +19,7 @@ _DEEPEST = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class CatalogueEntry:
     """The texts by which one tool is found, its modes, and the data that its declaration is measured by."""
 
     tool_id: str
@@ -43,7 +43,7 @@ class Entry:
         return -(-len(json.dumps(declaration, ensure_ascii=False, default=str)) // 4)
 
 
-def entry_of(tool: Tool) -> Entry:
+def entry_of(tool: Tool) -> CatalogueEntry:
     """The entry of a tool; `UsageError` for what is none."""
     if isinstance(tool, ToolDefinition):
         return _entry(tool.tool_id, tool.description, "", tool.tags, tool.parameters, tool.allowed_modes)
@@ -68,10 +68,12 @@ def entry_of(tool: Tool) -> Entry:
     )
 
 
-def _entry(tool_id: str, description: str, summary: str, tags: object, parameters: object, modes: object) -> Entry:
+def _entry(
+    tool_id: str, description: str, summary: str, tags: object, parameters: object, modes: object
+) -> CatalogueEntry:
     schema: Mapping[str, Any] = parameters if isinstance(parameters, Mapping) else {}
     named = list(_properties(schema, 0))[:_MAX_PARAMETERS]
-    return Entry(
+    return CatalogueEntry(
         tool_id=tool_id,
         description=description,
         summary=summary[:_LONGEST_TEXT] if summary != description else "",

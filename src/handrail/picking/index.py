@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, get_args
 
 from handrail.contract.definition import Mode
 from handrail.contract.errors import UsageError
-from handrail.picking.entry import Entry, Tool, entry_of
+from handrail.picking.entry import CatalogueEntry, Tool, entry_of
 from handrail.picking.keywords import KeywordIndex, query_terms
 from handrail.picking.meanings import EmbedsTexts, MeaningIndex
 
@@ -188,9 +188,9 @@ class ToolIndex:
         return cost
 
 
-def _distinct(entries: Iterable[Entry]) -> list[Entry]:
+def _distinct(entries: Iterable[CatalogueEntry]) -> list[CatalogueEntry]:
     """Each tool once; two that share a name and differ are an error, because a model could not tell them apart."""
-    found: dict[str, Entry] = {}
+    found: dict[str, CatalogueEntry] = {}
     for entry in entries:
         known = found.setdefault(entry.tool_id, entry)
         if known is not entry and known != entry:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import log
 from operator import add
 
-from handrail.picking.entry import Entry
+from handrail.picking.entry import CatalogueEntry
 from handrail.picking.words import ASKING, COMMON, joined_words, split_words, stem
 
 # Compared on halves of the queries of two public sets (docs/picking-tools.md); values near these do as well.
@@ -73,7 +73,7 @@ def shortened(query: str) -> str:
 class KeywordIndex:
     """The words of a catalogue. Made once, never changed."""
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
+    def __init__(self, entries: Sequence[CatalogueEntry]) -> None:
         self._size = len(entries)
         counts = _counted(entries)
         self._unknown = log(1 + (self._size + 0.5) / 0.5)
@@ -129,7 +129,7 @@ class KeywordIndex:
         return _Term(weight, having, adds, everywhere)
 
 
-def _counted(entries: Sequence[Entry]) -> list[dict[str, float]]:
+def _counted(entries: Sequence[CatalogueEntry]) -> list[dict[str, float]]:
     """How often each tool has each term, the places where it has it weighted."""
     known = {word for entry in entries for word in split_words(f"{entry.said} {entry.summary}") if len(word) > 2}
     counts = []

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from handrail.contract.errors import HandrailError
-from handrail.picking.entry import Entry
+from handrail.picking.entry import CatalogueEntry
 from handrail.picking.keywords import shortened
 from handrail.picking.words import name_as_words, telling_words
 
@@ -40,7 +40,7 @@ class EmbedsTexts(Protocol):
 class MeaningIndex:
     """The vectors of a catalogue. Making it blocks while every tool is embedded: do that in a thread."""
 
-    def __init__(self, entries: Sequence[Entry], embedder: EmbedsTexts) -> None:
+    def __init__(self, entries: Sequence[CatalogueEntry], embedder: EmbedsTexts) -> None:
         self._embedder = embedder
         self._size = len(entries)
         clauses = [_clauses(entry) for entry in entries]
@@ -65,12 +65,12 @@ class MeaningIndex:
         return close
 
 
-def _whole(entry: Entry) -> str:
+def _whole(entry: CatalogueEntry) -> str:
     said = " ".join(part for part in (entry.said, entry.summary, entry.tags) if part)
     return f"{name_as_words(entry.tool_id)}: {said}".encode("utf-8", "replace").decode()
 
 
-def _clauses(entry: Entry) -> list[str]:
+def _clauses(entry: CatalogueEntry) -> list[str]:
     """What a tool says, in pieces; at least one, its name if it says nothing."""
     text = f"{entry.said}\n{entry.summary}".encode("utf-8", "replace").decode()
     pieces = [piece.strip() for piece in _CLAUSE.split(text)]

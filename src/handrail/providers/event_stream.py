@@ -86,7 +86,7 @@ class DuplicateFilter:
         self._counters = counters
         self._last: bytes | None = None
 
-    def again(self, event: bytes, *, marked: bool) -> bool:
+    def is_repeated(self, event: bytes, *, marked: bool) -> bool:
         """Whether this is the event before once more, counted. Three of a kind are two and one: pairs are what is doubled."""
         if marked and event == self._last:
             self._counters.duplicates += 1

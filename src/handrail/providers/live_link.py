@@ -427,7 +427,7 @@ class LiveLink:
 
     def _delay(self) -> float:
         doubled = self._limits.first_delay * (1 << min(self._failures - 1, 10))
-        return min(doubled, self._limits.most_delay) * (0.75 + secrets.randbelow(250) / 1000)
+        return min(doubled, self._limits.max_delay) * (0.75 + secrets.randbelow(250) / 1000)
 
 
 def _takes_nothing(limits: LiveLimits) -> ConnectionEnded:

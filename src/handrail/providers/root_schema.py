@@ -58,7 +58,7 @@ class RootSchema:
                     found[name].append(described)
         return {name: schemas[0] if len(schemas) == 1 else {"anyOf": schemas} for name, schemas in found.items()}
 
-    def plain(self) -> Mapping[str, Json]:
+    def without_alternatives(self) -> Mapping[str, Json]:
         """What is left, with the properties that only the branches have."""
         left = _without(self.rest, ["allOf"]) if "allOf" in self.taken else self.rest
         if not self.only_in_branches:
@@ -67,7 +67,7 @@ class RootSchema:
 
     def parameters(self) -> dict[str, Json]:
         """What is left as plain data, `allOf` merged."""
-        left = self.plain()
+        left = self.without_alternatives()
         if "allOf" in left and self.flat is not None:
             left = _merged(self.flat)
         written: dict[str, Json] = thaw(left)

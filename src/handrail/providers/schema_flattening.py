@@ -24,7 +24,7 @@ ANNOTATIONS = frozenset(
 _COMBINING = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
 _GATHERED = frozenset({"properties", "required", "items"})
 _AT_LEAST = frozenset({"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"})
-_AT_MOST = frozenset({"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"})
+_UPPER_BOUNDS = frozenset({"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"})
 
 _MAX_LEAVES = 200
 
@@ -290,7 +290,7 @@ def _both(keyword: str, one: Json, other: Json, path: Path) -> Json:
         return one
     if keyword in _AT_LEAST:
         return max(one, other)
-    if keyword in _AT_MOST:
+    if keyword in _UPPER_BOUNDS:
         return min(one, other)
     shared: Json = None
     if keyword == "type":

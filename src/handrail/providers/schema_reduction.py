@@ -94,7 +94,7 @@ class SchemaReduction:
     def parameters(self) -> dict[str, Json]:
         """The parameters in the format, with the definitions that they refer to."""
         self._optional = False
-        schema = self.schema((SchemaPart(self._root.plain(), ()),))
+        schema = self.schema((SchemaPart(self._root.without_alternatives(), ()),))
         if "anyOf" in schema:
             schema = self._as_object(schema["anyOf"])
         definitions: dict[str, Json] = {}
@@ -160,7 +160,7 @@ class SchemaReduction:
                 return self._cut(flat)
             self._open |= followed
         if flat.alternatives is None:
-            return self.plain(flat)
+            return self.without_alternatives(flat)
         leaves(parts, self.references.local)  # a conflict, if there are too many to write
         return self.union(flat, flat.alternatives)
 
@@ -184,7 +184,7 @@ class SchemaReduction:
         """`type`, where there is one."""
         return {"type": types[0] if len(types) == 1 else list(types)} if types else {}
 
-    def plain(self, flat: FlatSchema) -> dict[str, Json]:
+    def without_alternatives(self, flat: FlatSchema) -> dict[str, Json]:
         """A schema without alternatives."""
         types = types_of(flat.value("type"))
         written = {**self.typed(types), **self.listed(flat), **self.values(flat, types)}

@@ -181,7 +181,7 @@ class _Conversion:
         for ref in filter(self._references.is_recursive, flat.inlined):
             raise SchemaConflict("$ref", flat.path, f'"{ref}" contains itself and cannot be written out here')
         if flat.alternatives is None:
-            return self._plain(flat, widen)
+            return self._without_alternatives(flat, widen)
         leaves(parts, self._refs)  # a conflict, if there are too many to write
         return self._union(flat, flat.alternatives, widen)
 
@@ -212,7 +212,7 @@ class _Conversion:
         branches = [self._schema(branch) for branch in offered.branches]
         return {**self._described(annotations, widen), "anyOf": [*branches, *_null(widen)]}
 
-    def _plain(self, flat: FlatSchema, widen: bool) -> dict[str, Json]:
+    def _without_alternatives(self, flat: FlatSchema, widen: bool) -> dict[str, Json]:
         for keyword, (_, path) in flat.keywords.items():
             if keyword in _IMPOSSIBLE and path != ("$id",):
                 self.block(keyword, path, "strict mode has no such keyword")

@@ -10,7 +10,7 @@ from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.ports import CallRecord, Clock, MetricsPort
 from handrail.contract.store import StoreUnavailable
-from handrail.runtime.attempt import Attempt, Refusal, Rule
+from handrail.runtime.attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.audit_trail import AuditTrail
 from handrail.runtime.gates import budget
 from handrail.runtime.ledger_view import keep_unknown, not_recorded, unknown_answer, unknown_message
@@ -87,7 +87,7 @@ class Answers:
         """The envelope of a call that may have run: it never runs again by itself."""
         keep_unknown(attempt, key)
         duration = (perf_counter() - attempt.started) * 1000
-        refusal = Refusal("ledger", ErrorType.CONFLICT, unknown_message(attempt.plan.tool_id), rule=Rule.UNKNOWN)
+        refusal = Refusal("ledger", ErrorType.CONFLICT, unknown_message(attempt.plan.tool_id), rule=RefusalRule.UNKNOWN)
         self._trail.audit_refusal(attempt, refusal, duration)
         return unknown_answer(attempt.plan.tool_id, self.meta(attempt, duration))
 
@@ -99,7 +99,7 @@ class Answers:
                 raise StartOver
             message = f'"{attempt.plan.tool_id}" is still running from an earlier request.'
             refusal = Refusal(
-                "replay", ErrorType.IN_PROGRESS, message, rule=Rule.RUNNING, retry_after=1.0, retryable=True
+                "replay", ErrorType.IN_PROGRESS, message, rule=RefusalRule.RUNNING, retry_after=1.0, retryable=True
             )
             return self.refuse(attempt, refusal, free=True)
         first = known.call_id if known.call_id != attempt.call.call_id else None
@@ -220,7 +220,7 @@ def _too_many_refusals(count: int, limit: int, last: Refusal) -> Refusal:
         "loop",
         ErrorType.LOOP_DETECTED,
         f"{count} calls were refused in this turn; the last because: {last.message}",
-        rule=Rule.REFUSALS,
+        rule=RefusalRule.REFUSALS,
         value=count,
         limit=limit,
         suggestion="Stop calling tools in this turn, and answer the user.",

@@ -16,7 +16,7 @@ from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.ports import Clock
 from handrail.contract.store import Approval, Hold, HoldState, LedgerState, Store, StoreUnavailable
-from handrail.runtime.attempt import Attempt, Refusal, Rule
+from handrail.runtime.attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.audit_trail import AuditTrail
 from handrail.runtime.confirmation import Confirmations, token_hash
 from handrail.runtime.confirmation_view import OPEN, closed_answer, declined_answer, pair_of, request_of, shown_digest
@@ -122,7 +122,7 @@ class Approvals:
             return _session_ended()
         attempt = readmit(session, hold)
         if isinstance(attempt, Refusal):
-            if attempt.rule is Rule.SUPERSEDED:
+            if attempt.rule is RefusalRule.SUPERSEDED:
                 await self._confirmations.supersede(session, hold)
             return self._refuse(session, hold, attempt)
         if not self._confirmations.has_facts(attempt.plan):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from handrail.contract.store import LedgerRow
     from handrail.runtime.plan import ToolPlan
     from handrail.runtime.session import Session
-    from handrail.runtime.turn import Ordinals, Turn
+    from handrail.runtime.turn import Ordinals, TurnRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class ConnectionReplaced(ToolFailure):
     """Nobody started the call, because its connection is no longer the session's. The call may be made on the next one."""
 
 
-class Rule(StrEnum):
+class RefusalRule(StrEnum):
     """The rules by which the writing path refuses. Validation refuses by the schema's own keywords, which are texts."""
 
     CONNECTION = "connection"
@@ -71,7 +71,7 @@ class Refusal(NamedTuple):
 
     def failure(self) -> ToolFailure:
         """The refusal as the model reads it."""
-        kind = ConnectionReplaced if self.rule is Rule.CONNECTION else ToolFailure
+        kind = ConnectionReplaced if self.rule is RefusalRule.CONNECTION else ToolFailure
         return kind(
             self.type,
             self.message,
@@ -87,7 +87,7 @@ class Refusal(NamedTuple):
 def replaced_connection(connection: Connection | None = None) -> Refusal:
     """The refusal whose failure is `ConnectionReplaced`."""
     message = "This connection was replaced by a newer one."
-    return Refusal("session", ErrorType.CONFLICT, message, rule=Rule.CONNECTION, value=connection)
+    return Refusal("session", ErrorType.CONFLICT, message, rule=RefusalRule.CONNECTION, value=connection)
 
 
 @dataclass(slots=True, eq=False)
@@ -120,7 +120,7 @@ class Attempt:
     session: Session
     call: Call
     plan: ToolPlan
-    turn: Turn
+    turn: TurnRecord
     started: float
     connection: Connection | None = None
     """The one that the call came on; None for an approval, which a person gives on none."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from handrail.contract.call import Call
 from handrail.contract.ports import AuditPort, DurableAudit
 from handrail.contract.store import Hold
-from handrail.runtime.attempt import Attempt, Refusal, Rule
+from handrail.runtime.attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.confirmation_view import call_id_of, key_of
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class AuditTrail:
 def _message(attempt: Attempt, refusal: Refusal) -> str:
     """What the model was told; without values, which messages about arguments quote, where some of them must not be shown."""
     redact = attempt.plan.redact
-    repeated = refusal.rule is Rule.REFUSALS
+    repeated = refusal.rule is RefusalRule.REFUSALS
     if redact is None or not (repeated or refusal.gate in ("parse", "validate")):
         return refusal.message
     if refusal.gate == "validate" and redact(attempt.args) == attempt.args:

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from handrail.runtime.attempt import Attempt
     from handrail.runtime.session import Session
 
-MOST_MESSAGE_BYTES = 16 * 1024
-MOST_MESSAGES = 20
+MAX_MESSAGE_BYTES = 16 * 1024
+MAX_MESSAGES = 20
 """Per call: events that nobody has fetched yet push older ones out, and a confirmation may be among those."""
-MOST_NOTE_BYTES = 8 * 1024
-MOST_NOTES = 100
+MAX_NOTE_BYTES = 8 * 1024
+MAX_NOTES = 100
 NOTE_PREFIX = "tool:"
 """Stands before the name of every event that a tool writes, so that none can pass for one of the runtime's own."""
 _NOTE_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
@@ -100,8 +100,8 @@ class Messaging:
         """Send one of the known messages; `UsageError` if it is none. It is sent at once: awaiting the answer is optional."""
         checked = checked_message(message)
         self._sent += 1
-        if self._sent > MOST_MESSAGES:
-            raise UsageError(f"One call sends at most {MOST_MESSAGES} messages; put what belongs together into one.")
+        if self._sent > MAX_MESSAGES:
+            raise UsageError(f"One call sends at most {MAX_MESSAGES} messages; put what belongs together into one.")
         tell(self._session, MessageSent(checked))
         return Sent()
 
@@ -171,7 +171,7 @@ class Notes:
                 f"An audit event is named by up to 64 of a-z, 0-9, _ . and -, a letter first; {shown(event)} is not."
             )
         self._written += 1
-        if self._written > MOST_NOTES:
+        if self._written > MAX_NOTES:
             return
         attempt = self._attempt
         core, session = attempt.session.core, attempt.session
@@ -220,8 +220,8 @@ def checked_message(message: object) -> ClientMessage:
         size = len(orjson.dumps(dict(message)))
     except TypeError as error:
         raise UsageError(f'A message "{kind}" must be JSON: {error}.') from error
-    if size > MOST_MESSAGE_BYTES:
-        raise UsageError(f'A message "{kind}" of {size} bytes is too large; {MOST_MESSAGE_BYTES} are allowed.')
+    if size > MAX_MESSAGE_BYTES:
+        raise UsageError(f'A message "{kind}" of {size} bytes is too large; {MAX_MESSAGE_BYTES} are allowed.')
     checked: ClientMessage = freeze({"type": kind, **{name: message.get(name) for name in fields}})
     return checked
 
@@ -244,6 +244,6 @@ def _noted(data: object) -> dict[str, Any]:
         raw = orjson.dumps(dict(data))
     except TypeError:
         return {"dataOmitted": "not JSON"}
-    if len(raw) > MOST_NOTE_BYTES:
+    if len(raw) > MAX_NOTE_BYTES:
         return {"dataOmitted": f"{len(raw)} bytes"}
     return {"data": orjson.loads(raw)}

@@ -23,7 +23,7 @@ from handrail.contract.events import LateEnvelope
 from handrail.contract.ports import MetricsPort
 from handrail.contract.store import Hold, HoldState, Store, StoreUnavailable
 from handrail.runtime.answers import Answers
-from handrail.runtime.attempt import Attempt, Refusal, Rule
+from handrail.runtime.attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.audit_trail import AuditTrail
 from handrail.runtime.call_ids import Aliases, alias_of, attach_id
 from handrail.runtime.confirmation_view import (
@@ -132,12 +132,12 @@ class Confirmations:
         self._trail.audit_hold("confirmation_wanted", session, asked)
         return self._held_answer(attempt, asked)
 
-    async def again(self, attempt: Attempt, entry: Entry) -> ToolResponse:
+    async def answer_held(self, attempt: Attempt, entry: Entry) -> ToolResponse:
         """The same call, by its id, while it is held, or after its request was closed."""
         hold = await self._store.hold_by_id(entry.hold_id or "")
         if hold is None:
             message = "The request for a confirmation is no longer kept."
-            refusal = Refusal("confirmation", ErrorType.CONFLICT, message, rule=Rule.EXPIRED)
+            refusal = Refusal("confirmation", ErrorType.CONFLICT, message, rule=RefusalRule.EXPIRED)
             return self._answers.refuse(attempt, refusal, free=True)
         if attempt.turn.from_before:
             take_ordinal_of(attempt.session, attempt.turn, hold)

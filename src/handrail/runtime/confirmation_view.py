@@ -14,7 +14,7 @@ from handrail.contract.events import ConfirmationWanted
 from handrail.contract.store import Hold, HoldState
 from handrail.runtime.keys import args_digest, exact_digest, hash_key, id_of_key
 from handrail.runtime.ledger_view import declined
-from handrail.runtime.turn import Pair, Turn
+from handrail.runtime.turn import Pair, TurnRecord
 
 if TYPE_CHECKING:
     from handrail.runtime.session import Session
@@ -75,7 +75,7 @@ def key_of(hold: Hold) -> str:
     return hash_key(hold.tool, orjson.loads(hold.args), hold.turn)
 
 
-def take_ordinal_of(session: Session, turn: Turn, hold: Hold) -> None:
+def take_ordinal_of(session: Session, turn: TurnRecord, hold: Hold) -> None:
     """A held call that the model still knows takes its ordinal in its turn, as one that ran does."""
     plan = session.plans.find(hold.tool)
     if plan is not None and hold.turn == turn.number:

@@ -51,9 +51,9 @@ class SessionView:
 
 
 _LOG = logging.getLogger("handrail.tool")
-_MOST_PROGRESS_CHARACTERS = 500
+_MAX_PROGRESS_CHARACTERS = 500
 _PROGRESS_AT_ONCE, _PROGRESS_PER_SECOND = 20.0, 10.0
-"""So many notes on its progress a call may give at once, and so many more a second."""
+"""How many notes on its progress a call may give at once, and how many more each second."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -132,7 +132,7 @@ class Context:
         left = min(_PROGRESS_AT_ONCE, left + (now - since) * _PROGRESS_PER_SECOND)
         self._progress = (left - 1 if left >= 1 else left), now
         if left >= 1:
-            said = str(text)[:_MOST_PROGRESS_CHARACTERS]
+            said = str(text)[:_MAX_PROGRESS_CHARACTERS]
             call_id = self._attempt.call.call_id
             tell(self._attempt.session, Progress(tool_id=self.tool.id, call_id=call_id, text=said))
 

@@ -8,14 +8,14 @@ from collections.abc import AsyncGenerator, Iterable
 
 from handrail.contract.events import SessionEvent
 
-MOST_WAITING = 1000
-MOST_PROGRESS = 50
-"""Of those, so many may tell how work goes on; only the newest matter."""
+MAX_WAITING = 1000
+MAX_PROGRESS = 50
+"""How many of those may report progress; only the newest matter."""
 _DROPPED_FIRST = ("progress", "message", "intent")
 """What has to make room if too much waits; never a request or a result while any of these is there."""
 
 
-class Waiting(deque[SessionEvent]):
+class WaitingEvents(deque[SessionEvent]):
     """Events that nobody has taken yet, the oldest first."""
 
     def __init__(self) -> None:
@@ -26,9 +26,9 @@ class Waiting(deque[SessionEvent]):
         self.append(event)
         if event.type == "progress":
             self._progress += 1
-            if self._progress > MOST_PROGRESS:
+            if self._progress > MAX_PROGRESS:
                 self._drop("progress")
-        if len(self) > MOST_WAITING:
+        if len(self) > MAX_WAITING:
             kinds = {waiting.type for waiting in self}
             self._drop(next((kind for kind in _DROPPED_FIRST if kind in kinds), self[0].type))
 
@@ -49,7 +49,7 @@ class Listener:
     __slots__ = ("closed", "waiting", "wake")
 
     def __init__(self) -> None:
-        self.waiting = Waiting()
+        self.waiting = WaitingEvents()
         self.wake = asyncio.Event()
         self.closed = False
 
@@ -69,7 +69,7 @@ class Events:
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
-        self._waiting: Waiting | None = None
+        self._waiting: WaitingEvents | None = None
         self.is_closed = False
 
     def emit(self, event: SessionEvent) -> None:
@@ -115,6 +115,6 @@ class Events:
 
     def _keep(self, events: Iterable[SessionEvent]) -> None:
         if self._waiting is None:
-            self._waiting = Waiting()
+            self._waiting = WaitingEvents()
         for event in events:
             self._waiting.put(event)

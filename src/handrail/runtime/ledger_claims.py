@@ -33,7 +33,7 @@ from handrail.contract.store import (
     StoreUnavailable,
 )
 from handrail.runtime.answers import Answers, StartOver
-from handrail.runtime.attempt import Attempt, Refusal, Rule
+from handrail.runtime.attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.audit_recovery import AuditRecovery
 from handrail.runtime.audit_trail import AuditTrail
 from handrail.runtime.call_ids import Aliases, alias_of
@@ -268,14 +268,14 @@ class LedgerClaims:
         tool = attempt.plan.tool_id
         if self._was_cancelled(attempt, hold):
             message = f'"{tool}" was cancelled before it started.'
-            return Refusal("interrupt", ErrorType.CANCELLED, message, rule=Rule.INTERRUPT, retryable=True)
+            return Refusal("interrupt", ErrorType.CANCELLED, message, rule=RefusalRule.INTERRUPT, retryable=True)
         if attempt.plan.writes and not self._can_be_audited():
             return not_recorded(attempt.plan.tool_id, "The audit log cannot be written.")
         try:
             _ = attempt.plan.start or attempt.plan.tool.handler
         except RegistryError as error:
             self._log.error("%s", error)
-            return Refusal("handler", ErrorType.INTERNAL, f'"{tool}" failed unexpectedly.', rule=Rule.LOAD)
+            return Refusal("handler", ErrorType.INTERNAL, f'"{tool}" failed unexpectedly.', rule=RefusalRule.LOAD)
         return None
 
     def _was_cancelled(self, attempt: Attempt, hold: Hold | None) -> bool:

@@ -10,7 +10,7 @@ from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.intents import IntentType
 from handrail.contract.store import Block, ClaimResult, ClaimVerdict, LedgerRow, LedgerState
-from handrail.runtime.attempt import Attempt, Refusal, Rule, replaced_connection
+from handrail.runtime.attempt import Attempt, Refusal, RefusalRule, replaced_connection
 from handrail.runtime.gates.availability import switched_off
 from handrail.runtime.replays import Entry
 from handrail.runtime.state import StateController
@@ -52,7 +52,7 @@ def declined(tool: str) -> Refusal:
         "confirmation",
         ErrorType.DECLINED,
         message,
-        rule=Rule.DECLINED,
+        rule=RefusalRule.DECLINED,
         suggestion="Do not ask again; find another way.",
     )
 
@@ -89,7 +89,7 @@ def keep_unknown(attempt: Attempt, key: str) -> None:
 
 def running(tool: str) -> Refusal:
     message = f'"{tool}" is still running from an earlier request.'
-    return Refusal("ledger", ErrorType.IN_PROGRESS, message, rule=Rule.RUNNING, retry_after=1.0, retryable=True)
+    return Refusal("ledger", ErrorType.IN_PROGRESS, message, rule=RefusalRule.RUNNING, retry_after=1.0, retryable=True)
 
 
 def not_recorded(tool: str, why: str) -> Refusal:
@@ -98,7 +98,7 @@ def not_recorded(tool: str, why: str) -> Refusal:
         "ledger",
         ErrorType.STORE_UNAVAILABLE,
         message,
-        rule=Rule.STORE,
+        rule=RefusalRule.STORE,
         value=why,
         retry_after=2.0,
         retryable=True,
@@ -111,7 +111,7 @@ def not_heard(tool: str, why: str) -> Refusal:
         f'"{tool}" is approved but has not started, because it could not be recorded yet: it is carried out, and its outcome '
         "told, as soon as it can be, unless it is declined or its time ends before; there is no need to approve it again."
     )
-    return Refusal("ledger", ErrorType.STORE_UNAVAILABLE, message, rule=Rule.STORE, value=why)
+    return Refusal("ledger", ErrorType.STORE_UNAVAILABLE, message, rule=RefusalRule.STORE, value=why)
 
 
 def verdict_refusal(attempt: Attempt, result: ClaimResult) -> Refusal:
@@ -120,26 +120,26 @@ def verdict_refusal(attempt: Attempt, result: ClaimResult) -> Refusal:
     match result.verdict:
         case ClaimVerdict.BLOCKED:
             return Refusal(
-                "session", ErrorType.AUTH, "This user is blocked for now.", rule=Rule.BLOCK, retry_after=wait
+                "session", ErrorType.AUTH, "This user is blocked for now.", rule=RefusalRule.BLOCK, retry_after=wait
             )
         case ClaimVerdict.SWITCHED_OFF:
             message = switched_off(tool, result.reason)
-            return Refusal("availability", ErrorType.UNAVAILABLE, message, rule=Rule.SWITCH, value=result.reason)
+            return Refusal("availability", ErrorType.UNAVAILABLE, message, rule=RefusalRule.SWITCH, value=result.reason)
         case ClaimVerdict.RATE_LIMITED:
             message = f'"{tool}" was called too often by this user.'
             return Refusal(
-                "rate", ErrorType.RATE_LIMIT, message, rule=Rule.RATE_LIMIT, retry_after=wait, retryable=True
+                "rate", ErrorType.RATE_LIMIT, message, rule=RefusalRule.RATE_LIMIT, retry_after=wait, retryable=True
             )
         case ClaimVerdict.STALE_CONNECTION:
             return replaced_connection()
         case ClaimVerdict.INACTIVE:
-            return Refusal("session", ErrorType.SESSION_INACTIVE, "The session has ended.", rule=Rule.ACTIVE)
+            return Refusal("session", ErrorType.SESSION_INACTIVE, "The session has ended.", rule=RefusalRule.ACTIVE)
         case ClaimVerdict.NO_GRANT:
             return Refusal(
                 "confirmation",
                 ErrorType.CONFLICT,
                 "This approval was used, has expired, or was for something else.",
-                rule=Rule.GRANT,
+                rule=RefusalRule.GRANT,
             )
         case _:
             message = "This key stands for another call."

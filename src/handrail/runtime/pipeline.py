@@ -24,7 +24,7 @@ from handrail.runtime.execution import Execution, Started
 from handrail.runtime.hydrate import unknown_tool
 from handrail.runtime.keys import args_digest, hash_key, id_in_message
 from handrail.runtime.replays import Entry
-from handrail.runtime.turn import Turn
+from handrail.runtime.turn import TurnRecord
 from handrail.schema.arguments import read_arguments
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Pipeline:
             return self.answers.refuse(attempt, refusal)
         try:
             if known.hold_id is not None and not known.settled:
-                return await self.core.confirmations.again(attempt, known)
+                return await self.core.confirmations.answer_held(attempt, known)
             if known.ledger_key is not None and (known.unknown or not (known.settled or known.kept)):
                 return await self.core.lookup.replay(attempt, known)
             if known.ledger_key is not None and attempt.turn.from_before:
@@ -258,7 +258,7 @@ class Pipeline:
 
     def digest(self, session: Session, plan: ToolPlan, call: Call) -> str | None:
         """What this writing call would be compared by with others, found without making it; None if its arguments are refused."""
-        attempt = Attempt(session, call, plan, session.turn or Turn(0, 0.0), 0.0)
+        attempt = Attempt(session, call, plan, session.turn or TurnRecord(0, 0.0), 0.0)
         if read(attempt) is not None or prepare(attempt) is not None:
             return None
         return args_digest(plan.definition, attempt.args, attempt.canonical)

@@ -65,11 +65,11 @@ class Policy:
         retries=0,
     )
     identical_calls: int = 3
-    """The how-manieth identical call in a turn is a loop."""
+    """The nth identical call in a turn is a loop; this is n."""
     empty_results: int = 2
-    """After so many empty results a retrieval tool is not called again in the turn."""
+    """After this number of empty results a retrieval tool is not called again in the turn."""
     refusals: int = 5
-    """After so many refusals in a turn, each further one is a loop."""
+    """After this number of refusals in a turn, each further one is a loop."""
     timeout_ms: int = 30_000
     """The hard limit of tools that set none themselves."""
     lease_ms: int = 15_000
@@ -155,7 +155,7 @@ class Policy:
                 near = get_close_matches(str(name), known, n=1)
                 raise ConfigError(f'A policy has no "{name}"' + (f'; did you mean "{near[0]}"?' if near else "."))
             changes[name] = (
-                _mode(name, value, getattr(start, name)) if name in ("text", "voice") else _plain(name, value)
+                _mode(name, value, getattr(start, name)) if name in ("text", "voice") else _checked_list(name, value)
             )
         return replace(start, **changes)
 
@@ -176,7 +176,7 @@ def _mode(name: str, value: Any, start: ModePolicy) -> ModePolicy:
     return replace(start, **changes)
 
 
-def _plain(name: str, value: Any) -> Any:
+def _checked_list(name: str, value: Any) -> Any:
     if name not in _LISTS:
         return value
     if not isinstance(value, (list, tuple, set, frozenset)) or not all(isinstance(item, str) for item in value):

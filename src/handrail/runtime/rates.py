@@ -1,4 +1,4 @@
-"""Limits over a sliding window: never more than so many calls in any window of time, in memory and over processes and restarts.
+"""Limits over a sliding window: never more than the allowed calls in any window, in memory and over processes and restarts.
 
 Of each limit the moments of its calls are kept for as long as they count. A limit of many calls is kept by slots of its window
 instead, a slot counting until its last moment is over: a call may then be refused a little longer than need be, never too short.
@@ -18,7 +18,7 @@ from handrail.schema.canonical import canonical
 if TYPE_CHECKING:
     from handrail.runtime.session import Session
 
-_MOST_SLOTS = 256
+_MAX_SLOTS = 256
 _MANY = 10_000
 _IDLE_MS = 60_000
 """A limit that nobody has asked for in this time is no longer kept up to date."""
@@ -165,8 +165,8 @@ class Rates:
 
 
 def slot_of(limit: RateLimit) -> int:
-    """The milliseconds of a slot: one, so that it is exact, unless so many calls would have to be remembered."""
-    return 1 if limit.calls <= _MOST_SLOTS else -(-limit.window_ms // _MOST_SLOTS)
+    """The milliseconds of a slot: one, so that it is exact, unless too many calls would have to be remembered."""
+    return 1 if limit.calls <= _MAX_SLOTS else -(-limit.window_ms // _MAX_SLOTS)
 
 
 def scope_of(session: Session, tool: str, limit: RateLimit) -> str:

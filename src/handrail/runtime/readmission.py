@@ -9,7 +9,7 @@ from handrail.contract.call import Call
 from handrail.contract.errors import ErrorType
 from handrail.contract.store import Hold
 from handrail.runtime.admission import admit, ask_host, prepare
-from handrail.runtime.attempt import Attempt, Refusal, Rule, Write
+from handrail.runtime.attempt import Attempt, Refusal, RefusalRule, Write
 from handrail.runtime.confirmation_view import call_id_of, key_of
 from handrail.runtime.keys import args_digest, exact_digest
 from handrail.schema.arguments import read_arguments
@@ -42,4 +42,4 @@ def readmit(session: Session, hold: Hold) -> Attempt | Refusal:
 
 
 def _superseded(message: str) -> Refusal:
-    return Refusal("confirmation", ErrorType.CONFLICT, message, rule=Rule.SUPERSEDED)
+    return Refusal("confirmation", ErrorType.CONFLICT, message, rule=RefusalRule.SUPERSEDED)

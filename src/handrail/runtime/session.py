@@ -22,7 +22,7 @@ from handrail.runtime.policy import ModePolicy, Policy
 from handrail.runtime.rates import Rates
 from handrail.runtime.replays import Entry, Replays
 from handrail.runtime.state import StateController
-from handrail.runtime.turn import Turn
+from handrail.runtime.turn import TurnRecord
 
 if TYPE_CHECKING:
     from handrail.registry.snapshot import Snapshot
@@ -104,8 +104,8 @@ class Session:
         """The newest that this process knows of. A call of any other is refused."""
         self.is_taken_over = False
         """Another process has resumed the session. This object stays replaced for good; resuming here makes a new one."""
-        self.turn: Turn | None = None
-        self.turns: dict[int, Turn] = {}
+        self.turn: TurnRecord | None = None
+        self.turns: dict[int, TurnRecord] = {}
         """Those entered last, the newest at the end."""
         self.spent: dict[int, tuple[int, int]] = {}
         """What turns before those have used up: a message that is sent again gets no second budget."""
@@ -182,7 +182,7 @@ class Session:
         that was replaced begins none."""
         return await self.core.turns.begin(self, input_id, connection)
 
-    async def first_turn(self) -> Turn:
+    async def first_turn(self) -> TurnRecord:
         """The turn that a call opens if nobody has begun one; calls at the same time open one together."""
         if self._first is None:
             self._first = asyncio.ensure_future(self.begin_turn())
@@ -250,11 +250,11 @@ class Session:
         """End the session. Calls that run settle; later ones are refused."""
         await self.core.close_session(self)
 
-    def enter_turn(self, number: int, started: float) -> Turn:
+    def enter_turn(self, number: int, started: float) -> TurnRecord:
         """The turn of this number. Those entered last are remembered whole, and of many more what they have spent."""
         turn = self.turns.pop(number, None)
         if turn is None:
-            turn = Turn(number, started)
+            turn = TurnRecord(number, started)
             turn.retrieval_used, turn.total_used = self.spent.pop(number, (0, 0))
             self.let_go(TURNS_KEPT - 1)
             # Executions are found by keys that name their turn, so those of older turns cannot be asked for by key again.
@@ -263,9 +263,9 @@ class Session:
         self.turn = self.turns[number] = turn
         return turn
 
-    def let_go(self, most: int) -> None:
-        """Of all turns but so many only what they have spent is remembered."""
-        while len(self.turns) > most:
+    def let_go(self, max_turns: int) -> None:
+        """Of turns beyond `max_turns` only what they have spent is remembered."""
+        while len(self.turns) > max_turns:
             old = self.turns.pop(next(iter(self.turns)))
             self.spent[old.number] = old.retrieval_used, old.total_used
         while len(self.spent) > TURNS_COUNTED:
@@ -275,9 +275,9 @@ class Session:
         """Of a turn that the store has not been told of."""
         return max((*self.turns, *self.spent), default=0) + 1
 
-    def forgotten(self, turn: Turn, counters: Mapping[str, Any]) -> Turn:
+    def forgotten(self, turn: TurnRecord, counters: Mapping[str, Any]) -> TurnRecord:
         """The same turn as far as it was when its input came again while the store was away; `counters` are the store's."""
-        before = Turn(turn.number, turn.started)
+        before = TurnRecord(turn.number, turn.started)
         before.retrieval_used, before.total_used = self.spent.pop(turn.number, (0, 0))
         before.restore(counters)
         return before
@@ -289,7 +289,7 @@ class Session:
             return fields
         return {**fields, "counters": self.turn.counters(), "current_turn": self.turn.number}
 
-    def counters(self, turn: Turn) -> dict[str, Any] | None:
+    def counters(self, turn: TurnRecord) -> dict[str, Any] | None:
         """What a claim in `turn` carries: of the turn that the session is in, where the call does not come late for its own.
         Nothing while a turn begins: the store may have the session in another already."""
         if self.beginning:
@@ -300,12 +300,12 @@ class Session:
         """Counters of the turns that were left, where the store does not have them."""
         return {turn.number: turn.counters() for turn in self.late()}
 
-    def late(self) -> list[Turn]:
+    def late(self) -> list[TurnRecord]:
         """Turns that were left while the store was away, or in which calls that were under way were counted since."""
         late = [turn for turn in self.turns.values() if not turn.kept or turn.total_used != turn.kept_total]
         return [turn for turn in late if turn.stored and turn is not self.turn]
 
-    def counted(self, turn: Turn) -> None:
+    def counted(self, turn: TurnRecord) -> None:
         """Something was counted in `turn`, perhaps late: it may have been left."""
         turn.kept = False
         self.dirty = True

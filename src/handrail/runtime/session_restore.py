@@ -11,7 +11,7 @@ from handrail.runtime.confirmation_view import take_ordinal_of
 from handrail.runtime.keys import id_of_key
 from handrail.runtime.replays import Entry
 from handrail.runtime.session import Session
-from handrail.runtime.turn import Turn
+from handrail.runtime.turn import TurnRecord
 
 
 async def restore(
@@ -33,7 +33,7 @@ async def restore(
 
 
 async def _take_ordinals(
-    store: Store, session: Session, turn: Turn, aliases: Sequence[Alias], remembered: Sequence[str]
+    store: Store, session: Session, turn: TurnRecord, aliases: Sequence[Alias], remembered: Sequence[str]
 ) -> None:
     """The calls that the model still remembers have taken their ordinals in this turn."""
     counted: set[str] = set()

@@ -15,10 +15,10 @@ MessageId = tuple[str | None, str]
 """The provider's id of a model message, where it gives one, and of a call in it."""
 Ordinals = dict[int, "MessageId | None"]
 """Which are taken, and by which id if that counts for one message: under it the same call may come again."""
-_MOST_DIGESTS = 64
+_MAX_DIGESTS = 64
 
 
-class Turn:
+class TurnRecord:
     """One turn of a session."""
 
     __slots__ = (
@@ -90,7 +90,7 @@ class Turn:
         self.ordinals = {pair: dict(taken) for pair, taken in self.remembered.items()}
         self.from_before = True
 
-    def go_on(self, before: Turn) -> None:
+    def go_on(self, before: TurnRecord) -> None:
         """This turn was begun anew while the store was away; now it is known to be `before`, gone through again."""
         self.from_before = True
         self.retrieval_used += before.retrieval_used
@@ -148,11 +148,11 @@ class Turn:
             added = [digest_of(*key) for key in reversed(newest)]
             known += added
             self.history.update(dict.fromkeys(added, 1))
-            while len(self.history) > _MOST_DIGESTS:
+            while len(self.history) > _MAX_DIGESTS:
                 del self.history[next(iter(self.history))]
         if not (self.uneven or self.replayed or self.earlier):
             return self.history.copy()
-        counted = list(islice(zip(reversed(known), reversed(identical.values()), strict=True), _MOST_DIGESTS))
+        counted = list(islice(zip(reversed(known), reversed(identical.values()), strict=True), _MAX_DIGESTS))
         digests = dict(reversed(counted))
         if self.replayed:
             for key, times in self.replayed.items():
@@ -171,7 +171,7 @@ def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 
 
 def _newest(digests: Mapping[str, int]) -> dict[str, int]:
-    return dict(islice(digests.items(), max(0, len(digests) - _MOST_DIGESTS), None))
+    return dict(islice(digests.items(), max(0, len(digests) - _MAX_DIGESTS), None))
 
 
 def digest_of(tool: str, loop_key: bytes) -> str:

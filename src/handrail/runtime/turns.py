@@ -11,7 +11,7 @@ from handrail.contract.definition import RateLimit
 from handrail.contract.store import HoldState, StoreUnavailable, TurnStart
 from handrail.runtime.confirmation_view import pair_of
 from handrail.runtime.session import TURNS_COUNTED, Session
-from handrail.runtime.turn import Turn
+from handrail.runtime.turn import TurnRecord
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
@@ -51,7 +51,7 @@ class Turns:
         await self._learn_rates(session)
         return started.turn
 
-    def _enter(self, session: Session, started: TurnStart) -> Turn:
+    def _enter(self, session: Session, started: TurnStart) -> TurnRecord:
         if session.turn is not None and session.turn.number != started.turn:
             self.end(session)
         remembered = started.turn in session.turns
@@ -90,7 +90,7 @@ class Turns:
         if known is None:
             if session.turn is not None:
                 self.end(session)
-            known = Turn(session.next_number(), perf_counter())
+            known = TurnRecord(session.next_number(), perf_counter())
             known.stored, known.input_id = False, input_id or f"late:{uuid4().hex}"
             session.let_go(TURNS_COUNTED - 1)
             session.turns[known.number] = known
@@ -100,7 +100,7 @@ class Turns:
         session.enter_turn(known.number, perf_counter())
         return known.number
 
-    async def store(self, session: Session, needed: Turn | None = None) -> bool:
+    async def store(self, session: Session, needed: TurnRecord | None = None) -> bool:
         """Turns that began while the store was away get their numbers from the store, in their order; whether there were any."""
         turns = list(session.turns.values())
         if needed is not None and needed not in turns:  # so old that it is not remembered
@@ -111,7 +111,7 @@ class Turns:
                 await self._store(session, turn)
         return bool(unstored)
 
-    async def _store(self, session: Session, turn: Turn) -> None:
+    async def _store(self, session: Session, turn: TurnRecord) -> None:
         connection = session.connection
         started = await self.core.store.begin_turn(session.id, connection=connection, input_id=turn.input_id)
         if turn.stored:
@@ -132,7 +132,7 @@ class Turns:
             turn.go_on(known or session.forgotten(turn, started.counters))
             await self._learn_declined(session, turn)
 
-    async def _learn_declined(self, session: Session, turn: Turn) -> None:
+    async def _learn_declined(self, session: Session, turn: TurnRecord) -> None:
         """A person may have said no after the turn was left, wherever the session was then."""
         try:
             holds = await self.core.store.holds(session.id, (HoldState.DECLINED,))

@@ -54,13 +54,13 @@ class Workers(Executor):
             self._changed.notify_all()
 
     @property
-    def _most(self) -> int:
+    def _max_threads(self) -> int:
         return self._places + min(len(self._given_up), self._places)
 
     def _have_it_done(self) -> None:
         if len(self._jobs) <= self._idle:
             self._changed.notify()
-        elif self._threads < self._most:
+        elif self._threads < self._max_threads:
             self._threads += 1
             threading.Thread(target=self._work, name=f"handrail-tool-{next(_NUMBERS)}", daemon=True).start()
 
@@ -83,7 +83,7 @@ class Workers(Executor):
     def _next(self) -> _Job | None:
         """The next job; None if this thread is not needed any more."""
         with self._changed:
-            while self._threads <= self._most:
+            while self._threads <= self._max_threads:
                 if self._jobs:
                     return self._jobs.popleft()
                 if self._closed:

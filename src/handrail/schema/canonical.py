@@ -30,7 +30,7 @@ _SORTED = orjson.OPT_SORT_KEYS
 _Branch: TypeAlias = "tuple[Any, Any, int, Any, _Branch | None]"
 
 
-class Refusal:
+class CanonicalRefusal:
     """What a refusal says, whether the value came as text or as an object; without full stop, as a place may follow."""
 
     TOO_DEEP = "The JSON is nested deeper than {} levels"
@@ -84,7 +84,7 @@ def plain_copy(root: object, *, max_bytes: int, max_depth: int) -> Any:
             key, is_dict = None, type(copy) is dict
             count = dict.__len__(source) if is_dict else len(source)
             if depth > max_depth:
-                raise JsonError("too_deep", Refusal.TOO_DEEP.format(max_depth) + ".")
+                raise JsonError("too_deep", CanonicalRefusal.TOO_DEEP.format(max_depth) + ".")
             if count > room:
                 raise too_large(max_bytes)
             if not is_dict:
@@ -170,11 +170,11 @@ def _plain_number(value: Any, kind: type) -> int | float:
     if issubclass(kind, int):
         number = int.__int__(value)
         if not -MAX_SAFE_INTEGER <= number <= MAX_SAFE_INTEGER:
-            raise JsonError("invalid_number", Refusal.UNSAFE_INTEGER + ".")
+            raise JsonError("invalid_number", CanonicalRefusal.UNSAFE_INTEGER + ".")
         return number
     real = float.__float__(value)
     if not isfinite(real):
-        raise JsonError("invalid_number", Refusal.NOT_A_NUMBER + ".")
+        raise JsonError("invalid_number", CanonicalRefusal.NOT_A_NUMBER + ".")
     return real
 
 
@@ -184,7 +184,7 @@ def _utf8_size(text: str, room: int) -> int:
     try:
         return len(text.encode())
     except UnicodeEncodeError:
-        raise JsonError("invalid_unicode", Refusal.LONE_SURROGATE + ".") from None
+        raise JsonError("invalid_unicode", CanonicalRefusal.LONE_SURROGATE + ".") from None
 
 
 def _check_exact_size(value: Any, max_bytes: int) -> None:

@@ -28,7 +28,7 @@ MAX_PER_VALUE = 100_000
 MAX_EFFORT = 1_000_000
 MAX_PATTERN_SIZE = 100_000
 SHORT_TEXT = 100
-"""Texts of so many characters can always be checked; a schema whose patterns are too costly for that is refused."""
+"""Texts of up to this many characters can always be checked; a schema whose patterns are too costly for that is refused."""
 # What 64 KiB of arguments can hold: a value takes two bytes at least, with its comma.
 _MAX_VALUES, _MAX_CHARACTERS = 32 * 1024, 64 * 1024
 _LEVELS = 64
@@ -163,7 +163,7 @@ class _Place:
         return self._member(name, name if name in self._names else None)
 
     def items(self, number: int) -> Iterator[_Place]:
-        """The places of so many items."""
+        """The places of the first `number` items."""
         for index in range(min(self._prefix, number)):
             yield self._member(index, index)
         if number > self._prefix:
@@ -287,7 +287,7 @@ class _Graph:
             # One that is not known yet leads back to itself; the engine checks it once per value, which is added below.
             return _added([known.get(id(one), [remembered]) for one in schemas if isinstance(one, dict)])
 
-        def most(schemas: list[Json]) -> _Vector:
+        def dearest(schemas: list[Json]) -> _Vector:
             return _largest([known.get(id(one), [remembered]) for one in schemas if isinstance(one, dict)])
 
         for schema in self._order:
@@ -295,8 +295,8 @@ class _Graph:
             here = total(in_place)
             if "unevaluatedProperties" in schema or "unevaluatedItems" in schema:
                 here = [2 * weight for weight in here]  # they are looked at again for what they have covered
-            members = _added([most(named), total(any_name)])
-            items = _added([most(at_index), total(any_item)])
+            members = _added([dearest(named), total(any_name)])
+            items = _added([dearest(at_index), total(any_item)])
             below = [0, *_largest([members, items])]
             known[id(schema)] = _added([[own(schema)], here, below])[:_LEVELS]
         peaks = [max(known[target]) for target in {id(self._root): None, **self._recursive}]

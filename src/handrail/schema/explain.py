@@ -44,14 +44,14 @@ class Steps:
         self.taken = 0
 
     def take(self, number: int = 1) -> None:
-        """Count so many steps before they are taken; `Exhausted` if they are more than what is left."""
+        """Count steps before they are taken; `Exhausted` if fewer are left."""
         if self.taken + number > self.limit:
             self.taken = self.limit
             raise Exhausted
         self.taken += number
 
     def spare(self, number: int) -> bool:
-        """Count so many steps if that many are left, and say whether they are."""
+        """Count steps if that many are left; whether they are."""
         if self.taken + number > self.limit:
             return False
         self.taken += number
@@ -59,7 +59,7 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SchemaProblem:
     """One keyword that a value does not satisfy."""
 
     keyword: str
@@ -69,11 +69,11 @@ class Problem:
     """The schema that the keyword stands in."""
     name: str | None = None
     """The property that is missing, unknown or ill-named, for problems that are about one."""
-    inner: Problem | None = None
+    inner: SchemaProblem | None = None
     """What is wrong with the name itself, for an ill-named property."""
     fitting: int = 0
     """How many alternatives fit, for `oneOf`."""
-    forms: tuple[tuple[Problem, ...], ...] | None = None
+    forms: tuple[tuple[SchemaProblem, ...], ...] | None = None
     """What is wrong by each alternative, where that is known already."""
 
     @property
@@ -98,14 +98,14 @@ class Explainer:
         self.steps = steps
         self.pending: list[Visit] = []
         self._fits: dict[tuple[int, Path], bool] = {}
-        self._forms: dict[tuple[int, Path, str], tuple[tuple[Problem, ...], ...]] = {}
+        self._forms: dict[tuple[int, Path, str], tuple[tuple[SchemaProblem, ...], ...]] = {}
         self._options: dict[int, frozenset[Json]] = {}
         self._judging = False
         self._nested = 0
 
-    def explain(self, schema: Json, value: Json, path: Path = ()) -> list[Problem]:
+    def explain(self, schema: Json, value: Json, path: Path = ()) -> list[SchemaProblem]:
         """Everything that is wrong, what is nearest to the root first; without what is left `pending`."""
-        found: list[Problem] = []
+        found: list[SchemaProblem] = []
         work: deque[Visit] = deque([(schema, value, path)])
         try:
             self._look(work, found, False)
@@ -113,7 +113,7 @@ class Explainer:
             self.pending = list(work)
         return found
 
-    def forms(self, problem: Problem) -> tuple[tuple[Problem, ...], ...]:
+    def forms(self, problem: SchemaProblem) -> tuple[tuple[SchemaProblem, ...], ...]:
         """What is wrong by each alternative of an `anyOf` or `oneOf`; `Exhausted` if that would take too long."""
         if problem.forms is not None:
             return problem.forms
@@ -122,9 +122,9 @@ class Explainer:
             self._forms[key] = tuple(self.problems(form, problem.value, problem.path) for form in problem.wanted)
         return self._forms[key]
 
-    def problems(self, schema: Json, value: Json, path: Path) -> tuple[Problem, ...]:
+    def problems(self, schema: Json, value: Json, path: Path) -> tuple[SchemaProblem, ...]:
         """Everything that is wrong with the value at `path` by a subschema."""
-        found: list[Problem] = []
+        found: list[SchemaProblem] = []
         self._look(deque([(schema, value, path)]), found, False)
         return tuple(found)
 
@@ -139,7 +139,7 @@ class Explainer:
             if self._nested >= _MAX_NESTED:
                 raise Exhausted
             outer, self._judging, self._nested = self._judging, True, self._nested + 1
-            found: list[Problem] = []
+            found: list[SchemaProblem] = []
             try:
                 self._look(deque([(schema, value, path)]), found, True)
             finally:
@@ -155,13 +155,13 @@ class Explainer:
         work.append((target, value, path))
         return True
 
-    def _look(self, work: deque[Visit], found: list[Problem], first: bool) -> None:
+    def _look(self, work: deque[Visit], found: list[SchemaProblem], first: bool) -> None:
         """Work through the visits. With `first`, one problem is enough. A visit stays in `work` until it is done with."""
         while work:
             schema, value, path = work[0]
             self.steps.take()
             if schema is False:
-                found.append(Problem("falseSchema", path, value, {}))
+                found.append(SchemaProblem("falseSchema", path, value, {}))
             elif schema is not True and isinstance(schema, dict):
                 self.steps.take(len(schema) // 2)
                 for keyword in schema:
@@ -282,7 +282,7 @@ def _checker(keyword: str, wanted: Json) -> Callable[[Json], bool]:
     return build({keyword: wanted}).is_valid
 
 
-Found: TypeAlias = Iterable[Problem]
+Found: TypeAlias = Iterable[SchemaProblem]
 Check: TypeAlias = "Callable[[Explainer, Schema, Json, Path, deque[Visit]], Found]"
 
 
@@ -309,23 +309,23 @@ _PYTHON_TYPES: Mapping[str, type | tuple[type, ...]] = {
 def _type(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:
     wanted = schema["type"]
     fits = is_type(wanted, value) if isinstance(wanted, str) else any(is_type(one, value) for one in wanted)
-    return () if fits else (Problem("type", path, value, schema),)
+    return () if fits else (SchemaProblem("type", path, value, schema),)
 
 
 def _enum(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:
     fits = explainer.equal_to_one(schema, schema["enum"], value)
-    return () if fits else (Problem("enum", path, value, schema),)
+    return () if fits else (SchemaProblem("enum", path, value, schema),)
 
 
 def _const(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:
     fits = explainer.token(schema["const"]) == explainer.token(value)
-    return () if fits else (Problem("const", path, value, schema),)
+    return () if fits else (SchemaProblem("const", path, value, schema),)
 
 
 def _on_numbers(keyword: str, fits: Callable[[Json, Json], bool]) -> Check:
     def check(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:
         applies = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return (Problem(keyword, path, value, schema),) if applies and not fits(value, schema[keyword]) else ()
+        return (SchemaProblem(keyword, path, value, schema),) if applies and not fits(value, schema[keyword]) else ()
 
     return check
 
@@ -333,48 +333,56 @@ def _on_numbers(keyword: str, fits: Callable[[Json, Json], bool]) -> Check:
 def _on_sizes(keyword: str, kind: type[Sized] | tuple[type[Sized], ...], fits: Callable[[Json, Json], bool]) -> Check:
     def check(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:
         wrong = isinstance(value, kind) and not fits(len(value), schema[keyword])
-        return (Problem(keyword, path, value, schema),) if wrong else ()
+        return (SchemaProblem(keyword, path, value, schema),) if wrong else ()
 
     return check
 
 
 def _pattern(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:
     wrong = isinstance(value, str) and not explainer.matches(schema["pattern"], value)
-    return (Problem("pattern", path, value, schema),) if wrong else ()
+    return (SchemaProblem("pattern", path, value, schema),) if wrong else ()
 
 
 def _format(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:
     if not isinstance(value, str):
         return ()
     explainer.steps.take(1 + len(value) // 100)
-    return () if _checker("format", schema["format"])(value) else (Problem("format", path, value, schema),)
+    return () if _checker("format", schema["format"])(value) else (SchemaProblem("format", path, value, schema),)
 
 
 def _unique_items(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:
     if not isinstance(value, (list, tuple)) or schema["uniqueItems"] is not True:
         return ()
     explainer.steps.take(1 + len(value) // _PER_STEP)
-    return () if _checker("uniqueItems", True)(value) else (Problem("uniqueItems", path, value, schema),)
+    return () if _checker("uniqueItems", True)(value) else (SchemaProblem("uniqueItems", path, value, schema),)
 
 
-def _contains(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Iterator[Problem]:
+def _contains(
+    explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]
+) -> Iterator[SchemaProblem]:
     if not isinstance(value, (list, tuple)):
         return
     fitting = sum(explainer.fits(schema["contains"], item, (*path, i)) for i, item in enumerate(value))
     if fitting < schema.get("minContains", 1):
-        yield Problem("minContains" if "minContains" in schema else "contains", path, value, schema)
+        yield SchemaProblem("minContains" if "minContains" in schema else "contains", path, value, schema)
     if fitting > schema.get("maxContains", fitting):
-        yield Problem("maxContains", path, value, schema)
+        yield SchemaProblem("maxContains", path, value, schema)
 
 
-def _required(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Iterator[Problem]:
+def _required(
+    explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]
+) -> Iterator[SchemaProblem]:
     if isinstance(value, dict):
         explainer.steps.take(len(schema["required"]) // 10)
-        yield from (Problem("required", path, value, schema, name) for name in schema["required"] if name not in value)
+        yield from (
+            SchemaProblem("required", path, value, schema, name) for name in schema["required"] if name not in value
+        )
 
 
 def _dependent(keyword: str) -> Check:
-    def check(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Iterator[Problem]:
+    def check(
+        explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]
+    ) -> Iterator[SchemaProblem]:
         if not isinstance(value, dict):
             return
         for name, wanted in schema[keyword].items():
@@ -385,23 +393,23 @@ def _dependent(keyword: str) -> Check:
                 work.append((wanted, value, path))
                 continue
             explainer.steps.take(len(wanted) // 10)
-            yield from (Problem(keyword, path, value, schema, other) for other in wanted if other not in value)
+            yield from (SchemaProblem(keyword, path, value, schema, other) for other in wanted if other not in value)
 
     return check
 
 
 def _property_names(
     explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]
-) -> Iterator[Problem]:
+) -> Iterator[SchemaProblem]:
     if not isinstance(value, dict):
         return
     if schema["propertyNames"] is False:
         if value:
-            yield Problem("propertyNames", path, value, schema)
+            yield SchemaProblem("propertyNames", path, value, schema)
         return
     for name in value:
         if inner := explainer.problems(schema["propertyNames"], name, (*path, name)):
-            yield Problem("propertyNames", path, value, schema, name, inner[0])
+            yield SchemaProblem("propertyNames", path, value, schema, name, inner[0])
 
 
 def _members(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:
@@ -425,7 +433,7 @@ def _members_by_pattern(explainer: Explainer, schema: Schema, value: Json, path:
 
 def _other_members(
     explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]
-) -> Iterator[Problem]:
+) -> Iterator[SchemaProblem]:
     if not isinstance(value, dict):
         return
     known, patterns = schema.get("properties", ()), schema.get("patternProperties", ())
@@ -437,15 +445,15 @@ def _other_members(
         if rest is not False:
             work.append((rest, item, (*path, name)))
         elif known or patterns:
-            yield Problem("additionalProperties", path, value, schema, name)
+            yield SchemaProblem("additionalProperties", path, value, schema, name)
         else:
-            yield Problem("additionalProperties", path, value, schema)
+            yield SchemaProblem("additionalProperties", path, value, schema)
             return
 
 
 def _left_over_members(
     explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]
-) -> Iterator[Problem]:
+) -> Iterator[SchemaProblem]:
     if not isinstance(value, dict):
         return
     rest = schema["unevaluatedProperties"]
@@ -453,7 +461,7 @@ def _left_over_members(
     covered = explainer.covered_names(own, value, path)
     for name, item in value.items():
         if name not in covered and not explainer.fits(rest, item, (*path, name)):
-            yield Problem("unevaluatedProperties", path, value, schema, name)
+            yield SchemaProblem("unevaluatedProperties", path, value, schema, name)
 
 
 def _items(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:
@@ -478,13 +486,13 @@ def _left_over_items(explainer: Explainer, schema: Schema, value: Json, path: Pa
     own = {keyword: part for keyword, part in schema.items() if keyword != "unevaluatedItems"}
     covered = explainer.covered_items(own, value, path)
     wrong = any(i not in covered and not explainer.fits(rest, item, (*path, i)) for i, item in enumerate(value))
-    return (Problem("unevaluatedItems", path, value, schema),) if wrong else ()
+    return (SchemaProblem("unevaluatedItems", path, value, schema),) if wrong else ()
 
 
 def _same_value(keyword: str) -> Check:
     def check(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:
         fits = explainer.follow(schema[keyword], value, path, work)
-        return () if fits else (Problem(keyword, path, value, schema),)
+        return () if fits else (SchemaProblem(keyword, path, value, schema),)
 
     return check
 
@@ -497,16 +505,16 @@ def _all_of(explainer: Explainer, schema: Schema, value: Json, path: Path, work:
 
 def _any_of(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:
     fits = any(explainer.fits(form, value, path) for form in schema["anyOf"])
-    return () if fits else (Problem("anyOf", path, value, schema),)
+    return () if fits else (SchemaProblem("anyOf", path, value, schema),)
 
 
 def _one_of(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:
     fitting = sum(explainer.fits(form, value, path) for form in schema["oneOf"])
-    return () if fitting == 1 else (Problem("oneOf", path, value, schema, fitting=fitting),)
+    return () if fitting == 1 else (SchemaProblem("oneOf", path, value, schema, fitting=fitting),)
 
 
 def _not(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:
-    return (Problem("not", path, value, schema),) if explainer.fits(schema["not"], value, path) else ()
+    return (SchemaProblem("not", path, value, schema),) if explainer.fits(schema["not"], value, path) else ()
 
 
 def _if(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:

@@ -44,7 +44,7 @@ def pattern_size(pattern: str) -> int:
 
 
 def pattern_work(pattern: str, characters: int) -> int:
-    """The most that matching so many characters can cost."""
+    """The highest cost of matching a text of that length."""
     _, active, max_length = pattern_cost(pattern)
     slow = characters if max_length is None else min(characters, max_length)
     return 1 + characters // QUICK_CHARACTERS + active * slow
@@ -61,7 +61,7 @@ def pattern_cost(pattern: str) -> PatternCost:
     anchored = pattern.startswith("^") and not isinstance(tree, _Choice)
     automaton = _Automaton(tree, anchored)
     states = automaton.states()
-    active = states if automaton.is_large else min(states, automaton.most_active())
+    active = states if automaton.is_large else min(states, automaton.max_active())
     if active <= _FEW_ACTIVE or states <= _FEW_STATES:
         active = 0 if states <= _CACHED_STATES else _UNCACHED_WORK
     return PatternCost(size, active, None if automaton.is_endless or not anchored else states)
@@ -130,7 +130,7 @@ class _NotUnderstoodError(Exception):
 
 
 @dataclass(slots=True)
-class _Characters:
+class _CharacterSet:
     mask: int
 
 
@@ -148,10 +148,10 @@ class _Choice:
 class _Repeat:
     part: _Node
     least: int
-    most: int | None
+    greatest: int | None
 
 
-_Node = _Characters | _Sequence | _Choice | _Repeat
+_Node = _CharacterSet | _Sequence | _Choice | _Repeat
 
 
 class _Parser:
@@ -194,13 +194,13 @@ class _Parser:
         while token := _REPETITION.match(self._text, self._at):
             self._at = token.end()
             if token[1] is None:
-                least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}[token[0]]
+                least, greatest = {"*": (0, None), "+": (1, None), "?": (0, 1)}[token[0]]
             else:
                 least = int(token[1])
-                most = least if token[2] is None else int(token[3]) if token[3] else None
+                greatest = least if token[2] is None else int(token[3]) if token[3] else None
             if self._peek() == "?":  # lazy: other matches are preferred, the work is the same
                 self._at += 1
-            part = _Repeat(part, least, most)
+            part = _Repeat(part, least, greatest)
         return part
 
     def _atom(self) -> _Node:
@@ -208,19 +208,19 @@ class _Parser:
         if one == "(":
             return self._group()
         if one == "[":
-            return _Characters(self._class())
+            return _CharacterSet(self._class())
         if one == ".":
-            return _Characters(_ANY)
+            return _CharacterSet(_ANY)
         if one in "^$":
             return _Sequence([])
         if one == "\\":
             if self._peek() in _ASSERTIONS:
                 self._at += 1
                 return _Sequence([])
-            return _Characters(self._escape())
+            return _CharacterSet(self._escape())
         if one in "*+?{":
             raise _NotUnderstoodError
-        return _Characters(_mask(one))
+        return _CharacterSet(_mask(one))
 
     def _group(self) -> _Node:
         if self._peek() == "?" and not (named := _GROUP.match(self._text, self._at)):
@@ -328,7 +328,7 @@ class _Automaton:
         return (2 if self._masks[position] & _BEYOND_ASCII else 1) * prod(self._counts[loop] for loop in loops)
 
     def _read(self, node: _Node, loops: tuple[int, ...]) -> _Piece:
-        if isinstance(node, _Characters):
+        if isinstance(node, _CharacterSet):
             self._masks.append(node.mask)
             self._loops.append(loops)
             self._steps.append([])
@@ -350,18 +350,18 @@ class _Automaton:
         return whole
 
     def _read_repeat(self, node: _Repeat, loops: tuple[int, ...]) -> _Piece:
-        most = node.least + 1 if node.most is None else node.most
-        if node.most == 0:
+        greatest = node.least + 1 if node.greatest is None else node.greatest
+        if node.greatest == 0:
             return _Piece()
-        self.is_endless = self.is_endless or node.most is None
+        self.is_endless = self.is_endless or node.greatest is None
         counter = len(self._counts)
-        counted = most > 1
+        counted = greatest > 1
         if counted:
-            self._counts.append(min(most, _MAX_REPEATS))
+            self._counts.append(min(greatest, _MAX_REPEATS))
         piece = self._read(node.part, (*loops, counter) if counted else loops)
         if counted and piece.empty:
             self._skippable.add(counter)
-        if counted or node.most is None:
+        if counted or node.greatest is None:
             depth = len(loops) + counted
             self._connect(piece.last, piece.first, depth, depth - 1 if counted else None)
         piece.empty = piece.empty or node.least == 0
@@ -373,7 +373,7 @@ class _Automaton:
         for source in sources:
             self._steps[source].extend(_Step(target, kept, counted) for target in targets)
 
-    def most_active(self) -> int:
+    def max_active(self) -> int:
         """How many states, repetitions written out, one text can reach at once."""
         pairs = self._pairs()
         if pairs is None:

@@ -15,7 +15,7 @@ from handrail.contract.errors import SchemaError
 from handrail.contract.frozen import thaw
 from handrail.schema.effort import check_effort
 from handrail.schema.engine import BUILD_ERRORS, FORMATS, build, pattern_problem
-from handrail.schema.explain import Problem
+from handrail.schema.explain import SchemaProblem
 from handrail.schema.fill_plan import build_plan
 from handrail.schema.phrases import listed, nearest, quoted
 from handrail.schema.pointer import pointer
@@ -97,13 +97,13 @@ def _against_meta_schema(root: Mapping[str, Json], subschemas: Subschemas) -> Fo
             yield path, wording.sentence(_problem_of(error))
 
 
-def _problem_of(error: ValidationError) -> Problem:
+def _problem_of(error: ValidationError) -> SchemaProblem:
     """An error of the engine as the sentences know it. The meta-schema has no keywords that are about names."""
     name, path, wanted = error.kind.name, tuple(error.instance_path), error.kind.value
     forms = None
     if name in ("anyOf", "oneOf"):
         forms = tuple(tuple(map(_problem_of, errors)) for errors in wanted)
-    return Problem(name, path, error.instance, {name: wanted}, forms=forms)
+    return SchemaProblem(name, path, error.instance, {name: wanted}, forms=forms)
 
 
 @cache

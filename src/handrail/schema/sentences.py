@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from handrail.schema.explain import Exhausted, Explainer, Problem, Steps
+from handrail.schema.explain import Exhausted, Explainer, SchemaProblem, Steps
 from handrail.schema.phrases import MAX_COMPARED, counted, cut, listed, lowered, nearest, quoted, was_given
 from handrail.schema.pointer import pointer
 from handrail.schema.secrets import SecretHolders, is_bare
@@ -41,14 +41,14 @@ _MAX_HINTS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ShownPlace:
     """A place in the instance: the schemas that may apply there, whether it is secret, whether a bare value there may be a
     secret that belongs further below, and how far its path may be told."""
 
     schemas: Sequence[Mapping[str, Json]]
     hidden: bool
     holds_secret: bool
-    told: Path
+    visible_path: Path
     whole: bool
 
 
@@ -91,7 +91,9 @@ class Wording:
         self._declared: dict[int, list[str]] = {}
         self._listable: dict[int, tuple[Sequence[Json], bool]] = {}
         schemas = self._applying([root]) if self._holders else ()
-        self._places: dict[Path, _Place] = {(): _Place(schemas or (), _marks(schemas), self._holds(schemas), (), True)}
+        self._places: dict[Path, _ShownPlace] = {
+            (): _ShownPlace(schemas or (), _marks(schemas), self._holds(schemas), (), True)
+        }
 
     def hides(self, path: Path) -> bool:
         """Whether the value at the path, or one around it, is secret."""
@@ -102,11 +104,11 @@ class Wording:
         place = self._place(path)
         return place.hidden or place.holds_secret
 
-    def told(self, path: Path) -> Path:
+    def visible_path(self, path: Path) -> Path:
         """The path as far as it may be told: keys inside a secret value are a part of it, unless the schema has them."""
-        return self._place(path).told
+        return self._place(path).visible_path
 
-    def _place(self, path: Path) -> _Place:
+    def _place(self, path: Path) -> _ShownPlace:
         start = len(path)
         while path[:start] not in self._places:
             start -= 1
@@ -115,7 +117,7 @@ class Wording:
             here = self._places[path[: index + 1]] = self._below(here, path[index])
         return here
 
-    def _below(self, above: _Place, token: str | int) -> _Place:
+    def _below(self, above: _ShownPlace, token: str | int) -> _ShownPlace:
         schemas: Sequence[Mapping[str, Json]] | None = ()
         if self._holders:
             schemas = self._applying(below for schema in above.schemas for below in descend(schema, token))
@@ -123,8 +125,8 @@ class Wording:
         hidden = above.hidden or named or _marks(schemas)
         foreign = above.hidden and isinstance(token, str) and not _declares(above.schemas, token)
         whole = above.whole and not foreign and not (isinstance(token, str) and len(token) > _LONGEST_KEY)
-        told = (*above.told, token) if whole else above.told
-        return _Place(schemas or (), hidden, self._holds(schemas), told, whole)
+        visible_path = (*above.visible_path, token) if whole else above.visible_path
+        return _ShownPlace(schemas or (), hidden, self._holds(schemas), visible_path, whole)
 
     def _holds(self, schemas: Sequence[Mapping[str, Json]] | None) -> bool:
         return schemas is None or any(schema in self._holders for schema in schemas)
@@ -136,23 +138,23 @@ class Wording:
 
     def subject(self, path: Path) -> str:
         """How a sentence calls the value at `path`: `"filters.tags[0]"`, or `The arguments`."""
-        told = self.told(path)
-        if not told:
+        visible_path = self.visible_path(path)
+        if not visible_path:
             return f"The {self._role}"
-        text = "".join(f"[{step}]" if isinstance(step, int) else f".{cut(step)}" for step in told)
+        text = "".join(f"[{step}]" if isinstance(step, int) else f".{cut(step)}" for step in visible_path)
         return f'"{cut(text.removeprefix("."))}"'
 
-    def place(self, problem: Problem) -> str:
+    def place(self, problem: SchemaProblem) -> str:
         """The pointer of what a problem is about: the value, or the property that is missing or unknown."""
         name = self.name(problem)
-        return pointer(self.told(problem.path if name is None else (*problem.path, name)))
+        return pointer(self.visible_path(problem.path if name is None else (*problem.path, name)))
 
-    def name(self, problem: Problem) -> str | None:
+    def name(self, problem: SchemaProblem) -> str | None:
         """The property that a problem is about; None where there is none or it must not be told."""
         foreign = problem.keyword in ("additionalProperties", "unevaluatedProperties", "propertyNames")
         return None if foreign and self.hides(problem.path) else problem.name
 
-    def sentence(self, problem: Problem) -> str:
+    def sentence(self, problem: SchemaProblem) -> str:
         """The sentence for a problem."""
         return SENTENCES.get(problem.keyword, _other)(Fault(self, problem))
 
@@ -160,7 +162,7 @@ class Wording:
     def is_arguments(self) -> bool:
         return self._role == "arguments"
 
-    def forms(self, problem: Problem) -> tuple[tuple[Problem, ...], ...] | None:
+    def forms(self, problem: SchemaProblem) -> tuple[tuple[SchemaProblem, ...], ...] | None:
         """What is wrong by each alternative; None if that takes more steps than are left."""
         try:
             return self._explainer.forms(problem)
@@ -208,7 +210,7 @@ class Fault:
 
     __slots__ = ("hidden", "name", "problem", "subject", "wording")
 
-    def __init__(self, wording: Wording, problem: Problem, subject: str = "", hidden: bool = False) -> None:
+    def __init__(self, wording: Wording, problem: SchemaProblem, subject: str = "", hidden: bool = False) -> None:
         self.wording = wording
         self.problem = problem
         self.subject = subject or wording.subject(problem.path)
@@ -252,7 +254,7 @@ def _described(value: Json) -> str:
     return f"the string {quoted(value)}" if isinstance(value, str) else quoted(value)
 
 
-def _types_of(problem: Problem) -> list[str]:
+def _types_of(problem: SchemaProblem) -> list[str]:
     wanted = problem.wanted
     return [_TYPES[one] for one in ([wanted] if isinstance(wanted, str) else wanted)]
 
@@ -309,16 +311,16 @@ def _unique(fault: Fault) -> str:
 
 
 def _contains(fault: Fault) -> str:
-    most = fault.problem.keyword == "maxContains"
-    number = fault.schema.get("maxContains" if most else "minContains", 1)
+    is_upper = fault.problem.keyword == "maxContains"
+    number = fault.schema.get("maxContains" if is_upper else "minContains", 1)
     inner = fault.schema.get("contains")
     what = "of the form that the schema gives under contains"
     if isinstance(inner, dict) and "const" in inner:
-        told = not fault.hidden and fault.wording.may_list([inner["const"]])
-        what = f"equal to {quoted(inner['const'])}" if told else what
+        visible_path = not fault.hidden and fault.wording.may_list([inner["const"]])
+        what = f"equal to {quoted(inner['const'])}" if visible_path else what
     elif isinstance(inner, dict) and isinstance(inner.get("type"), str):
         what = f"of the type {inner['type']}"
-    return f"{fault.subject} must have {'at most' if most else 'at least'} {counted(number, 'item')} {what}."
+    return f"{fault.subject} must have {'at is_upper' if is_upper else 'at least'} {counted(number, 'item')} {what}."
 
 
 def _property_names(fault: Fault) -> str:
@@ -379,7 +381,7 @@ def _no_form(fault: Fault) -> str:
     return f"{fault.subject} must fit one of {counted(len(forms), 'form')}; for the nearest one: {lowered(reason)}"
 
 
-def _nearest_form(wording: Wording, problem: Problem) -> Problem:
+def _nearest_form(wording: Wording, problem: SchemaProblem) -> SchemaProblem:
     """What the form that lacks least lacks first, through forms within forms."""
     while problem.keyword in _FORMS and not problem.fitting:
         path = problem.path
@@ -391,7 +393,7 @@ def _nearest_form(wording: Wording, problem: Problem) -> Problem:
     return problem
 
 
-def _is_type(problem: Problem, path: Path) -> bool:
+def _is_type(problem: SchemaProblem, path: Path) -> bool:
     return problem.keyword == "type" and problem.path == path
 
 

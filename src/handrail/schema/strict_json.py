@@ -15,7 +15,7 @@ import orjson
 
 from handrail.contract.errors import JsonError
 from handrail.schema.canonical import MAX_SAFE_INTEGER as MAX_SAFE_INTEGER
-from handrail.schema.canonical import Refusal, plain_copy, quote, too_large
+from handrail.schema.canonical import CanonicalRefusal, plain_copy, quote, too_large
 from handrail.schema.pointer import short_pointer
 
 MAX_ARGUMENT_BYTES = 64 * 1024
@@ -247,7 +247,7 @@ class _Reader:
 
     def open(self, token: str) -> str:
         if len(self.path) == self.max_depth:
-            raise self.error("too_deep", Refusal.TOO_DEEP.format(self.max_depth))
+            raise self.error("too_deep", CanonicalRefusal.TOO_DEEP.format(self.max_depth))
         self.path.append(None if token == "{" else 0)
         self.keys.append(set())
         return _KEY_OR_END if token == "{" else _VALUE_OR_END
@@ -262,7 +262,7 @@ class _Reader:
             self.decode(token)
         elif kind == "number" and digits.isdigit():
             if len(digits) > 16 or int(digits) > MAX_SAFE_INTEGER:
-                raise self.error("invalid_number", Refusal.UNSAFE_INTEGER)
+                raise self.error("invalid_number", CanonicalRefusal.UNSAFE_INTEGER)
         elif kind == "number" and not isfinite(float(token)):
             raise self.error("invalid_json", "A number is too large for a JSON reader")
 
@@ -270,14 +270,14 @@ class _Reader:
         try:
             return str(orjson.loads(token))
         except orjson.JSONDecodeError:  # the token is well-formed, so nothing else can be wrong with it
-            raise self.error("invalid_unicode", Refusal.LONE_SURROGATE) from None
+            raise self.error("invalid_unicode", CanonicalRefusal.LONE_SURROGATE) from None
 
     def unexpected(self, expected: str) -> JsonError:
         text, start = self.text, self.start
         if start == len(text):
             what = f"The text ends where {expected} is expected" if text.strip() else "The text is empty"
         elif text.startswith(("NaN", "Infinity", "-Infinity"), start):
-            what = Refusal.NOT_A_NUMBER
+            what = CanonicalRefusal.NOT_A_NUMBER
         elif text[start] == '"' and not _TOKEN.match(text, start):
             what = self.broken_string()
         else:

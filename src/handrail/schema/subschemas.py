@@ -182,9 +182,9 @@ def always_steps(schema: Mapping[str, Json], refs: LocalRefs) -> Iterator[Json]:
         yield from schema["allOf"]
 
 
-def in_place(schemas: Iterable[Json], refs: LocalRefs, most: int = MAX_SUBSCHEMAS) -> list[Mapping[str, Json]]:
+def in_place(schemas: Iterable[Json], refs: LocalRefs, max_found: int = MAX_SUBSCHEMAS) -> list[Mapping[str, Json]]:
     """`schemas`, and all that may be applied to the same value because of them; the search ends when it has `most`."""
-    return _closure(schemas, refs, in_place_steps, most)
+    return _closure(schemas, refs, in_place_steps, max_found)
 
 
 def unconditional(schemas: Iterable[Json], refs: LocalRefs) -> list[Mapping[str, Json]]:
@@ -196,11 +196,11 @@ def _closure(
     schemas: Iterable[Json],
     refs: LocalRefs,
     steps: Callable[[Mapping[str, Json], LocalRefs], Iterator[Json]],
-    most: int = MAX_SUBSCHEMAS,
+    max_found: int = MAX_SUBSCHEMAS,
 ) -> list[Mapping[str, Json]]:
     found: dict[int, Mapping[str, Json]] = {}
     todo = list(schemas)[::-1]
-    while todo and len(found) < most:
+    while todo and len(found) < max_found:
         schema = todo.pop()
         if isinstance(schema, dict) and id(schema) not in found:
             found[id(schema)] = schema

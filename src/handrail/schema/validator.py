@@ -21,7 +21,7 @@ from handrail.schema.arguments import is_plain_value
 from handrail.schema.defaults import Node, build_plan, find_unsafe_defaults
 from handrail.schema.effort import MAX_EFFORT, Effort, effort_of
 from handrail.schema.engine import BUILD_ERRORS, build
-from handrail.schema.explain import MAX_STEPS, Explainer, Problem, Steps, first_refused
+from handrail.schema.explain import MAX_STEPS, Explainer, SchemaProblem, Steps, first_refused
 from handrail.schema.fill_plan import nodes_of
 from handrail.schema.phrases import counted
 from handrail.schema.problems import find_schema_problems, is_plain
@@ -257,7 +257,7 @@ class RustSchema:
         complete = not explainer.pending
         if not complete and not problems:
             problems = self._first_pending(explainer)
-        violations = _told(problems, wording)
+        violations = _reported(problems, wording)
         if not violations:
             reason = "" if complete else "; it would take too long to say where it does not"
             violations = [Violation("", f"The {self._role} must fit the schema{reason}.", "schema")]
@@ -267,7 +267,7 @@ class RustSchema:
             )
         return Explanation(violations, explainer.steps.taken + wording.steps.taken, complete)
 
-    def _first_pending(self, explainer: Explainer) -> list[Problem]:
+    def _first_pending(self, explainer: Explainer) -> list[SchemaProblem]:
         """What is wrong at the first place, of those not looked at any more, that the engine refuses."""
         # Compiling a very large schema again would take longer than the search.
         if len(_text(self.schema)) > MAX_RECOMPILED:
@@ -280,7 +280,7 @@ class RustSchema:
         found = explainer.explain(schema, value, path)
         if not found and isinstance(schema, dict):
             word = next((word for word in ("anyOf", "oneOf") if word in schema), "schema")
-            found = [Problem(word, path, value, schema)]
+            found = [SchemaProblem(word, path, value, schema)]
         return found
 
     def with_defaults(self, instance: Json) -> tuple[Json, tuple[str, ...]]:
@@ -317,21 +317,21 @@ class RustSchema:
         return instance, (), self.violations(value)
 
 
-def _told(problems: list[Problem], wording: Wording) -> list[Violation]:
+def _reported(problems: list[SchemaProblem], wording: Wording) -> list[Violation]:
     """What is said of the first problems, and how many more there are: what may be told of a place takes work to find out."""
     # Two references to one subschema report the same thing twice.
     found = {(problem.place, id(problem.schema), problem.keyword): problem for problem in reversed(problems)}
-    told: dict[tuple[str, int, str], Violation] = {}
+    visible_path: dict[tuple[str, int, str], Violation] = {}
     left = len(found)
     for _, problem in sorted(found.items(), key=lambda item: item[0][0]):
-        if len(told) == MAX_VIOLATIONS:
+        if len(visible_path) == MAX_VIOLATIONS:
             break
         left -= 1
         place = wording.place(problem)
         key = (place, id(problem.schema), problem.keyword)
-        if key not in told:  # inside a secret value places are told apart no further
-            told[key] = Violation(place, wording.sentence(problem), problem.keyword)
-    violations = sorted(told.values(), key=lambda violation: violation.pointer)
+        if key not in visible_path:  # inside a secret value places are told apart no further
+            visible_path[key] = Violation(place, wording.sentence(problem), problem.keyword)
+    violations = sorted(visible_path.values(), key=lambda violation: violation.pointer)
     if left:
         violations.append(
             Violation("", f"There {'is' if left == 1 else 'are'} {counted(left, 'more problem')}.", "more")
@@ -371,16 +371,16 @@ class _DiscreetSchema:
         return self._inner.is_valid(instance)
 
     def violations(self, instance: Json) -> list[Violation]:
-        return [self._told(violation, instance) for violation in self._inner.violations(instance)]
+        return [self._reported(violation, instance) for violation in self._inner.violations(instance)]
 
     def with_defaults(self, instance: Json) -> tuple[Json, tuple[str, ...]]:
         return self._inner.with_defaults(instance)
 
     def validate(self, instance: Json) -> Validated:
         value, filled, violations = self._inner.validate(instance)
-        return value, filled, [self._told(violation, instance) for violation in violations]
+        return value, filled, [self._reported(violation, instance) for violation in violations]
 
-    def _told(self, violation: Violation, instance: Json) -> Violation:
+    def _reported(self, violation: Violation, instance: Json) -> Violation:
         value = instance
         path = [token.replace("~1", "/").replace("~0", "~") for token in violation.pointer.split("/")[1:]]
         for token in path:

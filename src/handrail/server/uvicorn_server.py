@@ -254,7 +254,7 @@ def make_server(
     asked to stop for the second time. `connections` counts its connections, for whoever wants to see how many there are;
     `running_calls` names what a stop leaves behind when a handler blocks the event loop."""
     table = connections if connections is not None else ConnectionTable(options.max_connections)
-    table.limit = _most_connections(options.max_connections)
+    table.limit = _max_connections(options.max_connections)
     protocol = type("Watched", (WatchedProtocol,), {"slow_seconds": float(options.slow_seconds), "table": table})
     config = uvicorn.Config(
         app,
@@ -288,7 +288,7 @@ def calm_the_collector() -> None:
     gc.set_threshold(*_COLLECT)
 
 
-def _most_connections(wanted: int) -> int:
+def _max_connections(wanted: int) -> int:
     """No more than the system lets the process open, with some left for files."""
     try:
         import resource  # noqa: PLC0415  # only where there is one

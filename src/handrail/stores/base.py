@@ -138,10 +138,10 @@ class StatementStore(ABC):
         return await self._write(partial(ledger.settle, key=key, state=state, envelope=envelope))
 
     async def evict(
-        self, *, bodies_before: int, rows_before: int, most: int = 100, left_at: str | None = None
+        self, *, bodies_before: int, rows_before: int, batch_size: int = 100, left_at: str | None = None
     ) -> Evicted:
         statement = partial(evicting.evict, bodies_before=bodies_before, rows_before=rows_before)
-        return await self._write(partial(statement, most=most, left_at=left_at))
+        return await self._write(partial(statement, batch_size=batch_size, left_at=left_at))
 
     # Confirmations
     async def hold(self, hold: Hold, token_hash: str, shown: str = "") -> Hold:

@@ -17,7 +17,6 @@ from handrail.contract.errors import HandrailError, UsageError
 from handrail.contract.store import StoreLoad, StoreUnavailable
 from handrail.stores.base import Request, StatementStore
 from handrail.stores.failures import is_busy, unavailable, unusable
-from handrail.stores.log_room import LOG_PAGES, LogRoom
 from handrail.stores.migrations import migrate
 from handrail.stores.open_files import OpenFiles, check_names, make_private, real_path
 from handrail.stores.owners import Life, OwnerLocks
@@ -25,12 +24,13 @@ from handrail.stores.processes import Process
 from handrail.stores.statements import Clock, Transaction, owners
 from handrail.stores.statements.claim import ClaimRequest
 from handrail.stores.statements.grouped import carry_out, in_one_statement, prepare
+from handrail.stores.wal_preallocation import LOG_PAGES, LogRoom
 from handrail.stores.worker import LIMIT_SECONDS, Job, Worker
 
 T = TypeVar("T")
 _OLDEST = (3, 35, 0)
 _START_PATIENCE = 5
-"""A start waits so many times longer: other processes may start too, and each holds the file for a moment."""
+"""How many times longer a start waits: other processes may start too, and each holds the file for a moment."""
 
 
 class SqliteStore(StatementStore):

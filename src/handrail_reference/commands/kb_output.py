@@ -39,7 +39,7 @@ def show_evidence(found: Sequence[Evidence], *, as_json: bool) -> None:
         print_json({"results": results})
         return
     for one in found:
-        print(f"{one.score:.2f}  {plain(one.record.id)}  {plain(one.title)}\n      {plain(one.snippet)}")
+        print(f"{one.score:.2f}  {one_line(one.record.id)}  {one_line(one.title)}\n      {one_line(one.snippet)}")
     if not found:
         print("Nothing was found.")
 
@@ -47,11 +47,11 @@ def show_evidence(found: Sequence[Evidence], *, as_json: bool) -> None:
 def show_record(record: KnowledgeRecord) -> None:
     for name, value in record.to_dict().items():
         if name != "text":
-            print(f"{name:<13} {plain(', '.join(value) if isinstance(value, tuple) else str(value))}")
-    print("\n" + "\n".join(plain(line) for line in record.text.split("\n")) + "\n")
+            print(f"{name:<13} {one_line(', '.join(value) if isinstance(value, tuple) else str(value))}")
+    print("\n" + "\n".join(one_line(line) for line in record.text.split("\n")) + "\n")
 
 
-def plain(text: str) -> str:
+def one_line(text: str) -> str:
     """Text from outside as one line for a terminal: characters that would steer it are shown as escapes."""
     return escaped(text, "\t")
 
@@ -60,7 +60,7 @@ def show_stats(numbers: Mapping[str, Any]) -> None:
     pieces = "1 piece" if numbers["pieces"] == 1 else f"{numbers['pieces']} pieces"
     print(f"records      {numbers['records']}, in {pieces}, {numbers['bytes'] / _MEGABYTE:.1f} MB")
     for name in ("namespaces", "types", "sources", "vectors"):
-        shown = ", ".join(f"{plain(key) or '-'} {count}" for key, count in numbers[name].items())
+        shown = ", ".join(f"{one_line(key) or '-'} {count}" for key, count in numbers[name].items())
         print(f"{name:<12} {shown or 'none'}")
     if numbers["embeddings"] is None:
         print("search       by keywords alone; `handrail models install` adds embeddings")

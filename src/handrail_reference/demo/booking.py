@@ -19,7 +19,7 @@ _ANYWAY = "You are busy at that time. Shall I book it anyway?"
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class MeetingDraft:
     """What is known of a meeting. `people` are addresses, and names whose address is still missing."""
 
     title: str = "Meeting"
@@ -46,10 +46,12 @@ def is_booking(text: str, when: When) -> bool:
 def new_booking(view: View, text: str, when: When) -> Step:
     """A meeting is ordered."""
     if when.several or SAYS["several_meetings"].search(SAYS["title"].sub("", when.rest)):
-        return Step(f"I book one meeting at a time. Who, which day and what time is the first? {Draft().recap()}")
+        return Step(
+            f"I book one meeting at a time. Who, which day and what time is the first? {MeetingDraft().recap()}"
+        )
     order, kind = SAYS["order"].match(when.rest), SAYS["kind"].search(when.rest)
     what = (order and order["what"]) or (kind[0] if kind else "")
-    draft = Draft(what.capitalize() if what.lower() not in ("", "event", "slot") else "Meeting")
+    draft = MeetingDraft(what.capitalize() if what.lower() not in ("", "event", "slot") else "Meeting")
     return _next(view, _changed(draft, text, when), when)
 
 
@@ -107,7 +109,7 @@ def created(outcome: Outcome, view: View) -> str:
     return f"{done} Meeting link: {link}" if link and not view.voice else done
 
 
-def _changed(draft: Draft, text: str, when: When, *, replaces: bool = False) -> Draft:
+def _changed(draft: MeetingDraft, text: str, when: When, *, replaces: bool = False) -> MeetingDraft:
     """A draft with what a sentence says. Where people are known, new ones are added, or they replace those."""
     people = [*(addresses := SAYS["email"].findall(text)), *_names(when.rest)[0]]
     if people and (not replaces or SAYS["adding"].search(text)):
@@ -115,7 +117,9 @@ def _changed(draft: Draft, text: str, when: When, *, replaces: bool = False) -> 
         people = [*(one for one in draft.people if "@" in one), *people, *names]
     found, everybody = SAYS["title"].search(when.rest), tuple(dict.fromkeys(people)) or draft.people
     title = found["title"].strip(" ,").capitalize() if found else draft.title
-    return Draft(title, everybody, when.day or draft.day, when.clock or draft.clock, when.minutes or draft.minutes)
+    return MeetingDraft(
+        title, everybody, when.day or draft.day, when.clock or draft.clock, when.minutes or draft.minutes
+    )
 
 
 def _names(rest: str) -> tuple[list[str], list[str]]:
@@ -131,16 +135,18 @@ def _names(rest: str) -> tuple[list[str], list[str]]:
     return names, [word for word in re.findall(r"[\w'’-]+", unread) if word.lower() not in FILLERS]
 
 
-def _from_recap(said: re.Match[str]) -> Draft:
+def _from_recap(said: re.Match[str]) -> MeetingDraft:
     day = datetime.strptime(said["day"], "%d %B %Y").date() if said["day"] else None  # noqa: DTZ007  # only its date
     clock = time.fromisoformat(said["clock"]) if said["clock"] else None
     people = said["people"].split(", ") if said["people"] else ()
-    return Draft(said["title"], tuple(people), day, clock, int(said["minutes"]))
+    return MeetingDraft(said["title"], tuple(people), day, clock, int(said["minutes"]))
 
 
-def _from_args(args: Mapping[str, Any], view: View) -> Draft:
+def _from_args(args: Mapping[str, Any], view: View) -> MeetingDraft:
     start, end = (datetime.fromisoformat(args[name]).astimezone(view.now.tzinfo) for name in ("start_time", "end_time"))
-    draft = Draft("", tuple(args["attendees"]), start.date(), start.time(), (end - start) // timedelta(minutes=1))
+    draft = MeetingDraft(
+        "", tuple(args["attendees"]), start.date(), start.time(), (end - start) // timedelta(minutes=1)
+    )
     kind = SAYS["kind"].match(args["title"])
     return replace(draft, title=kind[0] if kind and args["title"] == _title(kind[0], draft.people) else args["title"])
 
@@ -149,7 +155,7 @@ def _title(kind: str, people: Iterable[str]) -> str:
     return f"{kind} with {' and '.join(one.split('@')[0].replace('.', ' ').title() for one in people)}"[:200]
 
 
-def _next(view: View, draft: Draft, when: When, *, look: bool = True) -> Step:
+def _next(view: View, draft: MeetingDraft, when: When, *, look: bool = True) -> Step:
     """Ask for what is missing, look at the calendar, or make the call."""
     question = when.questions[0] if when.questions else _missing(draft, view.now)
     known = re.findall(r"\w+", " ".join(draft.people).lower())
@@ -174,7 +180,7 @@ def _next(view: View, draft: Draft, when: When, *, look: bool = True) -> Step:
     return Step("", [(CREATE, args)])
 
 
-def _missing(draft: Draft, now: datetime) -> str:
+def _missing(draft: MeetingDraft, now: datetime) -> str:
     if draft.day is None or draft.clock is None:
         return "On which day?" if draft.clock else "At what time?" if draft.day else "On which day, and at what time?"
     start = datetime.combine(draft.day, draft.clock, now.tzinfo)

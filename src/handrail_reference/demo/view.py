@@ -50,7 +50,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Turn:
+class DialogueTurn:
     """What the user said, what was called for it, and what was answered."""
 
     text: str
@@ -70,13 +70,13 @@ class View:
         self.voice = request.session.get("mode") == "voice"
         zone = ZoneInfo(str(request.session.get("time_zone") or "UTC"))
         self.now = datetime.fromisoformat(str(request.session.get("now", "2000-01-01T00:00:00Z"))).astimezone(zone)
-        self.turns = [Turn("")]
+        self.turns = [DialogueTurn("")]
         self.news: Outcome | None = None
         """What became of a held call, if the host has told since the model spoke last."""
         calls: dict[str | None, Call] = {}
         for message in request.messages:
             if isinstance(message, UserMessage):
-                self.turns.append(Turn(message.text))
+                self.turns.append(DialogueTurn(message.text))
                 self.news = None
             elif isinstance(message, AssistantMessage):
                 calls = {call.call_id: call for call in message.calls}
@@ -88,11 +88,11 @@ class View:
                 self.turn.outcomes.append(Outcome(message.name, args, message.envelope, message.call_id))
             elif isinstance(message, HostMessage) and (note := _NOTE.match(message.text)):
                 self._settle(note[1], note[2], json.loads(note[3]))
-        self.turn_before = self.turns[-2] if len(self.turns) > 1 else Turn("")
+        self.turn_before = self.turns[-2] if len(self.turns) > 1 else DialogueTurn("")
         self.outcomes = [outcome for turn in self.turns for outcome in turn.outcomes]
 
     @property
-    def turn(self) -> Turn:
+    def turn(self) -> DialogueTurn:
         return self.turns[-1]
 
     def _settle(self, tool: str, call_id: str | None, envelope: Mapping[str, Any]) -> None:

@@ -109,7 +109,7 @@ def _days(said: dict[str, str], today: date) -> list[date]:
             return []  # day or month first: nobody knows
         start = datetime.combine(today.replace(day=1), time())
         day = parse(re.sub(r"\bof\b", "", written), default=start, dayfirst=True)
-        # Without a year, what is long over is meant for next year; what is over for some weeks is asked about.
+        # Without a year, what is months ago is meant for next year; what is over for some weeks is asked about.
         next_year = len(re.findall(r"\d+|[a-z]{3,}", written, re.I)) < 3 and day.date() < today - timedelta(days=180)
         return [day.date() + relativedelta(years=1 if next_year else 0)]
     if said["nth"]:

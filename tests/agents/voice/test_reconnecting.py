@@ -13,7 +13,7 @@ from tests.clients.live.kit import PROVIDERS
 from handrail.contract.model import ToolMessage
 from handrail.contract.store import Claim, ClaimResult, TurnStart
 from handrail.testing.servers.live import Ask, Depart, Drop, Say, Turn, call
-from handrail.testing.servers.live.script import ScriptedCall
+from handrail.testing.servers.script import ScriptedCall
 
 BOOK = call("book_table", guest="Ana")
 FIND = call("find_table", place="window")

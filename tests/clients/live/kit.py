@@ -41,9 +41,7 @@ from handrail.testing.servers.live.server import LiveServer
 PROVIDERS = ("gemini-live", "openai-realtime")
 RECENT_GEMINI = "gemini-live:gemini-3.1-flash-live-preview"
 """A provider with the name of its model: of a generation that takes content only before the conversation."""
-LIMITS = LiveLimits(
-    connect_seconds=30, send_seconds=30, reply_seconds=30, attempts=4, first_delay=0.02, most_delay=0.05
-)
+LIMITS = LiveLimits(connect_seconds=30, send_seconds=30, reply_seconds=30, attempts=4, first_delay=0.02, max_delay=0.05)
 IMPATIENT = replace(LIMITS, reply_seconds=0.6, attempts=50)
 """For providers that stall. On a busy machine a good one may look like one, so many attempts are made."""
 HANDLER = """

@@ -164,7 +164,7 @@ async def test_a_provider_that_takes_nothing_is_left() -> None:
 
 
 async def test_what_is_sent_while_there_is_no_connection_is_sent_on_the_next() -> None:
-    async with linked(first_delay=0.1, most_delay=0.1) as (link, provider):
+    async with linked(first_delay=0.1, max_delay=0.1) as (link, provider):
         provider.say(ConnectionEnded("The line broke."))
         async for event in link.events():
             if isinstance(event, Disconnected):

@@ -35,7 +35,7 @@ from handrail.testing.servers.live.server import NONSENSE, LiveServer
 
 PROVIDERS = ("gemini-live", "openai-realtime")
 RATES = {"gemini-live": 16_000, "openai-realtime": 24_000}
-BRISK = LiveLimits(first_delay=0.01, most_delay=0.05, reply_seconds=30.0, connect_seconds=30.0, attempts=4)
+BRISK = LiveLimits(first_delay=0.01, max_delay=0.05, reply_seconds=30.0, connect_seconds=30.0, attempts=4)
 PACE = 0.02
 LEAVE = """
 async def execute(args, ctx):

@@ -19,10 +19,10 @@ MAX_DEPTH = 64
 
 
 def success(value: object) -> dict[str, Any]:
-    return {"ok": True, "data": plain(value)}
+    return {"ok": True, "data": json_form(value)}
 
 
-def plain(value: Any, depth: int = 0) -> Any:
+def json_form(value: Any, depth: int = 0) -> Any:
     """The value with models, dataclasses, dates and the like written as JSON has them.
 
     What has no such form is left as it is: the pipeline refuses it, and its log says why.
@@ -30,18 +30,18 @@ def plain(value: Any, depth: int = 0) -> Any:
     if depth > MAX_DEPTH or (isinstance(value, (str, int, float)) and not isinstance(value, Enum)) or value is None:
         return value
     if isinstance(value, Enum):
-        return plain(value.value, depth + 1)
+        return json_form(value.value, depth + 1)
     if isinstance(value, Mapping):
-        return {str(plain(key)): plain(item, depth + 1) for key, item in value.items()}
+        return {str(json_form(key)): json_form(item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(item, depth + 1) for item in value]
+        return [json_form(item, depth + 1) for item in value]
     if isinstance(value, (date, time)):
         return value.isoformat()
     if isinstance(value, (UUID, Decimal, PurePath)):
         return str(value)
     dump = getattr(value, "model_dump", None)
     if callable(dump) and not isinstance(value, type):
-        return plain(dump(mode="json"), depth + 1)
+        return json_form(dump(mode="json"), depth + 1)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name), depth + 1) for field in dataclasses.fields(value)}
+        return {field.name: json_form(getattr(value, field.name), depth + 1) for field in dataclasses.fields(value)}
     return value

@@ -179,7 +179,7 @@ class MessagesReader:
         kind = data.get("type")
         # A message starts once; where its start comes twice, events do, and only then the same one in a row is one.
         start = kind == "message_start"
-        if self._doubles.again(event, marked=start or self._doubling):
+        if self._doubles.is_repeated(event, marked=start or self._doubling):
             self._doubling = True
             return
         if kind == "content_block_delta":

@@ -52,7 +52,7 @@ class NativeReduction(GeminiReduction):
             return {"anyOf": [{"type": name} for name in named], **nullable}
         return {"type": named[0], **nullable} if named else {"type": "NULL"} if types else {}
 
-    def plain(self, flat: FlatSchema) -> dict[str, Json]:
+    def without_alternatives(self, flat: FlatSchema) -> dict[str, Json]:
         values = _values(flat)
         types = self._types(flat, values)
         named = [name for name in types if name != "null" and (values is None or _of(name, values, types))]

@@ -109,7 +109,7 @@ class OllamaReader:
         if not event.strip():
             return
         line = read_object(event, self._counters)
-        if line is None or self._last is not None or self._doubles.again(event, marked=_is_timed(line)):
+        if line is None or self._last is not None or self._doubles.is_repeated(event, marked=_is_timed(line)):
             return
         if line.get("error") is not None:
             raise failed(WHO, line["error"], retryable=True)

@@ -6,7 +6,7 @@ from handrail.contract.definition import ToolDefinition
 from handrail.contract.errors import ErrorType
 from handrail.runtime.attempt import Attempt, Check, Refusal
 from handrail.runtime.policy import ModePolicy, Policy
-from handrail.runtime.turn import Turn
+from handrail.runtime.turn import TurnRecord
 
 NAME = "budget"
 
@@ -47,7 +47,7 @@ def give_back(attempt: Attempt) -> None:
     attempt.session.counted(attempt.turn)
 
 
-def left(limits: ModePolicy, turn: Turn) -> dict[str, int]:
+def left(limits: ModePolicy, turn: TurnRecord) -> dict[str, int]:
     """What the model is told: the calls that are left in this turn, where there is a limit."""
     told: dict[str, int] = {}
     if limits.retrieval_calls is not None:

@@ -15,7 +15,7 @@ import orjson
 
 from handrail.contract.errors import ErrorType, UsageError
 from handrail.contract.frozen import freeze
-from handrail.contract.gates import Ask, Gate, GatedCall, Refuse
+from handrail.contract.gates import AskPerson, Gate, GatedCall, Refuse
 from handrail.runtime.attempt import Attempt, Refusal
 from handrail.runtime.policy import BUILT_IN_GATES, Policy
 
@@ -23,7 +23,7 @@ _LOG = logging.getLogger("handrail.gates")
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
-class Verdict(NamedTuple):
+class GateVerdict(NamedTuple):
     """What the gates of the host said together."""
 
     refusal: Refusal | None = None
@@ -31,8 +31,8 @@ class Verdict(NamedTuple):
     """The gate that wants a person to approve the call."""
 
 
-PASS = Verdict()
-HostCheck = Callable[[Attempt], Verdict]
+PASS = GateVerdict()
+HostCheck = Callable[[Attempt], GateVerdict]
 Observe = Callable[[Attempt, Refusal], None]
 
 
@@ -63,7 +63,7 @@ def host_check(gates: Sequence[Gate], policy: Policy, observe: Observe) -> HostC
         return None
     observed = policy.observe
 
-    def check(attempt: Attempt) -> Verdict:
+    def check(attempt: Attempt) -> GateVerdict:
         call = _view(attempt)
         asked_by: str | None = None
         for gate in gates:
@@ -72,28 +72,28 @@ def host_check(gates: Sequence[Gate], policy: Policy, observe: Observe) -> HostC
                 continue
             if gate.name in observed:
                 observe(attempt, _refusal(gate.name, call, verdict))
-            elif isinstance(verdict, Ask):
+            elif isinstance(verdict, AskPerson):
                 asked_by = asked_by or gate.name
             else:
-                return Verdict(_refusal(gate.name, call, verdict))
-        return PASS if asked_by is None else Verdict(None, asked_by)
+                return GateVerdict(_refusal(gate.name, call, verdict))
+        return PASS if asked_by is None else GateVerdict(None, asked_by)
 
     return check
 
 
-def _ask(gate: Gate, call: GatedCall) -> Refuse | Ask | Exception | None:
+def _ask(gate: Gate, call: GatedCall) -> Refuse | AskPerson | Exception | None:
     """What one gate says. An exception is an answer too: whatever it was about, the gate has not let the call pass."""
     try:
         verdict = gate.check(call)
-        if verdict is None or isinstance(verdict, (Refuse, Ask)):
+        if verdict is None or isinstance(verdict, (Refuse, AskPerson)):
             return verdict
-        raise TypeError(f"check returned {type(verdict).__name__}; it returns Refuse, Ask or None")
+        raise TypeError(f"check returned {type(verdict).__name__}; it returns Refuse, AskPerson or None")
     except Exception as error:  # noqa: BLE001  # a host's code may raise anything
         _LOG.error('The gate "%s" failed on a call of %s, which is refused', gate.name, call.tool_id, exc_info=error)
         return error
 
 
-def _refusal(name: str, call: GatedCall, verdict: Refuse | Ask | Exception) -> Refusal:
+def _refusal(name: str, call: GatedCall, verdict: Refuse | AskPerson | Exception) -> Refusal:
     if isinstance(verdict, Refuse):
         wait = verdict.retry_after
         return Refusal(
@@ -105,7 +105,7 @@ def _refusal(name: str, call: GatedCall, verdict: Refuse | Ask | Exception) -> R
             suggestion=verdict.suggestion,
             retryable=wait is not None,
         )
-    if isinstance(verdict, Ask):
+    if isinstance(verdict, AskPerson):
         message = f'"{call.tool_id}" waits for the approval of a person.'
         return Refusal(name, ErrorType.CONFIRMATION_REQUIRED, message, rule="ask", value=verdict.reason)
     message = f'"{call.tool_id}" was not called, because a check of the host failed.'

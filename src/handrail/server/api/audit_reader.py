@@ -12,7 +12,7 @@ from typing import Any
 from handrail.app import Runtime
 from handrail.contract.store import StoreUnavailable
 from handrail.observe.audit import AuditLog
-from handrail.observe.explain import CallLines, Explanation, lines_in, lines_of, tell
+from handrail.observe.explain import CallExplanation, CallLines, lines_in, lines_of, tell
 from handrail.observe.reading import OF_THE_CHAIN, Follower, matches, read_events, tail_events
 from handrail.observe.sealing import APPROVER, open_event, pseudonym_of, with_names
 from handrail.server.options import Options
@@ -39,7 +39,7 @@ async def newest(
     return await _opened(runtime, await asyncio.to_thread(work))
 
 
-async def why(runtime: Runtime, folder: Path | None, call: str) -> Explanation:
+async def why(runtime: Runtime, folder: Path | None, call: str) -> CallExplanation:
     """What became of a call, in one sentence."""
 
     def work() -> CallLines:

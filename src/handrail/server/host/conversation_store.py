@@ -34,7 +34,7 @@ T = TypeVar("T")
 _MAX_COUNTS = 10_000
 TurnState = Literal["running", "done", "failed", "cancelled"]
 MAX_TURNS = 500
-"""Of each session, so many of the newest turns are kept to be shown."""
+"""How many of the newest turns of a session are kept to be shown."""
 _IMAGE = re.compile(r"img_[0-9a-f]{32}")
 _EMPTY_SECONDS = 3_600.0
 """A conversation in which nothing was said for so long makes room for others."""
@@ -286,7 +286,7 @@ class ConversationStore:
         return await self._ask(lambda db: _forget(db, tenant, user))
 
     async def prune(self, *, unused_for: float) -> list[str]:
-        """Delete conversations that nobody has gone on with for so many seconds."""
+        """Delete conversations that nobody has continued for that many seconds."""
         before = self._clock() - unused_for
         return await self._ask(lambda db: _evict(db, "updated < ?", (before,), -1))
 
@@ -553,7 +553,7 @@ def _images(db: sqlite3.Connection, where: str, values: tuple[Any, ...]) -> set[
 
 
 def _evict(db: sqlite3.Connection, where: str, values: tuple[Any, ...], limit: int) -> list[str]:
-    """Delete so many that fit, empty ones first, then the oldest; the sessions that they belonged to."""
+    """Delete conversations until the rest fits, empty ones first, then the oldest; the sessions that they belonged to."""
     old = [
         row[0]
         for row in db.execute(

@@ -142,7 +142,7 @@ class EventReader:
         return self._at != self._log.last or self.farewell is not None
 
     async def batch(self, seconds: float) -> list[LoggedEvent] | None:
-        """What came since; an empty list if nothing did for so many seconds, None when the reading is over."""
+        """What came since; an empty list if nothing did within `seconds`, None when the reading is over."""
         if not self.has_news:
             try:
                 async with asyncio.timeout(seconds):

@@ -332,7 +332,7 @@ def _put_card(cards: list[dict[str, Any]], type: str, data: Mapping[str, Any]) -
 
 
 def _bare(turn: StoredTurn, over: int) -> int:
-    """Take off cards what stands on them until so many bytes are free; how many are."""
+    """Clear cards until that many bytes are free; how many are."""
     freed, cards = 0, list(turn.answer.get("toolCards", ()))
     for place, card in enumerate(cards):
         if freed >= over:

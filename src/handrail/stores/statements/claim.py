@@ -44,11 +44,11 @@ def claim(tx: Transaction, claim: Claim) -> ClaimResult:
     if claim.hold_id is not None and not _consumed_by(tx, claim.hold_id, claim.key):
         return ClaimResult(verdict=ClaimVerdict.NO_GRANT, row=row)
     if not ledger.is_abandoned(tx, row):
-        return _told(row)
+        return _result_of(row)
     if claim.effects != "unsafe":
         return _taken_over(tx, claim, row)
     # It was safe to run again in the version that died, and is not in ours.
-    return _told(ledger.make_unknown(tx, row))
+    return _result_of(ledger.make_unknown(tx, row))
 
 
 def _is_known(tx: Transaction, claim: Claim) -> bool:
@@ -93,7 +93,7 @@ def _refused_by_alias(tx: Transaction, claim: Claim) -> ClaimResult | None:
     if (known.tool, known.raw_digest) != (claim.alias.tool, claim.alias.raw_digest):
         return ClaimResult(verdict=ClaimVerdict.MISMATCH, row=row)
     if row is not None and row.key != claim.key:
-        return _told(row)
+        return _result_of(row)
     if row is None and known.hold_id is not None and known.hold_id != claim.hold_id:
         return ClaimResult(verdict=ClaimVerdict.NO_GRANT)
     return None
@@ -101,7 +101,7 @@ def _refused_by_alias(tx: Transaction, claim: Claim) -> ClaimResult | None:
 
 def _met_unknown(tx: Transaction, claim: Claim) -> ClaimResult | None:
     row = ledger.unknown_like(tx, claim.session_id, claim.turn, claim.tool, claim.args_digest)
-    return _told(row) if row is not None else None
+    return _result_of(row) if row is not None else None
 
 
 def _refused_by_limit(tx: Transaction, claim: Claim) -> ClaimResult | None:
@@ -188,7 +188,7 @@ def _taken_over(tx: Transaction, claim: Claim, row: LedgerRow) -> ClaimResult:
     return claimed(claim, tx.now, ClaimVerdict.TAKEN_OVER, row.fence + 1, row.created_at)
 
 
-def _told(row: LedgerRow) -> ClaimResult:
+def _result_of(row: LedgerRow) -> ClaimResult:
     if row.state is LedgerState.RUNNING:
         return ClaimResult(verdict=ClaimVerdict.RUNNING, fence=row.fence, row=row)
     verdict = ClaimVerdict.UNKNOWN if row.state is LedgerState.UNKNOWN else ClaimVerdict.SETTLED

@@ -21,14 +21,14 @@ from handrail.stores.statements.transaction import Transaction
 _LISTED = "IN (SELECT value FROM json_each(?))"
 """One JSON value, because the number of parameters of a statement is limited."""
 _YEAR_MS = 366 * 86_400_000
-MOST_BYTES = 1_000_000
+MAX_BATCH_BYTES = 1_000_000
 """Of results in a batch; the one that passes it is the last."""
 
 
 class _Batch(NamedTuple):
     bodies_before: int
     rows_before: int
-    most: int
+    batch_size: int
     after: list[Any] | None
     """The last row that was looked at, as the phase itself has told it."""
 
@@ -40,11 +40,13 @@ class _Looked(NamedTuple):
     rows: int = 0
 
 
-def evict(tx: Transaction, bodies_before: int, rows_before: int, most: int, left_at: str | None = None) -> Evicted:
+def evict(
+    tx: Transaction, bodies_before: int, rows_before: int, batch_size: int, left_at: str | None = None
+) -> Evicted:
     begun, after = orjson.loads(left_at) if left_at is not None else (0, None)
     results = rows = 0
     for number, phase in enumerate(_PHASES[begun:], begun):
-        looked = phase(tx, _Batch(bodies_before, rows_before, most, after))
+        looked = phase(tx, _Batch(bodies_before, rows_before, batch_size, after))
         results, rows, after = results + looked.results, rows + looked.rows, None
         if looked.after is not None:
             return Evicted(results, rows, orjson.dumps([number, looked.after]).decode())
@@ -63,11 +65,11 @@ def _calls(tx: Transaction, batch: _Batch) -> _Looked:
             "after": after,
             "after_rowid": after_rowid,
             "before": max(batch.bodies_before, batch.rows_before),
-            "limit": batch.most,
+            "limit": batch.batch_size,
         },
     )
     seen, size = [], 0
-    while size < MOST_BYTES and (row := rows.fetchone()) is not None:
+    while size < MAX_BATCH_BYTES and (row := rows.fetchone()) is not None:
         seen.append(row)
         size += row[-1]
     rows.close()
@@ -82,7 +84,7 @@ def _calls(tx: Transaction, batch: _Batch) -> _Looked:
     tx.db.execute(f"DELETE FROM alias WHERE session_id {_LISTED} AND ledger_key {_LISTED}", (sessions, keys))
     tx.db.execute(f"DELETE FROM ledger WHERE key {_LISTED}", (keys,))
     tx.db.execute(f"UPDATE ledger SET envelope = NULL, evicted = 1 WHERE rowid {_LISTED}", (_json(bodies),))
-    after = [seen[-1][2], seen[-1][0]] if len(seen) == batch.most or size >= MOST_BYTES else None
+    after = [seen[-1][2], seen[-1][0]] if len(seen) == batch.batch_size or size >= MAX_BATCH_BYTES else None
     return _Looked(after, len(bodies), len(doomed))
 
 
@@ -90,7 +92,7 @@ def _sessions(tx: Transaction, batch: _Batch) -> _Looked:
     """What nobody can refer to any more: requests and turns of closed sessions."""
     seen = tx.db.execute(
         "SELECT rowid, session_id, active, saved_at, pruned FROM session WHERE rowid > ? ORDER BY rowid LIMIT ?",
-        (*(batch.after or (0,)), batch.most),
+        (*(batch.after or (0,)), batch.batch_size),
     ).fetchall()
     closed = [row for row in seen if not row[2]]
     emptied = tx.db.execute(
@@ -103,14 +105,14 @@ def _sessions(tx: Transaction, batch: _Batch) -> _Looked:
         gone = tx.db.execute(f"DELETE FROM {table} WHERE session_id {_LISTED} RETURNING session_id", (over,)).fetchall()
         lost.update(session_id for (session_id,) in gone)
     tx.db.execute(f"UPDATE session SET pruned = 1 WHERE session_id {_LISTED}", (_json(lost),))
-    return _Looked([seen[-1][0]] if len(seen) == batch.most else None)
+    return _Looked([seen[-1][0]] if len(seen) == batch.batch_size else None)
 
 
 def _limits(tx: Transaction, batch: _Batch) -> _Looked:
     """Windows that are over, which is known of those that another has followed; or nobody has called for a year. Blocks too."""
     seen = tx.db.execute(
         "SELECT scope, window_start FROM rate WHERE (scope, window_start) > (?, ?) ORDER BY scope, window_start LIMIT ?",
-        (*(batch.after or ("", 0)), batch.most + 1),
+        (*(batch.after or ("", 0)), batch.batch_size + 1),
     ).fetchall()
     over = [
         window
@@ -118,7 +120,7 @@ def _limits(tx: Transaction, batch: _Batch) -> _Looked:
         if window[1] < batch.rows_before and (window[0] == following[0] or window[1] < tx.now - _YEAR_MS)
     ]
     tx.db.executemany("DELETE FROM rate WHERE scope = ? AND window_start = ?", over)
-    if len(seen) > batch.most:
+    if len(seen) > batch.batch_size:
         return _Looked(list(seen[-2]))
     for table in ("block", "forgotten_block"):
         tx.db.execute(f"DELETE FROM {table} WHERE until < ?", (min(batch.rows_before, tx.now),))

@@ -25,7 +25,7 @@ from handrail.stores.statements.transaction import Transaction, claimed, to_json
 
 Request = Callable[[Transaction], Any]
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-"""Statements are made for so many rows, and kept; rows that are left over are empty, and nothing comes of them."""
+"""Statements are made for these numbers of rows, and kept; rows that are left over are empty, and nothing comes of them."""
 _LEDGER = (
     *("key", "tenant", "session_id", "user", "turn", "ordinal", "tool", "tool_hash", "registry_version"),
     *("args_digest", "args", "effects", "owner", "claim_id", "lease_until", "created_at"),
@@ -102,7 +102,7 @@ class _Waiting:
 
     def take(self, place: int, request: Request) -> bool:
         """Whether this request may be one of them, and now is."""
-        asked = _plain(request)
+        asked = _groupable(request)
         if asked is None:
             return False
         names = _names(asked)
@@ -125,7 +125,7 @@ class _Waiting:
                 outcomes[place] = result
 
 
-def _plain(request: Request) -> Claim | Finish | None:
+def _groupable(request: Request) -> Claim | Finish | None:
     """What is asked for, if it may be done together with others."""
     if isinstance(request, ClaimRequest):
         wish = request.claim

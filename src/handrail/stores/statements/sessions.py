@@ -22,7 +22,7 @@ from handrail.stores.statements.transaction import (
 _JSON = ("attributes", "state", "counters", "policy")
 _SAVED = ("mode", "active", "attributes", "state", "counters", "current_turn")
 _TURNS_LEFT = 200
-"""Counters of so many turns of a session are kept, for messages that come again."""
+"""How many turns of a session keep their counters, for messages that come again."""
 
 
 def create_session(tx: Transaction, record: SessionRecord) -> None:

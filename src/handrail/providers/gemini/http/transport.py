@@ -147,7 +147,7 @@ class GeminiReader:
         # What was said until then grows with every chunk that says something, so that two which are the same are one.
         # Thoughts do not count here: they are over when the answer begins, and their number stays.
         said = count_in(_either(usage, "candidatesTokenCount", "candidates_token_count"))
-        if self._doubles.again(event, marked=said > 0):
+        if self._doubles.is_repeated(event, marked=said > 0):
             return
         if usage:
             thought = count_in(_either(usage, "thoughtsTokenCount", "thoughts_token_count"))

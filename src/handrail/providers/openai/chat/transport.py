@@ -43,7 +43,7 @@ WHO = CHAT.vendor
 ID_SCOPE = CHAT.id_scope
 """What every server of this protocol keeps to; the vendor's own may promise more."""
 _SHORTEST_PADDING = 6
-"""Two chunks with the same padding of so many random characters are one."""
+"""Two chunks with the same padding of at least this many random characters are one."""
 _REASONS: dict[str, Reason] = {
     "stop": "stop",
     "tool_calls": "stop",
@@ -125,7 +125,7 @@ class ChatReader:
             self._done = True
             return
         chunk = read_object(event, self._counters)
-        if chunk is None or self._doubles.again(event, marked=_is_padded(chunk)):
+        if chunk is None or self._doubles.is_repeated(event, marked=_is_padded(chunk)):
             return
         if chunk.get("error") is not None:
             raise failed(WHO, chunk["error"], retryable=True)

@@ -19,9 +19,10 @@ from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request
 
 from handrail.contract.errors import UsageError
-from handrail.testing.servers.live.script import FLOOD, Ask, Depart, Fault, Say, ScriptedCall, Step, Turn, Words
+from handrail.testing.servers.live.script import FLOOD, Ask, Depart, Fault, Say, Step, Turn, Words
 from handrail.testing.servers.live.server import LiveServer, Talk
 from handrail.testing.servers.live.sound import spoken
+from handrail.testing.servers.script import ScriptedCall
 
 _CLIENT_MESSAGES = frozenset({"setup", "clientContent", "realtimeInput", "toolResponse", "contextUpdate"})
 _SNAKE = {

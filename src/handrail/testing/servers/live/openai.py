@@ -11,7 +11,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request
 
 from handrail.testing.servers.live.script import FLOOD, Ask, Fault, Say, Step, Words
-from handrail.testing.servers.live.server import LiveServer, Talk, Waiting
+from handrail.testing.servers.live.server import LiveServer, ScriptWaiting, Talk
 from handrail.testing.servers.live.sound import spoken
 
 _BETA = frozenset({"modalities", "input_audio_format", "output_audio_format", "voice", "turn_detection", "temperature"})
@@ -281,7 +281,7 @@ class RealtimeTalk(Talk):
             await self._response_done("completed", times=times, output=items)
         if fault in ("drop", "reissue"):
             await self.cut()
-        raise Waiting
+        raise ScriptWaiting
 
     async def _call_events(self, response: str | None, index: int, item: dict[str, Any], times: int) -> None:
         place = {"response_id": response, "output_index": index}

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from handrail.testing.servers.script import ScriptedCall
+
 Fault = Literal["duplicate", "drop", "drop_answer", "reissue", "truncate", "reorder", "stall", "nonsense", "flood"]
 """How a server misbehaves while it asks for calls:
 
@@ -17,17 +19,7 @@ calls, of a tool that does not exist, in the same message.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptedCall:
-    name: str
-    args: Any = field(default_factory=dict)
-
-
 FLOOD = ScriptedCall("a_tool_that_is_not_there")
-
-
-def call(tool: str, /, **args: Any) -> ScriptedCall:
-    return ScriptedCall(tool, args)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +87,7 @@ class Turn:
 
 
 @dataclass(slots=True)
-class Progress:
+class ScriptProgress:
     """Where in the script a server is. It goes on across connections: the model behind them is the same."""
 
     turns: list[Turn]

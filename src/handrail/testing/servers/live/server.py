@@ -16,7 +16,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
-from handrail.testing.servers.live.script import Drop, Outcome, Pause, Progress, Send, Step, Turn
+from handrail.testing.servers.live.script import Drop, Outcome, Pause, ScriptProgress, Send, Step, Turn
 from handrail.testing.servers.live.sound import Ear
 
 
@@ -24,7 +24,7 @@ class Dropped(Exception):
     """The server cut the connection on purpose."""
 
 
-class Waiting(Exception):
+class ScriptWaiting(Exception):
     """The step is not over: the script goes on when the client asks for more."""
 
 
@@ -95,7 +95,7 @@ class Talk(ABC):
 
     async def _play(self) -> None:
         progress = self.server.progress
-        with suppress(ConnectionClosed, Dropped, Waiting):
+        with suppress(ConnectionClosed, Dropped, ScriptWaiting):
             while (step := progress.current) is not None:
                 match step:
                     case Pause(seconds):
@@ -138,7 +138,7 @@ class LiveServer(ABC):
     """A provider on loopback. `complaints` are sentences about what the client did against the protocol."""
 
     def __init__(self, turns: Sequence[Turn] = (), *, api_key: str = "local-key") -> None:
-        self.progress = Progress(list(turns))
+        self.progress = ScriptProgress(list(turns))
         self.on_note: Callable[[str], Sequence[Step]] = lambda text: ()
         """What the model says or does when the host tells it something between the turns; nothing, if nothing is set."""
         self.api_key = api_key
