@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from handrail_reference.services.embeddings import catalog
-from handrail_reference.services.embeddings.catalog import Model, ModelFile
+from handrail_reference.services.embeddings.catalog import EmbeddingModel, ModelFile
 
 CONTENT = {"config.json": b"{}", "model.safetensors": b"weights " * 100}
 
@@ -18,7 +18,7 @@ def tiny(monkeypatch):
     """Only a model of a few bytes is known here."""
     import hashlib
 
-    model = Model(
+    model = EmbeddingModel(
         name="tiny",
         title="a model for tests",
         requirement="tiny-model==1.0",
