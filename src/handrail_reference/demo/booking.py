@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
-from handrail_reference.demo.phrases import FILLERS, SAYS
+from handrail_reference.demo.phrases import FILLERS, LANGUAGE, SAYS
 from handrail_reference.demo.view import Outcome, Step, View
 from handrail_reference.demo.when import When, read_when, spoken_day
 
 CREATE, LOOK = "calendar_create_event", "calendar_get_availability"
-_ANYWAY = "You are busy at that time. Shall I book it anyway?"
+_SAY: dict[str, str] = LANGUAGE["sentences"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,18 @@ class MeetingDraft:
     day: date | None = None
     clock: time | None = None
     minutes: int = 60
+    unnoted: str = ""
+    """Words that a booking cannot keep. Nothing is booked before the user has settled them."""
 
     def recap(self) -> str:
         who = f" with {', '.join(self.people)}" if self.people else ""
         day = f" on {spoken_day(self.day)}" if self.day else ""
         clock = f" at {self.clock:%H:%M}" if self.clock else ""
         return f'So far: "{self.title}"{who}{day}{clock}, {self.minutes} minutes.'
+
+    def asks(self, question: str) -> Step:
+        unnoted = f'I cannot note "{self.unnoted}". ' if self.unnoted else ""
+        return Step(f"{unnoted}{question} {self.recap()}")
 
 
 def is_booking(text: str, when: When) -> bool:
@@ -43,12 +49,18 @@ def is_booking(text: str, when: When) -> bool:
     return not order["short"] or (bool(when) and ("@" in when.rest or not _names(when.rest)[1]))
 
 
+def why_not(when: When) -> str:
+    """Why a sentence about a meeting is no order: what could not be read in it, if it begins like one."""
+    forbids, repeats = (SAYS[name].search(when.rest) for name in ("forbids", "repeats"))
+    unread = forbids[0] if forbids else " ".join(_names(when.rest)[1])
+    why = "no_repeats" if repeats else "unread" if unread and SAYS["begins"].match(when.rest) else "plain"
+    return _SAY[why].format(unread)
+
+
 def new_booking(view: View, text: str, when: When) -> Step:
     """A meeting is ordered."""
     if when.several or SAYS["several_meetings"].search(SAYS["title"].sub("", when.rest)):
-        return Step(
-            f"I book one meeting at a time. Who, which day and what time is the first? {MeetingDraft().recap()}"
-        )
+        return MeetingDraft().asks("I book one meeting at a time. Who, which day and what time is the first?")
     order, kind = SAYS["order"].match(when.rest), SAYS["kind"].search(when.rest)
     what = (order and order["what"]) or (kind[0] if kind else "")
     draft = MeetingDraft(what.capitalize() if what.lower() not in ("", "event", "slot") else "Meeting")
@@ -68,16 +80,16 @@ def continued_booking(view: View, text: str) -> Step | None:
     if not (recap or before) or (bare and SAYS["new_topic"].match(bare.rest)):
         return None
     draft = _from_recap(recap) if recap else _from_args(before[0].args, view)
-    if recap and "Shall I book it" in question and SAYS["yes"].match(text):
-        return _next(view, draft, When(), look=_ANYWAY not in question)
+    if recap and "Shall I book it" in question and SAYS["without" if draft.unnoted else "yes"].match(text):
+        return _next(view, replace(draft, unnoted=""), When(), look=_SAY["anyway"] not in question)
     when = read_when(_answered(question, SAYS["email"].sub("@", text)), view.now, expects_time=not draft.clock)
     changed = _changed(draft, text, when, replaces=recap is None)
     if when.several:
-        return Step(f"I understood more than one day or time. Which one do you mean? {draft.recap()}")
+        return draft.asks("I understood more than one day or time. Which one do you mean?")
     if (changed == draft and not when.questions) or (len(when.rest.split()) > 6 and not SAYS["fixing"].match(text)):
-        return Step(f"I understood no change in that. {draft.recap()}") if SAYS["remakes"].match(text) else None
+        return draft.asks("I understood no change in that.") if SAYS["remakes"].match(text) else None
     if SAYS["forbids"].search(when.rest):
-        return Step(f"Please say what it should be, not what it should not be. {draft.recap()}")
+        return draft.asks("Please say what it should be, not what it should not be.")
     return _next(view, changed, when)
 
 
@@ -117,9 +129,8 @@ def _changed(draft: MeetingDraft, text: str, when: When, *, replaces: bool = Fal
         people = [*(one for one in draft.people if "@" in one), *people, *names]
     found, everybody = SAYS["title"].search(when.rest), tuple(dict.fromkeys(people)) or draft.people
     title = found["title"].strip(" ,").capitalize() if found else draft.title
-    return MeetingDraft(
-        title, everybody, when.day or draft.day, when.clock or draft.clock, when.minutes or draft.minutes
-    )
+    said = (when.day or draft.day, when.clock or draft.clock, when.minutes or draft.minutes)
+    return MeetingDraft(title, everybody, *said, draft.unnoted)
 
 
 def _names(rest: str) -> tuple[list[str], list[str]]:
@@ -139,14 +150,12 @@ def _from_recap(said: re.Match[str]) -> MeetingDraft:
     day = datetime.strptime(said["day"], "%d %B %Y").date() if said["day"] else None  # noqa: DTZ007  # only its date
     clock = time.fromisoformat(said["clock"]) if said["clock"] else None
     people = said["people"].split(", ") if said["people"] else ()
-    return MeetingDraft(said["title"], tuple(people), day, clock, int(said["minutes"]))
+    return MeetingDraft(said["title"], tuple(people), day, clock, int(said["minutes"]), said["unnoted"] or "")
 
 
 def _from_args(args: Mapping[str, Any], view: View) -> MeetingDraft:
     start, end = (datetime.fromisoformat(args[name]).astimezone(view.now.tzinfo) for name in ("start_time", "end_time"))
-    draft = MeetingDraft(
-        "", tuple(args["attendees"]), start.date(), start.time(), (end - start) // timedelta(minutes=1)
-    )
+    draft = MeetingDraft("", (*args["attendees"],), start.date(), start.time(), (end - start) // timedelta(minutes=1))
     kind = SAYS["kind"].match(args["title"])
     return replace(draft, title=kind[0] if kind and args["title"] == _title(kind[0], draft.people) else args["title"])
 
@@ -159,14 +168,13 @@ def _next(view: View, draft: MeetingDraft, when: When, *, look: bool = True) -> 
     """Ask for what is missing, look at the calendar, or make the call."""
     question = when.questions[0] if when.questions else _missing(draft, view.now)
     known = re.findall(r"\w+", " ".join(draft.people).lower())
-    unread = " ".join(word for word in _names(when.rest)[1] if word.lower() not in known)
+    old = "" if when.minutes and SAYS["unnoted_length"].fullmatch(draft.unnoted) else draft.unnoted
+    unnoted = " ".join(dict.fromkeys(one for one in [*old.split(), *_names(when.other)[1]] if one.lower() not in known))
     asked = " ".join(when.questions)  # whatever day or time stood there before, another one was meant
     day, clock = None if "day" in asked else draft.day, None if re.search("time|morning", asked) else draft.clock
-    draft = replace(draft, day=day, clock=clock)
-    if unread and "I did not understand" not in question:
-        question = f'I cannot note "{unread}". {question or "Shall I book it without that?"}'
-    if question or draft.day is None or draft.clock is None:
-        return Step(f"{question} {draft.recap()}")
+    draft = replace(draft, day=day, clock=clock, unnoted=unnoted)
+    if question or unnoted or draft.day is None or draft.clock is None:
+        return draft.asks(question or "Shall I book it without that?")
     start = datetime.combine(draft.day, draft.clock, view.now.tzinfo)
     begin, end = start.isoformat(), (start + timedelta(minutes=draft.minutes)).isoformat()
     if LOOK in view.tools and look:
@@ -174,10 +182,9 @@ def _next(view: View, draft: MeetingDraft, when: When, *, look: bool = True) -> 
         if seen is None:
             return Step("", [(LOOK, {"start_date": begin, "end_date": end})])
         if seen.data.get("existing_events"):
-            return Step(f"{_ANYWAY} {draft.recap()}")
+            return draft.asks(_SAY["anyway"])
     title = _title(draft.title, draft.people) if SAYS["kind"].fullmatch(draft.title) else draft.title
-    args = {"title": title, "start_time": begin, "end_time": end, "attendees": list(draft.people)}
-    return Step("", [(CREATE, args)])
+    return Step("", [(CREATE, {"title": title, "start_time": begin, "end_time": end, "attendees": [*draft.people]})])
 
 
 def _missing(draft: MeetingDraft, now: datetime) -> str:
@@ -189,6 +196,4 @@ def _missing(draft: MeetingDraft, now: datetime) -> str:
     if datetime.fromtimestamp(start.timestamp(), now.tzinfo).time() != draft.clock:
         return "Clocks are put forward then, and that time does not exist. At what other time?"
     nameless = [one for one in draft.people if "@" not in one]
-    if nameless:
-        return f"What is the e-mail address of {nameless[0]}?"
-    return "" if draft.people else "With whom? I need at least one e-mail address; it may be your own."
+    return f"What is the e-mail address of {nameless[0]}?" if nameless else "" if draft.people else _SAY["whom"]

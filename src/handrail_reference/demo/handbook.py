@@ -24,11 +24,11 @@ def quoted_answer(records: Sequence[Mapping[str, Any]], question: str, voice: bo
     for rank, record in enumerate(records):
         text = str(record.get("full_text") or record.get("snippet") or "")
         for title, sentences in _passages(str(record.get("title")), text):
-            here = wanted & _stems(" ".join(sentences))
-            covered = here | (wanted & _stems(title))
-            about = wanted & _stems(title) or (len(text) < _FOCUSED and len(here) > 1)
-            key = (len(covered), len(here), -rank)
-            if about and len(covered) >= needed and 2 * len(here) >= len(wanted) and (best is None or key > best[0]):
+            here, named = (wanted & _stems(said) for said in (" ".join(sentences), title))
+            covered, enough = here | named, 4 * len(here) >= 3 * len(wanted)
+            in_one = max(len(wanted & _stems(one)) for one in sentences) >= max(2, needed)
+            key, about = (len(covered), len(here), -rank), named or (len(text) < _FOCUSED and in_one)
+            if about and enough and len(covered) >= needed and (best is None or key > best[0]):
                 best = key, sentences, record
     if best is None:
         return ""

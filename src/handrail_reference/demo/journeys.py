@@ -87,8 +87,6 @@ def _voice(view: View, text: str) -> Step | None:
 
 
 def _small_talk(view: View, text: str) -> Step | None:
-    if SAYS["block"].match(text):
-        return Step(_SAY["no_blocking"])
     if SAYS["abilities"].search(text) and len(text) < 80:
         return declined(view, "I am the demo model of Handrail.")
     answer = small_talk(view.turn.text)
@@ -100,10 +98,10 @@ def _calendar(view: View, text: str) -> Step | None:
     if SAYS["booked"].search(text):
         return booking.booked(view)
     if booking.is_booking(text, when):
-        has_tool = booking.CREATE in view.tools
-        return booking.new_booking(view, text, when) if has_tool else _call(view, booking.CREATE, {}, lambda _: Step())
+        order = booking.new_booking(view, text, when)
+        return order if booking.CREATE in view.tools else _call(view, booking.CREATE, {}, lambda _: Step())
     if SAYS["mention"].search(when.rest) and not SAYS["question"].match(text):
-        return declined(view, _SAY["plain"])
+        return declined(view, booking.why_not(when))
     if SAYS["free"].match(text):
         return _free(view, when, text)
     return Step(_SAY["no_changes"]) if SAYS["undo"].match(text) else None

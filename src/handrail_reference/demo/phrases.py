@@ -54,9 +54,8 @@ def failure(outcome: Outcome, voice: bool) -> str:
     """Why a call did not do what was wanted, for the person who wanted it."""
     error, message = outcome.error, " ".join(str(outcome.error.get("message", "")).split())
     if outcome.held:
-        preview = error["confirmation_request"]["preview"]
-        waits = f"I have prepared this, and it waits for your approval:\n\n{preview}\n\n"
-        return "That needs your word." if voice else f"{waits}Please approve or decline it; I cannot do that for you."
+        held = LANGUAGE["sentences"]["held"].format(error["confirmation_request"]["preview"])
+        return "That needs your word." if voice else held
     if error.get("type") == "DECLINED":
         return "You declined that, so I left it."
     if error.get("partialSideEffects"):

@@ -25,6 +25,8 @@ class When:
     several: bool = False
     """It names more than one day, or more than one time."""
     rest: str = ""
+    other: str = ""
+    """The rest without a title, and without days and times that are asked about."""
 
     def __bool__(self) -> bool:
         return bool(self.day or self.clock or self.minutes or self.questions or self.several)
@@ -39,12 +41,14 @@ def read_when(text: str, now: datetime, *, expects_time: bool = False) -> When:
     rest = SAYS["number_alone"].sub(r"at \1", rest) if expects_time else rest
     part, days = SAYS["part_of_day"].search(rest), list(SAYS["day"].finditer(rest))
     half = ("a" if part[1].lower() == "morning" or "breakfast" in rest.lower() else "p") if part else ""
-    rest = _cut(rest, days)
+    rest = SAYS["day"].sub(" ", rest)
     if length := SAYS["length"].search(rest):
-        unit = 1 if length["count"].lower() == "half" or length["unit"].lower() == "min" else 60
-        when.minutes, rest = _number(length["count"]) * unit + 30 * (length["more"] is not None), _cut(rest, [length])
+        unit = 1 if length["count"].lower() == "half" or length["unit"][0].lower() == "m" else 60
+        more = 30 * (length["more"] is not None) + int(re.sub(r"\D", "", length["plus"] or "0"))
+        when.minutes, rest = _number(length["count"]) * unit + more, SAYS["length"].sub(" ", rest, count=1)
     clocks = [match for match in SAYS["clock"].finditer(rest) if _is_clock(match)]
-    when.rest = SAYS["part_of_day"].sub(" ", _cut(rest, clocks))
+    when.rest = SAYS["part_of_day"].sub(" ", SAYS["clock"].sub(lambda one: " " if _is_clock(one) else one[0], rest))
+    when.other = SAYS["title"].sub(" ", when.rest)
     is_span = len(clocks) == 2 and (clocks[1]["at"] or "").strip().lower() in ("to", "until", "till")
     when.several = len(days) > 1 or len(clocks) > 1 + is_span
     if when.several:
@@ -59,20 +63,15 @@ def read_when(text: str, now: datetime, *, expects_time: bool = False) -> When:
     if when.minutes is not None and not 0 < when.minutes <= 720:
         when.questions.append("How long does it take?")
         when.minutes = None
-    if unread := SAYS["unread_time"].search(SAYS["title"].sub("", when.rest)):
-        when.questions.insert(0, f'I did not understand "{unread[0].strip()}". Which day and time do you mean?')
-        when.day = when.clock = None  # another day may be meant than the one that was read
+    for name, question in LANGUAGE["unread"].items():
+        if unread := SAYS[name].search(when.other):
+            when.questions.insert(0, question.format(unread[0].strip()))
+            when.other = SAYS[name].sub(" ", when.other)
     return when
 
 
 def spoken_day(day: date) -> str:
     return f"{day:%A} {day.day} {day:%B %Y}"
-
-
-def _cut(text: str, matches: list[re.Match[str]]) -> str:
-    for match in reversed(matches):
-        text = f"{text[: match.start()]} {text[match.end() :]}"
-    return text
 
 
 def _number(word: str) -> int:
@@ -117,7 +116,7 @@ def _days(said: dict[str, str], today: date) -> list[date]:
         days = (today + relativedelta(months=ahead, day=1, days=number - 1) for ahead in range(12))
         return [day for day in days if day >= today and day.day == number][:1]
     if said["word"]:
-        ahead = {"yesterday": -1, "today": 0, "tonight": 0, "tomorrow": 1}.get(said["word"].lower(), 2)
+        ahead = {"yes": -1, "tod": 0, "ton": 0}.get(said["word"][:3].lower(), 1 + ("after" in said["word"].lower()))
         return [today + timedelta(days=ahead)]
     if said["count"]:
         return [today + relativedelta(**{f"{said['unit'].lower()}s": _number(said["count"])})]
@@ -134,10 +133,10 @@ def _days(said: dict[str, str], today: date) -> list[date]:
 def _is_clock(match: re.Match[str]) -> bool:
     """A bare number is a time only where something says so."""
     at, before, after = match["at"], match.string[: match.start()], match.string[match.end() :]
-    if at and at.strip().lower() == "to" and not re.search(r"(?:\d|[ap]m|noon)\s*$", before, re.I):
-        return False  # "talk to three people"
+    # "talk to three people"
+    is_no_end = at and at.strip().lower() == "to" and not re.search(r"(?:\d|[ap]m|noon)\s*$", before, re.I)
     said = at or match["fixed"] or match["side"] or match["half"] or match["oclock"] or ":" in (match["digits"] or "")
-    return bool(said or re.match(r"\s*(?:to\s+\d|in\s+the\s+(?:morning|afternoon|evening)\b)", after, re.I))
+    return not is_no_end and bool(said or SAYS["after_clock"].match(after))
 
 
 def _read_clock(when: When, match: re.Match[str], half: str, said: str, start: time | None = None) -> time | None:
@@ -152,9 +151,7 @@ def _read_clock(when: When, match: re.Match[str], half: str, said: str, start: t
     if minute > 59 or hour > (12 if match["half"] else 23) or (match["fixed"] or "").lower() == "midnight":
         when.questions.append(f'"{said}" is no time that I understand. At what time do you mean?')
     elif not (half or start or is_24 or hour > 7):
-        when.questions.append(
-            f'Do you mean "{said}" in the morning or in the {"evening" if hour == 7 else "afternoon"}?'
-        )
+        when.questions.append(LANGUAGE["sentences"]["which_half"].format(said, ("afternoon", "evening")[hour == 7]))
     else:
         late = half == "p" if half else start is not None and hour < 8 and time(hour, minute) <= start
         return time(hour if is_24 or not (half or late) else hour % 12 + 12 * late, minute)

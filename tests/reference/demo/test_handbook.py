@@ -43,6 +43,18 @@ def test_one_word_in_common_answers_nothing_about_the_state_of_things(question: 
     assert quoted("What is a key?")
 
 
+def test_words_that_are_spread_over_sentences_answer_nothing_that_the_title_does_not_name() -> None:
+    text = "The policy says who may call. No refund is paid at night."
+    records = [{"id": "doc:gates", "title": "Gates", "full_text": text}]
+    assert quoted_answer(records, "What is the refund policy?", False) == ""
+    assert quoted_answer(records, "When is no refund paid?", False)
+
+
+def test_each_alternative_of_a_question_has_to_be_answered() -> None:
+    assert quoted("Does a key open the server for one user or a robot?") == ""
+    assert quoted("Does a key open the server for one user?")
+
+
 def test_a_question_for_yes_or_no_needs_every_word() -> None:
     text = "A handle is dropped if the connection was closed twice."
     records = [{"id": "doc:rules", "title": "Handles and the connection", "full_text": text}]

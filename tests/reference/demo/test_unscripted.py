@@ -180,11 +180,55 @@ SENTENCES: list[tuple[list[str], Any]] = [
     ([f"{NINE} at a cafe"], 'I cannot note "cafe"'),
     ([f"{NINE} in Berlin"], 'I cannot note "Berlin"'),
     ([f"{NINE} in Berlin", "yes"], at("2026-11-17T09:00", "2026-11-17T10:00", attendees=["a@x.org"])),
-    ([f"{NINE} for an hour and 15 minutes"], 'I cannot note "15 minutes"'),
-    ([f"{NINE}, 1h30"], 'I cannot note "1h30"'),
+    ([f"{NINE} for an hour and 15 minutes"], at("2026-11-17T09:00", "2026-11-17T10:15")),
+    ([f"{NINE}, 1h30"], at("2026-11-17T09:00", "2026-11-17T10:30")),
+    # They stay open until a plain yes, a no, or words that settle them: whatever else is answered in between.
+    ([f"{NINE} in Berlin", "add b@x.org too"], 'I cannot note "Berlin". Shall I book it without that?'),
+    (
+        [f"{NINE} in Berlin", "add b@x.org too", "without that"],
+        at("2026-11-17T09:00", attendees=["a@x.org", "b@x.org"]),
+    ),
+    ([f"{NINE} in Berlin", "yes, but at 4pm"], "Berlin"),
+    ([f"{NINE} in Berlin", "make it two hours"], 'I cannot note "Berlin". Shall I book it without that?'),
+    ([f"{NINE} in Berlin", "tuesday or friday"], 'I cannot note "Berlin". I understood more than one day'),
+    ([f"{NINE} in Berlin", "no"], "All right, I leave it."),
+    ([f"{NINE} for half a day", "4 hours"], at("2026-11-17T09:00", "2026-11-17T13:00")),
+    (
+        ["book a meeting with a@x.org tomorrow in Berlin", "9am"],
+        'I cannot note "Berlin". Shall I book it without that?',
+    ),
+    (
+        ["book a meeting with a@x.org in Berlin next month at 9am", "tomorrow"],
+        'I cannot note "Berlin". Shall I book it',
+    ),
+    # What it is about is its title, and what was understood is kept while the rest is asked about.
+    *(
+        ([f"{NINE}{said}"], at("2026-11-17T09:00", title="Q4 budget", attendees=["a@x.org"]))
+        for said in (
+            ", subject Q4 budget",
+            ", topic: Q4 budget",
+            " topic Q4 budget",
+            " with the subject Q4 budget",
+            " about Q4 budget",
+        )
+    ),
+    (
+        ["book a@x.org thursday 10 to 10:30, topic: onboarding"],
+        at("2026-11-19T10:00", "2026-11-19T10:30", title="Onboarding"),
+    ),
+    (["book a meeting with a@x.org tomorrow", "topic: onboarding", "9am"], at("2026-11-17T09:00", title="Onboarding")),
+    ([f"{NINE}, topic: plans, if Anna says yes"], PLAIN),
+    (["book a call with a@x.org tommorrow 14:30"], 'Which day do you mean? So far: "Call" with a@x.org at 14:30'),
+    (["book a call with a@x.org tomorrow 4ish"], 'At what time? So far: "Call" with a@x.org on Tuesday 17'),
+    # What could not be read is named, and no event is repeated.
+    (["book a meting with a@x.org tomorrow at 9"], 'I could not read "meting"'),
+    (["book a meeting with a@x.org tomorrow at 9 unless it rains"], 'I could not read "unless"'),
+    (["meet with Maria and Bob at the big cafe tomorrow at 9"], 'I could not read "big cafe"'),
+    (["book a meeting with a@x.org every monday at 10"], "I cannot repeat events"),
+    (["Every Monday at 10 with a@x.org, 30 min"], "I cannot repeat events"),
     (["Book a meeting with a@x.org and b@x.org tomorrow at 9am but without b@x.org"], PLAIN),
     (["book a meeting with Anna and draw a cat tomorrow at 9"], 'So far: "Meeting" with Anna on Tuesday'),
-    (["book a meeting with Ken a week from monday at 9"], 'So far: "Meeting", 60 minutes.'),
+    (["book a meeting with Ken a week from monday at 9"], 'So far: "Meeting" at 09:00, 60 minutes.'),
     ([BOOK, "not friday"], "Please say what it should be"),
     # Plain orders in polite words.
     (["Hey, can you please schedule a call with Ana Kovac <a@x.org> on Thursday at 10am?"], at("2026-11-19T10:00")),
@@ -205,6 +249,8 @@ SENTENCES: list[tuple[list[str], Any]] = [
     (["draw a lighthouse", "all three"], DECLINES),
     (["book a meeting", "No, stop."], "All right, I leave it."),
     (["What's the refund policy?"], {"quotes": ""}),
+    (["do i need an api key or a gpu to try this"], {"quotes": ""}),
+    (["where do i put my openai key"], {"quotes": "keys"}),
     (["What did I just say?"], {"quotes": ""}),
     (["Who is in my contacts?"], {"quotes": ""}),
     (["Can we talk?"], {"quotes": ""}),
