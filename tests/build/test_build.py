@@ -7,12 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from handrail.build.compiler import BuildPlan, BuildStamp, build
+from handrail.build.findings import Catalogue
 from handrail.build.writer import GENERATIONS, is_current, stamp_for, write
 from handrail.cli import main
 from handrail.contract.errors import BuildError
@@ -258,6 +260,30 @@ def test_a_change_of_any_field_changes_the_version(workshop, fields):
     workshop.edit(folder, **fields)
 
     assert version_of(workshop) != before
+
+
+def test_a_better_adapter_or_guide_changes_the_version_but_no_tools_own_hash(workshop, monkeypatch):
+    folder = workshop.new()
+    before = workshop.build()
+    guide = (folder / "guide.md").read_text()
+    (folder / "guide.md").write_text(guide + "\nOne more note.\n")
+    noted = workshop.build()
+    (folder / "guide.md").write_text(guide)
+    adapt = Catalogue.adapted
+
+    def better(self, source):
+        return {
+            name: replace(made, schema={**made.schema, "better": True}) for name, made in adapt(self, source).items()
+        }
+
+    monkeypatch.setattr(Catalogue, "adapted", better)
+    adapted = workshop.build()
+    (folder / "handler.py").write_text((folder / "handler.py").read_text() + "\n# changed\n")
+    changed = workshop.build()
+
+    assert len({before.version, noted.version, adapted.version, changed.version}) == 4
+    own = [result.entries[0]["hash"] for result in (before, noted, adapted, changed)]
+    assert own[0] == own[1] == own[2] != own[3]
 
 
 def test_a_tool_more_or_less_changes_the_version(workshop):

@@ -172,16 +172,17 @@ def _lint(source: ToolSource, catalogue: Catalogue) -> Iterable[Finding]:
 def _compile(result: BuildResult, sources: Iterable[ToolSource], catalogue: Catalogue) -> BuildResult:
     entries: list[dict[str, Any]] = []
     losses: list[LostKeyword] = []
+    covered: dict[str, str] = {}
     schemas: dict[str, dict[str, Any]] = {name: {} for name in provider_names()}
     for source in sorted(sources, key=lambda source: source.name):
         adapted = catalogue.adapted(source)
-        entry = _entry(source, adapted)
+        entry = _entry(source)
         entries.append(entry)
+        covered[entry["toolId"]] = _covered(entry, adapted)
         for provider, made in adapted.items():
             schemas[provider][entry["toolId"]] = _in_order(made.schema)
             losses += [LostKeyword.of(entry["toolId"], provider, loss) for loss in made.losses]
-    hashes = {"format": FORMAT, "tools": {entry["toolId"]: entry["hash"] for entry in entries}}
-    version = "1.0." + sha256(canonical(hashes)).hexdigest()[:8]
+    version = "1.0." + sha256(canonical({"format": FORMAT, "tools": covered})).hexdigest()[:8]
     lines = (orjson.dumps({"provider": name, "schemas": schemas[name]}) + b"\n" for name in sorted(schemas))
     return BuildResult(
         plan=result.plan,
@@ -215,8 +216,15 @@ def _limits(schemas: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             yield f"{provider} {limit}. Offer fewer of them at a time, by mode or with `pick_tools`."
 
 
-def _entry(source: ToolSource, adapted: Mapping[str, Adapted]) -> dict[str, Any]:
-    """One tool's entry. The hash covers everything that can change behaviour."""
+def _covered(entry: Mapping[str, Any], adapted: Mapping[str, Adapted]) -> str:
+    """What the registry's version covers of a tool: everything that can change behaviour, guide and schemas of providers too."""
+    schemas = {provider: made.schema for provider, made in adapted.items()}
+    content = {"hash": entry["hash"], "guide": entry["documentation"], "providerSchemas": schemas}
+    return sha256(canonical(content)).hexdigest()
+
+
+def _entry(source: ToolSource) -> dict[str, Any]:
+    """One tool's entry. Its hash covers definition and handler: a confirmation is bound to it, and outlives a better adapter."""
     definition = source.definition
     if definition is None or source.guide is None:
         raise AssertionError(f'"{source.name}" lacks definition or guide, and no rule has said so')
@@ -231,9 +239,7 @@ def _entry(source: ToolSource, adapted: Mapping[str, Adapted]) -> dict[str, Any]
         handler |= {"folder": source.folder, "path": f"{source.folder}/handler.py"}
         if source.origin != PROJECT:
             handler["origin"] = source.origin
-    schemas = {provider: made.schema for provider, made in adapted.items()}
-    content = {"definition": fields, "guide": source.guide, "handler": handler, "providerSchemas": schemas}
-    digest = sha256(canonical(content)).hexdigest()
+    digest = sha256(canonical({"definition": fields, "handler": handler})).hexdigest()
     entry = {name: value for name, value in fields.items() if name != "parameters"}
     entry |= {
         "jsonSchema": fields["parameters"],
