@@ -783,7 +783,7 @@ def alternatives(number: int, least: int) -> dict[str, Any]:
 
 
 def test_comparing_schemas_is_bounded_work_and_what_is_not_compared_is_not_called_harmless() -> None:
-    effort = schema_diff.Effort()
+    effort = schema_diff.DiffEffort()
     found = schema_diff.compare_schemas(alternatives(20, 0), alternatives(20, 1), effort=effort)
     assert effort.steps <= schema_diff.MAX_STEPS
     assert effort.proof_steps <= schema_diff.MAX_PROOF_STEPS
