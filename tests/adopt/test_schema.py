@@ -2,7 +2,7 @@
 
 import pytest
 
-from handrail.adopt.taking.results import plain
+from handrail.adopt.taking.results import json_form
 from handrail.adopt.taking.schema import closed_schema
 from handrail.contract.errors import DefinitionError
 
@@ -68,4 +68,4 @@ def test_a_schema_that_cannot_be_closed_is_refused_with_what_to_do(given, words)
 def test_a_result_that_holds_itself_does_not_run_for_ever():
     ring: list[object] = []
     ring.append(ring)
-    assert isinstance(plain(ring), list)
+    assert isinstance(json_form(ring), list)

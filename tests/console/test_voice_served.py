@@ -10,7 +10,7 @@ from tests.console.served import Served
 from tests.console.spoken import bookings, environment, microphone, project, running, settings, speech
 
 from handrail.testing.servers.live import Ask, GeminiLiveServer, OpenAIRealtimeServer, Say, Turn, call
-from handrail.testing.servers.live.script import Progress
+from handrail.testing.servers.live.script import ScriptProgress
 from handrail.testing.servers.live.server import LiveServer
 
 ANSWER = "Handrail is a tool runtime for agents that speak and type."
@@ -46,7 +46,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, provider: LiveServer) -> It
 def test_a_spoken_question_is_looked_up_and_answered_aloud_and_a_farewell_leads_back_to_text(
     tmp_path: Path, provider: LiveServer, served: Served
 ) -> None:
-    provider.progress = Progress(
+    provider.progress = ScriptProgress(
         [
             Turn([Ask(call("kb_search", query="Handrail")), Say(ANSWER)], hears="What is Handrail?"),
             Turn([Ask(call("end_voice_session", **FAREWELL)), Say(FAREWELL["closing_message"])]),
@@ -96,7 +96,7 @@ def test_a_table_is_booked_once_by_a_spoken_yes_after_the_preview_was_heard(
 ) -> None:
     provider.on_note = reads_aloud
     booking = Ask(call("book_table", name="Ana", people=4))
-    provider.progress = Progress([Turn([booking, Say("One moment.")]), Turn([Say("Thank you.")], hears="Yes.")])
+    provider.progress = ScriptProgress([Turn([booking, Say("One moment.")]), Turn([Say("Thank you.")], hears="Yes.")])
     # The person says yes again and again, pauses long enough to have finished, and is muted until the question was asked.
     yes = speech(tmp_path / "yes.wav", before=0.4, words="Yes", after=3.0)
     with launched(*microphone(yes, again=True)) as browser, opened(browser, served.console) as it:

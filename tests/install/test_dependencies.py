@@ -23,6 +23,8 @@ SHARED = {
     "h11": "uvicorn",
 }
 """Packages that come with another one whose interface shows them."""
+# Of the standard library of a Python that is newer than the oldest that we support; imported behind a check of the version.
+NEWER_MODULES = {"annotationlib"}
 
 
 def names(requirements):
@@ -48,7 +50,7 @@ def third_party_imports(folder):
                 continue
             for module in modules:
                 top = module.partition(".")[0]
-                if top not in sys.stdlib_module_names and not top.startswith("handrail"):
+                if top not in sys.stdlib_module_names | NEWER_MODULES and not top.startswith("handrail"):
                     yield top, f"{path.relative_to(ROOT)}:{node.lineno}", id(node) not in late
 
 

@@ -39,7 +39,7 @@ async def closed(store: Store, *session_ids: str) -> None:
     await store.save_sessions([(session_id, 1, {"active": False}) for session_id in session_ids])
 
 
-@pytest.mark.parametrize("most", [1, 2, 3, 200])
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 200])
 async def test_small_batches_drop_the_same_together(store: Store, clock: StillClock, batch_size: int) -> None:
     for name in ("open", "over", "read"):
         await called(store, name, 0 if name == "read" else 3)
@@ -103,7 +103,7 @@ async def test_a_session_that_has_lost_its_first_call_only_stays_closed(store: S
         assert again.verdict is ClaimVerdict.INACTIVE
 
 
-@pytest.mark.parametrize("most", [1, 200])
+@pytest.mark.parametrize("batch_size", [1, 200])
 async def test_only_windows_that_are_over_for_sure_are_forgotten(
     store: Store, clock: StillClock, batch_size: int
 ) -> None:

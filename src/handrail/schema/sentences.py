@@ -320,7 +320,7 @@ def _contains(fault: Fault) -> str:
         what = f"equal to {quoted(inner['const'])}" if visible_path else what
     elif isinstance(inner, dict) and isinstance(inner.get("type"), str):
         what = f"of the type {inner['type']}"
-    return f"{fault.subject} must have {'at is_upper' if is_upper else 'at least'} {counted(number, 'item')} {what}."
+    return f"{fault.subject} must have {'at most' if is_upper else 'at least'} {counted(number, 'item')} {what}."
 
 
 def _property_names(fault: Fault) -> str:

@@ -98,11 +98,11 @@ def _settle_in(handler: Any, name: str) -> None:
 
 def _tool_id(name: str) -> str:
     """The name as a tool's id, which every provider takes; two that become the same are one of the build's findings."""
-    json_form = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
-    if not json_form:
+    plain = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+    if not plain:
         message = f'Nothing of its name "{name[:80]}" can stand in a toolId.'
         raise refused("This tool", message, "Give `tool_id=` with letters, digits and underscores.", pointer="/toolId")
-    return f"_{json_form}"[:64] if json_form[0].isdigit() else json_form[:64]
+    return f"_{plain}"[:64] if plain[0].isdigit() else plain[:64]
 
 
 def _guide(description: str) -> str:
