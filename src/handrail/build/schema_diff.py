@@ -96,11 +96,13 @@ class _End(NamedTuple):
 class _Document:
     """One schema as a whole: what its references mean, and whether a part of it can be read without the rest."""
 
-    __slots__ = ("_choices", "_refs", "_root", "portable")
+    __slots__ = ("_choices", "_reached", "_refs", "_root", "portable")
 
     def __init__(self, root: Node) -> None:
         self._root = root
         self._choices: dict[int, int] = {}
+        self._reached: dict[int, tuple[Node, list[Json]]] = {}
+        """Id of a schema → the schema, which keeps its id, and what it leads to."""
         nodes = [(path, node) for path, node in walk(root) if isinstance(node, Mapping)]
         # Below an `$id` of its own, "#" means that subschema.
         self._refs = None if any(path and "$id" in node for path, node in nodes) else LocalRefs(root)
@@ -154,9 +156,29 @@ class _Document:
         self._choices[id(schema)] = product
         return product
 
+    def proof_cost(self, schema: Node) -> int:
+        """The alternatives of the schema or of the definition that it leads to with the most: all are multiplied out."""
+        return max(map(self.choices, (schema, *self._led_to(schema))))
+
     def alone(self, schema: Node) -> Node:
         """A subschema that can be read without its document, if the document is portable."""
+        if not self._led_to(schema):
+            return schema  # definitions that it does not need would be multiplied out all the same
         return {**schema, **{key: self._root[key] for key in DEFINITIONS & self._root.keys()}}
+
+    def _led_to(self, schema: Node) -> list[Json]:
+        """What the references of a schema mean, and the references in there, each once."""
+        if id(schema) not in self._reached:
+            found: dict[int, Json] = {}
+            left: list[Json] = [schema]
+            while left:
+                for _, node in walk(left.pop()):
+                    target = self.target(node) if isinstance(node, Mapping) and "$ref" in node else None
+                    if target is not None and id(target) not in found:
+                        found[id(target)] = target
+                        left.append(target)
+            self._reached[id(schema)] = (schema, list(found.values()))
+        return self._reached[id(schema)][1]
 
 
 class _Comparison:
@@ -261,7 +283,7 @@ class _Comparison:
         """Whether the validator proves that every value of `inner` is one of `outer`; not asked where that may take long."""
         if canonicalize is None or not (inside.portable and outside.portable):
             return False
-        if not self._effort.prove(inside.choices(inner) * outside.choices(outer)):
+        if not self._effort.prove(inside.proof_cost(inner) * outside.proof_cost(outer)):
             return False
         try:
             small, large = (
