@@ -59,7 +59,7 @@ class TurnRecord:
         self.total_used = 0
         self.kept = False
         """The store has what was counted in it, as a turn that was left. What calls that were under way then still count is
-        noted by `Session.counted`; only the short way, which has no time for it, is seen by `kept_total`."""
+        noted by `Session.counted`; calls that end without waiting are seen by `kept_total`."""
         self.kept_total = 0
         self.refusals = 0
         self.identical: dict[tuple[str, bytes], int] = {}
