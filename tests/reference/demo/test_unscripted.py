@@ -220,6 +220,11 @@ SENTENCES: list[tuple[list[str], Any]] = [
     ([f"{NINE}, topic: plans, if Anna says yes"], PLAIN),
     (["book a call with a@x.org tommorrow 14:30"], 'Which day do you mean? So far: "Call" with a@x.org at 14:30'),
     (["book a call with a@x.org tomorrow 4ish"], 'At what time? So far: "Call" with a@x.org on Tuesday 17'),
+    (
+        ["put 90 minutes in the calendar with a@x.org, day after tomorrow, 4ish"],
+        'I did not understand "4ish". At what time? So far: "Meeting" with a@x.org on Wednesday 18 November 2026, 90',
+    ),
+    (["Can you get me an hour with a@x.org tomorrow at noon?"], at("2026-11-17T12:00", "2026-11-17T13:00")),
     # What could not be read is named, and no event is repeated.
     (["book a meting with a@x.org tomorrow at 9"], 'I could not read "meting"'),
     (["book a meeting with a@x.org tomorrow at 9 unless it rains"], 'I could not read "unless"'),
