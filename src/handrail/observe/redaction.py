@@ -135,13 +135,19 @@ class _RedactionPlaces:
 class _RedactionPlace:
     """A place in the arguments: the subschemas that may apply there, and which of them apply below."""
 
-    __slots__ = ("_items", "_keys", "_longest", "_names", "_patterns", "_places", "_schemas", "holds_secret", "secret")
+    __slots__ = (
+        *("_by_pattern", "_items", "_keys", "_longest", "_names", "_of_foreign_names", "_places", "_schemas"),
+        *("holds_secret", "secret"),
+    )
 
     def __init__(self, schemas: list[Mapping[str, Json]], places: _RedactionPlaces | None) -> None:
         self._schemas = schemas
         self._keys: dict[str | None, _RedactionPlace | None] = {}
         self._names = frozenset(name for schema in schemas for name in schema.get("properties", ()))
-        self._patterns = any("patternProperties" in schema for schema in schemas)
+        self._by_pattern = [schema for schema in schemas if "patternProperties" in schema]
+        others = [schema for schema in schemas if "patternProperties" not in schema]
+        self._of_foreign_names = [schema[keyword] for schema in others for keyword in _OF_OBJECTS if keyword in schema]
+        """What schemas without patterns say of every name that none of them has: the same for all."""
         self._items: dict[int, _RedactionPlace | None] = {}
         self._places = places
         self._longest = max((len(schema.get("prefixItems", ())) for schema in schemas), default=0)
@@ -152,17 +158,17 @@ class _RedactionPlace:
         declared = name in self._names
         # Names that no schema has are all alike, unless a pattern tells them apart.
         kept = name if declared else None
-        if (declared or not self._patterns) and kept in self._keys:
+        if (declared or not self._by_pattern) and kept in self._keys:
             return self._keys[kept]
         if self._places is None or not steps.spare(len(self._schemas)):
             return _SECRET
-        found: list[Json] = []
-        for schema in self._schemas:
+        found: list[Json] = [] if declared else list(self._of_foreign_names)
+        for schema in self._schemas if declared else self._by_pattern:
             if not self._find_at_key(schema, name, steps, found):
                 return _SECRET
         below = self._places.of(found, steps)
         # Only names that the schema has: foreign ones could fill the memory.
-        if below is not _SECRET and (declared or not self._patterns):
+        if below is not _SECRET and (declared or not self._by_pattern):
             self._keys[kept] = below
         return below
 
