@@ -156,7 +156,7 @@ def _picture(view: View, text: str) -> Step | None:
     def say(done: Outcome) -> Step:
         lines = [f"{number}. {prompt}" for number, prompt in enumerate(done.data["prompts"], 1)]
         picks = [f"Use the {word} one" for word in list(_PLACES)[: len(lines)]]
-        return Step("\n".join(["Here are prompts for it:", "", *lines, "", "Which one shall I draw?"]), (), picks)
+        return Step("\n".join([_SAY["prompts"], "", *lines, "", "Which one shall I draw?"]), (), picks)
 
     idea = wish["text"].strip(" .?!")[:500]
     return _call(view, "image_draft_prompt", {"idea": idea}, say) if idea else Step("A picture of what?")
