@@ -28,7 +28,7 @@ from handrail.agents.host_words import (
 )
 from handrail.agents.prompts import Prompt
 from handrail.agents.tokens import tokens_of_messages
-from handrail.contract.call import Call
+from handrail.contract.call import Call, Connection
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.events import LateEnvelope, SessionEvent
 from handrail.contract.model import (
@@ -95,6 +95,7 @@ class Loop:
         conversation: Conversation,
         rounds: int,
         *,
+        connection: Connection,
         message_id: str | None,
         turn: int,
     ) -> None:
@@ -106,7 +107,7 @@ class Loop:
         self._max_rounds = rounds
         self._message_id = message_id
         self._turn = turn
-        self._connection = session.connection
+        self._connection = connection
         """The one that this turn is played on: if it is replaced meanwhile, the turn's calls are refused."""
         self._shown: list[str] = []
         """Everything that the user was shown as text in this turn, piece by piece."""
@@ -431,7 +432,7 @@ class Loop:
         session, conversation = self._session, self._conversation
         try:
             if not running.done():
-                await session.interrupt()
+                await session.interrupt(connection=self._connection)
                 await asyncio.wait({running}, timeout=_GRACE_SECONDS)
         finally:
             if running.done():

@@ -17,6 +17,7 @@ from handrail.agents.loop import Loop, hear_late
 from handrail.agents.offering import Offering, Picker
 from handrail.agents.policy import AgentPolicy
 from handrail.agents.prompts import Prompts
+from handrail.contract.call import Connection
 from handrail.contract.errors import UsageError
 from handrail.contract.events import LateEnvelope
 from handrail.contract.model import Model
@@ -56,13 +57,15 @@ class TextAgent:
     ) -> AsyncGenerator[AgentEvent, None]:
         """One turn. The same `message_id` again keeps its turn: it is answered from the conversation, or gone on with."""
         checked_input(text)
+        connection = session.connection  # the message came on it; the session may be resumed while this one waits
         async with conversation.lock:
-            words, facts = _no_turn(session)
+            words, facts = _no_turn(session, connection)
+            turn = await session.begin_turn(message_id, connection=connection) if not words else 0
+            words, facts = (words, facts) if words else _no_turn(session, connection)
             if words:
                 yield AgentEvent("text", {"text": words})
                 yield AgentEvent("done", {**_nothing(words, message_id), **facts})
                 return
-            turn = await session.begin_turn(message_id)
             begun = _turn_facts(session, turn, message_id)
             answered = conversation.answer_to(message_id)
             if answered is not None:
@@ -75,7 +78,8 @@ class TextAgent:
                 conversation.begin_again()
             else:
                 conversation.begin(text, message_id)
-            loop = Loop(self, session, conversation, self.policy.rounds, message_id=message_id, turn=turn)
+            rounds = self.policy.rounds
+            loop = Loop(self, session, conversation, rounds, connection=connection, message_id=message_id, turn=turn)
             async with aclosing(loop.play()) as played:
                 async for event in played:
                     yield event
@@ -88,14 +92,16 @@ class TextAgent:
     async def _late(
         self, session: Session, conversation: Conversation, told: Mapping[str, Any]
     ) -> AsyncGenerator[AgentEvent, None]:
+        connection = session.connection
         async with conversation.lock:
             heard = hear_late(conversation, told)
             for event in heard:
                 yield event
-            if not heard or told.get("silent") or _no_turn(session)[0]:
+            if not heard or told.get("silent") or _no_turn(session, connection)[0]:
                 return
             turn = session.turn.number if session.turn is not None else 0
-            loop = Loop(self, session, conversation, self.policy.late_rounds, message_id=None, turn=turn)
+            rounds = self.policy.late_rounds
+            loop = Loop(self, session, conversation, rounds, connection=connection, message_id=None, turn=turn)
             async with aclosing(loop.play()) as played:
                 async for event in played:
                     yield event
@@ -130,11 +136,11 @@ def checked_input(text: object) -> None:
         raise UsageError("A message must be text; this one holds halves of surrogates.")
 
 
-def _no_turn(session: Session) -> tuple[str, dict[str, Any]]:
+def _no_turn(session: Session, connection: Connection) -> tuple[str, dict[str, Any]]:
     """The words for somebody who cannot be answered now, and why; none if a turn can begin."""
     if not session.is_active:
         return ended_words(), {"reason": "ended"}
-    if session.is_taken_over:
+    if not session.is_current(connection):
         return moved_words(), {"reason": "stale"}
     left = session.blocked_for()
     if left > 0:

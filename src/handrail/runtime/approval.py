@@ -122,15 +122,21 @@ class Approvals:
             return _session_ended()
         attempt = readmit(session, hold)
         if isinstance(attempt, Refusal):
-            if attempt.rule is RefusalRule.SUPERSEDED:
-                await self._confirmations.supersede(session, hold)
-            return self._refuse(session, hold, attempt)
+            return await self._refuse_readmission(session, hold, attempt)
         if not self._confirmations.has_facts(attempt.plan):
             return await self._approve_shown(session, attempt, hold, shown, approval)
         # A call of this tool that was approved before may still run, and change the very facts that this one depends on.
         lock = self._approving.setdefault((session.id, hold.tool), asyncio.Lock())
         async with lock:
+            attempt = readmit(session, hold)  # and what the gates say of it
+            if isinstance(attempt, Refusal):
+                return await self._refuse_readmission(session, hold, attempt)
             return await self._approve_shown(session, attempt, hold, shown, approval)
+
+    async def _refuse_readmission(self, session: Session, hold: Hold, refusal: Refusal) -> ToolResponse:
+        if refusal.rule is RefusalRule.SUPERSEDED:
+            await self._confirmations.supersede(session, hold)
+        return self._refuse(session, hold, refusal)
 
     async def _approve_shown(
         self, session: Session, attempt: Attempt, hold: Hold, shown: str, approval: Approval

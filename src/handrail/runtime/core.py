@@ -355,7 +355,9 @@ class RuntimeCore:
             snapshot = self.registry.snapshot()
             connection = await self.store.connect(session_id, registry_version=snapshot.version, owner=self.owner)
             session = self.sessions.get(session_id)
-            if session is not None and session.connection != connection - 1:
+            # A connection that the store made unheard is ours all the same.
+            unheard = record.owner == self.owner and record.connection == connection - 1
+            if session is not None and session.connection != connection - 1 and not unheard:
                 session.is_taken_over = True  # resumed elsewhere since: what this process knows of it is old
                 session = None
             before = session.snapshot.version if session is not None else record.registry_version

@@ -216,12 +216,13 @@ class Session:
         made = [call if call.connection else call._replace(connection=self.connection) for call in calls]
         return await self.core.pipeline.call_many(self, made)
 
-    async def interrupt(self, call_ids: Collection[str] | None = None) -> None:
+    async def interrupt(self, call_ids: Collection[str] | None = None, *, connection: Connection | None = None) -> None:
         """The user interrupted: calls that do not write are cancelled, writing ones that have started are finished.
 
-        With `call_ids` only those that run under these ids are cancelled.
+        With `call_ids` only those that run under these ids are cancelled. From a `connection` that was replaced it does nothing.
         """
-        await self.core.interrupt(self, call_ids)
+        if connection is None or self.is_current(connection):
+            await self.core.interrupt(self, call_ids)
 
     async def events(self) -> AsyncGenerator[SessionEvent, None]:
         """What happens beside the answers to calls. A late envelope that is taken from here counts as given to the model; a host
@@ -246,9 +247,11 @@ class Session:
         self.limits = self.policy.for_mode(mode)
         await self.core.save(self)
 
-    async def close(self) -> None:
-        """End the session. Calls that run settle; later ones are refused."""
-        await self.core.close_session(self)
+    async def close(self, *, connection: Connection | None = None) -> None:
+        """End the session. Calls that run settle; later ones are refused. A stream that cleans up after itself names its
+        `connection`: if that was replaced, the session goes on with the newer one."""
+        if connection is None or self.is_current(connection):
+            await self.core.close_session(self)
 
     def enter_turn(self, number: int, started: float) -> TurnRecord:
         """The turn of this number. Those entered last are remembered whole, and of many more what they have spent."""

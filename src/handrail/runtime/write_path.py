@@ -45,7 +45,8 @@ class WritePath:
         attempt.digest = args_digest(plan.definition, attempt.args, attempt.canonical)
         attempt.exact = exact_digest(attempt.canonical) if plan.definition.dedupe_fields else attempt.digest
         attempt.write = Write(session.interruptions)
-        by_id = attempt.key
+        # A read that a host's gate sends to a person has a key by its content already, which is no id.
+        by_id = attempt.key if attempt.key.startswith("provider:") else ""
         restored = session.calls_by_id.get(by_id) if by_id else None
         entry = Entry(plan.tool_id, attempt.raw_digest)
         entry.call_id = attempt.call.call_id

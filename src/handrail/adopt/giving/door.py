@@ -35,6 +35,8 @@ class Door:
         self._framework = framework
         self._id_scope = id_scope
         self._loop = _running_loop()
+        self._connection = session.connection
+        """The one that the tools were handed over on: once it is replaced, an agent that still lives calls nothing."""
         self._under_way: list[tuple[asyncio.Future[None], bool]] = []
         self.definitions = _chosen(session, only)
         self._writing = {definition.tool_id for definition in self.definitions if definition.writes}
@@ -60,7 +62,12 @@ class Door:
         token = _INSIDE.set(_INSIDE.get() | {id(self)})
         try:
             return await self._session.call(
-                name, args, call_id=call_id, provider=self._framework, id_scope=self._id_scope
+                name,
+                args,
+                call_id=call_id,
+                provider=self._framework,
+                id_scope=self._id_scope,
+                connection=self._connection,
             )
         finally:
             _INSIDE.reset(token)

@@ -319,7 +319,7 @@ class VoiceSession:
     async def _leave(self, ending: Ending, to_text: bool) -> None:
         self._report(EndBegun())
         if self.reducer.calls.running:
-            await self.session.interrupt()
+            await self.session.interrupt(connection=self._attached.connection)
         try:
             async with asyncio.timeout(_STORE_SECONDS):
                 await self.settled()
@@ -329,11 +329,13 @@ class VoiceSession:
         self._transcript.conversation.unacknowledged.left()
         await self._let_go()
         session = self.session
-        session.voice_open = False
+        is_current = session.is_current(self._attached.connection)
+        if is_current or session.is_taken_over:
+            session.voice_open = False
         if not to_text:
             return
         self._hand_over(ending)
-        if session.is_active and not session.is_taken_over:
+        if session.is_active and is_current:
             try:
                 await session.set_mode("text")
             except HandrailError as error:
