@@ -110,15 +110,27 @@ async def test_a_turn_is_left_with_what_a_resumed_process_counted_in_it(make_too
 
 
 @stores
-async def test_a_call_that_is_counted_after_its_turn_was_left_is_written_behind(make_tools, store):
+async def test_a_call_that_is_counted_after_its_turn_was_left_is_written_behind(make_tools, store, monkeypatch):
     async with make_tools(TOOLS, store=store) as world:
         first = await world.session(mode="voice")
         for word in "ab":
             await first.call("note", {"q": word})
         await first.begin_turn("m1")
         # The turn is gone through again, so the store is asked before the call is counted; the next turn begins meanwhile.
-        answer, _ = await asyncio.gather(first.call("pay", {"q": "a"}), first.begin_turn("m2"))
-        assert answer.ok
+        asked, begun = asyncio.Event(), asyncio.Event()
+        unknown_like = type(world.store).unknown_like
+
+        async def after_the_turn(*args, **options):
+            asked.set()
+            await begun.wait()
+            return await unknown_like(*args, **options)
+
+        monkeypatch.setattr(type(world.store), "unknown_like", after_the_turn)
+        call = asyncio.ensure_future(first.call("pay", {"q": "a"}))
+        await asked.wait()
+        await first.begin_turn("m2")
+        begun.set()
+        assert (await call).ok
         assert first.turns[1].total_used == 3
         stored = await world.store.load_session(first.id)
         assert stored.counters["turn"] == 2, "its claim carries the counters of the turn that the session is in"
