@@ -60,12 +60,11 @@ class TextAgent:
         connection = session.connection  # the message came on it; the session may be resumed while this one waits
         async with conversation.lock:
             words, facts = _no_turn(session, connection)
-            turn = await session.begin_turn(message_id, connection=connection) if not words else 0
-            words, facts = (words, facts) if words else _no_turn(session, connection)
             if words:
                 yield AgentEvent("text", {"text": words})
                 yield AgentEvent("done", {**_nothing(words, message_id), **facts})
                 return
+            turn = await session.begin_turn(message_id, connection=connection)
             begun = _turn_facts(session, turn, message_id)
             answered = conversation.answer_to(message_id)
             if answered is not None:
