@@ -21,7 +21,7 @@ from handrail.runtime.admission import admit, prepare, read
 from handrail.runtime.attempt import Attempt
 from handrail.runtime.execution import ResultRules, checked_result
 from handrail.runtime.session import Session
-from handrail.schema.arguments import read_arguments
+from handrail.schema.strict_json import read_arguments
 from handrail.testing import open_tools
 
 _CALLS, _ROUNDS = 300, 21

@@ -13,7 +13,7 @@ from handrail.contract.errors import RegistryError
 from handrail.registry import Registry
 from handrail.runtime.admission import id_key
 from handrail.runtime.keys import hash_key, id_of_key, ledger_key
-from handrail.schema.canonical import canonical
+from handrail.schema.strict_json import canonical
 from handrail.testing import ScriptedModel, settle
 
 TOOLS = {"look": (reading(), FOUND), "note": (utility(), FOUND), "pay": (writing(), PAID)}

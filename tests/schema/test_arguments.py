@@ -13,9 +13,18 @@ from hypothesis import strategies as st
 from tests.schema.test_strict_json import ANY_TEXT, ANYTHING, JSON, PIECES, container_ids
 
 from handrail.contract.errors import JsonError
-from handrail.schema.arguments import MAX_CONTAINERS, MAX_MEMBERS, MAX_STRING, MAX_TEXT, is_plain_value, read_arguments
-from handrail.schema.canonical import canonical
-from handrail.schema.strict_json import MAX_ARGUMENT_BYTES, MAX_DEPTH, parse_arguments
+from handrail.schema.strict_json import (
+    MAX_ARGUMENT_BYTES,
+    MAX_CONTAINERS,
+    MAX_DEPTH,
+    MAX_MEMBERS,
+    MAX_STRING,
+    MAX_TEXT,
+    canonical,
+    is_plain_value,
+    parse_arguments,
+    read_arguments,
+)
 
 KEYS = st.sampled_from(
     ["a", "b", "", "\\u0061", "é", "\\u00e9", "\\ud83d\\ude00", "\\ud83d", "\uffff", "😀", "\ue000", "a:b", '\\":']

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from handrail.contract.errors import JsonError
 from handrail.contract.frozen import freeze
-from handrail.schema.canonical import MAX_SAFE_INTEGER, canonical, digest
-from handrail.schema.strict_json import parse
+from handrail.schema.strict_json import MAX_SAFE_INTEGER, canonical, digest, parse
 
 
 def from_bits(bits: int) -> float:

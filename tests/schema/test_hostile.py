@@ -21,9 +21,8 @@ from handrail.contract.hidden_characters import escaped
 from handrail.observe import redaction
 from handrail.observe.redaction import compile_redactor
 from handrail.runtime.preview import render
-from handrail.schema.canonical import canonical
 from handrail.schema.explain import Exhausted, Explainer, Steps
-from handrail.schema.strict_json import parse_arguments
+from handrail.schema.strict_json import canonical, parse_arguments
 from handrail.schema.subschemas import LocalRefs
 from handrail.schema.validator import MAX_EXPLANATION, compile_schema
 

@@ -4,7 +4,7 @@ import tracemalloc
 
 import orjson
 
-from handrail.schema.trimmed import trimmed
+from handrail.schema.strict_json import trimmed
 
 
 def test_what_is_kept_has_the_same_bytes_and_no_spare_room():

@@ -27,8 +27,7 @@ from handrail.runtime.call_ids import known_by_id
 from handrail.runtime.ledger_view import settle_from_row, unknown_answer
 from handrail.runtime.replays import Entry
 from handrail.runtime.session import Session
-from handrail.schema.canonical import canonical
-from handrail.schema.strict_json import parse_arguments
+from handrail.schema.strict_json import canonical, parse_arguments
 
 _MAX_KEPT = 200
 

@@ -22,8 +22,7 @@ from handrail.authoring.signature import (
 )
 from handrail.contract.definition import NO_SCHEMA, ToolDefinition, find_problems
 from handrail.contract.errors import DefinitionError, JsonError, Problem
-from handrail.schema.canonical import plain_copy
-from handrail.schema.strict_json import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_DEPTH
+from handrail.schema.strict_json import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_DEPTH, plain_copy
 
 REGISTRATION = "__handrail_tool__"
 

@@ -25,7 +25,7 @@ from handrail.build.rules import all_rules
 from handrail.providers import Adapted, provider_names
 from handrail.providers.catalogue import get_provider
 from handrail.registry.artifact import FORMAT, render
-from handrail.schema.canonical import canonical
+from handrail.schema.strict_json import canonical
 
 Progress = Callable[[int, int], None]
 """Called with how many tools are done, and of how many."""

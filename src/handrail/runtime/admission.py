@@ -18,9 +18,7 @@ from handrail.contract.errors import ErrorType, JsonError, SchemaError
 from handrail.runtime.attempt import Attempt, Refusal
 from handrail.runtime.hydrate import parse_call, validate_call
 from handrail.runtime.keys import is_text, loop_key
-from handrail.schema.arguments import read_arguments
-from handrail.schema.canonical import canonical
-from handrail.schema.trimmed import trimmed
+from handrail.schema.strict_json import canonical, read_arguments, trimmed
 from handrail.schema.validator import Violation
 
 _LIKE_A_CONNECTION = re.compile(r"[0-9]*:")

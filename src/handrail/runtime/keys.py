@@ -17,7 +17,7 @@ from typing import Any
 
 from handrail.contract.call import Call
 from handrail.contract.definition import ToolDefinition
-from handrail.schema.canonical import canonical
+from handrail.schema.strict_json import canonical
 
 _KEY = re.compile(r"provider:(?::(?=[0-9]*:)|[0-9]+:)?(.*)", re.DOTALL)
 _HELD_KEY = re.compile(r"message:[^:]*:(.*)", re.DOTALL)

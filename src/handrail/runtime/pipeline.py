@@ -25,7 +25,7 @@ from handrail.runtime.hydrate import unknown_tool
 from handrail.runtime.keys import args_digest, hash_key, id_in_message
 from handrail.runtime.replays import Entry
 from handrail.runtime.turn import TurnRecord
-from handrail.schema.arguments import read_arguments
+from handrail.schema.strict_json import read_arguments
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from handrail.contract.definition import RateLimit
 from handrail.contract.ports import Clock
 from handrail.contract.store import RateCharge, Store
-from handrail.schema.canonical import canonical
+from handrail.schema.strict_json import canonical
 
 if TYPE_CHECKING:
     from handrail.runtime.session import Session

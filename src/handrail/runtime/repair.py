@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from handrail.schema.canonical import MAX_SAFE_INTEGER
+from handrail.schema.strict_json import MAX_SAFE_INTEGER
 from handrail.schema.validator import Violation
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,15})")

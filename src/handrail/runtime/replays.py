@@ -11,7 +11,7 @@ import orjson
 from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.intents import Intent
 from handrail.contract.ports import Clock
-from handrail.schema.trimmed import trimmed
+from handrail.schema.strict_json import trimmed
 
 Settled = tuple[str, bytes, bool, ToolFailure | None, tuple[Intent, ...], Mapping[str, Any], bytes]
 """A call of a tool that does not write, as it is kept: its tool, its arguments as they came, whether it may be tried again, the

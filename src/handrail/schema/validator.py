@@ -17,7 +17,6 @@ from jsonschema_rs import Draft202012Validator
 
 from handrail.contract.errors import SchemaError
 from handrail.contract.frozen import thaw
-from handrail.schema.arguments import is_plain_value
 from handrail.schema.defaults import Node, build_plan, find_unsafe_defaults
 from handrail.schema.effort import MAX_EFFORT, Effort, effort_of
 from handrail.schema.engine import BUILD_ERRORS, build
@@ -27,6 +26,7 @@ from handrail.schema.phrases import counted
 from handrail.schema.problems import find_schema_problems, is_plain
 from handrail.schema.secrets import SecretHolders
 from handrail.schema.sentences import MAX_WORDING, Role, Wording
+from handrail.schema.strict_json import is_plain_value
 from handrail.schema.subschemas import Json, LocalRefs
 
 __all__ = [

@@ -15,7 +15,7 @@ from typing import Any
 from handrail.agents.voice.host_port import Ending, Sound, SpokenConversation
 from handrail.contract.errors import HandrailError
 from handrail.contract.events import SessionEvent
-from handrail.schema.trimmed import trimmed
+from handrail.schema.strict_json import trimmed
 from handrail.server.host.event_log import MAX_BYTES, MAX_EVENTS, SPAN
 from handrail.server.host.hosted_session import HostedSession, TurnRun
 from handrail.server.host.refusals import busy, ended, restarting
