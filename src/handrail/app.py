@@ -38,7 +38,7 @@ from handrail.providers import as_meant
 from handrail.registry import Registry
 from handrail.runtime.capabilities import PerCall, built_in
 from handrail.runtime.core import RuntimeCore
-from handrail.runtime.gates.host import checked_gates
+from handrail.runtime.gates import checked_gates
 from handrail.runtime.policy import Policy
 from handrail.runtime.services import Services, call_hook, needed_by, reason_of
 from handrail.runtime.session import Session

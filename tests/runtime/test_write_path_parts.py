@@ -44,3 +44,21 @@ def test_a_part_of_the_writing_path_does_not_know_the_core(part):
 
 def test_a_part_that_reaches_through_a_session_is_found():
     assert reaches_for_the_core("session.core.pipeline.refuse(attempt)") == ["session.core"]
+
+
+def other_gates_named(source: str) -> list[str]:
+    """Where one gate of Handrail's own names another."""
+    gates = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name.endswith("Gate")]
+    names = {gate.name for gate in gates}
+    return [
+        f"{gate.name}: {node.id}"
+        for gate in gates
+        for node in ast.walk(gate)
+        if isinstance(node, ast.Name) and node.id in names
+    ]
+
+
+def test_gates_do_not_know_each_other():
+    source = (RUNTIME / "gates.py").read_text(encoding="utf-8")
+    assert other_gates_named(source) == []
+    assert other_gates_named(source + "\n\nclass NewGate:\n    loop = LoopGate()\n") == ["NewGate: LoopGate"]

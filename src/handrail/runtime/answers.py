@@ -12,7 +12,7 @@ from handrail.contract.ports import CallRecord, Clock, MetricsPort
 from handrail.contract.store import StoreUnavailable
 from handrail.runtime.attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.audit_trail import AuditTrail
-from handrail.runtime.gates import budget
+from handrail.runtime.gates import budget_left, give_back_budget
 from handrail.runtime.ledger_view import keep_unknown, not_recorded, unknown_answer, unknown_message
 from handrail.runtime.policy import BUILT_IN_GATES
 from handrail.runtime.replays import Entry
@@ -43,7 +43,7 @@ class Answers:
 
     def refuse(self, attempt: Attempt, refusal: Refusal, *, free: bool = False) -> ToolResponse:
         """The envelope of a refusal. A `free` one does not count towards the refusals that make a loop."""
-        budget.give_back(attempt)
+        give_back_budget(attempt)
         turn = attempt.turn
         attempt.session.counted(turn)  # refusals, and identical calls that are refused, count after a restart too
         if not free and (refusal.gate in _COUNTED_GATES or refusal.gate not in BUILT_IN_GATES):
@@ -179,7 +179,7 @@ class Answers:
             meta["unvalidated"] = True
         limits = attempt.session.limits
         if limits.retrieval_calls is not None or limits.total_calls is not None:
-            meta["budget"] = budget.left(limits, attempt.turn)
+            meta["budget"] = budget_left(limits, attempt.turn)
         return meta
 
 

@@ -40,7 +40,7 @@ from handrail.runtime.confirmation_view import (
 )
 from handrail.runtime.crash_points import CrashPoints
 from handrail.runtime.execution import Execution
-from handrail.runtime.gates import budget
+from handrail.runtime.gates import give_back_budget
 from handrail.runtime.ledger_lookup import LedgerLookup
 from handrail.runtime.ledger_view import declined
 from handrail.runtime.preview import render, text_of_facts
@@ -111,7 +111,7 @@ class Confirmations:
         pair = pair_of(asked)
         there = session.holds.get(pair)
         if asked.hold_id != new.hold_id:
-            budget.give_back(attempt)  # somebody has asked for the same meanwhile, and has paid for it
+            give_back_budget(attempt)  # somebody has asked for the same meanwhile, and has paid for it
         else:
             self._metrics.held(plan.tool_id)
         if there is not None and there[0].hold_id == asked.hold_id:

@@ -46,7 +46,7 @@ from handrail.runtime.confirmation import Confirmations
 from handrail.runtime.crash_points import CrashPoints
 from handrail.runtime.dedup import Dedup
 from handrail.runtime.execution import Execution
-from handrail.runtime.gates.host import checked_gates
+from handrail.runtime.gates import checked_gates
 from handrail.runtime.housekeeper import Housekeeper
 from handrail.runtime.ledger_claims import LedgerClaims
 from handrail.runtime.ledger_lookup import LedgerLookup

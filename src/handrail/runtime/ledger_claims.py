@@ -39,7 +39,7 @@ from handrail.runtime.audit_trail import AuditTrail
 from handrail.runtime.call_ids import Aliases, alias_of
 from handrail.runtime.crash_points import CrashPoints
 from handrail.runtime.execution import Execution, ResultRules, checked_result, failure_of
-from handrail.runtime.gates import budget, loop
+from handrail.runtime.gates import give_back_budget, give_back_loop_count
 from handrail.runtime.ledger_lookup import LedgerLookup
 from handrail.runtime.ledger_view import (
     keep_unknown,
@@ -184,7 +184,7 @@ class LedgerClaims:
             except StartOver:
                 if hold is None:
                     self._forget(attempt, entry, None)
-                    budget.give_back(attempt)
+                    give_back_budget(attempt)
                     raise
         first = self._own.under_way.get(key)
         if first is not None:
@@ -293,7 +293,7 @@ class LedgerClaims:
         self._crash("before_handler")
         try:
             if self._was_cancelled(attempt, hold):
-                budget.give_back(attempt)
+                give_back_budget(attempt)
                 message = f'"{plan.tool_id}" was cancelled before it started.'
                 response, raw = ToolResponse(False, None, ToolFailure(ErrorType.CANCELLED, message, True)), b""
             else:
@@ -422,7 +422,7 @@ class LedgerClaims:
         row = result.row
         match result.verdict:
             case ClaimVerdict.SETTLED if row is not None:
-                budget.give_back(attempt)
+                give_back_budget(attempt)
                 settle_from_row(entry, row)
                 await self._aliases.remember(attempt, entry)
                 return await self._answers.replay(attempt, entry)
@@ -435,7 +435,7 @@ class LedgerClaims:
                 return answer
             case ClaimVerdict.UNKNOWN if row is not None:
                 self._forget(attempt, entry, hold)
-                budget.give_back(attempt)
+                give_back_budget(attempt)
                 return self._answers.refuse_unknown(attempt, row.key)
             case _:
                 self._forget(attempt, entry, hold)
@@ -509,7 +509,7 @@ def give_back_unstarted(attempt: Attempt) -> None:
     attempt.write.taken.pop(attempt.ordinal, None)
     if not attempt.charged:
         return
-    loop.give_back(attempt)
+    give_back_loop_count(attempt)
     limit = attempt.plan.definition.rate_limit
     if limit is not None:
         attempt.session.rates.give_back(attempt.session, attempt.plan.tool_id, limit, attempt.rate_slot)

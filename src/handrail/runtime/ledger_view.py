@@ -11,7 +11,7 @@ from handrail.contract.errors import ErrorType
 from handrail.contract.intents import IntentType
 from handrail.contract.store import Block, ClaimResult, ClaimVerdict, LedgerRow, LedgerState
 from handrail.runtime.attempt import Attempt, Refusal, RefusalRule, replaced_connection
-from handrail.runtime.gates.availability import switched_off
+from handrail.runtime.gates import switched_off
 from handrail.runtime.replays import Entry
 from handrail.runtime.state import StateController
 

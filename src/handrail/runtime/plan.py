@@ -20,8 +20,7 @@ from handrail.runtime.attempt import Attempt, Check, Refusal
 from handrail.runtime.context import ToolFacts
 from handrail.runtime.convertible import ConvertibleSchema
 from handrail.runtime.execution import ResultRules
-from handrail.runtime.gates import ADMISSION, LIMITS, LOOP, ToolGate, clamp
-from handrail.runtime.gates.host import host_check
+from handrail.runtime.gates import ADMISSION, LIMITS, LOOP, ToolGate, clamps_for, host_check
 from handrail.runtime.policy import Policy
 from handrail.schema.condition import Condition, compile_condition
 from handrail.schema.subschemas import walk
@@ -98,7 +97,7 @@ class ToolPlan:
         """Steps 10 to 12."""
         self.loop = limits[LOOP]
         """Step 11 alone: a replay without an id counts as a call there, and nowhere else."""
-        self.clamps = clamp.clamps_for(definition)
+        self.clamps = clamps_for(definition)
         self.always_confirm = definition.requires_confirmation or definition.unvalidated
         self.confirm_when = _condition(definition.confirmation_when)
         self.timeout = (definition.timeout_ms or policy.timeout_ms) / 1000

@@ -15,7 +15,7 @@ from handrail.runtime.answers import Answers
 from handrail.runtime.attempt import Attempt, Write
 from handrail.runtime.confirmation import Confirmations
 from handrail.runtime.dedup import Dedup, HeldMeanwhile
-from handrail.runtime.gates import budget
+from handrail.runtime.gates import give_back_budget
 from handrail.runtime.keys import args_digest, exact_digest, hash_key
 from handrail.runtime.ledger_claims import LedgerClaims, give_back_unstarted
 from handrail.runtime.ledger_view import declined
@@ -65,7 +65,7 @@ class WritePath:
         except asyncio.CancelledError:
             if not entry.kept:
                 give_back_unstarted(attempt)
-                budget.give_back(attempt)
+                give_back_budget(attempt)
             raise
         finally:
             if not entry.kept and not entry.settled:

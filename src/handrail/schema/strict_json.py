@@ -1,11 +1,11 @@
 """Strict JSON: the one door through which text and objects from outside become plain data, and the form that keys are made of.
 
-`read_arguments` is step 2 of the pipeline. Nearly every call brings short text or a small object in which nothing is unusual: one
-walk proves that, and answers for strictness and for the canonical form (RFC 8785) together. Whatever it is in doubt about goes to
-the exact reader (`parse_arguments`) and the exact writer (`canonical`), whose answers are the rule; a property test compares them.
+`read_arguments` is step 2 of the pipeline. Nearly every call brings short text or a small object in which nothing is unusual. One
+walk proves that, and answers for strictness and for the canonical form (RFC 8785) together. What it is in doubt about goes to the
+exact reader (`parse_arguments`) and the exact writer (`canonical`), whose answers are the rule. A property test compares them.
 
 Text costs the exact reader one `orjson.loads` and one walk. Only what is wrong, or could be, is read again token by token, which
-finds the reason and its place. Objects are taken in by `plain_copy`. Nothing recurses, so no input can exhaust the stack, and every
+finds the reason and its place. Objects are taken in by `plain_copy`. Nothing recurses, so no input can exhaust the stack. Every
 refusal is a `JsonError` that shows at most a key or a character.
 """
 

@@ -1,0 +1,458 @@
+"""The gates: each has a name and, for every tool, a check; None where it could never refuse a call of that tool.
+
+    4 session · 5 mode · 6 availability · (7 validate) · 8 clamp · (9 key) · the host's own · 10 rate · 11 loop · 12 budget
+
+Adding one is a class here and a line in `ADMISSION` or `LIMITS`. No gate knows another. The gates of a host stop a call or send
+it to a person, and cannot loosen anything. All of them are asked, even after one wanted a person; an exception refuses the call.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import orjson
+
+from handrail.contract.definition import ToolDefinition
+from handrail.contract.errors import ErrorType, SchemaError, UsageError
+from handrail.contract.frozen import freeze
+from handrail.contract.gates import AskPerson, Gate, GatedCall, Refuse
+from handrail.runtime.attempt import Attempt, Check, Refusal, replaced_connection
+from handrail.runtime.policy import BUILT_IN_GATES, ModePolicy, Policy
+from handrail.runtime.turn import TurnRecord, digest_of
+from handrail.schema.condition import compile_condition
+
+_MAX_REASON = 200
+Clamp = Callable[[dict[str, Any]], tuple[dict[str, Any], tuple[str, ...]]]
+_LOG = logging.getLogger("handrail.gates")
+_HOST_GATE_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+class ToolGate(Protocol):
+    """A gate of Handrail's own, compiled for each tool."""
+
+    @property
+    def name(self) -> str: ...
+
+    def for_tool(self, definition: ToolDefinition, policy: Policy) -> Check | None: ...
+
+
+class SessionGate:
+    """Step 4: the session is active, its connection current, the user not blocked, and signed in where the tool asks for it."""
+
+    name = "session"
+
+    def for_tool(self, definition: ToolDefinition, policy: Policy) -> Check:
+        wants_user = definition.requires_auth
+
+        def check(attempt: Attempt) -> Refusal | None:
+            session = attempt.session
+            if not session.state.is_active:
+                return Refusal("session", ErrorType.SESSION_INACTIVE, "The session has ended.", rule="active")
+            core = session.core
+            left = session.blocked_for() if core.blocks else 0.0
+            if left:
+                return Refusal(
+                    "session",
+                    ErrorType.AUTH,
+                    "This user is blocked for now.",
+                    rule="block",
+                    value=session.user,
+                    retry_after=left,
+                )
+            if wants_user and session.user is None:
+                return Refusal("session", ErrorType.AUTH, "The user must sign in first.", rule="requiresAuth")
+            connection = attempt.connection
+            if connection is not None and (connection != session.connection or session.is_taken_over):
+                return replaced_connection(connection)
+            newest = core.registry.generation
+            if newest is not session.snapshot and newest.version != session.snapshot.version:
+                return Refusal(
+                    "session",
+                    ErrorType.CONFLICT,
+                    "The tools were built again while this session was open; resume the session to go on with the new ones.",
+                    rule="version",
+                    value=session.snapshot.version,
+                    limit=newest.version,
+                )
+            return None
+
+        return check
+
+
+class ModeGate:
+    """Step 5: the tool may be called in the session's mode."""
+
+    name = "mode"
+
+    def for_tool(self, definition: ToolDefinition, policy: Policy) -> Check | None:
+        allowed = definition.allowed_modes
+        if len(allowed) == 2:
+            return None
+
+        def check(attempt: Attempt) -> Refusal | None:
+            mode = attempt.session.mode
+            if mode in allowed:
+                return None
+            message = f'"{definition.tool_id}" cannot be called in {mode} mode; it is for {" and ".join(allowed)}.'
+            return Refusal(
+                "mode", ErrorType.MODE_RESTRICTED, message, rule="allowedModes", value=mode, limit=list(allowed)
+            )
+
+        return check
+
+
+def switched_off(tool_id: str, reason: str | None) -> str:
+    """What those are told who call a tool that an operator has switched off: the operator's reason, on one line."""
+    said = " ".join((reason or "").split())[:_MAX_REASON].rstrip(".")
+    return f'"{tool_id}" is switched off for now: {said}.' if said else f'"{tool_id}" is switched off for now.'
+
+
+class AvailabilityGate:
+    """Step 6: the tool is switched on, does not hang, has a schema if the policy wants one, and its condition is true."""
+
+    name = "availability"
+
+    def for_tool(self, definition: ToolDefinition, policy: Policy) -> Check:
+        tool_id = definition.tool_id
+        text = definition.availability_condition
+        condition = compile_condition(text, ("mode", "user", "session")) if text is not None else None
+        refuse_always = definition.no_schema_mode == "refuse"
+
+        def check(attempt: Attempt) -> Refusal | None:
+            reason = attempt.session.core.switches.get(tool_id)
+            if reason is not None:
+                return Refusal(
+                    "availability", ErrorType.UNAVAILABLE, switched_off(tool_id, reason), rule="switch", value=reason
+                )
+            late = attempt.session.core.runner.crowded.get(tool_id)
+            if late is not None:
+                message = f'{late} calls of "{tool_id}" still run after their deadline; it takes no others until one has ended.'
+                return Refusal(
+                    "availability",
+                    ErrorType.UNAVAILABLE,
+                    message,
+                    rule="stragglers",
+                    value=late,
+                    retry_after=5.0,
+                    retryable=True,
+                )
+            if refuse_always:
+                message = f'"{tool_id}" has no schema, and its calls are refused until it has one.'
+                return Refusal("availability", ErrorType.UNAVAILABLE, message, rule="noSchemaMode", value="refuse")
+            if condition is None:
+                return None
+            try:
+                holds = condition.holds(attempt.session.facts())
+            except SchemaError as error:
+                # A condition that cannot be answered does not let anything pass.
+                message = f'"{tool_id}" is not available.'
+                return Refusal(
+                    "availability",
+                    ErrorType.UNAVAILABLE,
+                    message,
+                    rule="availability.condition",
+                    value=error.message,
+                    limit=text,
+                )
+            if holds:
+                return None
+            message = f'"{tool_id}" is not available in this situation.'
+            return Refusal(
+                "availability", ErrorType.UNAVAILABLE, message, rule="availability.condition", value=False, limit=text
+            )
+
+        return check
+
+
+def clamps_for(definition: ToolDefinition) -> Mapping[str, Clamp]:
+    """Step 8, for each mode that clamps something: arguments → (clamped copy, names of what was clamped)."""
+    return {mode: _clamp(limits) for mode, limits in definition.clamp.items() if limits}
+
+
+def _clamp(limits: Mapping[str, Any]) -> Clamp:
+    def clamp(args: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        clamped: dict[str, Any] | None = None
+        names: list[str] = []
+        for name, limit in limits.items():
+            if name not in args:
+                continue
+            better = _within(args[name], limit)
+            if better != args[name]:
+                clamped = clamped or dict(args)
+                clamped[name] = better
+                names.append(name)
+        return (args, ()) if clamped is None else (clamped, tuple(names))
+
+    return clamp
+
+
+def _within(value: Any, limit: Any) -> Any:
+    if not isinstance(limit, tuple):
+        return min(value, limit) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+    if isinstance(value, list):
+        if not value:
+            return value
+        # Nothing left of the list means that everything allowed is meant, as an empty list might not be valid.
+        return [item for item in value if item in limit] or list(limit)
+    return value if value in limit else limit[0]
+
+
+class RateGate:
+    """Step 10: the calls of a tool in any window of time are limited, per session or per user."""
+
+    name = "rate"
+
+    def for_tool(self, definition: ToolDefinition, policy: Policy) -> Check | None:
+        limit = definition.rate_limit
+        if limit is None:
+            return None
+        tool_id = definition.tool_id
+
+        def check(attempt: Attempt) -> Refusal | None:
+            wait, attempt.rate_slot = attempt.session.rates.charge(attempt.session, tool_id, limit)
+            if wait is None:
+                return None
+            return Refusal(
+                "rate",
+                ErrorType.RATE_LIMIT,
+                f'"{tool_id}" was called {limit.calls} times in {limit.window_ms / 1000:g} seconds, which is its limit.',
+                rule="rateLimit",
+                value=limit.calls,
+                limit={"calls": limit.calls, "windowMs": limit.window_ms, "scope": limit.scope},
+                retry_after=wait,
+                retryable=True,
+            )
+
+        return check
+
+
+class LoopGate:
+    """Step 11: the third identical call in a turn is refused, and a search that keeps coming back empty."""
+
+    name = "loop"
+
+    def for_tool(self, definition: ToolDefinition, policy: Policy) -> Check:
+        tool_id = definition.tool_id
+        max_identical, max_empty = policy.identical_calls, policy.empty_results
+        retrieval = definition.category == "retrieval"
+
+        def check(attempt: Attempt) -> Refusal | None:
+            turn = attempt.turn
+            key = (tool_id, attempt.loop_key)
+            identical = turn.identical
+            identical[key] = seen = identical.get(key, 0) + 1
+            if seen > 1:
+                turn.uneven = True
+            if turn.earlier:
+                seen += turn.earlier.get(digest_of(tool_id, attempt.loop_key), 0)
+            if seen >= max_identical:
+                return Refusal(
+                    "loop",
+                    ErrorType.LOOP_DETECTED,
+                    f'"{tool_id}" was called {seen} times with the same arguments in this turn.',
+                    rule="identical",
+                    value=seen,
+                    limit=max_identical,
+                    suggestion="Use the result that you have, change the arguments, or answer the user.",
+                )
+            if retrieval and turn.empties.get(tool_id, 0) >= max_empty:
+                return Refusal(
+                    "loop",
+                    ErrorType.LOOP_DETECTED,
+                    f'"{tool_id}" found nothing {turn.empties[tool_id]} times in this turn.',
+                    rule="empty",
+                    value=turn.empties[tool_id],
+                    limit=max_empty,
+                    suggestion="What you look for may not exist; use another tool, or tell the user that it was not found.",
+                )
+            return None
+
+        return check
+
+
+def give_back_loop_count(attempt: Attempt) -> None:
+    """The call could not be recorded, or met another that runs: asking again later is no loop."""
+    key = (attempt.plan.tool_id, attempt.loop_key)
+    attempt.turn.identical[key] = max(0, attempt.turn.identical.get(key, 0) - 1)
+    attempt.session.counted(attempt.turn)
+    attempt.turn.uneven = True
+
+
+class BudgetGate:
+    """Step 12: what a turn may cost. A unit is taken before the handler starts, and given back if it does not."""
+
+    name = "budget"
+
+    def for_tool(self, definition: ToolDefinition, policy: Policy) -> Check:
+        tool_id = definition.tool_id
+        retrieval = definition.category == "retrieval"
+
+        def check(attempt: Attempt) -> Refusal | None:
+            turn = attempt.turn
+            limits = attempt.session.limits
+            if retrieval and limits.retrieval_calls is not None and turn.retrieval_used >= limits.retrieval_calls:
+                return _spent(tool_id, "retrieval calls", turn.retrieval_used, limits.retrieval_calls)
+            if limits.total_calls is not None and turn.total_used >= limits.total_calls:
+                return _spent(tool_id, "calls", turn.total_used, limits.total_calls)
+            turn.total_used += 1
+            if retrieval:
+                turn.retrieval_used += 1
+            attempt.charged = True
+            return None
+
+        return check
+
+
+def give_back_budget(attempt: Attempt) -> None:
+    """The handler did not start: the unit is the turn's again."""
+    if not attempt.charged:
+        return
+    attempt.charged = False
+    attempt.turn.total_used -= 1
+    if attempt.plan.retrieval:
+        attempt.turn.retrieval_used -= 1
+    attempt.session.counted(attempt.turn)
+
+
+def budget_left(limits: ModePolicy, turn: TurnRecord) -> dict[str, int]:
+    """What the model is told: the calls that are left in this turn, where there is a limit."""
+    told: dict[str, int] = {}
+    if limits.retrieval_calls is not None:
+        told["retrieval"] = max(0, limits.retrieval_calls - turn.retrieval_used)
+    if limits.total_calls is not None:
+        told["total"] = max(0, limits.total_calls - turn.total_used)
+    return told
+
+
+def _spent(tool_id: str, what: str, used: int, limit: int) -> Refusal:
+    return Refusal(
+        "budget",
+        ErrorType.BUDGET_EXCEEDED,
+        f'The {limit} {what} of this turn are used up, so "{tool_id}" did not run.',
+        rule=what,
+        value=used,
+        limit=limit,
+        suggestion="Answer with what you have; the budget is full again in the next turn.",
+    )
+
+
+LOOP = LoopGate()
+ADMISSION: tuple[ToolGate, ...] = (SessionGate(), ModeGate(), AvailabilityGate())
+"""Steps 4 to 6: whether this session may call the tool now."""
+LIMITS: tuple[ToolGate, ...] = (RateGate(), LOOP, BudgetGate())
+"""Steps 10 to 12: what a call costs."""
+
+
+class GateVerdict(NamedTuple):
+    """What the gates of the host said together."""
+
+    refusal: Refusal | None = None
+    asked_by: str | None = None
+    """The gate that wants a person to approve the call."""
+
+
+PASS = GateVerdict()
+HostCheck = Callable[[Attempt], GateVerdict]
+Observe = Callable[[Attempt, Refusal], None]
+
+
+def checked_gates(gates: Sequence[Gate]) -> tuple[Gate, ...]:
+    """The gates, if all of them can be used; `UsageError` with one sentence otherwise."""
+    names: set[str] = set()
+    for gate in gates:
+        name = getattr(gate, "name", None)
+        if not isinstance(gate, Gate) or not isinstance(name, str) or not callable(gate.check):
+            raise UsageError(f"A gate needs a `name` and a method `check(call)`; {type(gate).__name__} has not both.")
+        if not _HOST_GATE_NAME.fullmatch(name):
+            raise UsageError(
+                f'"{name}" cannot be the name of a gate; use small letters, digits and underscores, a letter first, at most 64.'
+            )
+        if name in BUILT_IN_GATES:
+            raise UsageError(f'Handrail has a gate or a step "{name}" itself; name yours otherwise.')
+        if name in names:
+            raise UsageError(f'There are two gates called "{name}"; each needs a name of its own.')
+        if inspect.iscoroutinefunction(gate.check):
+            raise UsageError(f'The gate "{name}" cannot wait: make `check` a plain function.')
+        names.add(name)
+    return tuple(gates)
+
+
+def host_check(gates: Sequence[Gate], policy: Policy, observe: Observe) -> HostCheck | None:
+    """What asks these gates about a call under this policy; None if there are none."""
+    if not gates:
+        return None
+    observed = policy.observe
+
+    def check(attempt: Attempt) -> GateVerdict:
+        call = _gated_call(attempt)
+        asked_by: str | None = None
+        for gate in gates:
+            verdict = _ask_gate(gate, call)
+            if verdict is None:
+                continue
+            if gate.name in observed:
+                observe(attempt, _host_refusal(gate.name, call, verdict))
+            elif isinstance(verdict, AskPerson):
+                asked_by = asked_by or gate.name
+            else:
+                return GateVerdict(_host_refusal(gate.name, call, verdict))
+        return PASS if asked_by is None else GateVerdict(None, asked_by)
+
+    return check
+
+
+def _ask_gate(gate: Gate, call: GatedCall) -> Refuse | AskPerson | Exception | None:
+    """What one gate says. An exception is an answer too: whatever it was about, the gate has not let the call pass."""
+    try:
+        verdict = gate.check(call)
+        if verdict is None or isinstance(verdict, (Refuse, AskPerson)):
+            return verdict
+        raise TypeError(f"check returned {type(verdict).__name__}; it returns Refuse, AskPerson or None")
+    except Exception as error:  # noqa: BLE001  # a host's code may raise anything
+        _LOG.error('The gate "%s" failed on a call of %s, which is refused', gate.name, call.tool_id, exc_info=error)
+        return error
+
+
+def _host_refusal(name: str, call: GatedCall, verdict: Refuse | AskPerson | Exception) -> Refusal:
+    if isinstance(verdict, Refuse):
+        wait = verdict.retry_after
+        return Refusal(
+            name,
+            verdict.type,
+            verdict.message,
+            rule=verdict.rule,
+            retry_after=wait,
+            suggestion=verdict.suggestion,
+            retryable=wait is not None,
+        )
+    if isinstance(verdict, AskPerson):
+        message = f'"{call.tool_id}" waits for the approval of a person.'
+        return Refusal(name, ErrorType.CONFIRMATION_REQUIRED, message, rule="ask", value=verdict.reason)
+    message = f'"{call.tool_id}" was not called, because a check of the host failed.'
+    return Refusal(name, ErrorType.INTERNAL, message, rule="exception", value=type(verdict).__name__)
+
+
+def _gated_call(attempt: Attempt) -> GatedCall:
+    session, plan, call = attempt.session, attempt.plan, attempt.call
+    definition = plan.definition
+    return GatedCall(
+        tool_id=plan.tool_id,
+        tool_version=plan.version,
+        category=definition.category,
+        writes=plan.writes,
+        idempotent=definition.idempotent,
+        args=freeze(orjson.loads(attempt.canonical)),
+        call_id=call.call_id,
+        provider=call.provider,
+        session_id=session.id,
+        user=session.user,
+        tenant=session.tenant,
+        mode=session.mode,
+        attributes=freeze(session.attributes),
+        turn=attempt.turn.number,
+        held=attempt.held,
+    )
