@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from handrail import Call
 from handrail.agents import Conversation
 from handrail.agents.conversation import ANSWER_LEFT_OUT, MAX_MESSAGES, MAX_TOKENS
-from handrail.agents.tokens import tokens_of_messages
+from handrail.agents.tokens import tokens_of_message
 from handrail.contract.errors import UsageError
 from handrail.contract.model import AssistantMessage, HostMessage, ToolMessage, UserMessage
 
@@ -93,7 +93,7 @@ def test_it_does_not_grow_in_size_either_and_keeps_whole_turns():
         call = CALL._replace(call_id=f"c{number}")
         told.add(AssistantMessage("", (call,)), ToolMessage(call.call_id, call.name, large))
         told.add(AssistantMessage(f"Answer {number}"))
-        assert tokens_of_messages(told.messages) <= MAX_TOKENS + 11_000
+        assert sum(map(tokens_of_message, told.messages)) <= MAX_TOKENS + 11_000
     assert len(told.messages) < 4 * 60
     assert isinstance(told.messages[0], UserMessage)
     assert told.answer_to("m59") == "Answer 59"
@@ -126,7 +126,8 @@ def test_what_is_sent_fits_has_the_newest_turn_and_an_answer_for_every_call(turn
             call = CALL._replace(call_id=f"c{place}-{number}")
             told.add(AssistantMessage("", (call,)), ToolMessage(call.call_id, "look_up", ENVELOPE))
         told.add(AssistantMessage(answer))
-    sent, left_out = told.sent_within(most)
+    sent, left_out, tokens = told.sent_within(most)
+    assert tokens == sum(map(tokens_of_message, sent))
 
     words = [message.text for message in sent if isinstance(message, UserMessage)]
     assert words == [said for said, _, _ in turns][-len(words) :]
@@ -135,7 +136,7 @@ def test_what_is_sent_fits_has_the_newest_turn_and_an_answer_for_every_call(turn
             ANSWER_LEFT_OUT, "", *(answer for _, _, answer in turns)
         }  # fmt: skip
     if len(words) > 1:
-        assert tokens_of_messages(sent) <= most
+        assert sum(map(tokens_of_message, sent)) <= most
     assert (sent == told.messages) is (left_out == 0)
     assert isinstance(sent[0], UserMessage)
     assert sent[-1] == told.messages[-1]

@@ -9,7 +9,7 @@ from tests.agents.inventions import Invented, desk, text
 from handrail import Call
 from handrail.agents import AgentPolicy, Conversation, TextAgent
 from handrail.agents.conversation import ANSWER_LEFT_OUT
-from handrail.agents.tokens import tokens_of_messages
+from handrail.agents.tokens import tokens_of_message
 from handrail.contract.errors import UsageError
 from handrail.contract.model import (
     AssistantMessage,
@@ -390,7 +390,7 @@ async def test_a_writing_call_that_has_started_is_finished_when_the_turn_is_canc
     ids=["done", "failed"],
 )
 async def test_a_write_that_outlives_the_grace_is_told_of_however_it_ends(monkeypatch, body, words):
-    monkeypatch.setattr("handrail.agents.loop._GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("handrail.agents.text._GRACE_SECONDS", 0.0)
     tool = Invented("slow_write", "action", "Writes slowly.", {}, (), f"await marks.gate.wait()\n{body}")
     model = PlayedModel([[Call("slow_write", {}, "c1")], ["I know."]])
     async with desk(tool, model=model) as here:
@@ -715,7 +715,7 @@ async def test_a_long_conversation_with_large_results_sends_no_more_than_its_bud
         for n in range(turns):
             await here.say(f"Question {n}")
 
-    assert max(tokens_of_messages(request.messages) for request in model.requests) <= budget
+    assert max(sum(map(tokens_of_message, request.messages)) for request in model.requests) <= budget
     for place, request in enumerate(model.requests):
         asked = [message.text for message in request.messages if isinstance(message, UserMessage)]
         assert asked == [f"Question {n}" for n in range(place // 2 + 1)]

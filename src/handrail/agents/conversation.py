@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from handrail.agents.tokens import tokens_of_messages
+from handrail.agents.tokens import tokens_of_message
 from handrail.agents.unacknowledged_writes import UnacknowledgedWrites
 from handrail.contract.call import Call
 from handrail.contract.envelope import ToolResponse
@@ -59,8 +59,10 @@ class Conversation:
 
     def begin(self, text: str, message_id: str | None) -> None:
         """The user's input begins a turn."""
-        self._forget_oldest()
-        self.tell_later()
+        if len(self.messages) > MAX_MESSAGES or sum(self._measure()) > MAX_TOKENS:
+            self._forget_oldest()
+        if self.later:
+            self.tell_later()
         self.unfinished = None
         if message_id is not None:
             self.inputs[message_id] = len(self.messages)
@@ -137,16 +139,17 @@ class Conversation:
         """What a model is sent: everything if it fits; see `sent_within`."""
         return self.sent_within(max_tokens)[0]
 
-    def sent_within(self, max_tokens: int) -> tuple[list[Message], int]:
-        """What a model is sent, and how many results and answers were left out of it so that it fits.
+    def sent_within(self, max_tokens: int) -> tuple[list[Message], int, int]:
+        """What a model is sent, how many results and answers were left out of it so that it fits, and its tokens.
 
         The oldest results go first, then the oldest answers, each with a note in its place; the user's words and what the model
         has just asked for stay. Where the user's words alone are too many, the oldest turns go whole. The current turn's are
         always sent.
         """
-        over = sum(self._measure()) - max_tokens
+        total = sum(self._measure())
+        over = total - max_tokens
         if over <= 0 or not any(isinstance(message, UserMessage) for message in self.messages):
-            return list(self.messages), 0
+            return list(self.messages), 0, total
         sized = list(zip(self.messages, self._tokens, strict=True))
         asked = (place for place in range(len(sized) - 1, -1, -1) if _has_calls(sized[place][0]))
         left_out = 0
@@ -154,27 +157,28 @@ class Conversation:
             message, size = sized[place]
             if over > 0 and isinstance(message, ToolMessage):
                 note = _result_left_out(message)
-                saved = size - tokens_of_messages((note,))
+                saved = size - tokens_of_message(note)
                 if saved > 0:
                     sized[place], over, left_out = (note, size - saved), over - saved, left_out + 1
         turns = _turns_of(sized)
         answer = AssistantMessage(ANSWER_LEFT_OUT)
         for turn in turns[:-1]:
             words = next(place for place, (message, _) in enumerate(turn) if isinstance(message, UserMessage)) + 1
-            saved = sum(size for _, size in turn[words:]) - tokens_of_messages((answer,))
+            saved = sum(size for _, size in turn[words:]) - tokens_of_message(answer)
             if over > 0 and saved > 0:
-                turn[words:] = [(answer, tokens_of_messages((answer,)))]
+                turn[words:] = [(answer, tokens_of_message(answer))]
                 over, left_out = over - saved, left_out + 1
         while over > 0 and len(turns) > 1:
             over -= sum(size for _, size in turns.pop(0))
             left_out += 1
-        return [message for turn in turns for message, _ in turn], left_out
+        sent = [message for turn in turns for message, _ in turn]
+        return sent, left_out, sum(size for turn in turns for _, size in turn)
 
     def _forget_oldest(self) -> None:
         tokens = self._measure()
         count, total = len(self.messages), sum(tokens)
         starts = [place for place, message in enumerate(self.messages) if isinstance(message, UserMessage)]
-        if not starts or (count <= MAX_MESSAGES and total <= MAX_TOKENS):
+        if not starts:
             return
         max_messages = MAX_MESSAGES // 2 if count > MAX_MESSAGES else count
         left = total if total <= MAX_TOKENS else MAX_TOKENS // 2
@@ -187,7 +191,7 @@ class Conversation:
     def _measure(self) -> list[int]:
         """The tokens of each message; those that were measured before are not measured again."""
         known = {id(message): size for message, size in zip(self._measured, self._tokens, strict=True)}
-        self._tokens = [known.get(id(message)) or tokens_of_messages((message,)) for message in self.messages]
+        self._tokens = [known.get(id(message)) or tokens_of_message(message) for message in self.messages]
         self._measured = list(self.messages)
         return self._tokens
 
@@ -204,7 +208,7 @@ class Conversation:
             "offered": list(self.offered),
             "unfinished": self.unfinished,
             "later": [message.text for message in self.later],
-            "unanswered": self.unacknowledged.to_list(),
+            "unanswered": self.unacknowledged.to_list() if self.unacknowledged.writes else [],
         }
 
     @classmethod
@@ -305,14 +309,12 @@ def _to_dict(message: Message) -> dict[str, Any]:
     if isinstance(message, ToolMessage):
         envelope = thaw(message.envelope)
         return {"role": "tool", "callId": message.call_id, "name": message.name, "envelope": envelope}
-    calls = [_call_to_dict(call) for call in message.calls]
+    calls = []
+    for call in message.calls:
+        args = call.args.decode("utf-8", "replace") if isinstance(call.args, bytes) else thaw(call.args)
+        named = {"name": call.name, "args": args, "callId": call.call_id}
+        calls.append({**named, "provider": call.provider, "idScope": call.id_scope})
     return {"role": "assistant", "text": message.text, "calls": calls, "raw": message.raw}
-
-
-def _call_to_dict(call: Call) -> dict[str, Any]:
-    args = call.args.decode("utf-8", "replace") if isinstance(call.args, bytes) else thaw(call.args)
-    named = {"name": call.name, "args": args, "callId": call.call_id}
-    return {**named, "provider": call.provider, "idScope": call.id_scope}
 
 
 def _from_dict(data: Mapping[str, Any]) -> Message:

@@ -19,11 +19,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from handrail.agents.citations import citations_in
 from handrail.contract.call import Call
 from handrail.contract.errors import ErrorType, JsonError
 from handrail.contract.frozen import thaw
@@ -45,6 +45,9 @@ EventType: TypeAlias = Literal[
     "done",
     "error",
 ]
+MAX_CITATIONS = 50
+_RECORD_LISTS = ("results", "records", "items", "matches", "documents", "hits")
+_WEB = re.compile(r"https?://[^\s\x00-\x1f]+", re.IGNORECASE)
 _MAX_SHOWN = 2_000
 """So much is shown of arguments that cannot be read."""
 
@@ -56,26 +59,8 @@ _GATES: Mapping[str, str] = {
     ErrorType.DECLINED: "confirmation",
     ErrorType.IN_PROGRESS: "replay",
     ErrorType.STORE_UNAVAILABLE: "ledger",
-    ErrorType.SESSION_INACTIVE: "session",
-    ErrorType.VALIDATION: "validate",
-    ErrorType.NOT_FOUND: "find",
-    ErrorType.AUTH: "session",
-    ErrorType.RATE_LIMIT: "rate",
-    ErrorType.CONFLICT: "replay",
-    ErrorType.CANCELLED: "interrupt",
 }
-_ONLY_GATES = frozenset(
-    {
-        ErrorType.MODE_RESTRICTED,
-        ErrorType.UNAVAILABLE,
-        ErrorType.BUDGET_EXCEEDED,
-        ErrorType.LOOP_DETECTED,
-        ErrorType.DECLINED,
-        ErrorType.IN_PROGRESS,
-        ErrorType.STORE_UNAVAILABLE,
-    }
-)
-"""Errors that no handler answers with."""
+"""Errors that no handler answers with, and the steps that do."""
 _MAY_HAVE_RUN = frozenset({ErrorType.CONFLICT, ErrorType.TIMEOUT, ErrorType.CANCELLED, ErrorType.INTERNAL})
 """With side effects that may have happened: nobody knows whether they did."""
 
@@ -94,16 +79,23 @@ def shown_id(call: Call, message: str) -> str | None:
 
 
 def started(session: Session, call: Call, number: int, message: str = "") -> AgentEvent:
-    return AgentEvent("tool_started", {**_named(session, call, message), "round": number})
+    """The card of a call that begins. Its arguments are for a person's eyes: read if they can be, with what is secret masked."""
+    args: Any
+    try:
+        args = parse_arguments(call.args)
+        plan = session.plans.find(call.name)
+        args = thaw(args if plan is None or plan.redact is None else plan.redact(args))
+    except JsonError:
+        args = str(call.args)[:_MAX_SHOWN]
+    card = {"callId": shown_id(call, message), "toolId": call.name, "args": args, "round": number}
+    return AgentEvent("tool_started", card)
 
 
-def ended(session: Session, call: Call, envelope: Mapping[str, Any], number: int, message: str = "") -> AgentEvent:
-    """The card of a call that got its envelope."""
-    gate = refused_by(session, call.name, envelope)
-    data = {**_named(session, call, message), "round": number, **_outcome(envelope)}
-    if gate is not None:
-        return AgentEvent("tool_refused", {**data, "gate": gate})
-    return AgentEvent("tool_finished", data)
+def ended(session: Session, begun: AgentEvent, envelope: Mapping[str, Any]) -> AgentEvent:
+    """The card of a call that got its envelope; `begun` is the card with which it started."""
+    card = {**begun.data, **_outcome(envelope)}
+    gate = None if card["ok"] or card.get("held") else _refused_by(session, card["toolId"], envelope["error"])
+    return AgentEvent("tool_finished", card) if gate is None else AgentEvent("tool_refused", {**card, "gate": gate})
 
 
 def ended_late(told: Mapping[str, Any]) -> AgentEvent:
@@ -127,15 +119,12 @@ def _closed_as(error: Mapping[str, Any] | None) -> str:
     return "unknown" if error.get("partialSideEffects") and error["type"] in _MAY_HAVE_RUN else "failed"
 
 
-def refused_by(session: Session, tool: object, envelope: Mapping[str, Any]) -> str | None:
-    """The step that refused a call before its handler started, as far as its envelope says; None if the handler answered."""
-    error = envelope.get("error")
-    if error is None or error["type"] == ErrorType.CONFIRMATION_REQUIRED:
-        return None
+def _refused_by(session: Session, tool: object, error: Mapping[str, Any]) -> str | None:
+    """The step that refused a call before its handler started, as far as its error says; None if the handler answered."""
     kind = error["type"]
-    if kind in _ONLY_GATES:
+    if kind in _GATES:
         return _GATES[kind]
-    if kind == ErrorType.NOT_FOUND and not _is_offered(session, tool):
+    if kind == ErrorType.NOT_FOUND and session.plans.find(tool) is None:
         return "find"
     details = error.get("details") or ()
     if kind == ErrorType.VALIDATION and any("keyword" in detail or "code" in detail for detail in details):
@@ -144,14 +133,6 @@ def refused_by(session: Session, tool: object, envelope: Mapping[str, Any]) -> s
     if blocked or (kind == ErrorType.SESSION_INACTIVE and not session.is_active):
         return "session"
     return None
-
-
-def _is_offered(session: Session, tool: object) -> bool:
-    return isinstance(tool, str) and tool in session.snapshot and session.plans.allows(tool)
-
-
-def _named(session: Session, call: Call, message: str) -> dict[str, Any]:
-    return {"callId": shown_id(call, message), "toolId": call.name, "args": shown_args(session, call)}
 
 
 def _outcome(envelope: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,11 +148,54 @@ def _outcome(envelope: Mapping[str, Any]) -> dict[str, Any]:
     return outcome
 
 
-def shown_args(session: Session, call: Call) -> Any:
-    """The arguments for a person's eyes: read if they can be, with what is secret masked."""
-    try:
-        args = parse_arguments(call.args)
-    except JsonError:
-        return str(call.args)[:_MAX_SHOWN]
-    plan = session.plans.find(call.name) if _is_offered(session, call.name) else None
-    return thaw(args if plan is None or plan.redact is None else plan.redact(args))
+# ---------------------------------------------------------------------------------------------------- citations
+def citations_in(data: Any) -> list[dict[str, Any]]:
+    """The records that `data` holds in a list of the usual name: each with `id`, `title`, and `url` where it has one.
+
+    An address is only passed on if it is a web address: whoever shows it makes a link of it.
+    """
+    if not isinstance(data, Mapping):
+        return []
+    found: dict[str, dict[str, Any]] = {}
+    for name in _RECORD_LISTS:
+        members = data.get(name)
+        if isinstance(members, Sequence) and not isinstance(members, str):
+            for record in members:
+                cited = _citation(record)
+                if cited is not None:
+                    found.setdefault(cited["id"], cited)
+    return list(found.values())[:MAX_CITATIONS]
+
+
+def _citation(record: Any) -> dict[str, Any] | None:
+    if not isinstance(record, Mapping):
+        return None
+    name, title, url = record.get("id"), record.get("title"), record.get("url")
+    if not isinstance(name, str) or not name or not (isinstance(title, str) or isinstance(url, str)):
+        return None
+    cited: dict[str, Any] = {"id": name, "title": title if isinstance(title, str) and title else name}
+    if isinstance(url, str) and _WEB.fullmatch(url):
+        cited["url"] = url
+    return cited
+
+
+def cited_by(text: str, evidence: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The evidence that an answer names by its id or address, with the number under which it does so, in that order."""
+    cited = []
+    for order, record in enumerate(evidence):
+        line = _line_naming(text, record)
+        if line is not None:
+            number = re.search(r"\[(\d{1,3})\]", line)
+            cited.append((int(number[1]) if number else 1000 + order, dict(record)))
+    cited.sort(key=lambda pair: pair[0])
+    return [{"number": number if number < 1000 else None, **record} for number, record in cited]
+
+
+def _line_naming(text: str, record: Mapping[str, Any]) -> str | None:
+    for name in (record["id"], record.get("url")):
+        if isinstance(name, str) and name in text:
+            standing = re.compile(rf"(?<![\w:/-]){re.escape(name)}(?![\w/-])")
+            for line in text.splitlines():
+                if standing.search(line):
+                    return line
+    return None

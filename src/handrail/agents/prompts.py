@@ -1,4 +1,5 @@
-"""Prompts: what a model is told before the conversation. Made of files that a project may replace, and of the registry.
+"""Prompts: what a model is told before the conversation, and which tools it is offered. Made of files that a project may
+replace, and of the registry.
 
 core → voice behaviour (voice only) → tools of the mode with their summaries → how to work in this mode → guides that fit → now
 
@@ -8,22 +9,30 @@ the time, stands at the end, where it does not spoil a provider's cache of what 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+from handrail.agents.policy import AgentPolicy
 from handrail.agents.tokens import tokens_of, tokens_of_json
-from handrail.contract.definition import Mode
+from handrail.contract.definition import Mode, ToolDefinition
 from handrail.contract.errors import ConfigError
 from handrail.registry.snapshot import LoadedTool
+from handrail.runtime.session import Session
 
 GUIDE_TOOL = "get_tool_guide"
 FILES = ("core.md", "voice-behavior.md", "loop-text.md", "loop-voice.md")
 MAX_BYTES = 256 * 1024
 _MAX_WRITTEN = 20
+_MAX_COMPOSED = 32
+_MAX_IN_LOOP = 50
+"""Above this number of tools, choosing is done in a thread: declarations may have to be read and an index be made first."""
 _OWN = Path(__file__).parent.parent / "prompts"
+Picker: TypeAlias = Callable[[str, Sequence[ToolDefinition], int], Sequence[ToolDefinition]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,17 +54,17 @@ class Prompt:
     parts: tuple[Part, ...]
     declarations: Sequence[Mapping[str, Any]]
 
-    @property
-    def text(self) -> str:
-        return "\n\n".join(part.text for part in self.parts)
+    text: str
+    prompt_tokens: int
+    declaration_tokens: int
 
-    @property
-    def prompt_tokens(self) -> int:
-        return tokens_of(self.text)
-
-    @property
-    def declaration_tokens(self) -> int:
-        return sum(map(tokens_of_json, self.declarations))
+    def at(self, now: datetime, time_zone: str) -> Prompt:
+        """The same with the time at its end."""
+        zone = f" ({time_zone})" if time_zone else ""
+        moment = f"It is {now:%A}, {now.day} {now:%B %Y}, {now:%H:%M}{zone}, {now.isoformat(timespec='minutes')}."
+        part = Part(name="now", text=f"# Now\n\n{moment}")
+        text = f"{self.text}\n\n{part.text}"
+        return replace(self, parts=(*self.parts, part), text=text, prompt_tokens=tokens_of(text))
 
 
 class Prompts:
@@ -101,9 +110,15 @@ class Prompts:
         parts.append(Part(name="loop", text=self._texts[f"loop-{mode}.md"]))
         if guides:
             parts.append(Part(name="guides", text=guides))
-        if now is not None:
-            parts.append(Part(name="now", text=_now(now, time_zone)))
-        return Prompt(parts=tuple(parts), declarations=declarations)
+        text = "\n\n".join(part.text for part in parts)
+        prompt = Prompt(
+            parts=tuple(parts),
+            declarations=declarations,
+            text=text,
+            prompt_tokens=tokens_of(text),
+            declaration_tokens=sum(map(tokens_of_json, declarations)),
+        )
+        return prompt if now is None else prompt.at(now, time_zone)
 
     def _guides(self, mode: Mode, tools: Sequence[LoadedTool]) -> str | None:
         """All guides of the tools in one section; None if they do not fit, or the mode has no room for them."""
@@ -115,6 +130,61 @@ class Prompts:
             return None
         text = "\n\n".join(["# Guides", *(_deeper(tool.documentation.strip()) for tool in others)])
         return text if tokens_of(text) <= self.guide_tokens else None
+
+
+class Offering:
+    """Chooses the tools of a turn and makes the prompt for them. A prompt is composed once for the same tools."""
+
+    def __init__(self, prompts: Prompts, policy: AgentPolicy, picker: Picker | None) -> None:
+        self._prompts = prompts
+        self._policy = policy
+        self._picker = picker
+        self._composed: dict[tuple[object, ...], Prompt] = {}
+
+    async def prompt(
+        self, session: Session, provider: str, query: str, used: Sequence[str], now: datetime, time_zone: str
+    ) -> Prompt:
+        """With all tools on offer, or those that fit `query` if there are too many; tools that were used stay."""
+        tools = offered(session)
+        choose = partial(self._choose, session, provider, tools, query, used)
+        prompt = await asyncio.to_thread(choose) if len(tools) > _MAX_IN_LOOP else choose()
+        return prompt.at(now, time_zone)
+
+    def _choose(
+        self, session: Session, provider: str, tools: Sequence[LoadedTool], query: str, used: Sequence[str]
+    ) -> Prompt:
+        snapshot, mode, more = session.snapshot, session.mode, 0
+        if len(tools) > self._policy.max_tools and self._picker is not None:
+            picked = self._picker(query, [tool.definition for tool in tools], self._policy.picked_tools)
+            wanted = {*used, GUIDE_TOOL, *(definition.tool_id for definition in picked)}
+            chosen = [tool for tool in tools if tool.tool_id in wanted]
+            tools, more = chosen, len(tools) - len(chosen)
+        written = _only_written(session) if mode == "voice" else ()
+        key = snapshot.version, provider, mode, more, *(tool.tool_id for tool in (*tools, *written))
+        prompt = self._composed.get(key)
+        if prompt is None:
+            names = [tool.tool_id for tool in snapshot.in_mode(mode)]
+            schemas = dict(zip(names, snapshot.provider_schemas(provider, mode), strict=True))
+            declarations = [schemas[tool.tool_id] for tool in tools]
+            prompt = self._prompts.compose(
+                mode, tools, version=snapshot.version, declarations=declarations, more=more, written=written
+            )
+            while len(self._composed) >= _MAX_COMPOSED:
+                self._composed.pop(next(iter(self._composed)), None)
+            self._composed[key] = prompt
+        return prompt
+
+
+def offered(session: Session, mode: Mode | None = None) -> list[LoadedTool]:
+    """The tools of the session's mode, or another, that its user may use and that are switched on, by name."""
+    allows, switches = session.plans.allows, session.switches
+    tools = session.snapshot.in_mode(mode or session.mode)
+    return [tool for tool in tools if allows(tool.tool_id) and tool.tool_id not in switches]
+
+
+def _only_written(session: Session) -> list[LoadedTool]:
+    """In voice, what the same user could use in text and cannot use here."""
+    return [tool for tool in offered(session, "text") if "voice" not in tool.modes]
 
 
 def _tools(tools: Sequence[LoadedTool], version: str, more: int, guides_below: bool) -> str:
@@ -141,11 +211,6 @@ def _written(tools: Sequence[LoadedTool]) -> list[str]:
     rest = [f"- and {len(tools) - _MAX_WRITTEN} more"] if len(tools) > _MAX_WRITTEN else []
     first = "These are there only in text, after voice has ended; say so, and offer to end it:"
     return ["\n".join([first, "", *lines, *rest])]
-
-
-def _now(now: datetime, time_zone: str) -> str:
-    zone = f" ({time_zone})" if time_zone else ""
-    return f"# Now\n\nIt is {now:%A}, {now.day} {now:%B %Y}, {now:%H:%M}{zone}, {now.isoformat(timespec='minutes')}."
 
 
 def _deeper(guide: str) -> str:

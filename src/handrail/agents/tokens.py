@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -23,19 +22,11 @@ def tokens_of_json(value: Any) -> int:
         return tokens_of(str(value))
 
 
-def tokens_of_messages(messages: Iterable[Message]) -> int:
-    return sum(map(_tokens_of_message, messages))
-
-
-def _tokens_of_message(message: Message) -> int:
+def tokens_of_message(message: Message) -> int:
     if isinstance(message, ToolMessage):
         return tokens_of_json(message.envelope) + tokens_of(message.name)
-    if isinstance(message, AssistantMessage):
-        return tokens_of(message.text) + sum(
-            tokens_of(call.name) + _tokens_of_args(call.args) for call in message.calls
-        )
-    return tokens_of(message.text)
-
-
-def _tokens_of_args(args: Any) -> int:
-    return tokens_of(args) if isinstance(args, str) else tokens_of_json(args)
+    calls = message.calls if isinstance(message, AssistantMessage) else ()
+    return tokens_of(message.text) + sum(
+        tokens_of(call.name) + (tokens_of(call.args) if isinstance(call.args, str) else tokens_of_json(call.args))
+        for call in calls
+    )

@@ -61,7 +61,7 @@ class UnacknowledgedWrites:
     """The writing calls of one session whose outcome the model may not know."""
 
     def __init__(self) -> None:
-        self._firsts: list[UnacknowledgedWrite] = []
+        self.writes: list[UnacknowledgedWrite] = []
 
     def made(self, session: Session, call: Call, turn: int, connection: int) -> UnacknowledgedWrite | None:
         """A call is about to run; None if it does not write, or cannot be read."""
@@ -69,7 +69,7 @@ class UnacknowledgedWrites:
         if key is None:
             return None
         first = UnacknowledgedWrite(call, key, turn, connection, id_key(call, call.connection or session.connection))
-        self._firsts = [*self._firsts[-_MAX_KEPT:], first]
+        self.writes = [*self.writes[-_MAX_KEPT:], first]
         return first
 
     def missed(self, firsts: Sequence[UnacknowledgedWrite], connection: int) -> None:
@@ -80,7 +80,7 @@ class UnacknowledgedWrites:
     def is_made_since(self, first: UnacknowledgedWrite | None) -> bool:
         """Whether the model has made the same call on a later connection, where it is carried out."""
         return first is not None and any(
-            one.key == first.key and one.connection > first.connection for one in self._firsts
+            one.key == first.key and one.connection > first.connection for one in self.writes
         )
 
     def moved(self, session: Session, firsts: Sequence[UnacknowledgedWrite]) -> None:
@@ -90,10 +90,10 @@ class UnacknowledgedWrites:
 
     def known(self, session: Session, call: Call, turn: int) -> UnacknowledgedWrite | None:
         """The call that this one repeats without knowing it; None if it is to be run."""
-        key = _key(session, call) if self._firsts else None
+        key = _key(session, call) if self.writes else None
         if key is None:
             return None
-        for first in reversed(self._firsts):
+        for first in reversed(self.writes):
             if first.lost and not _can_know(first, turn) and _is_same(session, first, key):
                 return first if first.outcome is None or _counts(first.outcome) else None
         return None
@@ -110,23 +110,23 @@ class UnacknowledgedWrites:
 
     def reacted(self) -> None:
         """The model goes on after outcomes that it waited for: it knows them."""
-        if self._firsts:
-            self._firsts = [first for first in self._firsts if first.told_turn is None or first.lost]
+        if self.writes:
+            self.writes = [first for first in self.writes if first.told_turn is None or first.lost]
 
     def answered(self) -> None:
         """The model has ended an answer, and so has had time for what it was told before."""
-        for first in self._firsts:
+        for first in self.writes:
             first.answered = first.told_turn is not None
 
     def interrupted(self, ids: Collection[str] | None = None) -> None:
         """The user interrupted, and with that took back what is not answered; or only calls with these ids."""
-        for first in self._firsts:
+        for first in self.writes:
             if ids is None or first.call.call_id in ids:
                 first.lost = first.lost or first.told_turn is None
 
     def connected(self, connection: int, turn: int, restored: Collection[str]) -> None:
         """A new connection. What was sent on the last one and not reacted to is told again there, now."""
-        for first in self._firsts:
+        for first in self.writes:
             remembered = first.connection > 0 and first.call.call_id in restored
             first.lost = not remembered and (first.lost or first.connection != connection)
             if first.told_turn is not None:
@@ -134,25 +134,25 @@ class UnacknowledgedWrites:
 
     def left(self) -> None:
         """The conversation with the model is over. Whoever goes on may make again what this one did not answer for."""
-        self._firsts = [first for first in self._firsts if not first.answered]
-        for first in self._firsts:
+        self.writes = [first for first in self.writes if not first.answered]
+        for first in self.writes:
             first.connection, first.lost, first.told_turn = 0, True, None
 
     def taken_up(self, turn: int) -> None:
         """A model goes on that was given the conversation, and with it the outcomes that are known."""
-        for first in self._firsts:
+        for first in self.writes:
             if first.outcome is not None and first.told_turn is None:
                 first.told_turn, first.answered = turn, False
 
     def mark_told_late(self, call_id: str | None, turn: int) -> None:
         """A model was told the outcome of a call that another conversation had made. One without an id may be any."""
-        for first in self._firsts:
+        for first in self.writes:
             if first.connection == 0 and call_id is not None and first.call.call_id == call_id:
                 self.mark_told(first, turn)
 
     async def settle(self, seconds: float) -> None:
         """Wait until nothing runs here any more, for at most these seconds."""
-        running = [first.ended for first in self._firsts if first.ended is not None and first.outcome is None]
+        running = [first.ended for first in self.writes if first.ended is not None and first.outcome is None]
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 for ended in running:
@@ -161,7 +161,7 @@ class UnacknowledgedWrites:
     async def look_up(self, session: Session) -> list[tuple[Call, Mapping[str, Any]]]:
         """Ask the ledger what became of calls of a process that is gone; those whose outcome is known now."""
         found = []
-        for first in [one for one in self._firsts if one.ended is None and one.outcome is None]:
+        for first in [one for one in self.writes if one.ended is None and one.outcome is None]:
             first.outcome = await _recorded(session, first)
             if first.outcome is not None:
                 found.append((first.call, first.outcome))
@@ -184,13 +184,13 @@ class UnacknowledgedWrites:
     # ------------------------------------------------------------------------------------------------------- kept
     def to_list(self) -> list[dict[str, Any]]:
         """Everything, as JSON."""
-        return [_to_dict(first) for first in self._firsts if not first.answered]
+        return [_to_dict(first) for first in self.writes if not first.answered]
 
     @classmethod
     def from_list(cls, data: Sequence[Mapping[str, Any]]) -> UnacknowledgedWrites:
         """As it was kept, by a process that is gone."""
         made = cls()
-        made._firsts = [_from_dict(one) for one in data[-_MAX_KEPT:]]
+        made.writes = [_from_dict(one) for one in data[-_MAX_KEPT:]]
         return made
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 
@@ -33,14 +33,22 @@ class LoadedTool:
         "_handler",
         "_output",
         "_validator",
+        "category",
         "compiled_at",
+        "documentation",
         "hash",
+        "modes",
+        "summary",
         "tool_id",
     )
 
     def __init__(self, entry: Mapping[str, Any], code: HandlerCode, compiler: SchemaCompiler) -> None:
         self.tool_id: str = entry["toolId"]
         self.hash: str = entry["hash"]
+        self.summary: str = entry["summary"]
+        self.documentation: str = entry["documentation"]
+        self.category: str = entry["category"]
+        self.modes: tuple[Mode, ...] = tuple(entry["allowedModes"])
         self.compiled_at: str | None = None
         self._entry = entry
         self._code = code
@@ -55,22 +63,6 @@ class LoadedTool:
         if self._definition is None:
             self._definition = ToolDefinition.from_checked({**self._entry, "parameters": self._entry["jsonSchema"]})
         return self._definition
-
-    @property
-    def summary(self) -> str:
-        return str(self._entry["summary"])
-
-    @property
-    def documentation(self) -> str:
-        return str(self._entry["documentation"])
-
-    @property
-    def modes(self) -> tuple[Mode, ...]:
-        return tuple(self._entry["allowedModes"])
-
-    @property
-    def category(self) -> str:
-        return str(self._entry["category"])
 
     @property
     def validator(self) -> CompiledSchema:
@@ -106,13 +98,16 @@ class LoadedTool:
 class Snapshot:
     """An immutable view of one generation of the registry."""
 
-    __slots__ = ("_artifact", "_providers", "tools", "version")
+    __slots__ = ("_artifact", "_by_mode", "_providers", "tools", "version")
 
     def __init__(self, artifact: Artifact, tools: Mapping[str, LoadedTool]) -> None:
         self._artifact = artifact
         self._providers: bytes | None = None
         self.version = artifact.version
         self.tools: Mapping[str, LoadedTool] = MappingProxyType(dict(tools))
+        self._by_mode: dict[Mode | None, tuple[LoadedTool, ...]] = {None: tuple(tools.values())}
+        for mode in get_args(Mode):
+            self._by_mode[mode] = tuple(tool for tool in tools.values() if mode in tool.modes)
 
     def __len__(self) -> int:
         return len(self.tools)
@@ -146,8 +141,8 @@ class Snapshot:
             raise UsageError(f'There is no tool "{tool_id}"' + (f'; did you mean "{near[0]}"?' if near else "."))
         return found
 
-    def in_mode(self, mode: Mode | None) -> Iterator[LoadedTool]:
-        return (tool for tool in self if mode is None or mode in tool.modes)
+    def in_mode(self, mode: Mode | None) -> tuple[LoadedTool, ...]:
+        return self._by_mode[mode]
 
     def provider_schemas(self, provider: str, mode: Mode | None = None) -> list[dict[str, Any]]:
         """What a model of this provider is offered, sorted by tool, as fresh data that the caller may change."""

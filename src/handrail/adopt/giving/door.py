@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from handrail.agents.offering import offered
+from handrail.agents.prompts import offered
 from handrail.contract.call import IdScope
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.envelope import ToolResponse

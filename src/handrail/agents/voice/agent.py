@@ -8,9 +8,8 @@ from datetime import datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from handrail.agents.conversation import Conversation
-from handrail.agents.offering import Offering, Picker
 from handrail.agents.policy import AgentPolicy
-from handrail.agents.prompts import Prompt, Prompts
+from handrail.agents.prompts import Offering, Picker, Prompt, Prompts
 from handrail.agents.voice.host_port import Abilities, VoiceError, VoiceListener, VoicePolicy
 from handrail.agents.voice.live_session import VoiceSession
 from handrail.agents.voice.spoken import Recogniser
@@ -136,11 +135,9 @@ class VoiceAgent:
         """Tools cannot be changed later, so they are picked by what was said, and by what is waiting to be answered."""
         asked = [message.text for message in conversation.messages[-12:] if isinstance(message, UserMessage)]
         query = " ".join([*asked[-3:], session.state.get("pendingMessage") or ""]).strip()
-        provider = self.model.provider
-        choice = await self.offering.choose(session, provider, query, conversation.offered)
         zone, name = self._zone(conversation)
         now = datetime.fromtimestamp(self.runtime.clock.time(), zone)
-        prompt = self.offering.prompt(session, provider, choice, now, name)
+        prompt = await self.offering.prompt(session, self.model.provider, query, conversation.offered, now, name)
         self._count(session, prompt)
         return prompt, name
 

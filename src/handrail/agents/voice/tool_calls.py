@@ -81,7 +81,7 @@ class ToolCalls:
         # The model first, whose answer the user waits for; the cards on the screen can wait.
         await self._deliver(batch, answers, writes)
         for answer in answers if not self._is_over() else ():
-            event = events.ended(session, answer.call, answer.envelope, batch.number)
+            event = events.ended(session, events.started(session, answer.call, batch.number), answer.envelope)
             self._tell(event.type, event.data)
         self._report(CallsReported())
 

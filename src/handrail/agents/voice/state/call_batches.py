@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from handrail.agents.citations import citations_in
+from handrail.agents.events import citations_in
 from handrail.agents.unacknowledged_writes import UnacknowledgedWrites
 from handrail.agents.voice.state.session_port import SessionPort
 from handrail.agents.voice.state.voice_turns import VoiceTurn

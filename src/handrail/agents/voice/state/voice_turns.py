@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from handrail.agents.citations import cited_by
+from handrail.agents.events import cited_by
 from handrail.agents.voice.host_port import Latency
 from handrail.agents.voice.state.events_and_effects import EffectQueue, EndTurn, StoreTurn
 from handrail.agents.voice.state.playback import SpokenItem
