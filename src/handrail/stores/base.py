@@ -35,14 +35,11 @@ from handrail.stores.statements import (
     Clock,
     Transaction,
     auditing,
-    confirmations,
     evicting,
-    forgetting,
     ledger,
     operating,
     sessions,
 )
-from handrail.stores.statements.claim import ClaimRequest
 
 T = TypeVar("T")
 Request = Callable[[Transaction], T]
@@ -114,7 +111,7 @@ class StatementStore(ABC):
 
     # Ledger
     async def claim(self, claim: Claim) -> ClaimResult:
-        return await self._write(ClaimRequest(claim))
+        return await self._write(ledger.ClaimRequest(claim))
 
     async def finish(self, finish: Finish) -> LedgerRow:
         return await self._write(ledger.FinishRequest(finish))
@@ -145,34 +142,34 @@ class StatementStore(ABC):
 
     # Confirmations
     async def hold(self, hold: Hold, token_hash: str, shown: str = "") -> Hold:
-        return await self._write(partial(confirmations.hold, hold=hold, token_hash=token_hash, shown=shown))
+        return await self._write(partial(sessions.hold, hold=hold, token_hash=token_hash, shown=shown))
 
     async def hold_by_id(self, hold_id: str) -> Hold | None:
-        return await self._read(partial(confirmations.hold_by_id, hold_id=hold_id))
+        return await self._read(partial(sessions.hold_by_id, hold_id=hold_id))
 
     async def holds(self, session_id: str, states: Sequence[HoldState]) -> list[Hold]:
-        return await self._read(partial(confirmations.holds, session_id=session_id, states=states))
+        return await self._read(partial(sessions.holds, session_id=session_id, states=states))
 
     async def ask_again(self, hold_id: str, turn: int) -> None:
-        await self._write(partial(confirmations.ask_again, hold_id=hold_id, turn=turn))
+        await self._write(partial(sessions.ask_again, hold_id=hold_id, turn=turn))
 
     async def add_hold_token(
         self, hold_id: str, token_hash: str, shown: str = "", *, preview: str | None = None
     ) -> Hold:
-        statement = partial(confirmations.add_hold_token, hold_id=hold_id, token_hash=token_hash)
+        statement = partial(sessions.add_hold_token, hold_id=hold_id, token_hash=token_hash)
         return await self._write(partial(statement, shown=shown, preview=preview))
 
     async def shown_with(self, hold_id: str, token_hash: str) -> str | None:
-        return await self._read(partial(confirmations.shown_with, hold_id=hold_id, token_hash=token_hash))
+        return await self._read(partial(sessions.shown_with, hold_id=hold_id, token_hash=token_hash))
 
     async def outcome_told(self, hold_id: str, turn: int) -> None:
-        await self._write(partial(confirmations.outcome_told, hold_id=hold_id, turn=turn))
+        await self._write(partial(sessions.outcome_told, hold_id=hold_id, turn=turn))
 
     async def move_hold(
         self, hold_id: str, to: HoldState, *, expected: Sequence[HoldState], approval: Approval | None = None
     ) -> Hold | None:
         return await self._write(
-            partial(confirmations.move_hold, hold_id=hold_id, to=to, expected=expected, approval=approval)
+            partial(sessions.move_hold, hold_id=hold_id, to=to, expected=expected, approval=approval)
         )
 
     # Audit
@@ -243,32 +240,32 @@ class StatementStore(ABC):
 
     # Forgetting
     async def forget_user(self, tenant: str, user: str, *, keep_block: bool = True) -> Mapping[str, int]:
-        return await self._write(partial(forgetting.forget_user, tenant=tenant, user=user, keep_block=keep_block))
+        return await self._write(partial(operating.forget_user, tenant=tenant, user=user, keep_block=keep_block))
 
     async def forgotten_sessions(self, session_ids: Sequence[str]) -> set[str]:
         if not session_ids:
             return set()
-        return await self._read(partial(forgetting.forgotten_sessions, session_ids=session_ids))
+        return await self._read(partial(sessions.forgotten_sessions, session_ids=session_ids))
 
     async def audit_subject(self, tenant: str, user: str, new: AuditSubject | None = None) -> AuditSubject | None:
-        known = await self._read(partial(forgetting.subject_of, tenant=tenant, user=user))
+        known = await self._read(partial(auditing.subject_of, tenant=tenant, user=user))
         if known is not None or new is None:
             return known
-        return await self._write(partial(forgetting.name_subject, tenant=tenant, user=user, new=new))
+        return await self._write(partial(auditing.name_subject, tenant=tenant, user=user, new=new))
 
     async def audit_users(self, pseudonyms: Sequence[str]) -> Mapping[str, str]:
-        return await self._read(partial(forgetting.audit_users, pseudonyms=pseudonyms)) if pseudonyms else {}
+        return await self._read(partial(auditing.audit_users, pseudonyms=pseudonyms)) if pseudonyms else {}
 
     async def audit_secrets(self, pseudonyms: Sequence[str]) -> Mapping[str, bytes]:
-        return await self._read(partial(forgetting.audit_secrets, pseudonyms=pseudonyms)) if pseudonyms else {}
+        return await self._read(partial(auditing.audit_secrets, pseudonyms=pseudonyms)) if pseudonyms else {}
 
 
 def _open_session(tx: Transaction, record: SessionRecord, subject: AuditSubject | None) -> SessionOpened:
     sessions.create_session(tx, record)
     if record.user is None:
         return SessionOpened(None, None)
-    known = forgetting.name_subject(tx, record.tenant, record.user, subject) if subject is not None else None
-    return SessionOpened(known, forgetting.revive_block(tx, record.tenant, record.user))
+    known = auditing.name_subject(tx, record.tenant, record.user, subject) if subject is not None else None
+    return SessionOpened(known, operating.revive_block(tx, record.tenant, record.user))
 
 
 def _look_at(tx: Transaction, key: str) -> tuple[LedgerRow | None, bool]:

@@ -13,8 +13,8 @@ from handrail.contract.store import StoreLoad, StoreUnavailable
 from handrail.stores.base import Request, StatementStore
 from handrail.stores.failures import unavailable
 from handrail.stores.migrations import migrate
-from handrail.stores.owners import Life
 from handrail.stores.statements import Clock, Transaction
+from handrail.stores.statements.transaction import Life
 
 T = TypeVar("T")
 _NAME = "memory:"

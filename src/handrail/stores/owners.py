@@ -1,7 +1,6 @@
 """Which owners live. An owner is a process (or one of several runtimes in it) that holds claims; it has an operating-
 system lock on a file beside the store, which the kernel frees when the process dies, however it dies and whatever the
-clock says. Its process also stands in the store (`statements/owners.py`), for when the file is gone or a forked child has it
-open."""
+clock says. Its process also stands in the store, for when the file is gone or a forked child has it open."""
 
 from __future__ import annotations
 
@@ -10,16 +9,17 @@ import hashlib
 import logging
 import os
 import re
+import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Collection
-from enum import Enum
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from handrail.contract.errors import UsageError
 from handrail.contract.store import StoreUnavailable
-from handrail.stores.processes import Process
+from handrail.stores.statements.transaction import Life, Transaction
 
 try:
     import fcntl
@@ -28,16 +28,42 @@ except ImportError:  # Windows: the memory store must still be importable there.
 
 _log = logging.getLogger("handrail.stores")
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
+_PROC = Path("/proc")
 _PATIENCE = 1.0
 """Seconds. Somebody who looks whether an owner lives holds its lock for an instant."""
 
 
-class Life(Enum):
-    ALIVE = "alive"
-    ENDED = "ended"
-    """In order, or it was never heard of. Something it began may still run, so its leases count."""
-    DIED = "died"
-    """Nothing of it runs any more, whatever its leases say."""
+class Process(NamedTuple):
+    """A process as others can recognise it later, although its number may be given to another, and the clock may be set. Empty
+    where the system does not tell."""
+
+    boot: str
+    namespace: str
+    """Process numbers mean something only within it: containers have one each."""
+    pid: int
+    started: str
+    """In ticks since the machine started."""
+
+    @classmethod
+    def this(cls) -> Process:
+        pid = os.getpid()
+        return cls(_boot(), _namespace(), pid, _started(pid) or "")
+
+    def is_gone(self) -> bool | None:
+        """None: it cannot be known here."""
+        if not self.boot or (self.boot, self.namespace) != (_boot(), _namespace()):
+            return None
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass  # another user's, which lives
+        started = _started(self.pid)
+        return None if started is None else started != self.started
+
+    def is_of_this_boot(self) -> bool:
+        return self.boot == _boot()
 
 
 class OwnerLocks:
@@ -210,3 +236,52 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
     here = os.fstat(descriptor)
     return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+
+
+def _boot() -> str:
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _namespace() -> str:
+    try:
+        return str((_PROC / "self/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str | None:
+    """When the process started; empty for one that has ended and was not collected; None where it cannot be seen."""
+    try:
+        # The name of the program stands in parentheses and may hold any character.
+        fields = (_PROC / f"{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+# The processes of owners in the store
+def register(tx: Transaction, owner: str, process: Process) -> list[str]:
+    """Write down that `owner` is this process, and forget others that are over; whom calls still depend on."""
+    tx.db.execute("INSERT OR REPLACE INTO owner VALUES (?, ?, ?, ?, ?)", (owner, *process))
+    rows = tx.db.execute(
+        """SELECT DISTINCT owner FROM ledger INDEXED BY ledger_open
+           WHERE state IN ('running', 'unknown') AND state = 'running'"""
+    )
+    depended_on = {row[0] for row in rows}
+    known = [row[0] for row in tx.db.execute("SELECT owner FROM owner")]
+    over = [name for name in known if name not in depended_on and not tx.alive(name)]
+    release(tx, over)
+    return sorted(depended_on)
+
+
+def release(tx: Transaction, names: Sequence[str]) -> None:
+    """These end in order, or are over."""
+    tx.db.executemany("DELETE FROM owner WHERE owner = ?", [(name,) for name in names])
+
+
+def process_of(db: sqlite3.Connection, owner: str) -> Process | None:
+    row = db.execute("SELECT boot, namespace, pid, started FROM owner WHERE owner = ?", (owner,)).fetchone()
+    return Process._make(row) if row else None

@@ -15,15 +15,16 @@ from typing import TypeVar
 
 from handrail.contract.errors import HandrailError, UsageError
 from handrail.contract.store import StoreLoad, StoreUnavailable
+from handrail.stores import owners
 from handrail.stores.base import Request, StatementStore
 from handrail.stores.failures import is_busy, unavailable, unusable
 from handrail.stores.migrations import migrate
 from handrail.stores.open_files import OpenFiles, check_names, make_private, real_path
-from handrail.stores.owners import Life, OwnerLocks
-from handrail.stores.processes import Process
-from handrail.stores.statements import Clock, Transaction, owners
-from handrail.stores.statements.claim import ClaimRequest
+from handrail.stores.owners import OwnerLocks, Process
+from handrail.stores.statements import Clock, Transaction
 from handrail.stores.statements.grouped import carry_out, in_one_statement, prepare
+from handrail.stores.statements.ledger import ClaimRequest
+from handrail.stores.statements.transaction import Life
 from handrail.stores.wal_preallocation import LOG_PAGES, LogRoom
 from handrail.stores.worker import LIMIT_SECONDS, Job, Worker
 

@@ -1,4 +1,5 @@
-"""Checkpoints of audit chains, and which processes have answered calls whose lines may not be written yet."""
+"""Checkpoints of audit chains, the names of users in them, and which processes have answered calls whose lines may not be
+written yet."""
 
 # ruff: noqa: S608 - the only names that are put into SQL are those of our own columns
 
@@ -7,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from handrail.contract.store import AbandonedAudit, AuditCheckpoint, AuditPosition, LedgerRow, SettledCall
+import orjson
+
+from handrail.contract.store import (
+    AbandonedAudit,
+    AuditCheckpoint,
+    AuditPosition,
+    AuditSubject,
+    LedgerRow,
+    SettledCall,
+)
 from handrail.stores.statements.transaction import LEDGER_FIELDS, Transaction, ledger_row
 
 _COLUMNS = "number, chain, file, seq, head, at, mac"
@@ -105,3 +115,32 @@ def calls_to_audit(tx: Transaction) -> list[SettledCall]:
 def _checkpoint(row: Sequence[Any]) -> AuditCheckpoint:
     number, chain, file, seq, head, at, mac = row
     return AuditCheckpoint(number, AuditPosition(chain, file, seq, head), at, mac)
+
+
+# Names in the audit log
+def subject_of(tx: Transaction, tenant: str, user: str) -> AuditSubject | None:
+    row = tx.db.execute(
+        "SELECT pseudonym, secret FROM audit_subject WHERE tenant = ? AND user = ?", (tenant, user)
+    ).fetchone()
+    return AuditSubject(*row) if row else None
+
+
+def name_subject(tx: Transaction, tenant: str, user: str, new: AuditSubject) -> AuditSubject:
+    tx.db.execute("INSERT INTO audit_subject VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", (tenant, user, *new))
+    return subject_of(tx, tenant, user) or new
+
+
+def audit_secrets(tx: Transaction, pseudonyms: Sequence[str]) -> dict[str, bytes]:
+    rows = tx.db.execute(
+        "SELECT pseudonym, secret FROM audit_subject WHERE pseudonym IN (SELECT value FROM json_each(?))",
+        (orjson.dumps(list(pseudonyms)).decode(),),
+    )
+    return dict(rows.fetchall())
+
+
+def audit_users(tx: Transaction, pseudonyms: Sequence[str]) -> dict[str, str]:
+    rows = tx.db.execute(
+        "SELECT pseudonym, user FROM audit_subject WHERE pseudonym IN (SELECT value FROM json_each(?))",
+        (orjson.dumps(list(pseudonyms)).decode(),),
+    )
+    return dict(rows.fetchall())

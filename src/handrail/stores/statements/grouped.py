@@ -19,8 +19,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from handrail.contract.store import Claim, ClaimResult, ClaimVerdict, Finish, LedgerRow, LedgerState
-from handrail.stores.statements.claim import ClaimRequest
-from handrail.stores.statements.ledger import OUTCOME, SETTLED, FinishRequest, finish
+from handrail.stores.statements.ledger import OUTCOME, SETTLED, ClaimRequest, FinishRequest, finish
 from handrail.stores.statements.transaction import Transaction, claimed, to_json
 
 Request = Callable[[Transaction], Any]

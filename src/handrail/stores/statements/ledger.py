@@ -1,21 +1,252 @@
-"""The ledger after the claim: outcomes, leases, and what became of the calls of dead owners."""
+"""The ledger: the claim after which a handler may start, outcomes, leases, and what became of the calls of dead owners."""
 
 # ruff: noqa: S608 - the only names that are put into SQL are those of our own columns
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from handrail.contract.errors import UsageError
-from handrail.contract.store import Finish, LedgerRow, LedgerState
-from handrail.stores.owners import Life
-from handrail.stores.statements import forgetting, operating
-from handrail.stores.statements.transaction import LEDGER_COLUMNS, Transaction, ledger_row, to_json
+from handrail.contract.store import (
+    Claim,
+    ClaimResult,
+    ClaimVerdict,
+    Finish,
+    HoldState,
+    LedgerRow,
+    LedgerState,
+    RateCharge,
+)
+from handrail.stores.statements import operating, sessions
+from handrail.stores.statements.transaction import LEDGER_COLUMNS, Life, Transaction, claimed, ledger_row, to_json
 
 OUTCOME = """envelope = iif(evicted, NULL, {}), args = iif(evicted, '{{}}', args), user = iif(evicted, NULL, user)"""
 """What is stored with an outcome. A call whose user was forgotten while it ran keeps nothing of what was said."""
 SETTLED = (LedgerState.SUCCEEDED, LedgerState.FAILED, LedgerState.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """A claim as the store's writer is asked for it: alone by calling it, or together with others by its value."""
+
+    claim: Claim
+
+    def __call__(self, tx: Transaction) -> ClaimResult:
+        return claim(tx, self.claim)
+
+
+def claim(tx: Transaction, claim: Claim) -> ClaimResult:
+    """Whatever refuses it is looked at first. It then writes everything at once, so that a claim that does not succeed costs no
+    limit and no grant."""
+    if not _is_known(tx, claim):
+        return (
+            _refused_by_session(tx, claim)
+            or _refused_by_limit(tx, claim)
+            or _refused_by_grant(tx, claim)
+            or _first(tx, claim)
+        )
+    row = fresh_row(tx, claim.key)
+    if row is not None and row.state is LedgerState.RUNNING and _is_ours(tx, claim):
+        # The commit that nobody heard of. What has changed since (a block, another connection) came after the claim.
+        return claimed(claim, tx.now, ClaimVerdict.CLAIMED, row.fence, row.created_at)
+    refusal = _refused_by_session(tx, claim) or _refused_by_alias(tx, claim)
+    if refusal is not None:
+        return refusal
+    if row is None:
+        return (
+            _met_unknown(tx, claim) or _refused_by_limit(tx, claim) or _refused_by_grant(tx, claim) or _first(tx, claim)
+        )
+    if (row.args_digest, row.tool, row.session_id) != (claim.args_digest, claim.tool, claim.session_id):
+        return ClaimResult(verdict=ClaimVerdict.MISMATCH, row=row)
+    if claim.hold_id is not None and not _consumed_by(tx, claim.hold_id, claim.key):
+        return ClaimResult(verdict=ClaimVerdict.NO_GRANT, row=row)
+    if not is_abandoned(tx, row):
+        return _result_of(row)
+    if claim.effects != "unsafe":
+        return _taken_over(tx, claim, row)
+    # It was safe to run again in the version that died, and is not in ours.
+    return _result_of(make_unknown(tx, row))
+
+
+def _is_known(tx: Transaction, claim: Claim) -> bool:
+    """Whether the store has met this key, this call id, or this call in this turn; one look for all three, as few claims have."""
+    found = tx.db.execute(
+        """SELECT EXISTS (SELECT 1 FROM ledger WHERE key = ?)
+               OR EXISTS (SELECT 1 FROM alias WHERE session_id = ? AND call_id = ?)
+               OR EXISTS (SELECT 1 FROM ledger WHERE session_id = ? AND turn = ? AND tool = ? AND args_digest = ?
+                          AND state IN ('running', 'unknown'))""",
+        (
+            *(claim.key, claim.session_id, claim.alias.call_id if claim.alias else None),
+            *(claim.session_id, claim.turn, claim.tool, claim.args_digest),
+        ),
+    ).fetchone()
+    return bool(found[0])
+
+
+def _refused_by_session(tx: Transaction, claim: Claim) -> ClaimResult | None:
+    found = tx.db.execute(
+        """SELECT active, connection, (SELECT until FROM block WHERE block.tenant = ? AND block.user = ?),
+                  (SELECT reason FROM switch WHERE tool = ?) FROM session WHERE session_id = ?""",
+        (claim.tenant, claim.user, claim.tool, claim.session_id),
+    ).fetchone()
+    if found is None or not found[0]:
+        return ClaimResult(verdict=ClaimVerdict.INACTIVE)
+    _, connection, blocked_until, switched_off = found
+    if claim.check_connection and connection != claim.connection:
+        return ClaimResult(verdict=ClaimVerdict.STALE_CONNECTION)
+    if blocked_until is not None and blocked_until > tx.now:
+        return ClaimResult(verdict=ClaimVerdict.BLOCKED, retry_after_ms=blocked_until - tx.now)
+    if switched_off is not None:
+        return ClaimResult(verdict=ClaimVerdict.SWITCHED_OFF, reason=switched_off)
+    return None
+
+
+def _refused_by_alias(tx: Transaction, claim: Claim) -> ClaimResult | None:
+    """A call id that another process used meanwhile: for other arguments, for another key, or for a held call."""
+    known = sessions.alias_of(tx, claim.session_id, claim.alias.call_id) if claim.alias else None
+    if known is None or claim.alias is None:
+        return None
+    row = fresh_row(tx, known.ledger_key) if known.ledger_key else None
+    if (known.tool, known.raw_digest) != (claim.alias.tool, claim.alias.raw_digest):
+        return ClaimResult(verdict=ClaimVerdict.MISMATCH, row=row)
+    if row is not None and row.key != claim.key:
+        return _result_of(row)
+    if row is None and known.hold_id is not None and known.hold_id != claim.hold_id:
+        return ClaimResult(verdict=ClaimVerdict.NO_GRANT)
+    return None
+
+
+def _met_unknown(tx: Transaction, claim: Claim) -> ClaimResult | None:
+    row = unknown_like(tx, claim.session_id, claim.turn, claim.tool, claim.args_digest)
+    return _result_of(row) if row is not None else None
+
+
+def _refused_by_limit(tx: Transaction, claim: Claim) -> ClaimResult | None:
+    if claim.rate is None:
+        return None
+    rate, slot = claim.rate, _slot(claim.rate, tx.now)
+    # What lies far ahead was counted before the clock was set back.
+    rows = tx.db.execute(
+        "SELECT window_start, used FROM rate WHERE scope = ? AND window_start > ? AND window_start <= ? ORDER BY 1",
+        (rate.scope, _over(rate, slot), slot + rate.window_ms),
+    ).fetchall()
+    left = sum(used for _, used in rows)
+    if left < rate.limit:
+        return None
+    wait = rate.window_ms
+    for start, used in rows:
+        left -= used
+        if left < rate.limit:
+            wait = start + rate.slot_ms - 1 + rate.window_ms - slot
+            break
+    return ClaimResult(verdict=ClaimVerdict.RATE_LIMITED, retry_after_ms=max(1, wait))
+
+
+def _refused_by_grant(tx: Transaction, claim: Claim) -> ClaimResult | None:
+    """Consume the single-use grant, if this claim needs one."""
+    if claim.hold_id is None:
+        return None
+    consumed = tx.db.execute(
+        """UPDATE hold SET state = ?, consumed_by = ? WHERE hold_id = ? AND state = ? AND expires_at > ?
+           AND tenant = ? AND session_id = ? AND user IS ? AND tool = ? AND tool_hash = ? AND args = ?""",
+        (
+            *(HoldState.CONSUMED, claim.key, claim.hold_id, HoldState.APPROVED, tx.now),
+            *(claim.tenant, claim.session_id, claim.user, claim.tool, claim.tool_hash, claim.args),
+        ),
+    )
+    return None if consumed.rowcount else ClaimResult(verdict=ClaimVerdict.NO_GRANT)
+
+
+def _first(tx: Transaction, claim: Claim) -> ClaimResult:
+    # Nothing may refuse from here on: the grant is consumed.
+    tx.db.execute(
+        """INSERT INTO ledger (key, tenant, session_id, user, turn, ordinal, tool, tool_hash, registry_version,
+               args_digest, args, effects, state, fence, owner, claim_id, lease_until, created_at, hold_id)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 1, ?, ?, ?, ?, ?)""",
+        (
+            *(
+                claim.key,
+                claim.tenant,
+                claim.session_id,
+                claim.user,
+                claim.turn,
+                claim.ordinal,
+                claim.tool,
+                claim.tool_hash,
+            ),
+            *(claim.registry_version, claim.args_digest, claim.args, claim.effects, claim.owner, claim.claim_id),
+            *(tx.now + claim.lease_ms, tx.now, claim.hold_id),
+        ),
+    )
+    if claim.rate is not None:
+        slot = _slot(claim.rate, tx.now)
+        tx.db.execute(
+            "INSERT INTO rate VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET used = used + 1", (claim.rate.scope, slot)
+        )
+        tx.db.execute(
+            "DELETE FROM rate WHERE scope = ? AND window_start <= ?", (claim.rate.scope, _over(claim.rate, slot))
+        )
+    if claim.hold_id is not None:
+        tx.db.execute("UPDATE alias SET ledger_key = ? WHERE hold_id = ?", (claim.key, claim.hold_id))
+    _remember(tx, claim)
+    _save_counters(tx, claim)
+    return claimed(claim, tx.now, ClaimVerdict.CLAIMED, 1, tx.now)
+
+
+def _taken_over(tx: Transaction, claim: Claim, row: LedgerRow) -> ClaimResult:
+    """Run again what a dead owner left. The limit was paid by the first claim of this key."""
+    tx.db.execute(
+        """UPDATE ledger SET fence = fence + 1, owner = ?, claim_id = ?, lease_until = ?, tool_hash = ?,
+           registry_version = ? WHERE key = ?""",
+        (claim.owner, claim.claim_id, tx.now + claim.lease_ms, claim.tool_hash, claim.registry_version, claim.key),
+    )
+    _remember(tx, claim)
+    _save_counters(tx, claim)
+    return claimed(claim, tx.now, ClaimVerdict.TAKEN_OVER, row.fence + 1, row.created_at)
+
+
+def _result_of(row: LedgerRow) -> ClaimResult:
+    if row.state is LedgerState.RUNNING:
+        return ClaimResult(verdict=ClaimVerdict.RUNNING, fence=row.fence, row=row)
+    verdict = ClaimVerdict.UNKNOWN if row.state is LedgerState.UNKNOWN else ClaimVerdict.SETTLED
+    return ClaimResult(verdict=verdict, fence=row.fence, row=row)
+
+
+def _is_ours(tx: Transaction, claim: Claim) -> bool:
+    if not claim.claim_id:
+        return False
+    renewed = tx.db.execute(
+        "UPDATE ledger SET lease_until = ? WHERE key = ? AND owner = ? AND claim_id = ? AND state = 'running'",
+        (tx.now + claim.lease_ms, claim.key, claim.owner, claim.claim_id),
+    )
+    return renewed.rowcount == 1
+
+
+def _consumed_by(tx: Transaction, hold_id: str, key: str) -> bool:
+    return bool(tx.db.execute("SELECT 1 FROM hold WHERE hold_id = ? AND consumed_by = ?", (hold_id, key)).fetchone())
+
+
+def _remember(tx: Transaction, claim: Claim) -> None:
+    """Only what was claimed: a call that met another's outcome may yet take the next ordinal under this id."""
+    if claim.alias is not None:
+        alias = replace(claim.alias, ledger_key=claim.key, hold_id=claim.hold_id or claim.alias.hold_id)
+        sessions.put_alias(tx, claim.session_id, alias)
+
+
+def _save_counters(tx: Transaction, claim: Claim) -> None:
+    if claim.counters is not None:
+        counters = to_json(claim.counters, '"counters" of a claim')
+        tx.db.execute("UPDATE session SET counters = ? WHERE session_id = ?", (counters, claim.session_id))
+
+
+def _slot(rate: RateCharge, now: int) -> int:
+    return now - now % rate.slot_ms if rate.slot is None else rate.slot
+
+
+def _over(rate: RateCharge, slot: int) -> int:
+    """The newest slot that does not count any more."""
+    return slot - rate.window_ms - rate.slot_ms + 1
 
 
 def stored_row(tx: Transaction, key: str) -> LedgerRow | None:
@@ -105,7 +336,7 @@ def finish(tx: Transaction, finish: Finish) -> LedgerRow:
     row = ledger_row(changed)
     if finish.block is not None:
         if row.evicted:
-            forgetting.store_block(tx, finish.block)
+            operating.store_block(tx, finish.block)
         else:
             operating.block(tx, finish.block)
     if finish.session_state is not None:

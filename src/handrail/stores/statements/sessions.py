@@ -1,24 +1,33 @@
-"""Sessions, their connections and turns, and the call ids that they have used."""
+"""Sessions, their connections and turns, the call ids that they have used, and their held calls."""
 
 # ruff: noqa: S608 - the only names that are put into SQL are those of our own columns
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import orjson
 
 from handrail.contract.errors import UsageError
-from handrail.contract.store import Alias, SessionRecord, TurnStart
-from handrail.stores.statements.transaction import (
-    SESSION_COLUMNS,
-    SESSION_FIELDS,
-    Transaction,
-    session_of,
-    to_json,
+from handrail.contract.store import (
+    HOLD_TOKENS,
+    Alias,
+    Approval,
+    Hold,
+    HoldState,
+    SessionRecord,
+    StoreUnavailable,
+    TurnStart,
 )
+from handrail.stores.statements.transaction import Transaction, to_json
 
+# Columns are named as the fields are, so that the one list is both the SELECT and the way back.
+_SESSION_FIELDS = tuple(field.name for field in fields(SessionRecord))
+_SESSION_COLUMNS = ", ".join(_SESSION_FIELDS)
+_HOLD_FIELDS = tuple(field.name for field in fields(Hold))
+_HOLD_COLUMNS = ", ".join(_HOLD_FIELDS)
 _JSON = ("attributes", "state", "counters", "policy")
 _SAVED = ("mode", "active", "attributes", "state", "counters", "current_turn")
 _TURNS_LEFT = 200
@@ -26,16 +35,22 @@ _TURNS_LEFT = 200
 
 
 def create_session(tx: Transaction, record: SessionRecord) -> None:
-    values = [_stored(name, getattr(record, name)) for name in SESSION_FIELDS]
+    values = [_stored(name, getattr(record, name)) for name in _SESSION_FIELDS]
     marks = ", ".join("?" * len(values))
-    created = tx.db.execute(f"INSERT INTO session ({SESSION_COLUMNS}) VALUES ({marks}) ON CONFLICT DO NOTHING", values)
+    created = tx.db.execute(f"INSERT INTO session ({_SESSION_COLUMNS}) VALUES ({marks}) ON CONFLICT DO NOTHING", values)
     if not created.rowcount:
         raise UsageError(f'There is a session "{record.session_id}" already; resume it, or choose another id.')
 
 
 def load_session(tx: Transaction, session_id: str) -> SessionRecord | None:
-    row = tx.db.execute(f"SELECT {SESSION_COLUMNS} FROM session WHERE session_id = ?", (session_id,)).fetchone()
-    return session_of(row) if row else None
+    row = tx.db.execute(f"SELECT {_SESSION_COLUMNS} FROM session WHERE session_id = ?", (session_id,)).fetchone()
+    if row is None:
+        return None
+    values = dict(zip(_SESSION_FIELDS, row, strict=True))
+    values["active"] = bool(values["active"])
+    for name in _JSON:
+        values[name] = orjson.loads(values[name])
+    return SessionRecord(**values)
 
 
 def connect(tx: Transaction, session_id: str, registry_version: str, owner: str) -> int:
@@ -56,6 +71,15 @@ def connections(tx: Transaction, session_ids: Sequence[str]) -> dict[str, int]:
         (orjson.dumps(list(session_ids)).decode(),),
     )
     return {session_id: int(connection) for session_id, connection in rows}
+
+
+def forgotten_sessions(tx: Transaction, session_ids: Sequence[str]) -> set[str]:
+    """Those whose user was forgotten: see `operating.forget_user`."""
+    rows = tx.db.execute(
+        "SELECT session_id FROM session WHERE token_hash = '' AND session_id IN (SELECT value FROM json_each(?))",
+        (orjson.dumps(list(session_ids)).decode(),),
+    )
+    return {session_id for (session_id,) in rows}
 
 
 def begin_turn(
@@ -100,8 +124,8 @@ def _begin_again(tx: Transaction, session_id: str, turn: int) -> TurnStart:
 
 
 def save_sessions(tx: Transaction, saves: Sequence[tuple[str, int, Mapping[str, Any]]]) -> None:
-    for session_id, connection, fields in saves:
-        given = dict(fields)
+    for session_id, connection, changes in saves:
+        given = dict(changes)
         for turn, counters in given.pop("left", {}).items():
             _keep_counters(tx, session_id, connection, turn, counters)
         unknown = [name for name in given if name not in _SAVED]
@@ -172,3 +196,136 @@ def _stored(name: str, value: Any) -> Any:
 
 def _no_session(session_id: str) -> UsageError:
     return UsageError(f'There is no session "{session_id}".')
+
+
+# Held calls: at most one open for the same session, tool and arguments. Every change of state goes through `move_hold`, except
+# that a claim consumes the grant.
+_OPEN = (HoldState.PENDING, HoldState.APPROVED)
+
+
+def hold(tx: Transaction, hold: Hold, token_hash: str, shown: str) -> Hold:
+    kept = _open_like(tx, hold)
+    if kept is None and forgotten_sessions(tx, [hold.session_id]):
+        raise StoreUnavailable("The session has ended, and nothing is kept of it.")
+    if kept is None:
+        values = {name: getattr(hold, name) for name in _HOLD_FIELDS}
+        values["alias"] = to_json(asdict(hold.alias), "alias") if hold.alias else None
+        marks = ", ".join("?" * len(values))
+        tx.db.execute(f"INSERT INTO hold ({_HOLD_COLUMNS}) VALUES ({marks})", [*values.values()])
+        kept = hold
+    _put_token(tx, kept.hold_id, token_hash, shown)
+    kept = _newest_of_its_tool(tx, kept, hold.turn)
+    if hold.alias is not None:
+        put_alias(tx, hold.session_id, replace(hold.alias, ledger_key=None, hold_id=kept.hold_id))
+    return kept
+
+
+def hold_by_id(tx: Transaction, hold_id: str) -> Hold | None:
+    row = tx.db.execute(f"SELECT {_HOLD_COLUMNS} FROM hold WHERE hold_id = ?", (hold_id,)).fetchone()
+    return _hold_of(row, tx.now) if row else None
+
+
+def holds(tx: Transaction, session_id: str, states: Sequence[HoldState]) -> list[Hold]:
+    rows = tx.db.execute(
+        f"SELECT {_HOLD_COLUMNS} FROM hold WHERE session_id = ? ORDER BY rowid", (session_id,)
+    ).fetchall()
+    found = [_hold_of(row, tx.now) for row in rows]
+    return [hold for hold in found if hold.state in states]
+
+
+def ask_again(tx: Transaction, hold_id: str, turn: int) -> None:
+    held = hold_by_id(tx, hold_id)
+    if held is not None and held.state in _OPEN:
+        _newest_of_its_tool(tx, held, turn)
+
+
+def add_hold_token(tx: Transaction, hold_id: str, token_hash: str, shown: str = "", preview: str | None = None) -> Hold:
+    held = hold_by_id(tx, hold_id)
+    if held is None:
+        raise UsageError(f'There is no held call "{hold_id}".')
+    if preview is not None and held.state in _OPEN:
+        held = replace(held, preview=preview)
+        tx.db.execute("UPDATE hold SET preview = ? WHERE hold_id = ?", (preview, hold_id))
+    _put_token(tx, hold_id, token_hash, shown)
+    return held
+
+
+def _put_token(tx: Transaction, hold_id: str, token_hash: str, shown: str) -> None:
+    tx.db.execute(
+        "INSERT INTO hold_token (hold_id, token_hash, shown) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+        (hold_id, token_hash, shown),
+    )
+    tx.db.execute(
+        """DELETE FROM hold_token WHERE hold_id = :hold_id AND rowid NOT IN
+               (SELECT rowid FROM hold_token WHERE hold_id = :hold_id ORDER BY rowid DESC LIMIT :limit)""",
+        {"hold_id": hold_id, "limit": HOLD_TOKENS},
+    )
+
+
+def shown_with(tx: Transaction, hold_id: str, token_hash: str) -> str | None:
+    found = tx.db.execute(
+        "SELECT shown FROM hold_token WHERE hold_id = ? AND token_hash = ?", (hold_id, token_hash)
+    ).fetchone()
+    return found[0] if found is not None else None
+
+
+def outcome_told(tx: Transaction, hold_id: str, turn: int) -> None:
+    tx.db.execute("UPDATE hold SET told_turn = ? WHERE hold_id = ? AND told_turn IS NULL", (turn, hold_id))
+
+
+def move_hold(
+    tx: Transaction, hold_id: str, to: HoldState, expected: Sequence[HoldState], approval: Approval | None = None
+) -> Hold | None:
+    held = hold_by_id(tx, hold_id)
+    if held is None:
+        return None
+    if held.state in expected and held.state is not HoldState.EXPIRED:
+        if to is not held.state and to in _OPEN:
+            by = approval or Approval()
+            held = replace(held, approver=by.approver, approved_via=by.via)
+        held = replace(held, state=to)
+    tx.db.execute(
+        "UPDATE hold SET state = ?, approver = ?, approved_via = ? WHERE hold_id = ? AND state <> ?",
+        (held.state, held.approver, held.approved_via, hold_id, held.state),
+    )
+    return held
+
+
+def _newest_of_its_tool(tx: Transaction, held: Hold, turn: int) -> Hold:
+    """The request was asked for in this turn: those of earlier turns only are replaced by it, and it by none of them."""
+    if turn > held.asked_turn:
+        held = replace(held, asked_turn=turn, replaced_by=None)
+        tx.db.execute("UPDATE hold SET asked_turn = ?, replaced_by = NULL WHERE hold_id = ?", (turn, held.hold_id))
+    tx.db.execute(
+        """UPDATE hold SET replaced_by = ? WHERE session_id = ? AND tool = ? AND asked_turn < ? AND hold_id <> ?
+               AND replaced_by IS NULL AND state IN ('pending', 'approved')""",
+        (held.hold_id, held.session_id, held.tool, held.asked_turn, held.hold_id),
+    )
+    return held
+
+
+def _open_like(tx: Transaction, hold: Hold) -> Hold | None:
+    row = tx.db.execute(
+        f"""SELECT {_HOLD_COLUMNS} FROM hold
+            WHERE session_id = ? AND tool = ? AND args = ? AND state IN ('pending', 'approved')""",
+        (hold.session_id, hold.tool, hold.args),
+    ).fetchone()
+    if row is None:
+        return None
+    held = _hold_of(row, tx.now)
+    if held.state in _OPEN and held.tool_hash == hold.tool_hash:
+        return held
+    # Neither an overdue request nor one for another version of the tool can ever be carried out: it makes room.
+    stale = HoldState.SUPERSEDED if held.state in _OPEN else HoldState.EXPIRED
+    tx.db.execute("UPDATE hold SET state = ? WHERE hold_id = ?", (stale, held.hold_id))
+    return None
+
+
+def _hold_of(row: Sequence[Any], now: int) -> Hold:
+    values = dict(zip(_HOLD_FIELDS, row, strict=True))
+    state = HoldState(values["state"])
+    # An open request past its time is told as expired, whether or not somebody has written that down.
+    values["state"] = HoldState.EXPIRED if state in _OPEN and values["expires_at"] <= now else state
+    values["repaired"] = bool(values["repaired"])
+    values["alias"] = Alias(**orjson.loads(values["alias"])) if values["alias"] else None
+    return Hold(**values)

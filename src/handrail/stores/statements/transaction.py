@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import orjson
 
 from handrail.contract.errors import UsageError
-from handrail.contract.store import (
-    Alias,
-    Claim,
-    ClaimResult,
-    ClaimVerdict,
-    Hold,
-    HoldState,
-    LedgerRow,
-    LedgerState,
-    SessionRecord,
-)
-from handrail.stores.owners import Life
+from handrail.contract.store import Claim, ClaimResult, ClaimVerdict, LedgerRow, LedgerState
 
 Clock = Callable[[], int]
 """Milliseconds since 1970."""
+
+
+class Life(Enum):
+    ALIVE = "alive"
+    ENDED = "ended"
+    """In order, or it was never heard of. Something it began may still run, so its leases count."""
+    DIED = "died"
+    """Nothing of it runs any more, whatever its leases say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +39,7 @@ class Transaction:
 
 # Columns are named as the fields are, so that the one list is both the SELECT and the way back.
 LEDGER_FIELDS = LedgerRow._fields
-HOLD_FIELDS = tuple(field.name for field in fields(Hold))
-SESSION_FIELDS = tuple(field.name for field in fields(SessionRecord))
 LEDGER_COLUMNS = ", ".join(LEDGER_FIELDS)
-HOLD_COLUMNS = ", ".join(HOLD_FIELDS)
-SESSION_COLUMNS = ", ".join(SESSION_FIELDS)
 
 
 def to_json(value: Mapping[str, Any], what: str) -> str:
@@ -58,28 +52,6 @@ def to_json(value: Mapping[str, Any], what: str) -> str:
 def ledger_row(row: Sequence[Any]) -> LedgerRow:
     found = LedgerRow._make(row)
     return found._replace(state=LedgerState(found.state), evicted=bool(found.evicted))
-
-
-def hold_of(row: Sequence[Any]) -> Hold:
-    values = dict(zip(HOLD_FIELDS, row, strict=True))
-    values["state"] = HoldState(values["state"])
-    values["repaired"] = bool(values["repaired"])
-    values["alias"] = Alias(**orjson.loads(values["alias"])) if values["alias"] else None
-    return Hold(**values)
-
-
-def hold_values(hold: Hold) -> list[Any]:
-    values = {name: getattr(hold, name) for name in HOLD_FIELDS}
-    values["alias"] = to_json(asdict(hold.alias), "alias") if hold.alias else None
-    return [values[name] for name in HOLD_FIELDS]
-
-
-def session_of(row: Sequence[Any]) -> SessionRecord:
-    values = dict(zip(SESSION_FIELDS, row, strict=True))
-    values["active"] = bool(values["active"])
-    for name in ("attributes", "state", "counters", "policy"):
-        values[name] = orjson.loads(values[name])
-    return SessionRecord(**values)
 
 
 def claimed(claim: Claim, now: int, verdict: ClaimVerdict, fence: int, created_at: int) -> ClaimResult:
