@@ -225,11 +225,11 @@ async def test_two_ends_at_once_get_numbers_of_their_own():
         async with log.next_is_ours() as number:
             await asyncio.sleep(0)
             log.tell("progress", {"of": name}, 1)
-            log.add("done", {"of": name})
+            log.add("done", {"of": name}, 1)
             return number
 
     numbers = await asyncio.gather(end("one"), end("two"))
-    kept = log.after(0)
+    kept, _ = log.after(0)
     assert [one.number for one in kept if one.type == "done"] == list(numbers)
     assert [one.type for one in kept] == ["done", "progress", "done", "progress"]
 
@@ -257,7 +257,7 @@ async def test_a_turn_that_was_cut_off_again_and_again_is_given_up(tmp_path):
 async def test_a_reader_gets_every_later_event_once_or_is_told(told, place):
     log = EventLog(3)
     for name, text in told:
-        log.add(name, {"text": text})
+        log.add(name, {"text": text}, 0)
     after = 3 * SPAN + place
     reader = log.reader(max(0, after))
     reader.end("reconnect")

@@ -454,4 +454,4 @@ async def test_looking_at_the_head_of_a_stream_opens_none(tmp_path):
         answer = await server.client.head(f"/api/sessions/{ana.id}/events", headers=ana.headers)
         assert answer.status_code == 200
         assert not server.made.app.state.context.streams
-        assert server.sessions._hosted[ana.id].log.readers == 0
+        assert server.sessions._hosted[ana.id].log.readers == set()

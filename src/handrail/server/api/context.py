@@ -112,7 +112,7 @@ async def hosted_session_of(request: Request, session_id: str | None = None, *, 
     token = request.headers.get("x-session-token", "")
     named = session_id if session_id is not None else str(request.path_params["session"])
     sessions = context_of(request).sessions
-    return await (sessions.look if looks else sessions.find)(named, token, key_of(request))
+    return await sessions.find(named, token, key_of(request), looks=looks)
 
 
 def operators_only(endpoint: Endpoint) -> Endpoint:

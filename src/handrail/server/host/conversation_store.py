@@ -259,7 +259,10 @@ class ConversationStore:
     async def finish(self, session_id: str, turn: StoredTurn | None, document: dict[str, Any]) -> None:
         """Write down how a turn ended and what the model remembers now. `Moved` if another process has the session."""
         now, text = self._clock(), to_json(document).decode()
-        values = _columns(turn) if turn is not None else ()
+        values: tuple[Any, ...] = ()
+        if turn is not None:
+            told = (turn.message_id, turn.position, turn.number, turn.text, turn.state, turn.attempts)
+            values = (*told, to_json(turn.answer).decode(), turn.last_event)
 
         def work(db: sqlite3.Connection) -> None:
             known = db.execute(
@@ -521,12 +524,6 @@ def _check_kept(db: sqlite3.Connection, session_id: str) -> None:
 
 def _count(db: sqlite3.Connection, where: str, values: tuple[Any, ...]) -> int:
     return int(db.execute(f"SELECT count(*) FROM conversation WHERE {where}", values).fetchone()[0])  # noqa: S608
-
-
-def _columns(turn: StoredTurn) -> tuple[Any, ...]:
-    answer = to_json(turn.answer).decode()
-    told = (turn.message_id, turn.position, turn.number, turn.text, turn.state, turn.attempts)
-    return (*told, answer, turn.last_event)
 
 
 def _delete(db: sqlite3.Connection, where: str, values: tuple[Any, ...]) -> int:

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from handrail.server.wire import frame, notice, without_detail
@@ -38,21 +38,17 @@ class LoggedEvent:
 class EventLog:
     """What happened in a session lately. `before` is the last number that is known from an earlier process."""
 
-    __slots__ = ("_before", "_bytes", "_ending", "_held", "_kept", "_readers", "_start", "last")
+    __slots__ = ("_before", "_bytes", "_ending", "_held", "_kept", "_start", "last", "readers")
 
     def __init__(self, connection: int, before: int = 0) -> None:
         self._start = connection * SPAN
         self._before = before
         self._kept: deque[LoggedEvent] = deque()
         self._bytes = 0
-        self._readers: set[EventReader] = set()
+        self.readers: set[EventReader] = set()
         self._ending = asyncio.Lock()
         self._held: list[tuple[str, Mapping[str, Any], int]] | None = None
         self.last = self._start
-
-    @property
-    def readers(self) -> int:
-        return len(self._readers)
 
     @asynccontextmanager
     async def next_is_ours(self) -> AsyncIterator[int]:
@@ -65,72 +61,62 @@ class EventLog:
             finally:
                 self._held = None
                 for name, data, turn in held:
-                    self.add(name, data, turn=turn)
+                    self.add(name, data, turn)
 
     def tell(self, type: str, data: Mapping[str, Any], turn: int) -> None:
-        """Append an event, or let it wait for one that has been given its number."""
+        """Append an event, or let it wait for one that has been given its number. Every event says which turn it belongs to."""
         if self._held is not None:
             self._held.append((type, data, turn))
         else:
-            self.add(type, data, turn=turn)
+            self.add(type, data, turn)
 
-    def add(self, type: str, data: Mapping[str, Any], *, turn: int = 0, seen_by: int = 0) -> LoggedEvent:
-        """Append an event and wake whoever waits for it."""
+    def add(self, type: str, data: Mapping[str, Any], turn: int, *, seen_by: int = 0) -> None:
+        """Append an event now and wake whoever waits for it."""
         self.last += 1
-        plain = without_detail(type, data)
-        detailed = None if plain is data else frame(self.last, type, data)
-        kept = LoggedEvent(self.last, type, turn, frame(self.last, type, plain), seen_by, detailed)
+        data, detailed = {"turn": turn, **data}, None
+        if type == "error" and "detail" in data:
+            detailed, data = frame(self.last, type, data), without_detail(type, data)
+        kept = LoggedEvent(self.last, type, turn, frame(self.last, type, data), seen_by, detailed)
         self._kept.append(kept)
         self._bytes += len(kept.data)
         while len(self._kept) > MAX_EVENTS or (self._bytes > MAX_BYTES and len(self._kept) > 1):
             self._bytes -= len(self._kept.popleft().data)
-        for reader in self._readers:
+        for reader in self.readers:
             reader.wake.set()
-        return kept
 
-    def after(self, number: int) -> list[LoggedEvent]:
-        """The events after this number that are kept; rebuilt ones only for a reader that has not seen them before."""
-        if not self._kept or number >= self.last:
-            return []
-        first = self._kept[0].number
-        if number < first:
-            return [one for one in self._kept if not one.seen_by or number < one.seen_by]
-        return [self._kept[index] for index in range(number - first + 1, len(self._kept))]
-
-    def lacks(self, number: int) -> bool:
-        """Whether something after this number is no longer kept, or the number is none of ours."""
+    def after(self, number: int) -> tuple[list[LoggedEvent], bool]:
+        """The events after this number that are kept, rebuilt ones only for a reader that has not seen them before; and
+        whether something after it is no longer kept, or the number is none of ours."""
         first = self._kept[0].number if self._kept else self.last + 1
-        return number > self.last or number < self._before or max(number, self._start) < first - 1
+        lacking = number > self.last or number < self._before or max(number, self._start) < first - 1
+        if number < first:
+            return [one for one in self._kept if not one.seen_by or number < one.seen_by], lacking
+        return [self._kept[index] for index in range(number - first + 1, len(self._kept))], lacking
 
     def reader(self, after: int | None, *, stays: bool = False, detailed: bool = False) -> EventReader:
         """Somebody who reads from after this number on; None means from now on. One who `stays` is not sent away by a
         restart that is to come: it waits for the end of a turn. `detailed`: an operator, who is told everything."""
-        made = EventReader(self, self.last if after is None else after, stays, detailed)
-        self._readers.add(made)
+        made = EventReader(self, self.last if after is None else after, stays=stays, detailed=detailed)
+        self.readers.add(made)
         return made
-
-    def leave(self, reader: EventReader) -> None:
-        self._readers.discard(reader)
 
     def end(self, why: str) -> None:
         """Tell every reader to connect again (`reconnect`) or not (`closed`), and let them go."""
-        for reader in list(self._readers):
+        for reader in list(self.readers):
             if not reader.stays or why != "reconnect":
                 reader.end(why)
 
 
+@dataclass(slots=True, eq=False)
 class EventReader:
     """A place in a log. One task at a time waits at it."""
 
-    __slots__ = ("_at", "_detailed", "_log", "farewell", "stays", "wake")
-
-    def __init__(self, log: EventLog, at: int, stays: bool, detailed: bool) -> None:
-        self._log = log
-        self._at = at
-        self._detailed = detailed
-        self.stays = stays
-        self.wake = asyncio.Event()
-        self.farewell: str | None = None
+    _log: EventLog
+    _at: int
+    stays: bool = field(kw_only=True)
+    detailed: bool = field(kw_only=True)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    farewell: str | None = None
 
     def end(self, why: str) -> None:
         self.farewell = why
@@ -150,10 +136,9 @@ class EventReader:
             except TimeoutError:
                 return []
         self.wake.clear()
-        lacking = self._log.lacks(self._at)
-        events = self._log.after(self._at)
+        events, lacking = self._log.after(self._at)
         self._at = self._log.last
-        if self._detailed:
+        if self.detailed:
             events = [one if one.detailed is None else replace(one, data=one.detailed) for one in events]
         if lacking:
             events.insert(0, LoggedEvent(0, "resync", 0, notice("resync", {"lastEventId": self._at})))
@@ -162,4 +147,4 @@ class EventReader:
         return events
 
     def close(self) -> None:
-        self._log.leave(self)
+        self._log.readers.discard(self)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, Literal, Protocol
 
@@ -33,29 +33,27 @@ MAX_SHOWN_BYTES = 1024 * 1024
 _UNCERTAIN = (ErrorType.STORE_UNAVAILABLE, ErrorType.IN_PROGRESS)
 
 
+@dataclass(slots=True, eq=False)
 class TurnRun:
     """A turn that runs, or ran in this process."""
 
-    __slots__ = ("begun", "cancelled", "cut", "done", "ending", "fresh", "pieces", "started", "task", "turn", "which")
-
-    def __init__(self, turn: StoredTurn, which: int) -> None:
-        self.turn = turn
-        self.which = which
-        """The number of the last event before this run: where a stream of it begins."""
-        self.fresh = True
-        self.begun: set[tuple[str, str | Literal[True] | None]] = set()
-        """Tools whose calls may have begun, with the call's id while it is open, or True if it waits for a person."""
-        self.cancelled = False
-        self.ending = False
-        """Its end is being stored; from here on it can no longer be cancelled."""
-        self.cut = False
-        """The server ends; the turn is not over, and is answered anew after the start."""
-        self.pieces: list[str] = []
-        """Text that was told and is not yet part of what people are shown: put together when somebody looks."""
-        self.done: Mapping[str, Any] | None = None
-        """The agent's last event, kept back until the turn is stored."""
-        self.started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.task: asyncio.Task[None] | None = None
+    turn: StoredTurn
+    which: int
+    """The number of the last event before this run: where a stream of it begins."""
+    fresh: bool = True
+    begun: set[tuple[str, str | Literal[True] | None]] = field(default_factory=set)
+    """Tools whose calls may have begun, with the call's id while it is open, or True if it waits for a person."""
+    cancelled: bool = False
+    ending: bool = False
+    """Its end is being stored; from here on it can no longer be cancelled."""
+    cut: bool = False
+    """The server ends; the turn is not over, and is answered anew after the start."""
+    pieces: list[str] = field(default_factory=list)
+    """Text that was told and is not yet part of what people are shown: put together when somebody looks."""
+    done: Mapping[str, Any] | None = None
+    """The agent's last event, kept back until the turn is stored."""
+    started: asyncio.Future[int] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    task: asyncio.Task[None] | None = None
 
     def note(self, type: str, data: Mapping[str, Any]) -> None:
         """Put what happened into what people are shown."""
@@ -64,7 +62,15 @@ class TurnRun:
             self.pieces.append(str(data.get("text", "")))
         elif type in ("tool_started", "tool_finished", "tool_refused"):
             _put_card(answer.setdefault("toolCards", []), type, data)
-            self._note_begun(type, data)
+            tool, name = str(data.get("toolId")), data.get("callId")
+            if type == "tool_started":
+                self.begun.add((tool, name))
+                return
+            refused = type == "tool_refused" and (data.get("error") or {}).get("type") not in _UNCERTAIN
+            if name is not None:  # without an id it may be another call that this is about
+                self.begun.discard((tool, name))
+            if not refused:
+                self.begun.add((tool, True if data.get("held") else None))
         elif type == "error":
             answer["error"] = dict(data)
         elif type == "done":
@@ -73,17 +79,6 @@ class TurnRun:
             answer["citations"] = list(data.get("citations") or ())
             answer["usage"] = data.get("usage")
             answer["reason"] = data.get("reason")
-
-    def _note_begun(self, type: str, data: Mapping[str, Any]) -> None:
-        tool, name = str(data.get("toolId")), data.get("callId")
-        if type == "tool_started":
-            self.begun.add((tool, name))
-            return
-        refused = type == "tool_refused" and (data.get("error") or {}).get("type") not in _UNCERTAIN
-        if name is not None:  # without an id it may be another call that this is about
-            self.begun.discard((tool, name))
-        if not refused:
-            self.begun.add((tool, True if data.get("held") else None))
 
     def may_have_written(self, session: Session) -> bool:
         """Whether a call of the turn may have had an effect, or may still have one when a person approves it."""
@@ -120,6 +115,7 @@ class HostedSession:
         "earlier",
         "ears",
         "ended",
+        "id",
         "is_live",
         "is_remote",
         "last_used",
@@ -133,6 +129,7 @@ class HostedSession:
 
     def __init__(self, session: Session, conversation: Conversation, *, passing: bool, before: int = 0) -> None:
         self.session = session
+        self.id = session.id
         self.conversation = conversation
         self.passing = passing
         """Made for one request: it ends by itself when nobody goes on with it."""
@@ -155,10 +152,6 @@ class HostedSession:
         """Another process has the session: this is what is stored of it, to be looked at."""
         self.is_live = False
         """Of a remote one: a voice conversation is on there, or a tool is being tried."""
-
-    @property
-    def id(self) -> str:
-        return self.session.id
 
     @property
     def is_idle(self) -> bool:
@@ -185,14 +178,6 @@ class HostedSession:
         if self.voice is not None:
             await self.voice.leave(why)
         self.log.end(why)
-
-    def tell(self, type: str, data: Mapping[str, Any], turn: int) -> None:
-        """Append an event to the log. Every event says which turn it belongs to."""
-        self.log.tell(type, {"turn": turn, **data}, turn)
-
-    def tell_end(self, data: Mapping[str, Any], turn: int) -> None:
-        """The end of a turn, under the number that was kept for it."""
-        self.log.add("done", {"turn": turn, **data}, turn=turn)
 
     def next_position(self) -> int:
         return max((turn.position for turns in (self.turns, self.earlier) for turn in turns.values()), default=0) + 1
@@ -239,9 +224,7 @@ class HostedSession:
             return
         turn = ended[-1]
         for name, data in events_of(turn):
-            self.log.add(
-                name, {"turn": turn.number, **data, "rebuilt": True}, turn=turn.number, seen_by=turn.last_event
-            )
+            self.log.add(name, {**data, "rebuilt": True}, turn.number, seen_by=turn.last_event)
 
     def messages(self, *, detailed: bool = False) -> list[dict[str, Any]]:
         """The conversation as people see it; `detailed`: as an operator does."""

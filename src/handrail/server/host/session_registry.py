@@ -178,7 +178,8 @@ class SessionRegistry:
         passing: bool = False,
     ) -> HostedSession:
         """A new session for whom the key speaks."""
-        self._check_open()
+        if self.draining:
+            raise restarting()
         if len(self._hosted) >= self.options.max_sessions and not await self._make_room():
             message = "The server has as many sessions as it may hold; try again later."
             raise SessionRefused(RefusalReason.FULL, message, retry_after=30)
@@ -219,16 +220,12 @@ class SessionRegistry:
             per_user=options.max_conversations_per_user,
         )
 
-    async def find(self, session_id: str, token: str, key: Key) -> HostedSession:
-        """The session of this id, for whoever has its secret; everybody else is told that there is none. It is this process's
-        from now on; `BusyElsewhere` if another one that lives is busy in it."""
-        hosted = await self.look(session_id, token, key, take=True)
-        if hosted.is_remote:
-            raise BusyElsewhere(hosted)
-        return hosted
+    async def find(self, session_id: str, token: str, key: Key, *, looks: bool = False) -> HostedSession:
+        """The session of this id, for whoever has its secret; everybody else is told that there is none.
 
-    async def look(self, session_id: str, token: str, key: Key, *, take: bool = False) -> HostedSession:
-        """The session for somebody who only looks at it: what is stored (`is_remote`), if another process has it and lives."""
+        It is this process's from now on; `BusyElsewhere` if another one that lives is busy in it. Somebody who only `looks` at
+        it does not take it, and is shown what is stored (`is_remote`), if another process has it and lives.
+        """
         hosted = self._hosted.get(session_id)
         if hosted is None or hosted.session.is_taken_over or not await self._is_ours(hosted):
             lock = self._loading.setdefault(session_id, asyncio.Lock())
@@ -237,12 +234,14 @@ class SessionRegistry:
                 if hosted is not None and (hosted.session.is_taken_over or not await self._is_ours(hosted)):
                     await self._let_go(hosted)
                     hosted = None
-                hosted = hosted or await self._load(session_id, token, take)
+                hosted = hosted or await self._load(session_id, token, take=not looks)
         same = hmac.compare_digest(hosted.session.token.encode(), token.encode("utf-8", "surrogatepass"))
         if not same or not key.may_use(hosted.session.user):
             raise no_session()
         if hosted.ended:
             raise ended()
+        if hosted.is_remote and not looks:
+            raise BusyElsewhere(hosted)
         hosted.last_used = monotonic()
         return hosted
 
@@ -256,8 +255,9 @@ class SessionRegistry:
             await self.end(hosted, delete=False)
         return owner is None or owner == self.conversations.owner
 
-    async def _load(self, session_id: str, token: str, take: bool) -> HostedSession:
-        self._check_open()
+    async def _load(self, session_id: str, token: str, *, take: bool) -> HostedSession:
+        if self.draining:
+            raise restarting()
         try:
             viewed = await self.runtime.view_session(session_id, token=token)
             if not await self._take(session_id, though_idle=take):
@@ -346,7 +346,8 @@ class SessionRegistry:
             raise busy("The session is answering another message; wait for it, or cancel it.")
         if known is not None and known.state in ("done", "cancelled"):
             return await self._whole(hosted, known)
-        self._check_open()
+        if self.draining:
+            raise restarting()
         turn = known or StoredTurn(message_id=message_id, text=text, position=hosted.next_position())
         if known is not None:
             turn.attempts, turn.state, turn.answer = known.attempts + 1, "running", hosted.remembered(known)
@@ -374,7 +375,9 @@ class SessionRegistry:
         return run.cancelled
 
     async def _begin(self, hosted: HostedSession, turn: StoredTurn) -> TurnRun:
-        if self._is_replaced(hosted):
+        if (
+            self._hosted.get(hosted.id, hosted) is not hosted
+        ):  # it went to another process and came back: this knows too little
             raise moved()
         run = hosted.current = TurnRun(turn, hosted.log.last)
         hosted.keep(turn, MAX_TURNS)
@@ -412,66 +415,64 @@ class SessionRegistry:
         await self._begin(hosted, turn)
 
     async def _run(self, hosted: HostedSession, run: TurnRun) -> None:
+        turn, session = run.turn, hosted.session
         try:
             async with hosted.busy:
-                await self._answer(hosted, run)
+                try:
+                    if (
+                        session.mode == "voice" and hosted.voice is None
+                    ):  # a restart cut it off, and the user writes now
+                        await session.set_mode("text")
+                    connection = session.connection
+                    told = self._agent.run(session, hosted.conversation, turn.text, message_id=turn.message_id)
+                    await self._speak(hosted, run, told)
+                    if not session.is_current(connection):
+                        # Somebody resumed it in spite of everything, such as a process that was ending: calls were refused
+                        # here. What came of that is not kept, and the turn is answered anew when its client comes back.
+                        run.cut = True
+                        self.runtime.spawn(self._let_go(hosted))
+                        return
+                    turn.state = "failed" if "error" in turn.answer else "done"
+                except asyncio.CancelledError:
+                    if run.cut or not run.cancelled:
+                        raise
+                    turn.state = "cancelled"
+                except Exception:  # noqa: BLE001  # a turn always ends, and says so
+                    _log.exception("A turn failed")
+                    turn.state = "failed"
+                    error = {"message": "The turn failed in the server; try again.", "retryable": True}
+                    run.note("error", error)
+                    hosted.log.tell("error", error, turn.number)
+                hosted.last_used = monotonic()
+                await self._finish(hosted, run)
         except asyncio.CancelledError:
             if run.cut or not run.cancelled or run.ending:
                 raise
             # Cancelled while it waited for a late result to be told.
-            run.turn.state = "cancelled"
+            turn.state = "cancelled"
             await self._finish(hosted, run)
 
-    async def _answer(self, hosted: HostedSession, run: TurnRun) -> None:
-        turn = run.turn
-        try:
-            if hosted.session.mode == "voice" and hosted.voice is None:  # a restart cut it off, and the user writes now
-                await hosted.session.set_mode("text")
-            connection = hosted.session.connection
-            await self._speak(hosted, run, self._agent_run(hosted, turn))
-            if not hosted.session.is_current(connection):
-                # Somebody resumed it in spite of everything, such as a process that was ending: calls were refused here. What
-                # came of that is not kept, and the turn is answered anew when its client comes back.
-                run.cut = True
-                self.runtime.spawn(self._let_go(hosted))
-                return
-            turn.state = "failed" if "error" in turn.answer else "done"
-        except asyncio.CancelledError:
-            if run.cut or not run.cancelled:
-                raise
-            turn.state = "cancelled"
-        except Exception:  # noqa: BLE001  # a turn always ends, and says so
-            _log.exception("A turn failed")
-            turn.state = "failed"
-            self._note(
-                hosted, run, "error", {"message": "The turn failed in the server; try again.", "retryable": True}
-            )
-        hosted.last_used = monotonic()
-        await self._finish(hosted, run)
-
-    def _agent_run(self, hosted: HostedSession, turn: StoredTurn) -> PortEvents:
-        return self._agent.run(hosted.session, hosted.conversation, turn.text, message_id=turn.message_id)
-
     async def _speak(self, hosted: HostedSession, run: TurnRun, events: PortEvents) -> None:
+        """Put what the agent tells into what people are shown, and into the log."""
+        turn = run.turn
         async with aclosing(events):
             async for event in events:
+                data = event.data
+                cards: Sequence[Mapping[str, Any]] = ()
                 if event.type == "done":
-                    run.done = event.data
+                    run.done = data
                     continue
                 if event.type == "turn":
-                    run.turn.number = int(event.data.get("turn", 0))
+                    turn.number = int(data.get("turn", 0))
                     if not run.started.done():
-                        run.started.set_result(run.turn.number)
-                cards = list(run.turn.answer.get("toolCards", ())) if event.type == "turn" else ()
-                self._note(hosted, run, event.type, event.data)
+                        run.started.set_result(turn.number)
+                    cards = tuple(turn.answer.get("toolCards", ()))
+                    data = {**data, "attempt": turn.attempts} if turn.attempts > 1 else data
+                run.note(event.type, data)
+                hosted.log.tell(event.type, data, turn.number)
                 for card in cards:  # those of an earlier attempt: whoever listens has forgotten them with it
                     facts = {name: card[name] for name in card if name != "type"}
-                    hosted.tell(str(card["type"]), {**facts, "rebuilt": True}, run.turn.number)
-
-    def _note(self, hosted: HostedSession, run: TurnRun, type: str, data: Mapping[str, Any]) -> None:
-        run.note(type, data)
-        extra = {"attempt": run.turn.attempts} if type == "turn" and run.turn.attempts > 1 else {}
-        hosted.tell(type, {**data, **extra}, run.turn.number)
+                    hosted.log.tell(str(card["type"]), {**facts, "rebuilt": True}, turn.number)
 
     async def _finish(self, hosted: HostedSession, run: TurnRun) -> None:
         """Store how the turn ended, then say so: whoever has read the end need not ask again."""
@@ -484,11 +485,11 @@ class SessionRegistry:
             await self._store(hosted, turn)
             if hosted.current is run:
                 hosted.current = None
-            hosted.tell_end({**done, "state": turn.state, "messageId": turn.message_id}, turn.number)
+            hosted.log.add("done", {**done, "state": turn.state, "messageId": turn.message_id}, turn.number)
 
     async def _store(self, hosted: HostedSession, turn: StoredTurn) -> None:
         conversation = hosted.conversation
-        if self._is_replaced(hosted):
+        if self._hosted.get(hosted.id, hosted) is not hosted:
             _log.error("A turn of session %s is not stored, because the session has moved since.", hosted.id)
             return
         # A long conversation takes a while to write down; the others must not wait for it.
@@ -500,10 +501,6 @@ class SessionRegistry:
             _log.error("A turn could not be stored: %s", error)
             if isinstance(error, StoreUnavailable):
                 self._unstored[hosted.id, turn.message_id] = hosted, turn
-
-    def _is_replaced(self, hosted: HostedSession) -> bool:
-        """Whether the session went to another process and came back since somebody was given this object: it knows too little."""
-        return self._hosted.get(hosted.id, hosted) is not hosted
 
     async def _store_again(self) -> None:
         """Ends of turns that could not be stored; they are tried again until they are."""
@@ -522,7 +519,7 @@ class SessionRegistry:
                 if not taken:
                     self._begin_late(hosted, event)
             elif event.type in ("confirmation", "confirmation_running", "message", "intent", "progress"):
-                hosted.tell(event.type, event.data, turn)
+                hosted.log.tell(event.type, event.data, turn)
         if hosted.session.is_forgotten and not hosted.ended:
             self.runtime.spawn(self._drop(hosted))  # not here: it ends the task that this is
 
@@ -576,7 +573,7 @@ class SessionRegistry:
         run.note("done", done)
         async with hosted.log.next_is_ours() as run.turn.last_event:
             await self._store(hosted, run.turn)
-            hosted.tell_end({**done, "late": True, "messageId": run.turn.message_id}, run.turn.number)
+            hosted.log.add("done", {**done, "late": True, "messageId": run.turn.message_id}, run.turn.number)
 
     async def set_live(self, hosted: HostedSession, live: bool) -> None:
         """Something other than a turn begins or ends in the session, such as a voice conversation: it stays here meanwhile."""
@@ -684,10 +681,6 @@ class SessionRegistry:
         if hosted.ears is not None:
             hosted.ears.cancel()
             await asyncio.gather(hosted.ears, return_exceptions=True)
-
-    def _check_open(self) -> None:
-        if self.draining:
-            raise restarting()
 
 
 def _hosted_session(session: Session, stored: StoredConversation, *, is_remote: bool = False) -> HostedSession:

@@ -91,7 +91,7 @@ class ConversationHost:
                 client.flush(int(data["item"]))
             client.tell(told)
         if type == "confirmation_closed":
-            self.hosted.tell(type, data, self._turn())  # a page that is not attached may show the request
+            self.hosted.log.tell(type, data, self._turn())  # a page that is not attached may show the request
         try:
             self._metrics.note(type, data)
             self._transcript.note(type, data)
@@ -131,7 +131,7 @@ class ConversationHost:
         """The conversation has begun."""
         self.voice = voice
         self._metrics.begun += 1
-        self.hosted.tell("voice", {"on": True}, self._turn())
+        self.hosted.log.tell("voice", {"on": True}, self._turn())
         if self.client is not None and self.client.is_open:
             self._greet(self.client, resumed=False)
         else:
@@ -159,7 +159,7 @@ class ConversationHost:
         client = self.client
         self._leave()
         self._spawn(self._transcript.close(told))
-        self.hosted.tell("voice", {"on": False, "reason": told.reason}, self._turn())
+        self.hosted.log.tell("voice", {"on": False, "reason": told.reason}, self._turn())
         if client is not None:
             client.close(_AFTER.get(told.reason, ENDED), told.message or "The conversation has ended.")
 
@@ -192,7 +192,7 @@ class ConversationHost:
                 _log.exception("A voice conversation could not be let go of")
             finally:  # also when the server is in a hurry
                 await self._transcript.close(None)
-        self.hosted.tell("voice", {"on": False, "reason": why}, turn)
+        self.hosted.log.tell("voice", {"on": False, "reason": why}, turn)
         if self._work:
             await asyncio.wait(self._work)
 

@@ -175,7 +175,7 @@ class StoredTranscript:
 
     def _mirror(self, run: TurnRun, type: str, data: Mapping[str, Any]) -> None:
         if run.turn.message_id in self._typed:
-            self._hosted_session.tell(type, data, run.turn.number)
+            self._hosted_session.log.tell(type, data, run.turn.number)
 
     def _farewell(self, ending: Ending) -> None:
         """What is handed back to the text chat stands there as a message of the assistant."""
