@@ -6,8 +6,7 @@ from tests.runtime.kit import kind
 from handrail import ToolResponse
 from handrail.contract.store import StoreUnavailable
 from handrail.runtime import call_ids
-from handrail.runtime.call_ids import MAX_KNOWN, CallIds, Forgotten
-from handrail.runtime.replays import Entry
+from handrail.runtime.known_calls import MAX_KNOWN, CallIds, Entry, Forgotten
 
 CALLS = MAX_KNOWN + 40
 

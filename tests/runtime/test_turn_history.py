@@ -1,6 +1,6 @@
 """The history of identical calls that a turn gives to the store, and takes along to its next connection."""
 
-from handrail.runtime.turn import TurnRecord, digest_of
+from handrail.runtime.turns import TurnRecord, digest_of
 
 A, B, C = ("look", b"1"), ("look", b"2"), ("write", b"3")
 

@@ -23,9 +23,8 @@ from handrail.contract.errors import ErrorType, JsonError
 from handrail.contract.frozen import thaw
 from handrail.contract.store import LedgerState
 from handrail.runtime.admission import id_key
-from handrail.runtime.call_ids import known_by_id
+from handrail.runtime.known_calls import Entry, known_by_id
 from handrail.runtime.ledger_view import settle_from_row, unknown_answer
-from handrail.runtime.replays import Entry
 from handrail.runtime.session import Session
 from handrail.schema.strict_json import canonical, parse_arguments
 

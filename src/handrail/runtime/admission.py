@@ -17,7 +17,7 @@ from handrail.contract.call import Call, Connection
 from handrail.contract.errors import ErrorType, JsonError, SchemaError
 from handrail.runtime.attempt import Attempt, Refusal
 from handrail.runtime.hydrate import parse_call, validate_call
-from handrail.runtime.keys import is_text, loop_key
+from handrail.runtime.known_calls import is_text, loop_key
 from handrail.schema.strict_json import canonical, read_arguments, trimmed
 from handrail.schema.validator import Violation
 

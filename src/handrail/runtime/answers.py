@@ -13,9 +13,9 @@ from handrail.contract.store import StoreUnavailable
 from handrail.runtime.attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.audit_trail import AuditTrail
 from handrail.runtime.gates import budget_left, give_back_budget
+from handrail.runtime.known_calls import Entry
 from handrail.runtime.ledger_view import keep_unknown, not_recorded, unknown_answer, unknown_message
 from handrail.runtime.policy import BUILT_IN_GATES
-from handrail.runtime.replays import Entry
 
 if TYPE_CHECKING:
     from handrail.runtime.session import Session

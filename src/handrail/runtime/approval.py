@@ -19,14 +19,15 @@ from handrail.contract.store import Approval, Hold, HoldState, LedgerState, Stor
 from handrail.runtime.attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.audit_trail import AuditTrail
 from handrail.runtime.confirmation import Confirmations, token_hash
-from handrail.runtime.confirmation_view import OPEN, closed_answer, declined_answer, pair_of, request_of, shown_digest
+from handrail.runtime.confirmation_view import OPEN, closed_answer, declined_answer, request_of, shown_digest
 from handrail.runtime.crash_points import CrashPoints
+from handrail.runtime.known_calls import Entry
 from handrail.runtime.ledger_claims import LedgerClaims
 from handrail.runtime.ledger_lookup import LedgerLookup
 from handrail.runtime.ledger_view import not_recorded, settle_from_row
 from handrail.runtime.policy import Policy
 from handrail.runtime.readmission import readmit
-from handrail.runtime.replays import Entry
+from handrail.runtime.turns import pair_of
 from handrail.runtime.unconfirmed_claims import UnconfirmedClaims
 
 if TYPE_CHECKING:

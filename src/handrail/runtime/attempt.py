@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from handrail.contract.store import LedgerRow
     from handrail.runtime.plan import ToolPlan
     from handrail.runtime.session import Session
-    from handrail.runtime.turn import Ordinals, TurnRecord
+    from handrail.runtime.turns import Ordinals, TurnRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,14 +25,12 @@ from handrail.contract.store import Hold, HoldState, Store, StoreUnavailable
 from handrail.runtime.answers import Answers
 from handrail.runtime.attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.audit_trail import AuditTrail
-from handrail.runtime.call_ids import Aliases, alias_of, attach_id
 from handrail.runtime.confirmation_view import (
     OPEN,
     call_id_of,
     closed_answer,
     confirmation_event,
     declined_answer,
-    pair_of,
     request_of,
     shown_digest,
     shown_to_user,
@@ -41,11 +39,12 @@ from handrail.runtime.confirmation_view import (
 from handrail.runtime.crash_points import CrashPoints
 from handrail.runtime.execution import Execution
 from handrail.runtime.gates import give_back_budget
+from handrail.runtime.known_calls import Aliases, Entry, alias_of, attach_id
 from handrail.runtime.ledger_lookup import LedgerLookup
 from handrail.runtime.ledger_view import declined
 from handrail.runtime.preview import render, text_of_facts
 from handrail.runtime.readmission import readmit
-from handrail.runtime.replays import Entry
+from handrail.runtime.turns import pair_of
 
 if TYPE_CHECKING:
     from handrail.runtime.plan import ToolPlan

@@ -12,9 +12,9 @@ from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.events import ConfirmationWanted
 from handrail.contract.store import Hold, HoldState
-from handrail.runtime.keys import args_digest, exact_digest, hash_key, id_of_key
+from handrail.runtime.known_calls import args_digest, hash_key, id_of_key
 from handrail.runtime.ledger_view import declined
-from handrail.runtime.turn import Pair, TurnRecord
+from handrail.runtime.turns import TurnRecord
 
 if TYPE_CHECKING:
     from handrail.runtime.session import Session
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 OPEN = (HoldState.PENDING, HoldState.APPROVED)
 REPLACED_MARK = "A newer request has replaced this one. Approve it only if you want both."
 """What a person is told of an open request with `replacedBy`."""
-
-
-def pair_of(hold: Hold) -> Pair:
-    """What a session finds it by. Made from the arguments: older versions have stored the digest of `dedupeFields`."""
-    return hold.tool, exact_digest(hold.args.encode())
 
 
 def request_of(hold: Hold) -> dict[str, Any]:

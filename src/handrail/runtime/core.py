@@ -41,13 +41,13 @@ from handrail.runtime.approval import Approvals, no_such_request
 from handrail.runtime.attempt import Attempt
 from handrail.runtime.audit_recovery import AuditRecovery
 from handrail.runtime.audit_trail import AuditTrail
-from handrail.runtime.call_ids import Aliases
 from handrail.runtime.confirmation import Confirmations
 from handrail.runtime.crash_points import CrashPoints
 from handrail.runtime.dedup import Dedup
 from handrail.runtime.execution import Execution
 from handrail.runtime.gates import checked_gates
 from handrail.runtime.housekeeper import Housekeeper
+from handrail.runtime.known_calls import Aliases
 from handrail.runtime.ledger_claims import LedgerClaims
 from handrail.runtime.ledger_lookup import LedgerLookup
 from handrail.runtime.own_claims import OwnClaims

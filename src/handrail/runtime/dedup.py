@@ -10,15 +10,13 @@ from handrail.contract.ports import Clock
 from handrail.contract.store import LedgerRow, LedgerState, Store
 from handrail.runtime.answers import Answers
 from handrail.runtime.attempt import Attempt
-from handrail.runtime.call_ids import Aliases
 from handrail.runtime.confirmation import Confirmations
-from handrail.runtime.keys import id_in_message, ledger_key
+from handrail.runtime.known_calls import Aliases, Entry, id_in_message, ledger_key
 from handrail.runtime.ledger_lookup import LedgerLookup
 from handrail.runtime.ledger_view import may_try_again, running, settle_from_row
-from handrail.runtime.replays import Entry
 
 if TYPE_CHECKING:
-    from handrail.runtime.turn import MessageId, Ordinals
+    from handrail.runtime.turns import MessageId, Ordinals
 
 
 class HeldMeanwhile(Exception):

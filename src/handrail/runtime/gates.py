@@ -22,7 +22,7 @@ from handrail.contract.frozen import freeze
 from handrail.contract.gates import AskPerson, Gate, GatedCall, Refuse
 from handrail.runtime.attempt import Attempt, Check, Refusal, replaced_connection
 from handrail.runtime.policy import BUILT_IN_GATES, ModePolicy, Policy
-from handrail.runtime.turn import TurnRecord, digest_of
+from handrail.runtime.turns import TurnRecord, digest_of
 from handrail.schema.condition import compile_condition
 
 _MAX_REASON = 200

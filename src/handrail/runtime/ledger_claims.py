@@ -36,10 +36,10 @@ from handrail.runtime.answers import Answers, StartOver
 from handrail.runtime.attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.audit_recovery import AuditRecovery
 from handrail.runtime.audit_trail import AuditTrail
-from handrail.runtime.call_ids import Aliases, alias_of
 from handrail.runtime.crash_points import CrashPoints
 from handrail.runtime.execution import Execution, ResultRules, checked_result, failure_of
 from handrail.runtime.gates import give_back_budget, give_back_loop_count
+from handrail.runtime.known_calls import Aliases, Entry, alias_of
 from handrail.runtime.ledger_lookup import LedgerLookup
 from handrail.runtime.ledger_view import (
     keep_unknown,
@@ -54,7 +54,6 @@ from handrail.runtime.ledger_view import (
 )
 from handrail.runtime.own_claims import OwnClaims
 from handrail.runtime.rates import claim_charge
-from handrail.runtime.replays import Entry
 
 if TYPE_CHECKING:
     from handrail.contract.call import Connection

@@ -7,9 +7,9 @@ from handrail.contract.ports import Clock
 from handrail.contract.store import LedgerRow, LedgerState, Store
 from handrail.runtime.answers import Answers
 from handrail.runtime.attempt import Attempt
+from handrail.runtime.known_calls import Entry
 from handrail.runtime.ledger_view import running, settle_from_row
 from handrail.runtime.own_claims import OwnClaims
-from handrail.runtime.replays import Entry
 
 _POLL_SECONDS = 0.05
 

@@ -12,7 +12,7 @@ from handrail.contract.intents import IntentType
 from handrail.contract.store import Block, ClaimResult, ClaimVerdict, LedgerRow, LedgerState
 from handrail.runtime.attempt import Attempt, Refusal, RefusalRule, replaced_connection
 from handrail.runtime.gates import switched_off
-from handrail.runtime.replays import Entry
+from handrail.runtime.known_calls import Entry
 from handrail.runtime.state import StateController
 
 if TYPE_CHECKING:

@@ -15,20 +15,18 @@ from handrail.contract.errors import UsageError
 from handrail.contract.events import LateEnvelope, SessionEvent
 from handrail.contract.store import AuditSubject, Hold
 from handrail.runtime.attempt import Attempt
-from handrail.runtime.call_ids import CallIds, trim
 from handrail.runtime.events import Events
+from handrail.runtime.known_calls import CallIds, Entry, Replays, trim
 from handrail.runtime.plan import Plans
 from handrail.runtime.policy import ModePolicy, Policy
 from handrail.runtime.rates import Rates
-from handrail.runtime.replays import Entry, Replays
 from handrail.runtime.state import StateController
-from handrail.runtime.turn import TurnRecord
+from handrail.runtime.turns import TURNS_COUNTED, TURNS_KEPT, TurnRecord
 
 if TYPE_CHECKING:
     from handrail.registry.snapshot import Snapshot
     from handrail.runtime.core import RuntimeCore
 
-TURNS_KEPT, TURNS_COUNTED = 5, 200
 _new = tuple.__new__  # a `Call` in half the time of calling it
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from handrail.contract.store import Alias, Store
-from handrail.runtime.call_ids import Aliases, CallIds
 from handrail.runtime.confirmation import Confirmations
 from handrail.runtime.confirmation_view import take_ordinal_of
-from handrail.runtime.keys import id_of_key
-from handrail.runtime.replays import Entry
+from handrail.runtime.known_calls import Aliases, CallIds, Entry, id_of_key
 from handrail.runtime.session import Session
-from handrail.runtime.turn import TurnRecord
+from handrail.runtime.turns import TurnRecord
 
 
 async def restore(

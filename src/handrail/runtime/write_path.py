@@ -16,10 +16,9 @@ from handrail.runtime.attempt import Attempt, Write
 from handrail.runtime.confirmation import Confirmations
 from handrail.runtime.dedup import Dedup, HeldMeanwhile
 from handrail.runtime.gates import give_back_budget
-from handrail.runtime.keys import args_digest, exact_digest, hash_key
+from handrail.runtime.known_calls import Entry, args_digest, exact_digest, hash_key
 from handrail.runtime.ledger_claims import LedgerClaims, give_back_unstarted
 from handrail.runtime.ledger_view import declined
-from handrail.runtime.replays import Entry
 
 if TYPE_CHECKING:
     from handrail.runtime.turns import Turns
