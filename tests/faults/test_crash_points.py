@@ -47,7 +47,7 @@ async def crash(world, point, work, session_facts=None, crash=None):
     session = await world.session(runtime=runtime, **(session_facts or {}))
     with pytest.raises(Crashed):
         await work(session)
-    assert runtime.crash.hook.passed[-1] == point
+    assert runtime.crash.passed[-1] == point
     await die(world, runtime)
     return session
 

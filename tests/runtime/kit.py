@@ -16,7 +16,7 @@ from handrail.contract.envelope import ToolResponse
 from handrail.events import SessionEvent
 from handrail.registry import Registry
 from handrail.runtime.session import Session
-from handrail.testing import VirtualClock
+from handrail.testing import CrashAt, VirtualClock
 
 ANY_TEXT = {
     "type": "object",
@@ -144,6 +144,16 @@ class AtOnce(ThreadPoolExecutor):
         done: Future[Any] = Future()
         done.set_result(fn(*args, **kwargs))
         return done
+
+
+class CrashSwitch:
+    """Given to a runtime as `crash=`; a test sets `hook` when the process shall die on its next call."""
+
+    hook: CrashAt | None = None
+
+    def __call__(self, point: str) -> None:
+        if self.hook is not None:
+            self.hook(point)
 
 
 class World:

@@ -5,7 +5,7 @@ from tests.runtime.kit import kind
 
 from handrail import ToolResponse
 from handrail.contract.store import StoreUnavailable
-from handrail.runtime import call_ids
+from handrail.runtime import known_calls
 from handrail.runtime.known_calls import MAX_KNOWN, CallIds, Entry, Forgotten
 
 CALLS = MAX_KNOWN + 40
@@ -53,7 +53,7 @@ async def test_what_is_held_of_calls_is_bounded_and_holds_no_outcome_of_an_earli
 
 
 async def test_a_request_that_waits_for_a_person_is_kept_whatever_comes_after_it(monkeypatch) -> None:
-    monkeypatch.setattr(call_ids, "MAX_KNOWN", 4)
+    monkeypatch.setattr(known_calls, "MAX_KNOWN", 4)
     async with open_desk() as desk:
         session, _ = await desk.open()
         held = await session.call("delete_file", {"path": "held"}, call_id="h1")
@@ -68,7 +68,7 @@ async def test_a_request_that_waits_for_a_person_is_kept_whatever_comes_after_it
 
 async def _answered_under_another_id(desk, monkeypatch):
     """A call that was answered from another's execution while its id could not be stored: its session, and how to mend it."""
-    monkeypatch.setattr(call_ids, "MAX_KNOWN", 4)
+    monkeypatch.setattr(known_calls, "MAX_KNOWN", 4)
     first, _ = await desk.open()
     await first.begin_turn("input")
     assert (await first.call("write_note", {"text": "a"}, call_id="first")).ok

@@ -11,8 +11,7 @@ from tests.runtime.kit import FOUND, PAID, PATIENT, Tools, audited, kind, readin
 from handrail import Call, HandrailError
 from handrail.contract.errors import RegistryError
 from handrail.registry import Registry
-from handrail.runtime.admission import id_key
-from handrail.runtime.known_calls import hash_key, id_of_key, ledger_key
+from handrail.runtime.known_calls import hash_key, id_key, id_of_key, ledger_key
 from handrail.schema.strict_json import canonical
 from handrail.testing import ScriptedModel, settle
 

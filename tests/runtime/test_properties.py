@@ -27,7 +27,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from tests.runtime.desk import SENSITIVE, Book, built_once, meanwhile
-from tests.runtime.kit import AtOnce
+from tests.runtime.kit import AtOnce, CrashSwitch
 
 from handrail import Call, Registry, Runtime, Session, ToolError, ToolResponse
 from handrail.contract.errors import ErrorType
@@ -116,6 +116,7 @@ class Guarantees(RuleBasedStateMachine):
             capabilities={"book": self.book},
             # Loops have tests of their own; here they would only end most conversations early.
             policy={"refusals": 1_000, "identical_calls": 20},
+            crash=CrashSwitch(),
         )
         self.run(runtime.open())
         return runtime

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.runtime.kit import FOUND, NOTHING, PAID, kind, reading, utility, writing
+from tests.runtime.kit import FOUND, NOTHING, PAID, CrashSwitch, kind, reading, utility, writing
 
 from handrail.testing import CrashAt, Crashed
 
@@ -30,13 +30,13 @@ async def crash(world, session):
     with pytest.raises(Crashed):
         await session.call("pay", {"q": "the last"})
     session.core._housekeeper.cancel()
-    return await resumed(session, world.runtime())
+    return await resumed(session, world.runtime(crash=CrashSwitch()))
 
 
 @stores
 async def test_a_turn_that_was_left_gets_no_second_budget_after_a_crash(make_tools, store):
     async with make_tools(TOOLS, store=store) as world:
-        first = await world.session()
+        first = await world.session(crash=CrashSwitch())
         await first.begin_turn("m2")
         assert await looks(first, *"abcde") == [None] * 5
         await first.begin_turn("m1")
@@ -48,7 +48,7 @@ async def test_a_turn_that_was_left_gets_no_second_budget_after_a_crash(make_too
 @stores
 async def test_loops_and_empty_results_of_a_turn_that_was_left_are_known_after_a_crash(make_tools, store):
     async with make_tools(TOOLS, store=store) as world:
-        first = await world.session()
+        first = await world.session(crash=CrashSwitch())
         for call_id in "12":
             await first.call("note", {"q": "a"}, call_id=call_id)
             await first.call("seek", {"q": call_id})
@@ -63,7 +63,7 @@ async def test_loops_and_empty_results_of_a_turn_that_was_left_are_known_after_a
 @pytest.mark.parametrize("tool", ["note", "look"])
 async def test_a_call_that_is_made_again_after_it_was_stored_is_counted_again(make_tools, tool):
     async with make_tools(TOOLS) as world:
-        first = await world.session()
+        first = await world.session(crash=CrashSwitch())
         for call_id in "12":
             assert (await first.call(tool, {"q": "a"}, call_id=call_id)).ok
             await first.core.housekeeper.write_behind()
@@ -82,7 +82,7 @@ async def test_a_call_that_did_not_start_after_all_is_no_part_of_the_history(mak
 @stores
 async def test_a_session_resumed_after_a_crash_goes_on_in_the_older_turn_that_it_was_in(make_tools, store):
     async with make_tools(TOOLS, store=store) as world:
-        first = await world.session()
+        first = await world.session(crash=CrashSwitch())
         assert (await first.call("pay", {"q": "a"}, call_id="1")).ok
         assert await looks(first, *"abc") == [None] * 3
         await first.begin_turn("m2")
@@ -98,7 +98,7 @@ async def test_a_session_resumed_after_a_crash_goes_on_in_the_older_turn_that_it
 @stores
 async def test_a_turn_is_left_with_what_a_resumed_process_counted_in_it(make_tools, store):
     async with make_tools(TOOLS, store=store) as world:
-        first = await world.session()
+        first = await world.session(crash=CrashSwitch())
         await looks(first, *"abc")
         await first.core.housekeeper.write_behind()
         second = await crash(world, first)
@@ -112,7 +112,7 @@ async def test_a_turn_is_left_with_what_a_resumed_process_counted_in_it(make_too
 @stores
 async def test_a_call_that_is_counted_after_its_turn_was_left_is_written_behind(make_tools, store, monkeypatch):
     async with make_tools(TOOLS, store=store) as world:
-        first = await world.session(mode="voice")
+        first = await world.session(mode="voice", crash=CrashSwitch())
         for word in "ab":
             await first.call("note", {"q": word})
         await first.begin_turn("m1")

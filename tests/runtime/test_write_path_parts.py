@@ -12,16 +12,13 @@ PARTS = (
     "answers",
     "approval",
     "audit_recovery",
-    "audit_trail",
     "confirmation",
     "dedup",
     "execution",
+    "ledger",
     "ledger_claims",
-    "ledger_lookup",
-    "own_claims",
     "readmission",
     "session_restore",
-    "unconfirmed_claims",
     "write_path",
 )
 

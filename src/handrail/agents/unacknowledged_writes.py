@@ -22,9 +22,9 @@ from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, JsonError
 from handrail.contract.frozen import thaw
 from handrail.contract.store import LedgerState
-from handrail.runtime.admission import id_key
-from handrail.runtime.known_calls import Entry, known_by_id
-from handrail.runtime.ledger_view import settle_from_row, unknown_answer
+from handrail.runtime.answers import unknown_answer
+from handrail.runtime.known_calls import Entry, id_key, known_by_id
+from handrail.runtime.ledger import settle_from_row
 from handrail.runtime.session import Session
 from handrail.schema.strict_json import canonical, parse_arguments
 

@@ -8,20 +8,17 @@ Each gives the refusal that ends the call, or None.
 from __future__ import annotations
 
 import logging
-import re
 from typing import Any
 
 import orjson
 
-from handrail.contract.call import Call, Connection
 from handrail.contract.errors import ErrorType, JsonError, SchemaError
 from handrail.runtime.attempt import Attempt, Refusal
 from handrail.runtime.hydrate import parse_call, validate_call
-from handrail.runtime.known_calls import is_text, loop_key
+from handrail.runtime.known_calls import loop_key
 from handrail.schema.strict_json import canonical, read_arguments, trimmed
 from handrail.schema.validator import Violation
 
-_LIKE_A_CONNECTION = re.compile(r"[0-9]*:")
 _SORTED = orjson.OPT_SORT_KEYS
 _dumps, _join = orjson.dumps, b"".join
 
@@ -60,21 +57,6 @@ def _repair(attempt: Attempt, error: JsonError) -> Refusal | None:
 
 def _take(attempt: Attempt, args: dict[str, Any]) -> None:
     attempt.args, attempt.raw_digest, attempt.is_plain = args, trimmed(canonical(args)), False
-
-
-def id_key(call: Call, connection: Connection) -> str | None:
-    """The key by the provider's id; None where that is missing or does not outlive its message.
-
-    An id of a session that begins as a connection's key does gets one more colon, which neither of the others has there.
-    """
-    _, _, call_id, _, scope, _, _ = call
-    if scope != "session" and scope != "connection":
-        return None
-    if not call_id or not ((type(call_id) is str and call_id.isascii()) or is_text(call_id)):
-        return None
-    if scope == "connection":
-        return f"provider:{connection}:{call_id}"
-    return f"provider::{call_id}" if ":" in call_id and _LIKE_A_CONNECTION.match(call_id) else f"provider:{call_id}"
 
 
 def admit(attempt: Attempt) -> Refusal | None:

@@ -16,19 +16,16 @@ from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.ports import Clock
 from handrail.contract.store import Approval, Hold, HoldState, LedgerState, Store, StoreUnavailable
+from handrail.runtime.answers import AuditTrail, declined_answer, not_recorded
 from handrail.runtime.attempt import Attempt, Refusal, RefusalRule
-from handrail.runtime.audit_trail import AuditTrail
 from handrail.runtime.confirmation import Confirmations, token_hash
-from handrail.runtime.confirmation_view import OPEN, closed_answer, declined_answer, request_of, shown_digest
-from handrail.runtime.crash_points import CrashPoints
+from handrail.runtime.confirmation_view import OPEN, closed_answer, request_of, shown_digest
 from handrail.runtime.known_calls import Entry
+from handrail.runtime.ledger import LedgerLookup, UnconfirmedClaims, settle_from_row
 from handrail.runtime.ledger_claims import LedgerClaims
-from handrail.runtime.ledger_lookup import LedgerLookup
-from handrail.runtime.ledger_view import not_recorded, settle_from_row
 from handrail.runtime.policy import Policy
 from handrail.runtime.readmission import readmit
 from handrail.runtime.turns import pair_of
-from handrail.runtime.unconfirmed_claims import UnconfirmedClaims
 
 if TYPE_CHECKING:
     from handrail.runtime.session import Session
@@ -85,7 +82,7 @@ class Approvals:
         policy: Policy,
         clock: Clock,
         log: logging.Logger,
-        crash: CrashPoints,
+        crash: Callable[[str], None],
         spawn: Callable[[Coroutine[Any, Any, Any]], None],
     ) -> None:
         self._store = store

@@ -22,26 +22,21 @@ from handrail.contract.errors import ErrorType, RegistryError
 from handrail.contract.events import LateEnvelope
 from handrail.contract.ports import MetricsPort
 from handrail.contract.store import Hold, HoldState, Store, StoreUnavailable
-from handrail.runtime.answers import Answers
+from handrail.runtime.answers import Answers, AuditTrail, declined, declined_answer
 from handrail.runtime.attempt import Attempt, Refusal, RefusalRule
-from handrail.runtime.audit_trail import AuditTrail
 from handrail.runtime.confirmation_view import (
     OPEN,
-    call_id_of,
     closed_answer,
     confirmation_event,
-    declined_answer,
     request_of,
     shown_digest,
     shown_to_user,
     take_ordinal_of,
 )
-from handrail.runtime.crash_points import CrashPoints
 from handrail.runtime.execution import Execution
 from handrail.runtime.gates import give_back_budget
-from handrail.runtime.known_calls import Aliases, Entry, alias_of, attach_id
-from handrail.runtime.ledger_lookup import LedgerLookup
-from handrail.runtime.ledger_view import declined
+from handrail.runtime.known_calls import Aliases, Entry, alias_of, attach_id, call_id_of
+from handrail.runtime.ledger import LedgerLookup
 from handrail.runtime.preview import render, text_of_facts
 from handrail.runtime.readmission import readmit
 from handrail.runtime.turns import pair_of
@@ -82,7 +77,7 @@ class Confirmations:
         metrics: MetricsPort,
         *,
         log: logging.Logger,
-        crash: CrashPoints,
+        crash: Callable[[str], None],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._store = store

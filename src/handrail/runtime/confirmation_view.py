@@ -12,8 +12,7 @@ from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.events import ConfirmationWanted
 from handrail.contract.store import Hold, HoldState
-from handrail.runtime.known_calls import args_digest, hash_key, id_of_key
-from handrail.runtime.ledger_view import declined
+from handrail.runtime.known_calls import args_digest
 from handrail.runtime.turns import TurnRecord
 
 if TYPE_CHECKING:
@@ -56,30 +55,12 @@ def shown_digest(hold: Hold, facts: str) -> str:
     return sha256(b"\0".join(sha256(part).digest() for part in parts)).hexdigest()
 
 
-def call_id_of(hold: Hold) -> str | None:
-    """The provider's id of the call, as it came."""
-    if hold.call_id is not None or hold.alias is None:
-        return hold.call_id
-    return id_of_key(hold.alias.call_id)
-
-
-def key_of(hold: Hold) -> str:
-    """The key of the call within its session."""
-    if hold.alias is not None and hold.alias.call_id.startswith("provider:"):
-        return hold.alias.call_id
-    return hash_key(hold.tool, orjson.loads(hold.args), hold.turn)
-
-
 def take_ordinal_of(session: Session, turn: TurnRecord, hold: Hold) -> None:
     """A held call that the model still knows takes its ordinal in its turn, as one that ran does."""
     plan = session.plans.find(hold.tool)
     if plan is not None and hold.turn == turn.number:
         digest = args_digest(plan.definition, orjson.loads(hold.args), hold.args.encode())
         turn.ordinals.setdefault((hold.tool, digest), {}).setdefault(hold.ordinal, None)
-
-
-def declined_answer(hold: Hold) -> ToolResponse:
-    return ToolResponse(False, None, declined(hold.tool).failure(), (), {"toolId": hold.tool})
 
 
 def closed_answer(hold: Hold) -> ToolResponse:

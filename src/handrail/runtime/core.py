@@ -36,21 +36,18 @@ from handrail.contract.store import (
     StoreUnavailable,
 )
 from handrail.registry import Registry, Snapshot
-from handrail.runtime.answers import Answers
+from handrail.runtime.answers import Answers, AuditTrail
 from handrail.runtime.approval import Approvals, no_such_request
 from handrail.runtime.attempt import Attempt
 from handrail.runtime.audit_recovery import AuditRecovery
-from handrail.runtime.audit_trail import AuditTrail
 from handrail.runtime.confirmation import Confirmations
-from handrail.runtime.crash_points import CrashPoints
 from handrail.runtime.dedup import Dedup
 from handrail.runtime.execution import Execution
 from handrail.runtime.gates import checked_gates
 from handrail.runtime.housekeeper import Housekeeper
 from handrail.runtime.known_calls import Aliases
+from handrail.runtime.ledger import LedgerLookup, OwnClaims, UnconfirmedClaims
 from handrail.runtime.ledger_claims import LedgerClaims
-from handrail.runtime.ledger_lookup import LedgerLookup
-from handrail.runtime.own_claims import OwnClaims
 from handrail.runtime.pipeline import Pipeline
 from handrail.runtime.plan import Meaning, Plans, RedactorFactory
 from handrail.runtime.policy import Policy
@@ -62,7 +59,6 @@ from handrail.runtime.session_restore import restore
 from handrail.runtime.shutdown import let_writes_end, name_of
 from handrail.runtime.state import StateController
 from handrail.runtime.turns import Turns
-from handrail.runtime.unconfirmed_claims import UnconfirmedClaims
 from handrail.runtime.write_path import WritePath
 from handrail.schema.condition import load_engine
 
@@ -101,7 +97,8 @@ class RuntimeCore:
         self.policy = self._checked(policy or Policy())
         self.log = logging.getLogger("handrail.runtime")
         self.owner = f"owner-{secrets.token_hex(8)}"
-        self.crash = CrashPoints(crash)
+        self.crash: Callable[[str], None] = crash or (lambda point: None)
+        """Told of named moments of a writing call's way, at which tests end the process."""
         self.blocks: Mapping[tuple[str, str], int] = {}
         self.switches: Mapping[str, str] = {}
         self.rates = Rates(clock)

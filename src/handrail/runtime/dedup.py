@@ -8,12 +8,11 @@ from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.ports import Clock
 from handrail.contract.store import LedgerRow, LedgerState, Store
-from handrail.runtime.answers import Answers
+from handrail.runtime.answers import Answers, running
 from handrail.runtime.attempt import Attempt
 from handrail.runtime.confirmation import Confirmations
 from handrail.runtime.known_calls import Aliases, Entry, id_in_message, ledger_key
-from handrail.runtime.ledger_lookup import LedgerLookup
-from handrail.runtime.ledger_view import may_try_again, running, settle_from_row
+from handrail.runtime.ledger import LedgerLookup, may_try_again, settle_from_row
 
 if TYPE_CHECKING:
     from handrail.runtime.turns import MessageId, Ordinals

@@ -22,19 +22,20 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from handrail.contract.call import Call
+from handrail.contract.call import Call, Connection
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import UsageError
 from handrail.contract.intents import Intent
 from handrail.contract.ports import Clock
-from handrail.contract.store import Alias, Store, StoreUnavailable
+from handrail.contract.store import Alias, Hold, Store, StoreUnavailable
 from handrail.runtime.attempt import Attempt
 from handrail.schema.strict_json import canonical, trimmed
 
 if TYPE_CHECKING:
     from handrail.runtime.session import Session
 
+_LIKE_A_CONNECTION = re.compile(r"[0-9]*:")
 _KEY = re.compile(r"provider:(?::(?=[0-9]*:)|[0-9]+:)?(.*)", re.DOTALL)
 _HELD_KEY = re.compile(r"message:[^:]*:(.*)", re.DOTALL)
 Settled = tuple[str, bytes, bool, ToolFailure | None, tuple[Intent, ...], Mapping[str, Any], bytes]
@@ -49,6 +50,21 @@ _HELD_MS = 60_000
 def id_in_message(call: Call) -> str | None:
     """The provider's id where it counts for the calls of one model message; None for any other."""
     return call.call_id if call.id_scope == "message" and call.call_id and is_text(call.call_id) else None
+
+
+def id_key(call: Call, connection: Connection) -> str | None:
+    """The key by the provider's id; None where that is missing or does not outlive its message.
+
+    An id of a session that begins as a connection's key does gets one more colon, which neither of the others has there.
+    """
+    _, _, call_id, _, scope, _, _ = call
+    if scope != "session" and scope != "connection":
+        return None
+    if not call_id or not ((type(call_id) is str and call_id.isascii()) or is_text(call_id)):
+        return None
+    if scope == "connection":
+        return f"provider:{connection}:{call_id}"
+    return f"provider::{call_id}" if ":" in call_id and _LIKE_A_CONNECTION.match(call_id) else f"provider:{call_id}"
 
 
 def held_key(hold_id: str, call_id: str) -> str:
@@ -72,6 +88,20 @@ def is_text(call_id: object) -> bool:
 def hash_key(tool: str, args: Mapping[str, Any], turn: int) -> str:
     """The key by content, for calls without a stable id."""
     return f"hash:{turn}:{sha256(canonical({'tool': tool, 'args': args, 'turn': turn})).hexdigest()[:16]}"
+
+
+def call_id_of(hold: Hold) -> str | None:
+    """The provider's id of the call, as it came."""
+    if hold.call_id is not None or hold.alias is None:
+        return hold.call_id
+    return id_of_key(hold.alias.call_id)
+
+
+def key_of(hold: Hold) -> str:
+    """The key of the call within its session."""
+    if hold.alias is not None and hold.alias.call_id.startswith("provider:"):
+        return hold.alias.call_id
+    return hash_key(hold.tool, orjson.loads(hold.args), hold.turn)
 
 
 def args_digest(definition: ToolDefinition, args: Mapping[str, Any], canonical_args: bytes) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from time import perf_counter
@@ -19,9 +19,10 @@ import orjson
 from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType, RegistryError, UsageError
 from handrail.contract.events import ConfirmationRunning, LateEnvelope
-from handrail.contract.intents import Intent
+from handrail.contract.intents import Intent, IntentType
 from handrail.contract.ports import Clock
 from handrail.contract.store import (
+    Block,
     Claim,
     ClaimResult,
     ClaimVerdict,
@@ -32,28 +33,16 @@ from handrail.contract.store import (
     Store,
     StoreUnavailable,
 )
-from handrail.runtime.answers import Answers, StartOver
-from handrail.runtime.attempt import Attempt, Refusal, RefusalRule
+from handrail.runtime.answers import Answers, AuditTrail, StartOver, keep_unknown, not_recorded, running, unknown_answer
+from handrail.runtime.attempt import Attempt, Refusal, RefusalRule, replaced_connection
 from handrail.runtime.audit_recovery import AuditRecovery
-from handrail.runtime.audit_trail import AuditTrail
-from handrail.runtime.crash_points import CrashPoints
+from handrail.runtime.context import Context
 from handrail.runtime.execution import Execution, ResultRules, checked_result, failure_of
-from handrail.runtime.gates import give_back_budget, give_back_loop_count
+from handrail.runtime.gates import give_back_budget, give_back_loop_count, switched_off
 from handrail.runtime.known_calls import Aliases, Entry, alias_of
-from handrail.runtime.ledger_lookup import LedgerLookup
-from handrail.runtime.ledger_view import (
-    keep_unknown,
-    not_heard,
-    not_recorded,
-    running,
-    settle_from_row,
-    state_of,
-    stored_intents,
-    unknown_answer,
-    verdict_refusal,
-)
-from handrail.runtime.own_claims import OwnClaims
+from handrail.runtime.ledger import LedgerLookup, OwnClaims, settle_from_row
 from handrail.runtime.rates import claim_charge
+from handrail.runtime.state import StateController
 
 if TYPE_CHECKING:
     from handrail.contract.call import Connection
@@ -113,7 +102,7 @@ class LedgerClaims:
         lost_connection: LostConnection,
         clock: Clock,
         log: logging.Logger,
-        crash: CrashPoints,
+        crash: Callable[[str], None],
     ) -> None:
         self._store = store
         self._own = own
@@ -173,7 +162,8 @@ class LedgerClaims:
             answered.set_result(None)  # it was cancelled, or raised: whoever waits asks the task
 
     async def _claim_and_run(self, attempt: Attempt, hold: Hold | None, entry: Entry) -> ToolResponse | BaseException:
-        session, write = attempt.session, attempt.write
+        """Step 14: claimed by nobody else, here or elsewhere; then carried out."""
+        session, write, own = attempt.session, attempt.write, self._own
         assert write is not None
         key = write.key = hold.ledger_key if hold else write.key
         write.hold_id = hold.hold_id if hold else None
@@ -185,16 +175,33 @@ class LedgerClaims:
                     self._forget(attempt, entry, None)
                     give_back_budget(attempt)
                     raise
-        first = self._own.under_way.get(key)
+        first, current = own.under_way.get(key), asyncio.current_task()
         if first is not None:
             return await self._after(first, attempt, hold, entry)
-        current = asyncio.current_task()
         assert current is not None
-        self._own.under_way[key] = current
+        own.under_way[key] = current
         try:
-            return await self._claim_alone(attempt, hold, entry, key)
+            entry.ledger_key = key
+            session.writes[key] = entry
+            refusal = self._cannot_start(attempt, hold)
+            if refusal is not None:
+                self._forget(attempt, entry, hold)
+                return self._answers.refuse(attempt, refusal, free=True)
+            try:
+                result = await self._claim(attempt, key, hold)
+            except StoreUnavailable as error:
+                self._forget(attempt, entry, hold)
+                if hold is None:
+                    return self._answers.refuse_unrecorded(attempt, error)
+                return self._answers.refuse(attempt, _not_heard(attempt.plan.tool_id, str(error)), free=True)
+            if result.verdict not in (ClaimVerdict.CLAIMED, ClaimVerdict.TAKEN_OVER):
+                return await self._not_claimed(attempt, entry, hold, result)
+            own.fences[key] = write.fence = result.fence
+            write.claimed = result.row
+            return await self._execute(attempt, entry, key, result.fence, hold)
         finally:
-            del self._own.under_way[key]
+            own.fences.pop(key, None)
+            del own.under_way[key]
 
     async def _after(
         self, first: asyncio.Task[Any], attempt: Attempt, hold: Hold | None, entry: Entry
@@ -214,62 +221,20 @@ class LedgerClaims:
             return answer
         return self._answers.refuse(attempt, running(attempt.plan.tool_id), free=True)
 
-    async def _claim_alone(
-        self, attempt: Attempt, hold: Hold | None, entry: Entry, key: str
-    ) -> ToolResponse | BaseException:
-        session, write = attempt.session, attempt.write
-        assert write is not None
-        entry.ledger_key = key
-        session.writes[key] = entry
-        refusal = self._cannot_start(attempt, hold)
-        if refusal is not None:
-            self._forget(attempt, entry, hold)
-            return self._answers.refuse(attempt, refusal, free=True)
-        self._crash("before_claim")
-        try:
-            if not self._audit_recovery.has_begun:
-                await self._audit_recovery.begin()
-            result = await self._ask(self._claim(attempt, key, hold))
-        except StoreUnavailable as error:
-            self._forget(attempt, entry, hold)
-            if hold is None:
-                return self._answers.refuse_unrecorded(attempt, error)
-            return self._answers.refuse(attempt, not_heard(attempt.plan.tool_id, str(error)), free=True)
-        self._crash("after_claim")
-        if result.verdict not in (ClaimVerdict.CLAIMED, ClaimVerdict.TAKEN_OVER):
-            return await self._not_claimed(attempt, entry, hold, result)
-        self._own.fences[key] = write.fence = result.fence
-        write.claimed = result.row
-        try:
-            return await self._execute(attempt, entry, key, result.fence, hold)
-        finally:
-            self._own.fences.pop(key, None)
-
-    async def _ask(self, claim: Claim) -> ClaimResult:
-        """The store's answer to the claim. Asked a second time where there is none: an unheard commit is recognised as ours."""
-        own = self._own
-        try:
-            result = await self._store.claim(claim)
-        except StoreUnavailable:
-            self._crash("between_claims")
-            try:
-                result = await self._store.claim(claim)
-            except StoreUnavailable:
-                own.unconfirmed[claim.key] = claim.claim_id
-                if claim.hold_id is not None:
-                    own.unconfirmed_holds.add(claim.hold_id)
-                raise
-        own.unconfirmed.pop(claim.key, None)
-        return result
-
     def _cannot_start(self, attempt: Attempt, hold: Hold | None) -> Refusal | None:
         """What is looked at last before the claim."""
         tool = attempt.plan.tool_id
         if self._was_cancelled(attempt, hold):
             message = f'"{tool}" was cancelled before it started.'
             return Refusal("interrupt", ErrorType.CANCELLED, message, rule=RefusalRule.INTERRUPT, retryable=True)
-        if attempt.plan.writes and not self._can_be_audited():
-            return not_recorded(attempt.plan.tool_id, "The audit log cannot be written.")
+        if attempt.plan.writes:
+            if not self._audit_checked:
+                # Whether lines can be written is tried now, once for all calls of one round of the loop.
+                self._audit_checked = True
+                asyncio.get_running_loop().call_soon(setattr, self, "_audit_checked", False)
+                self._trail.audit.flush()
+            if not self._trail.audit.healthy:
+                return not_recorded(tool, "The audit log cannot be written.")
         try:
             _ = attempt.plan.start or attempt.plan.tool.handler
         except RegistryError as error:
@@ -287,7 +252,9 @@ class LedgerClaims:
     async def _execute(
         self, attempt: Attempt, entry: Entry, key: str, fence: int, hold: Hold | None
     ) -> ToolResponse | BaseException:
-        plan = attempt.plan
+        """Steps 15 and 16: the handler runs, and its outcome is recorded."""
+        plan, write = attempt.plan, attempt.write
+        assert write is not None
         passed_on: BaseException | None = None
         self._crash("before_handler")
         try:
@@ -300,7 +267,7 @@ class LedgerClaims:
                     # Whoever shows the request sees that it runs, also where it was approved elsewhere.
                     running = ConfirmationRunning(id=hold.hold_id, tool_id=plan.tool_id, call_id=attempt.call.call_id)
                     attempt.session.events_queue.emit(running)
-                response, raw = await self._execution.run(attempt, self._execution.context(attempt, key))
+                response, raw = await self._execution.run(attempt, Context(attempt, self._execution.capabilities, key))
         except BaseException as error:  # noqa: BLE001  # a process exit or cancellation: recorded here, raised again for the caller
             passed_on = error
             failure = ToolFailure(
@@ -308,43 +275,28 @@ class LedgerClaims:
             )
             response, raw = ToolResponse(False, None, failure), b""
         self._crash("after_handler")
-        answer = await self.record(attempt, entry, key, fence, response, raw, cut_off=passed_on is not None)
-        self._crash("before_delivery")
-        return passed_on if passed_on is not None else answer
-
-    async def record(
-        self,
-        attempt: Attempt,
-        entry: Entry,
-        key: str,
-        fence: int,
-        response: ToolResponse,
-        raw: bytes,
-        *,
-        cut_off: bool = False,
-    ) -> ToolResponse:
-        """Step 16: the outcome stored, then settled; the envelope that is told."""
-        plan, write = attempt.plan, attempt.write
-        assert write is not None
+        # 16. Settle: the outcome is stored, then told.
         uncertain = write.uncertain and not response.ok
-        state = state_of(response, unsafe=plan.effects == "unsafe", uncertain=uncertain, cut_off=cut_off)
+        cut_off = passed_on is not None
+        state = _state_of(response, unsafe=plan.effects == "unsafe", uncertain=uncertain, cut_off=cut_off)
         answer = self._answers.finish(attempt, response, raw)
         row = await self._finish(attempt, key, fence, state, answer)
         self._crash("after_finish")
         if row is not None and (row.fence != fence or row.state is not state):
             # Somebody took over, or settled it, while we ran: theirs is the recorded outcome, and only that is told.
             settle_from_row(entry, row)
-            return entry.replay()
-        if state is LedgerState.UNKNOWN:
+            answer = entry.replay()
+        elif state is LedgerState.UNKNOWN:
             keep_unknown(attempt, key)
             entry.settle(unknown_answer(plan.tool_id, answer.meta), b"")
             entry.unknown = True
-            return answer
-        entry.settle(answer, raw)
-        self._crash("before_intents")
-        if answer.ok and answer.intents:
-            self._apply_intents(attempt.session, attempt, answer.intents, stored=row is not None)
-        return answer
+        else:
+            entry.settle(answer, raw)
+            self._crash("before_intents")
+            if answer.ok and answer.intents:
+                self._apply_intents(attempt.session, attempt, answer.intents, stored=row is not None)
+        self._crash("before_delivery")
+        return passed_on if passed_on is not None else answer
 
     async def record_late(self, attempt: Attempt, late: asyncio.Future[Any]) -> None:
         """A handler went on after it was given up: what it came to is recorded, and not delivered."""
@@ -377,7 +329,7 @@ class LedgerClaims:
     ) -> LedgerRow | None:
         """Store the outcome; tried again while the store is away, because the effect has happened."""
         session = attempt.session
-        block, after = stored_intents(session, answer) if answer.intents else (None, None)
+        block, after = _stored_intents(session, answer) if answer.intents else (None, None)
         finish = Finish(
             key=key,
             fence=fence,
@@ -440,14 +392,19 @@ class LedgerClaims:
                 self._forget(attempt, entry, hold)
                 if result.verdict is ClaimVerdict.STALE_CONNECTION:
                     await self._lost_connection(attempt.session, attempt.connection)
-                return self._answers.refuse(attempt, verdict_refusal(attempt, result), free=True)
+                return self._answers.refuse(attempt, _verdict_refusal(attempt, result), free=True)
 
-    def _claim(self, attempt: Attempt, key: str, hold: Hold | None) -> Claim:
-        session, plan, write = attempt.session, attempt.plan, attempt.write
+    async def _claim(self, attempt: Attempt, key: str, hold: Hold | None) -> ClaimResult:
+        """The store's answer to the claim. Asked a second time where there is none: an unheard commit is recognised as ours."""
+        session, plan, write, own = attempt.session, attempt.plan, attempt.write, self._own
         assert write is not None
+        self._crash("before_claim")
+        if not self._audit_recovery.has_begun:
+            await self._audit_recovery.begin()
         first = hold or write.takeover
         limit = plan.rate_limit
-        return Claim(
+        counted = session.turn if session.turn is not None and session.turn.stored else attempt.turn
+        claim = Claim(
             key=key,
             tenant=session.tenant,
             session_id=session.id,
@@ -461,26 +418,30 @@ class LedgerClaims:
             args=attempt.canonical.decode(),
             effects=plan.effects,
             ordinal=first.ordinal if first is not None else attempt.ordinal,
-            owner=self._own.owner,
+            owner=own.owner,
             lease_ms=session.policy.lease_ms,
             alias=alias_of(attempt, key, hold.hold_id if hold else None),
             hold_id=hold.hold_id if hold else None,
             rate=claim_charge(session, plan.tool_id, limit, attempt.rate_slot) if limit and hold is None else None,
-            counters=None if hold else session.counters(attempt.turn),
+            # While a turn begins, the store may have the session in another already.
+            counters=None if hold or session.beginning else counted.counters(),
             check_connection=hold is None,
-            claim_id=self._own.unconfirmed.get(key) or f"{self._own.owner}-{next(self._numbers)}",
+            claim_id=own.unconfirmed.get(key) or f"{own.owner}-{next(self._numbers)}",
         )
-
-    def _can_be_audited(self) -> bool:
-        """Whether lines can be written: tried now, once for all calls of one round of the loop."""
-        if not self._audit_checked:
-            self._audit_checked = True
-            asyncio.get_running_loop().call_soon(self._audit_again)
-            self._trail.audit.flush()
-        return self._trail.audit.healthy
-
-    def _audit_again(self) -> None:
-        self._audit_checked = False
+        try:
+            result = await self._store.claim(claim)
+        except StoreUnavailable:
+            self._crash("between_claims")
+            try:
+                result = await self._store.claim(claim)
+            except StoreUnavailable:
+                own.unconfirmed[key] = claim.claim_id
+                if hold is not None:
+                    own.unconfirmed_holds.add(hold.hold_id)
+                raise
+        own.unconfirmed.pop(key, None)
+        self._crash("after_claim")
+        return result
 
     def _forget(self, attempt: Attempt, entry: Entry, hold: Hold | None) -> None:
         session = attempt.session
@@ -512,3 +473,68 @@ def give_back_unstarted(attempt: Attempt) -> None:
     limit = attempt.plan.definition.rate_limit
     if limit is not None:
         attempt.session.rates.give_back(attempt.session, attempt.plan.tool_id, limit, attempt.rate_slot)
+
+
+def _state_of(response: ToolResponse, *, unsafe: bool, uncertain: bool, cut_off: bool) -> LedgerState:
+    """What the ledger keeps of this outcome."""
+    if response.ok or response.meta.get("resultUnavailable"):
+        return LedgerState.SUCCEEDED
+    if unsafe and (uncertain or cut_off):
+        return LedgerState.UNKNOWN
+    assert response.error is not None
+    cancelled = cut_off or response.error.type is ErrorType.CANCELLED
+    return LedgerState.CANCELLED if cancelled else LedgerState.FAILED
+
+
+def _not_heard(tool: str, why: str) -> Refusal:
+    """Of an approved call: it may be claimed, so that it goes on, and the person must not believe that it is over."""
+    message = (
+        f'"{tool}" is approved but has not started, because it could not be recorded yet: it is carried out, and its outcome '
+        "told, as soon as it can be, unless it is declined or its time ends before; there is no need to approve it again."
+    )
+    return Refusal("ledger", ErrorType.STORE_UNAVAILABLE, message, rule=RefusalRule.STORE, value=why)
+
+
+def _verdict_refusal(attempt: Attempt, result: ClaimResult) -> Refusal:
+    tool = attempt.plan.tool_id
+    wait = result.retry_after_ms / 1000 if result.retry_after_ms is not None else None
+    match result.verdict:
+        case ClaimVerdict.BLOCKED:
+            return Refusal(
+                "session", ErrorType.AUTH, "This user is blocked for now.", rule=RefusalRule.BLOCK, retry_after=wait
+            )
+        case ClaimVerdict.SWITCHED_OFF:
+            message = switched_off(tool, result.reason)
+            return Refusal("availability", ErrorType.UNAVAILABLE, message, rule=RefusalRule.SWITCH, value=result.reason)
+        case ClaimVerdict.RATE_LIMITED:
+            message = f'"{tool}" was called too often by this user.'
+            return Refusal(
+                "rate", ErrorType.RATE_LIMIT, message, rule=RefusalRule.RATE_LIMIT, retry_after=wait, retryable=True
+            )
+        case ClaimVerdict.STALE_CONNECTION:
+            return replaced_connection()
+        case ClaimVerdict.INACTIVE:
+            return Refusal("session", ErrorType.SESSION_INACTIVE, "The session has ended.", rule=RefusalRule.ACTIVE)
+        case ClaimVerdict.NO_GRANT:
+            return Refusal(
+                "confirmation",
+                ErrorType.CONFLICT,
+                "This approval was used, has expired, or was for something else.",
+                rule=RefusalRule.GRANT,
+            )
+        case _:
+            message = "This key stands for another call."
+            return Refusal("ledger", ErrorType.CONFLICT, message, rule=result.verdict.value)
+
+
+def _stored_intents(session: Session, answer: ToolResponse) -> tuple[Block | None, Any]:
+    """What the intents of an outcome change, for the transaction that stores it: the block, and the session's state."""
+    if not answer.ok or not answer.intents:
+        return None, None
+    after = StateController(session.state.snapshot())
+    block: Block | None = None
+    for intent in answer.intents:
+        if after.apply_intent(intent).applied and intent.type == IntentType.BLOCK_USER and session.user is not None:
+            until = int(intent.fields["until"] * 1000)
+            block = Block(tenant=session.tenant, user=session.user, until=max(until, block.until if block else 0))
+    return block, dict(after.snapshot())

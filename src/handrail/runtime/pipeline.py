@@ -15,13 +15,13 @@ from handrail.contract.call import Call
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, JsonError
 from handrail.contract.store import StoreUnavailable
-from handrail.runtime.admission import admit, ask_host, charge, id_key, needs_person, prepare, read
+from handrail.runtime.admission import admit, ask_host, charge, needs_person, prepare, read
 from handrail.runtime.answers import Answers, StartOver
 from handrail.runtime.attempt import Attempt, Refusal
 from handrail.runtime.context import Context
 from handrail.runtime.execution import Execution, Started
 from handrail.runtime.hydrate import unknown_tool
-from handrail.runtime.known_calls import Entry, args_digest, hash_key, id_in_message, known_by_id
+from handrail.runtime.known_calls import Entry, args_digest, hash_key, id_in_message, id_key, known_by_id
 from handrail.runtime.turns import TurnRecord
 from handrail.schema.strict_json import read_arguments
 

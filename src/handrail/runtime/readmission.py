@@ -10,8 +10,7 @@ from handrail.contract.errors import ErrorType
 from handrail.contract.store import Hold
 from handrail.runtime.admission import admit, ask_host, prepare
 from handrail.runtime.attempt import Attempt, Refusal, RefusalRule, Write
-from handrail.runtime.confirmation_view import call_id_of, key_of
-from handrail.runtime.known_calls import args_digest, exact_digest
+from handrail.runtime.known_calls import args_digest, call_id_of, exact_digest, key_of
 from handrail.schema.strict_json import read_arguments
 
 if TYPE_CHECKING:

@@ -290,13 +290,6 @@ class Session:
             return fields
         return {**fields, "counters": self.turn.counters(), "current_turn": self.turn.number}
 
-    def counters(self, turn: TurnRecord) -> dict[str, Any] | None:
-        """What a claim in `turn` carries: of the turn that the session is in, where the call does not come late for its own.
-        Nothing while a turn begins: the store may have the session in another already."""
-        if self.beginning:
-            return None
-        return (self.turn if self.turn is not None and self.turn.stored else turn).counters()
-
     def left(self) -> dict[int, dict[str, Any]]:
         """Counters of the turns that were left, where the store does not have them."""
         return {turn.number: turn.counters() for turn in self.late()}

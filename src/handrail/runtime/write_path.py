@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.store import StoreUnavailable
 from handrail.runtime.admission import ask_host, charge
-from handrail.runtime.answers import Answers
+from handrail.runtime.answers import Answers, declined
 from handrail.runtime.attempt import Attempt, Write
 from handrail.runtime.confirmation import Confirmations
 from handrail.runtime.dedup import Dedup, HeldMeanwhile
 from handrail.runtime.gates import give_back_budget
 from handrail.runtime.known_calls import Entry, args_digest, exact_digest, hash_key
 from handrail.runtime.ledger_claims import LedgerClaims, give_back_unstarted
-from handrail.runtime.ledger_view import declined
 
 if TYPE_CHECKING:
     from handrail.runtime.turns import Turns

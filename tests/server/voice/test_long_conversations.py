@@ -21,7 +21,7 @@ from handrail.agents.voice.state import playback, turn_detection
 from handrail.providers import live_history
 from handrail.providers.openai.realtime import spoken_inputs as inputs
 from handrail.registry import Registry
-from handrail.runtime import call_ids
+from handrail.runtime import known_calls
 from handrail.runtime.core import RuntimeCore
 from handrail.runtime.plan import Plans
 from handrail.server.host import conversation_store as conversations
@@ -38,7 +38,7 @@ SMALL = (
     (live_history, "_MAX_ENTRIES", 12),
     (live_history, "_MAX_SEEN", 8),
     (inputs, "_MAX_KNOWN", 12),
-    (call_ids, "MAX_KNOWN", 8),
+    (known_calls, "MAX_KNOWN", 8),
     (conversations, "MAX_TURNS", 6),
     (minutes, "MAX_TURNS", 6),
     (line_module, "MAX_EVENTS", 40),
