@@ -6,6 +6,7 @@ LOCK_FLAGS ?=
 PYTEST_FLAGS ?=
 SERVE_FLAGS ?=
 PYTHONS ?=
+MUTANTS_FLAGS ?=
 # Tests wait more than they compute (pages, kills, spoken seconds): two for each of two cores keep both busy.
 WORKERS ?= 4
 
@@ -23,7 +24,7 @@ TYPED_EXAMPLES := $(wildcard examples/*/*.py)
 LINT_IMPORTS := from importlinter.cli import lint_imports_command as lint; lint(prog_name="lint-imports")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup models browser speech engine run test test-long test-pythons pytest lint format types imports sizes bench lock wheels docs clean
+.PHONY: help setup models browser speech engine run test test-long test-pythons pytest lint format types imports sizes bench mutants lock wheels docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -101,6 +102,14 @@ format: setup ## Format the code and mend what can be mended safely
 
 bench: setup ## Run the benchmarks
 	@$(PY) -m benchmarks
+
+# Beside the results, not in .venv: nothing else needs it. Can be stopped at any time; the next run continues.
+build/mutants/tools: scripts/mutants.lock
+	@rm -rf $@ && mkdir -p build/mutants
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: --target $@ -r $<
+
+mutants: setup build/mutants/tools ## Try small faults in ledger, claim, confirmation and budget (MUTANTS_FLAGS="claims --minutes 10")
+	@$(PY) scripts/mutants.py $(MUTANTS_FLAGS)
 
 lock: ## Write requirements.lock anew (LOCK_FLAGS=--upgrade takes newer versions)
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh lock $(LOCK_FLAGS)

@@ -1,0 +1,456 @@
+"""Put small faults into the modules that must not have any, one at a time, and see whether the tests notice.
+
+    python scripts/mutants.py [TARGET …] [--minutes N] [--fresh] [--report]
+
+`scripts/mutants.toml` names the targets, the tests that protect each, and the mutants that may survive, with a reason. No file
+is changed: a mutant is what one forked process imports in place of its module, before it runs the tests that enter the mutated
+function. Outcomes are appended to build/mutants as they come, so a run that is stopped continues where it was. A target starts
+anew when its module has changed; when only its tests have changed, its survivors are tried again. The report says how many
+were killed, and fails where fewer than 80 % were, or where one survived that is not listed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import random
+import re
+import resource
+import select
+import signal
+import sys
+import threading
+import time
+import tomllib
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from scripts.mutations import Mutant
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLE = ROOT / "scripts" / "mutants.toml"
+RESULTS = ROOT / "build" / "mutants"
+KILLED_PERCENT = 80
+SEED = 16
+PYTEST = (
+    "-q",
+    "-x",
+    "--no-header",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:xdist",
+    "-W",
+    "ignore::pytest.PytestAssertRewriteWarning",
+)
+WARM = (
+    "hypothesis",
+    "orjson",
+    "jsonschema_rs",
+    "json_repair",
+    "docstring_parser",
+    "sqlite3",
+    "asyncio",
+    "concurrent.futures",
+)
+"""What the tests import and no mutant changes: imported once, before the processes part."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A module, and the tests that are meant to protect it."""
+
+    name: str
+    file: str
+    tests: tuple[str, ...]
+    functions: tuple[str, ...]
+    """The functions and classes of the module that count; empty: all of it."""
+    max_mutants: int | None
+    """A sample of this size, always the same one, where there are more."""
+
+    @property
+    def module(self) -> str:
+        return ".".join(Path(self.file).with_suffix("").parts[1:])
+
+    @property
+    def source(self) -> str:
+        return (ROOT / self.file).read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survivor:
+    """A mutant that may survive: by its function and its lines, wherever they stand."""
+
+    function: str
+    before: str
+    after: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one mutant."""
+
+    mutant: str
+    outcome: str
+    """`killed`, `hung` (killed by the time limit) or `survived`."""
+    seconds: float
+    tests: str
+    """The digest of the tests that it was tried with."""
+
+
+def read_table(path: Path = TABLE) -> tuple[list[Target], list[Survivor]]:
+    """The targets and the survivors that are listed."""
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    targets = [
+        Target(
+            name=each["name"],
+            file=each["file"],
+            tests=tuple(each["tests"]),
+            functions=tuple(each.get("functions", ())),
+            max_mutants=each.get("max_mutants"),
+        )
+        for each in table["targets"]
+    ]
+    return targets, [Survivor(**each) for each in table.get("survivors", ())]
+
+
+def missing(targets: Iterable[Target], root: Path = ROOT) -> list[str]:
+    """One sentence for each file or function that the table names and that is not there."""
+    files = [
+        f'scripts/mutants.toml names "{name}" for the target "{target.name}", and there is no such file: '
+        "name the one that holds its code or its tests now."
+        for target in targets
+        for name in (target.file, *target.tests)
+        if not (root / name).is_file()
+    ]
+    functions = [
+        f'scripts/mutants.toml names the function "{name}" for the target "{target.name}", and "{target.file}" has none of '
+        "that name: name the one that does its work now."
+        for target in targets
+        if (root / target.file).is_file()
+        for name in target.functions
+        if not re.search(
+            rf"^(class|(async )?def) {re.escape(name)}\b", (root / target.file).read_text(encoding="utf-8"), re.M
+        )
+    ]
+    return files + functions
+
+
+# ---------------------------------------------------------------------------------------------------- one mutant
+class _MutantFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports the mutant where its module is asked for."""
+
+    def __init__(self, target: Target, source: str) -> None:
+        self._target = target
+        self._source = source
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if name != self._target.module:
+            return None
+        return importlib.machinery.ModuleSpec(name, self, origin=str(ROOT / self._target.file))
+
+    def exec_module(self, module: ModuleType) -> None:
+        origin = str(ROOT / self._target.file)
+        module.__file__ = origin
+        exec(compile(self._source, origin, "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - that is what it is for
+
+
+class _Selection:
+    """Runs these tests, in this order."""
+
+    def __init__(self, tests: Sequence[str]) -> None:
+        self._places = {name: place for place, name in enumerate(tests)}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = sorted(
+            (each for each in items if each.nodeid in self._places), key=lambda each: self._places[each.nodeid]
+        )
+
+
+class _Recorder:
+    """Which lines the functions begin at that each test enters, and how long each test takes."""
+
+    def __init__(self, target: Target) -> None:
+        self._file = str(ROOT / target.file)
+        self._test = ""
+        self.entered: dict[str, set[int]] = {}
+        self.seconds: dict[str, float] = {}
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename == self._file:
+            self.entered[self._test].add(frame.f_code.co_firstlineno)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
+        self._test = item.nodeid
+        self.entered[self._test] = set()
+        threading.settrace(self._trace)
+        sys.settrace(self._trace)
+        started = time.perf_counter()
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+            threading.settrace(None)
+            self.seconds[self._test] = time.perf_counter() - started
+
+
+def _in_child(work: Callable[[], int], *, time_limit: float, cpu_limit: int) -> int | None:
+    """The exit status of a forked process that does this; None if it took too long."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 70
+        try:
+            os.setsid()
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for each in (0, 1, 2) if "MUTANTS_OUTPUT" not in os.environ else (0,):
+                os.dup2(nothing, each)
+            resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit, cpu_limit + 5))
+            status = work()
+        except BaseException:  # noqa: BLE001 - a forked process ends here, whatever it met
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    os.close(writing)
+    # The pipe closes when the child ends, or when it is killed and nothing it has started holds it.
+    ended = bool(select.select([reading], [], [], time_limit)[0])
+    os.close(reading)
+    if not ended:
+        os.killpg(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if not ended or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)):
+        return None
+    return os.waitstatus_to_exitcode(status)
+
+
+def _run_tests(tests: Sequence[str], plugin: object, finder: _MutantFinder | None = None) -> int:
+    if finder is not None:
+        sys.meta_path.insert(0, finder)
+    files = list(dict.fromkeys(each.partition("::")[0] for each in tests))
+    return int(pytest.main([*PYTEST, *files], plugins=[plugin]))
+
+
+def try_mutant(target: Target, mutant: Mutant, tests: Mapping[str, float]) -> tuple[str, float]:
+    """What became of it, and after how many seconds. `tests`: the quickest first, with their seconds without a mutant."""
+    started = time.perf_counter()
+    if not tests:
+        return "survived", 0.0
+    names = sorted(tests, key=lambda name: tests[name])
+    usual = sum(tests.values())
+    status = _in_child(
+        lambda: _run_tests(names, _Selection(names), _MutantFinder(target, mutant.source)),
+        time_limit=15 + 4 * usual,
+        cpu_limit=int(15 + 4 * usual),
+    )
+    seconds = time.perf_counter() - started
+    if status is None:
+        return "hung", seconds
+    if status in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED, 70):
+        raise SystemExit(
+            f'mutants: the tests of "{target.name}" could not be run with {mutant.name!r}; see MUTANTS_OUTPUT=1.'
+        )
+    return ("survived" if status == pytest.ExitCode.OK else "killed"), seconds
+
+
+def look_at_tests(target: Target) -> dict[str, tuple[float, set[int]]]:
+    """The tests of a target without a mutant: seconds, and the functions that each enters, by their first lines."""
+    place = RESULTS / f"{target.name}.tests.json"
+    place.unlink(missing_ok=True)
+    recorder = _Recorder(target)
+
+    def work() -> int:
+        status = _run_tests(target.tests, recorder)
+        found = {name: (recorder.seconds[name], sorted(recorder.entered[name])) for name in recorder.entered}
+        place.write_text(json.dumps(found), encoding="utf-8")
+        return status
+
+    status = _in_child(work, time_limit=600, cpu_limit=600)
+    if status != pytest.ExitCode.OK:
+        raise SystemExit(
+            f'mutants: the tests of "{target.name}" fail without any mutant; run pytest {" ".join(target.tests)}.'
+        )
+    found = json.loads(place.read_text(encoding="utf-8"))
+    return {name: (seconds, set(lines)) for name, (seconds, lines) in found.items()}
+
+
+# ------------------------------------------------------------------------------------------------------ one target
+def digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+def tests_digest(target: Target) -> str:
+    return digest(*((ROOT / name).read_text(encoding="utf-8") for name in target.tests))
+
+
+def _results_file(target: Target) -> Path:
+    return RESULTS / f"{target.name}.{digest(target.source)}.jsonl"
+
+
+def read_outcomes(target: Target) -> dict[str, Outcome]:
+    """What earlier runs found of this source; a survivor counts only if the tests are the same."""
+    place = _results_file(target)
+    if not place.exists():
+        return {}
+    now = tests_digest(target)
+    outcomes = (Outcome(**json.loads(line)) for line in place.read_text(encoding="utf-8").splitlines())
+    return {each.mutant: each for each in outcomes if each.outcome != "survived" or each.tests == now}
+
+
+def chosen(target: Target, mutants: list[Mutant]) -> list[Mutant]:
+    """Those of the functions that count: all of them, or the sample."""
+    if target.functions:
+        mutants = [each for each in mutants if each.function.partition(".")[0] in target.functions]
+    if target.max_mutants is None or len(mutants) <= target.max_mutants:
+        return mutants
+    places = random.Random(SEED).sample(range(len(mutants)), target.max_mutants)  # noqa: S311 - a sample, not a secret
+    return [mutants[place] for place in sorted(places)]
+
+
+def run_target(target: Target, mutants: list[Mutant], deadline: float | None) -> bool:
+    """Try what is left of a target; False if time ran out."""
+    from scripts.mutations import function_at, functions_of  # noqa: PLC0415 - only a run needs cosmic-ray
+
+    done = read_outcomes(target)
+    waiting = [mutant for mutant in mutants if mutant.name not in done]
+    if not waiting:
+        return True
+    tests, now = look_at_tests(target), tests_digest(target)
+    functions = functions_of(target.source)
+    entering: dict[str, dict[str, float]] = {}
+    for name, (seconds, lines) in tests.items():
+        for function in {function_at(functions, line) for line in lines}:
+            entering.setdefault(function, {})[name] = seconds
+    # What stands outside of functions counts for all of them.
+    everything = {name: seconds for name, (seconds, _) in tests.items()}
+    with _results_file(target).open("a", encoding="utf-8") as results:
+        for place, mutant in enumerate(waiting, 1):
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+            selected = entering.get(mutant.function, {}) if mutant.function else everything
+            outcome, seconds = try_mutant(target, mutant, selected)
+            line = {"mutant": mutant.name, "outcome": outcome, "seconds": round(seconds, 2), "tests": now}
+            results.write(json.dumps(line) + "\n")
+            results.flush()
+            print(f"{target.name} {place}/{len(waiting)} {outcome} {seconds:.1f} s  {mutant.name}", flush=True)
+    return True
+
+
+# ------------------------------------------------------------------------------------------------------ the report
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One target in numbers, and its survivors."""
+
+    target: str
+    mutants: int
+    tried: int
+    killed: int
+    seconds: float
+    survivors: tuple[tuple[str, str, str], ...]
+    """Function, line before, line after."""
+
+
+def report(figures: Sequence[Figures], listed: Sequence[Survivor], *, whole: bool) -> tuple[list[str], list[str]]:
+    """The lines of the report, and one sentence for each thing that is not as it should be.
+
+    `whole`: every target is among the figures, so that a listed survivor that is not found is one no more."""
+    lines, complaints = list[str](), list[str]()
+    reasons = {(each.function, each.before, each.after): each.reason for each in listed}
+    lines.append(f"{'target':16} {'mutants':>8} {'tried':>6} {'killed':>7} {'survived':>9} {'%':>6} {'seconds':>8}")
+    for each in figures:
+        percent = 100 * each.killed / each.tried if each.tried else 0.0
+        lines.append(
+            f"{each.target:16} {each.mutants:8} {each.tried:6} {each.killed:7} {each.tried - each.killed:9} {percent:6.1f} "
+            f"{each.seconds:8.0f}"
+        )
+        if each.tried < each.mutants:
+            complaints.append(
+                f'"{each.target}" has mutants that were not tried ({each.mutants - each.tried}); run make mutants again.'
+            )
+        elif percent < KILLED_PERCENT:
+            complaints.append(
+                f'Of the mutants of "{each.target}", {percent:.0f} % were killed, fewer than {KILLED_PERCENT} %.'
+            )
+        complaints += [
+            f'"{each.target}" has a survivor that scripts/mutants.toml does not list: {function or "module"}: {before} -> {after}'
+            for function, before, after in each.survivors
+            if (function, before, after) not in reasons
+        ]
+    if whole and all(each.tried == each.mutants for each in figures):
+        alive = {survivor for each in figures for survivor in each.survivors}
+        complaints += [
+            f"scripts/mutants.toml lists a survivor that is none any more: {function or 'module'}: {before} -> {after}"
+            for function, before, after in reasons
+            if (function, before, after) not in alive
+        ]
+    return lines, complaints
+
+
+def figures_of(target: Target, mutants: Sequence[Mutant]) -> Figures:
+    outcomes = read_outcomes(target)
+    tried = [(mutant, outcomes[mutant.name]) for mutant in mutants if mutant.name in outcomes]
+    alive = [mutant for mutant, outcome in tried if outcome.outcome == "survived"]
+    return Figures(
+        target=target.name,
+        mutants=len(mutants),
+        tried=len(tried),
+        killed=len(tried) - len(alive),
+        seconds=sum(outcome.seconds for _, outcome in tried),
+        survivors=tuple(dict.fromkeys((mutant.function, mutant.before, mutant.after) for mutant in alive)),
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Try what is left, then report; 1 if something is not as it should be."""
+    parser = argparse.ArgumentParser(
+        description="Whether the tests notice small faults in the modules that must have none."
+    )
+    parser.add_argument("names", nargs="*", help="targets of scripts/mutants.toml; none: all")
+    parser.add_argument("--minutes", type=float, help="stop after these; the next run continues")
+    parser.add_argument("--fresh", action="store_true", help="forget what earlier runs found")
+    parser.add_argument("--report", action="store_true", help="try nothing, report what is known")
+    options = parser.parse_args(arguments)
+    targets, listed = read_table()
+    unknown = set(options.names) - {target.name for target in targets}
+    if unknown:
+        parser.error(f"there is no target {sorted(unknown)[0]!r}; known are {', '.join(each.name for each in targets)}")
+    targets = [target for target in targets if not options.names or target.name in options.names]
+    gone = missing(targets)
+    if gone:
+        print(*gone, sep="\n")
+        return 1
+    sys.path[:0] = [str(RESULTS / "tools"), str(ROOT)]
+    from scripts.mutations import mutants_of  # noqa: PLC0415 - cosmic-ray stands in build/, beside the results
+
+    os.chdir(ROOT)
+    for name in WARM:
+        importlib.import_module(name)
+    deadline = time.monotonic() + 60 * options.minutes if options.minutes else None
+    figures, in_time = list[Figures](), True
+    for target in targets:
+        mutants = chosen(target, mutants_of(target.source))
+        if options.fresh:
+            _results_file(target).unlink(missing_ok=True)
+        if not options.report and in_time:
+            in_time = run_target(target, mutants, deadline)
+        figures.append(figures_of(target, mutants))
+    lines, complaints = report(figures, listed, whole=not options.names)
+    print(*lines, *complaints, sep="\n")
+    (RESULTS / "report.txt").write_text("\n".join([*lines, *complaints, ""]), encoding="utf-8")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,45 @@
+"""`make mutants`: its table names files that are there, and its report hides no survivor."""
+
+from dataclasses import replace
+
+from scripts.mutants import Figures, Survivor, Target, missing, read_table, report
+
+ALIVE = ("give_back", "used -= 1", "used -= 2")
+LISTED = Survivor(function="give_back", before="used -= 1", after="used -= 2", reason="An example.")
+GOOD = Figures(target="budget", mutants=10, tried=10, killed=9, seconds=1.0, survivors=(ALIVE,))
+
+
+def test_the_table_names_files_and_functions_that_are_there():
+    targets, survivors = read_table()
+    assert missing(targets) == []
+    assert all(each.reason.endswith(".") for each in survivors)
+
+
+def test_a_file_a_function_or_a_test_that_is_gone_is_named():
+    gone = Target(
+        name="budget", file="src/handrail/gone.py", tests=("tests/test_gone.py",), functions=("f",), max_mutants=None
+    )
+    moved = replace(gone, file="scripts/mutants.py", tests=("tests/test_mutants.py",), functions=("report", "no_such"))
+    complaints = missing([gone, moved])
+    assert len(complaints) == 3
+    assert all(name in line for name, line in zip(("gone.py", "test_gone.py", "no_such"), complaints, strict=True))
+
+
+def test_listed_survivors_pass_and_others_do_not():
+    assert report([GOOD], [LISTED], whole=True)[1] == []
+    (complaint,) = report([GOOD], [], whole=True)[1]
+    assert "used -= 2" in complaint
+
+
+def test_a_survivor_that_was_killed_since_leaves_the_list():
+    killed = replace(GOOD, killed=10, survivors=())
+    (complaint,) = report([killed], [LISTED], whole=True)[1]
+    assert "none any more" in complaint
+    assert report([killed], [LISTED], whole=False)[1] == []
+
+
+def test_four_fifths_must_be_killed_and_all_tried():
+    weak = replace(GOOD, killed=7)
+    assert "70 %" in report([weak], [LISTED], whole=True)[1][0]
+    unfinished = replace(GOOD, tried=9, killed=8)
+    assert "not tried (1)" in report([unfinished], [LISTED], whole=True)[1][0]
