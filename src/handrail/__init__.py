@@ -31,6 +31,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AskPerson": "handrail.contract.gates",
     "Call": "handrail.contract.call",
+    "Connection": "handrail.runtime.connection",
     "Context": "handrail.runtime.context",
     "ErrorType": "handrail.contract.errors",
     "Gate": "handrail.contract.gates",
@@ -59,6 +60,7 @@ _HOMES = {
 __all__ = [
     "AskPerson",
     "Call",
+    "Connection",
     "Context",
     "ErrorType",
     "Gate",

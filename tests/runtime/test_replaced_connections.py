@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.runtime.kit import PAID, asked, kind, reading, writing
+from tests.runtime.kit import PAID, PATIENT, asked, kind, reading, writing
 from tests.runtime.test_host_gates import Says, opened
 
 from handrail import AskPerson, Refuse
@@ -105,6 +105,63 @@ async def test_a_stream_that_cleans_up_after_it_was_replaced_neither_ends_nor_in
         assert (await session.call("pay", {"q": "1"}, call_id="new-1")).ok
         await session.close(connection=session.connection)
         assert not session.is_active
+
+
+async def test_whatever_a_stream_does_through_a_connection_that_was_replaced_changes_nothing(make_tools):
+    async with make_tools({"pay": (writing(), PAID), "look": (reading(), PATIENT)}) as world:
+        runtime = world.runtime()
+        session = await world.session(runtime=runtime, user="ana")
+        old = session.connection
+        assert (await old.call("pay", {"q": "0"}, call_id="old-0")).ok
+        new = (await runtime.resume_session(session.id, token=session.token)).connection
+        assert (old.is_current, new.is_current) == (False, True)
+        looking = asyncio.ensure_future(new.call("look", {"q": "a"}, call_id="new-1"))
+        while world.starts < 2:
+            await asyncio.sleep(0.01)
+        assert kind(await old.call("pay", {"q": "1"}, call_id="old-1")) == "CONFLICT"
+        many = await old.call_many([Call("pay", {"q": "2"}, "old-2"), Call("pay", {"q": "3"}, "old-3", connection=new)])
+        assert [kind(answer) for answer in many] == ["CONFLICT", "CONFLICT"], "a stream speaks for itself alone"
+        assert await old.begin_turn("m2") == 1
+        await old.end_turn()
+        await old.interrupt()
+        await old.close()
+        assert session.is_active
+        assert not session.turn.ended
+        world.go()
+        assert (await looking).ok, "nobody who is connected has interrupted it"
+        assert await new.begin_turn("m2") == 2
+        assert [answer.ok for answer in await new.call_many([Call("pay", {"q": "1"}, "new-2")])] == [True]
+        assert world.starts == 3
+
+
+async def test_through_its_connection_a_stream_can_do_all_that_the_session_can(make_tools):
+    async with make_tools({"pay": (writing(), PAID), "look": (reading(), PATIENT)}) as world:
+        session = await world.session(user="ana")
+        connection = session.connection
+        assert await connection.begin_turn("m2") == 2
+        looking = asyncio.ensure_future(connection.call("look", {"q": "a"}, call_id="c1"))
+        while not world.starts:
+            await asyncio.sleep(0.01)
+        await connection.interrupt(["c1"])
+        assert kind(await looking) == "CANCELLED"
+        await connection.end_turn()
+        assert session.turn.ended
+        await connection.close()
+        assert not session.is_active
+        assert kind(await connection.call("pay", {"q": "1"}, call_id="c2")) == "SESSION_INACTIVE"
+
+
+async def test_an_answer_that_was_replaced_does_not_end_the_turn_of_the_next_stream(make_tools):
+    async with make_tools({"pay": (writing(), PAID)}) as world:
+        runtime = world.runtime()
+        session = await world.session(runtime=runtime, user="ana")
+        agent = TextAgent(runtime, PlayedModel([["done"]]))
+        answer = agent.run(session, Conversation(), "hello", message_id="m1")
+        assert (await anext(answer)).type == "turn"
+        connection = (await runtime.resume_session(session.id, token=session.token)).connection
+        assert await connection.begin_turn("m2") == 2
+        assert [event async for event in answer]
+        assert not session.turn.ended
 
 
 async def test_a_connection_that_the_store_made_unheard_is_no_takeover(make_tools, monkeypatch):

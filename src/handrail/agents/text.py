@@ -33,7 +33,7 @@ from handrail.agents.host_words import (
 )
 from handrail.agents.policy import AgentPolicy
 from handrail.agents.prompts import Offering, Picker, Prompt, Prompts
-from handrail.contract.call import Call, Connection
+from handrail.contract.call import Call
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import UsageError
 from handrail.contract.events import LateEnvelope, SessionEvent
@@ -50,6 +50,7 @@ from handrail.contract.model import (
     Usage,
     UserMessage,
 )
+from handrail.runtime.connection import Connection
 from handrail.runtime.core import RuntimeCore
 from handrail.runtime.events import Listener
 from handrail.runtime.session import Session
@@ -99,7 +100,7 @@ class TextAgent:
                 yield AgentEvent("text", {"text": words})
                 yield AgentEvent("done", {**_nothing(words, message_id), **facts})
                 return
-            turn = await session.begin_turn(message_id, connection=connection)
+            turn = await connection.begin_turn(message_id)
             begun = {"turn": turn, "messageId": message_id, "sessionId": session.id, "mode": session.mode}
             begun["registryVersion"] = session.snapshot.version
             known = message_id is not None and message_id in conversation.inputs
@@ -225,7 +226,7 @@ class Loop:
             try:
                 if not self._settled:
                     await self._break_off()
-                await self._session.end_turn()
+                await self._connection.end_turn()
             finally:
                 if self._ear is not None:
                     queue.detach(self._ear)
@@ -517,7 +518,7 @@ class Loop:
         session, conversation = self._session, self._conversation
         try:
             if not running.done():
-                await session.interrupt(connection=self._connection)
+                await self._connection.interrupt()
                 await asyncio.wait({running}, timeout=_GRACE_SECONDS)
         finally:
             if running.done():

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, NewType
+from typing import Any, Literal, NamedTuple
 
 IdScope = Literal["session", "connection", "message", "none"]
 """For how long an id names one call. `message`: only among the calls of one model message; many servers begin to count anew in
 each, so that the id of a later message is another call."""
-Connection = NewType("Connection", int)
-"""One attachment of a model stream to a session, by its number. A session has one that is current; a resumption gives it the
-next, which replaces it."""
 
 
 class Call(NamedTuple):
@@ -28,4 +25,4 @@ class Call(NamedTuple):
     provider: str | None = None
     id_scope: IdScope = "session"
     response_id: str | None = None
-    connection: Connection | None = None
+    connection: int | None = None

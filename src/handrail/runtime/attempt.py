@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from handrail.contract.call import Call, Connection
+from handrail.contract.call import Call
 from handrail.contract.envelope import ToolFailure
 from handrail.contract.errors import ErrorType
 from handrail.contract.intents import Intent
@@ -84,7 +84,7 @@ class Refusal(NamedTuple):
         )
 
 
-def replaced_connection(connection: Connection | None = None) -> Refusal:
+def replaced_connection(connection: int | None = None) -> Refusal:
     """The refusal whose failure is `ConnectionReplaced`."""
     message = "This connection was replaced by a newer one."
     return Refusal("session", ErrorType.CONFLICT, message, rule=RefusalRule.CONNECTION, value=connection)
@@ -122,7 +122,7 @@ class Attempt:
     plan: ToolPlan
     turn: TurnRecord
     started: float
-    connection: Connection | None = None
+    connection: int | None = None
     """The one that the call came on; None for an approval, which a person gives on none."""
     args: dict[str, Any] = field(default_factory=dict)
     raw_digest: bytes = b""

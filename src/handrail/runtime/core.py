@@ -17,7 +17,6 @@ from time import perf_counter
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
-from handrail.contract.call import Connection
 from handrail.contract.definition import Mode
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ConfigError, SessionEnded, UsageError
@@ -382,7 +381,7 @@ class RuntimeCore:
         self.trail.audit_session("session_resume", session)
         return session
 
-    async def lost_connection(self, session: Session, connection: Connection | None) -> bool:
+    async def lost_connection(self, session: Session, connection: int | None) -> bool:
         """The store has a newer connection than this one. Whether it was made here; else another process has the session."""
         resuming = self._resuming.get(session.id)
         if resuming is not None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from handrail.contract.call import Call, Connection
+from handrail.contract.call import Call
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import UsageError
@@ -52,7 +52,7 @@ def id_in_message(call: Call) -> str | None:
     return call.call_id if call.id_scope == "message" and call.call_id and is_text(call.call_id) else None
 
 
-def id_key(call: Call, connection: Connection) -> str | None:
+def id_key(call: Call, connection: int) -> str | None:
     """The key by the provider's id; None where that is missing or does not outlive its message.
 
     An id of a session that begins as a connection's key does gets one more colon, which neither of the others has there.

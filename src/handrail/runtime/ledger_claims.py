@@ -45,7 +45,6 @@ from handrail.runtime.rates import claim_charge
 from handrail.runtime.state import StateController
 
 if TYPE_CHECKING:
-    from handrail.contract.call import Connection
     from handrail.runtime.session import Session
 
 _FINISH_TRIES = 6
@@ -62,7 +61,7 @@ class AppliesIntents(Protocol):
 class LostConnection(Protocol):
     """The store has a newer connection of the session than this one. Whether it was made in this process."""
 
-    async def __call__(self, session: Session, connection: Connection | None) -> bool: ...
+    async def __call__(self, session: Session, connection: int | None) -> bool: ...
 
 
 class LedgerClaims:

@@ -8,13 +8,14 @@ from contextlib import aclosing
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from handrail.contract.call import Call, Connection, IdScope
+from handrail.contract.call import Call, IdScope
 from handrail.contract.definition import Mode
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import UsageError
 from handrail.contract.events import LateEnvelope, SessionEvent
 from handrail.contract.store import AuditSubject, Hold
 from handrail.runtime.attempt import Attempt
+from handrail.runtime.connection import Connection
 from handrail.runtime.events import Events
 from handrail.runtime.known_calls import CallIds, Entry, Replays, trim
 from handrail.runtime.plan import Plans
@@ -98,8 +99,8 @@ class Session:
         self.plans = plans
         self.policy = policy
         self.limits: ModePolicy = policy.for_mode(state.get("mode"))
-        self.connection = Connection(connection)
-        """The newest that this process knows of. A call of any other is refused."""
+        self.connection = Connection(connection, self)
+        """The newest that this process knows of. A stream keeps the one that it began on, and calls through it."""
         self.is_taken_over = False
         """Another process has resumed the session. This object stays replaced for good; resuming here makes a new one."""
         self.turn: TurnRecord | None = None
@@ -137,13 +138,13 @@ class Session:
     def is_active(self) -> bool:
         return self.state.is_active
 
-    def is_current(self, connection: Connection) -> bool:
+    def is_current(self, connection: int) -> bool:
         """Whether calls of this connection are accepted: nobody has resumed the session since, here or elsewhere."""
         return connection == self.connection and not self.is_taken_over
 
     def reattach(self, connection: int, snapshot: Snapshot, plans: Plans, policy: Policy) -> None:
         """Continue on the next connection, which replaces the one before; handlers that have started settle."""
-        self.connection = Connection(connection)
+        self.connection = Connection(connection, self)
         self.snapshot, self.plans, self.policy = snapshot, plans, policy
         self.limits = policy.for_mode(self.mode)
         self.drop_settled_writes()
@@ -175,7 +176,7 @@ class Session:
             "session": {**self.attributes, "id": self.id},
         }
 
-    async def begin_turn(self, input_id: str | None = None, *, connection: Connection | None = None) -> int:
+    async def begin_turn(self, input_id: str | None = None, *, connection: int | None = None) -> int:
         """A user's input was committed: the turn's number. The same input sent again keeps its turn. An input of a `connection`
         that was replaced begins none."""
         return await self.core.turns.begin(self, input_id, connection)
@@ -201,7 +202,7 @@ class Session:
         provider: str | None = None,
         id_scope: IdScope = "session",
         response_id: str | None = None,
-        connection: Connection | None = None,
+        connection: int | None = None,
     ) -> Coroutine[Any, Any, ToolResponse]:
         """One call of the model, through the pipeline. Every call is answered with an envelope. `connection` is the one that it
         came on; without it, the current one."""
@@ -214,7 +215,7 @@ class Session:
         made = [call if call.connection else call._replace(connection=self.connection) for call in calls]
         return await self.core.pipeline.call_many(self, made)
 
-    async def interrupt(self, call_ids: Collection[str] | None = None, *, connection: Connection | None = None) -> None:
+    async def interrupt(self, call_ids: Collection[str] | None = None, *, connection: int | None = None) -> None:
         """The user interrupted: calls that do not write are cancelled, writing ones that have started are finished.
 
         With `call_ids` only those that run under these ids are cancelled. From a `connection` that was replaced it does nothing.
@@ -245,7 +246,7 @@ class Session:
         self.limits = self.policy.for_mode(mode)
         await self.core.save(self)
 
-    async def close(self, *, connection: Connection | None = None) -> None:
+    async def close(self, *, connection: int | None = None) -> None:
         """End the session. Calls that run settle; later ones are refused. A stream that cleans up after itself names its
         `connection`: if that was replaced, the session goes on with the newer one."""
         if connection is None or self.is_current(connection):

@@ -12,7 +12,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from handrail.contract.call import Connection
 from handrail.contract.definition import RateLimit
 from handrail.contract.store import Hold, HoldState, LedgerRow, StoreUnavailable, TurnStart
 
@@ -207,7 +206,7 @@ class Turns:
         self._limits: dict[str, list[tuple[str, RateLimit]]] = {}
         """The limits of each registry version, so that their use elsewhere is known when a turn begins."""
 
-    async def begin(self, session: Session, input_id: str | None, connection: Connection | None) -> int:
+    async def begin(self, session: Session, input_id: str | None, connection: int | None) -> int:
         """Begin the turn of an input on `connection`, or on whichever is current. A replaced connection begins none."""
         session.beginning += 1
         try:
@@ -246,7 +245,7 @@ class Turns:
             turn.begin_again()
         return turn
 
-    async def _begin_stored(self, session: Session, input_id: str | None, connection: Connection) -> TurnStart:
+    async def _begin_stored(self, session: Session, input_id: str | None, connection: int) -> TurnStart:
         """What was counted in the turn that is left is stored along: its input may come again in another process."""
         if await self.store(session) and session.late():
             await self.core.save(session)  # before they are let go

@@ -31,7 +31,6 @@ class Door:
 
     def __init__(self, session: Session, framework: str, only: Collection[str] | None, id_scope: IdScope) -> None:
         """A framework does not say which model it asks, so that ids count for one message unless the host knows better."""
-        self._session = session
         self._framework = framework
         self._id_scope = id_scope
         self._loop = _running_loop()
@@ -61,13 +60,8 @@ class Door:
     async def _through(self, name: str, args: Any, call_id: str | None) -> ToolResponse:
         token = _INSIDE.set(_INSIDE.get() | {id(self)})
         try:
-            return await self._session.call(
-                name,
-                args,
-                call_id=call_id,
-                provider=self._framework,
-                id_scope=self._id_scope,
-                connection=self._connection,
+            return await self._connection.call(
+                name, args, call_id=call_id, provider=self._framework, id_scope=self._id_scope
             )
         finally:
             _INSIDE.reset(token)

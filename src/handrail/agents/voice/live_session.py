@@ -319,7 +319,7 @@ class VoiceSession:
     async def _leave(self, ending: Ending, to_text: bool) -> None:
         self._report(EndBegun())
         if self.reducer.calls.running:
-            await self.session.interrupt(connection=self._attached.connection)
+            await self._attached.connection.interrupt()
         try:
             async with asyncio.timeout(_STORE_SECONDS):
                 await self.settled()

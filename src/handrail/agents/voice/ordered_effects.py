@@ -115,7 +115,7 @@ class OrderedEffects:
             case EndTurn(turn):
                 # Otherwise a later turn has ended it for the runtime.
                 if self._reducer.turns.current is turn:
-                    await self._attached.session.end_turn()
+                    await self._attached.connection.end_turn()
                 self._tell("turn_done", turn.report())
             case SendUserText():
                 await self._send_user_text(effect)
@@ -128,7 +128,7 @@ class OrderedEffects:
             case TellModelLate():
                 await self._tell_model_late(effect)
             case InterruptCalls(ids):
-                await self._attached.session.interrupt(ids)
+                await self._attached.connection.interrupt(ids)
             case StartCalls(batch):
                 # Now, not when they were made: a new connection may have come in between.
                 batch.attach(self._attached.connection)
@@ -143,9 +143,9 @@ class OrderedEffects:
                 assert_never(effect)
 
     async def _store_turn(self, effect: StoreTurn) -> None:
-        session, connection = self._attached.session, self._attached.connection
-        number = await session.begin_turn(effect.turn.input_id, connection=connection)
-        replaced = not session.is_current(connection)
+        connection = self._attached.connection
+        number = await connection.begin_turn(effect.turn.input_id)
+        replaced = not connection.is_current
         self._report(TurnStored(effect.turn, number, effect.before, replaced=replaced))
 
     async def _send_user_text(self, effect: SendUserText) -> None:

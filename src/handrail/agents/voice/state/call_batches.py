@@ -10,7 +10,7 @@ from handrail.agents.unacknowledged_writes import UnacknowledgedWrites
 from handrail.agents.voice.state.session_port import SessionPort
 from handrail.agents.voice.state.voice_turns import VoiceTurn
 from handrail.agents.voice.transcript import VoiceTranscript
-from handrail.contract.call import Call, Connection
+from handrail.contract.call import Call
 from handrail.contract.errors import ErrorType
 from handrail.contract.live import Answer
 from handrail.contract.model import ToolMessage
@@ -36,7 +36,7 @@ class CallBatch:
         self.number = turn.rounds if turn is not None else 1
         self.interrupted = False
 
-    def attach(self, connection: Connection) -> bool:
+    def attach(self, connection: int) -> bool:
         """The session's connection that the calls are made on; whether it is another than before."""
         is_new = any(call.connection != connection for call in self.calls)
         self.calls = tuple(call._replace(connection=connection) for call in self.calls)
