@@ -442,7 +442,7 @@ async def test_who_does_not_take_what_is_sent_is_cut_off(tmp_path):
         reader._transport.pause_reading()
         async with asyncio.timeout(60):
             while log.readers:
-                log.add("text", {"text": "x" * 60_000})
+                log.add("text", {"text": "x" * 60_000}, 1)
                 await asyncio.sleep(0.01)
         writer.close()
         assert (await ana.show())["active"] is True

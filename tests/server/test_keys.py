@@ -14,9 +14,8 @@ from handrail.contract.errors import ConfigError, UsageError
 from handrail.server import keyfile
 from handrail.server.assembly import open_keys
 from handrail.server.keyfile import add_key, follow, load_keys, revoke_key
-from handrail.server.keys import Key, KeyRing, given_key, hash_of, new_secret
+from handrail.server.keys import Key, KeyRing, TokenBuckets, given_key, hash_of, new_secret
 from handrail.server.options import Options
-from handrail.server.request_rates import TokenBuckets
 from handrail.settings import Settings
 
 

@@ -13,18 +13,17 @@ from handrail.app import Runtime
 from handrail.clients.model_choice import ModelChoice
 from handrail.contract.errors import UsageError
 from handrail.server.api.application import create
-from handrail.server.api.context import ApiContext
+from handrail.server.api.requests import ApiContext
 from handrail.server.api.routes.files import console_files
-from handrail.server.connection_limits import ConnectionTable
+from handrail.server.connections import ConnectionTable
 from handrail.server.host.agent_port import TextAgentPort
 from handrail.server.host.conversation_store import ConversationStore
 from handrail.server.host.forgetting import forget_user
 from handrail.server.host.session_registry import SessionRegistry
 from handrail.server.keyfile import add_key, key_for_start, load_keys, read_secret
-from handrail.server.keys import Key, KeyRing, check_name
+from handrail.server.keys import Key, KeyRing, TokenBuckets, check_name
 from handrail.server.model_selection import ModelSelection
 from handrail.server.options import Options
-from handrail.server.request_rates import TokenBuckets
 from handrail.server.state_files import keys_path
 from handrail.server.voice.admission import Admission, VoiceAgentPort
 from handrail.server.voice.voice_options import VoiceOptions

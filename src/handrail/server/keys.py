@@ -1,12 +1,14 @@
-"""Keys: who may use the server. A key is a long random text that its holder sends as a bearer token; only its hash is kept.
+"""Keys: who may use the server, and how often.
 
-A key is a `user`'s or an `operator`'s; one that names a user speaks for that user and nobody else. `keyfile` keeps them on disk.
+A key is a long random text that its holder sends as a bearer token; only its hash is kept. It is a `user`'s or an `operator`'s;
+one that names a user speaks for that user and nobody else. `keyfile` keeps them on disk.
 """
 
 from __future__ import annotations
 
 import hmac
 import secrets
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -20,6 +22,7 @@ PREFIX = "hr_"
 SHORTEST = 20
 """A key that a person made up must be at least so long."""
 LONGEST = 512
+_MAX_BUCKETS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +37,10 @@ class Key:
     created: str = field(default="", compare=False)
     """The day on which it was made, where that is known."""
 
-    @property
-    def is_operator(self) -> bool:
-        return self.role == "operator"
+    is_operator: bool = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_operator", self.role == "operator")
 
     def may_use(self, user: str | None) -> bool:
         """Whether it opens what is this user's."""
@@ -95,6 +99,28 @@ class KeyRing:
         hashed = hash_of(secret)
         key = self._by_hash.get(hashed)
         return key if key is not None and hmac.compare_digest(key.hash, hashed) else None
+
+
+class TokenBuckets:
+    """One bucket for each name: it holds `size` units and is filled again in a minute."""
+
+    __slots__ = ("_clock", "_kept", "_size")
+
+    def __init__(self, size: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._size = float(size)
+        self._clock = clock
+        self._kept: dict[str, tuple[float, float]] = {}
+
+    def take(self, name: str) -> float:
+        """Take one unit; 0 if there was one, else the seconds after which there will be."""
+        now = self._clock()
+        left, then = self._kept.pop(name, (self._size, now))
+        left = min(self._size, left + (now - then) * self._size / 60)
+        wait = 0.0 if left >= 1 else (1 - left) * 60 / self._size
+        self._kept[name] = (left if wait else left - 1, now)
+        if len(self._kept) > _MAX_BUCKETS:
+            del self._kept[next(iter(self._kept))]  # whoever was silent for the longest time
+        return wait
 
 
 def hash_of(secret: str) -> str:

@@ -1,7 +1,5 @@
-"""Running the application: uvicorn with a watchdog at each connection, and a stop that lets work finish.
+"""Running the application: uvicorn over watched connections, and a stop that lets work finish.
 
-The watchdog cuts off who takes too long to ask and who does not take what was sent; `connections` has who goes when there are
-too many.
 After SIGTERM or SIGINT no new work is taken, streams are told to connect again, and running turns may end.
 """
 
@@ -19,15 +17,12 @@ import threading
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from types import FrameType
-from typing import Any, ClassVar
 
-import h11
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from handrail.contract.errors import UsageError
-from handrail.server.connection_limits import ConnectionTable
+from handrail.server.connections import ConnectionTable, WatchedProtocol
 from handrail.server.options import Options
 from handrail.server.voice.websocket_protocol import VoiceProtocol
 
@@ -42,73 +37,6 @@ _COLLECT = (700, 10, 100)
 """How many new objects, and collections of the younger kind, make a collection; Python's own are 700, 10, 10."""
 _MAX_FRAME_BYTES = 256 * 1024
 """A WebSocket frame beyond this is not even read (close code 1009); smaller ones that are too large are told so in words."""
-
-
-class WatchedProtocol(H11Protocol):
-    """A connection with a watchdog."""
-
-    slow_seconds: ClassVar[float]
-    table: ClassVar[ConnectionTable]
-
-    def __init__(self, *args: Any, **named: Any) -> None:
-        super().__init__(*args, **named)
-        self._asking: asyncio.TimerHandle | None = None
-        self._taking: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.table.add(self)
-        self._asking = self.loop.call_later(self.slow_seconds, self._cut)
-
-    @property
-    def has_key(self) -> bool:
-        """Whether a right key came with the newest request; the guard puts it there."""
-        return self.scope is not None and "key" in (self.scope.get("state") or {})
-
-    def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        self._disarm()
-        self.table.remove(self)  # the socket's own protocol comes in its place
-        super().handle_websocket_upgrade(event)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        # Armed from the first byte of a request until its head is whole; bodies are timed where they are read.
-        waiting = self.conn.their_state is h11.IDLE
-        if not waiting:
-            self._disarm()
-        elif self._asking is None:
-            self._asking = self.loop.call_later(self.slow_seconds, self._cut)
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        if self._taking is None:
-            self._taking = self.loop.call_later(self.slow_seconds, self._cut)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if self._taking is not None:
-            self._taking.cancel()
-            self._taking = None
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._disarm()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.table.remove(self)
-        self._disarm()
-        if self._taking is not None:
-            self._taking.cancel()
-            self._taking = None
-        super().connection_lost(exc)
-
-    def _disarm(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
-            self._asking = None
-
-    def _cut(self) -> None:
-        self.transport.abort()
 
 
 class Server(uvicorn.Server):

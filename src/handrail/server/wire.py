@@ -17,16 +17,14 @@ HEARTBEAT = b": alive\n\n"
 
 
 def to_json(value: Any) -> bytes:
-    """JSON on one line. What only the slower encoder takes (large integers, lone surrogates) is taken as well."""
+    """JSON on one line, without anything that any reader of lines might take for its end, Unicode's own line ends included.
+
+    What only the slower encoder takes (large integers, lone surrogates) is taken as well.
+    """
     try:
-        return orjson.dumps(value, default=for_json)
+        line = orjson.dumps(value, default=for_json)
     except TypeError:
-        return json.dumps(value, default=for_json, separators=(",", ":")).encode()
-
-
-def to_line(value: Any) -> bytes:
-    """JSON without anything that any reader of lines might take for the end of one, Unicode's own line ends included."""
-    line = to_json(value)
+        line = json.dumps(value, default=for_json, separators=(",", ":")).encode()
     for mark, escape in _LINE_ENDS:
         if mark in line:
             line = line.replace(mark, escape)
@@ -37,12 +35,12 @@ def frame(number: int, type: str, data: Any) -> bytes:
     """One event of a stream. JSON text has no raw line breaks, so no data can begin a field or an event of its own."""
     if not _NAME.fullmatch(type):
         raise ValueError(f"{type!r} cannot name an event.")
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (number, type.encode(), to_line(data))
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (number, type.encode(), to_json(data))
 
 
 def notice(type: str, data: Any) -> bytes:
     """An event without a number: it belongs to the connection, not to the session, and does not move its reader on."""
-    return b"event: %b\ndata: %b\n\n" % (type.encode(), to_line(data))
+    return b"event: %b\ndata: %b\n\n" % (type.encode(), to_json(data))
 
 
 def without_detail(type: str, data: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -12,13 +11,10 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
-from starlette.types import Receive, Scope, Send
 
-from handrail.contract.errors import UsageError
-from handrail.contract.store import StoreUnavailable
-from handrail.server.api.context import ApiContext, Endpoint
 from handrail.server.api.guard import Guard
-from handrail.server.api.problems import HttpProblem, problem_of, refusal
+from handrail.server.api.problems import HttpProblem, refusal
+from handrail.server.api.requests import ApiContext, Endpoint, PathEndpoint
 from handrail.server.api.routes import (
     calendar,
     catalogue,
@@ -30,9 +26,7 @@ from handrail.server.api.routes import (
     sessions,
     voice,
 )
-from handrail.server.host.refusals import SessionRefused
-from handrail.server.keys import KeyRing
-from handrail.server.request_rates import TokenBuckets
+from handrail.server.keys import KeyRing, TokenBuckets
 
 ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/", files.home),
@@ -102,33 +96,9 @@ def _routes() -> list[BaseRoute]:
     for method, path, endpoint in ROUTES:
         by_path.setdefault(path, {})[method] = endpoint
     return [
-        Route(path, _Methods(endpoints), methods=sorted(endpoints), include_in_schema=False)
+        Route(path, PathEndpoint(endpoints), methods=sorted(endpoints), include_in_schema=False)
         for path, endpoints in by_path.items()
     ]
-
-
-class _Methods:
-    """An ASGI application that gives a request to the endpoint of its method and sends what comes back."""
-
-    def __init__(self, endpoints: dict[str, Endpoint]) -> None:
-        self._endpoints = endpoints
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive, send)
-        method = "GET" if request.method == "HEAD" else request.method
-        try:
-            response: Any = await self._endpoints[method](request)
-        except HttpProblem as problem:
-            response = refusal(problem)
-        except SessionRefused as refused:
-            response = refusal(problem_of(refused))
-        except UsageError as error:
-            response = refusal(HttpProblem(400, str(error)))
-        except StoreUnavailable:
-            response = refusal(
-                HttpProblem(503, "The store cannot be reached at the moment; try again later.", retry_after=5)
-            )
-        await response(scope, request.receive, send)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

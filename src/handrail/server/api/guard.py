@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -16,10 +16,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handrail.server.api.problems import HttpProblem, refusal
-from handrail.server.connection_limits import ConnectionCounts
-from handrail.server.keys import Key, KeyRing
+from handrail.server.connections import ConnectionCounts
+from handrail.server.keys import Key, KeyRing, TokenBuckets
 from handrail.server.options import Options
-from handrail.server.request_rates import TokenBuckets
 
 _log = logging.getLogger("handrail.server")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -41,6 +40,8 @@ _SECURITY = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=(self)",
 }
+_PAGE_HEADERS = {**_SECURITY, "content-security-policy": CONSOLE_POLICY, "cache-control": "no-cache"}
+_API_HEADERS = {**_SECURITY, "content-security-policy": API_POLICY, "cache-control": "no-store"}
 _ALLOWED_HEADERS = "authorization, content-type, last-event-id, x-session-token, x-handrail-session, idempotency-key"
 
 
@@ -66,12 +67,14 @@ class Guard:
         path = str(scope["path"])
         origin = headers.get("origin")
         answering = _GuardedResponse(
-            send, receive, headers, path, origin if origin and self._may(origin, headers) else None
+            send,
+            receive,
+            page=path == "/" or path.startswith("/console/"),
+            origin=origin if origin and self._may(origin, headers) else None,
+            unread=headers.get("content-length", "0") != "0" or "transfer-encoding" in headers,
         )
         try:
-            self._check_size(scope)
-            self._check_host(path, headers)
-            self._check_origin(origin, headers)
+            self._check(scope, path, headers)
             if scope["method"] == "OPTIONS" and origin is not None:
                 await _preflight()(scope, answering.receive, answering.send)
                 return
@@ -96,31 +99,27 @@ class Guard:
         if scope["type"] == "websocket":
             headers = Headers(scope=scope)
             try:
-                self._check_size(scope)
-                self._check_host(str(scope["path"]), headers)
-                self._check_origin(headers.get("origin"), headers)
+                self._check(scope, str(scope["path"]), headers)
             except HttpProblem as problem:
                 await refusal(problem)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _check_size(self, scope: Scope) -> None:
+    def _check(self, scope: Scope, path: str, headers: Headers) -> None:
+        """The size of what comes before the body, the server's name, and the page that asks."""
         size = sum(len(name) + len(value) for name, value in scope["headers"])
         if size + len(scope.get("raw_path") or b"") + len(scope["query_string"]) > self._max_header_bytes:
             raise HttpProblem(
                 431, f"The address and the headers are larger than the {self._max_header_bytes} bytes that are allowed."
             )
-
-    def _check_host(self, path: str, headers: Headers) -> None:
-        if path in _PROBES:
-            return  # probes of a balancer use addresses; they learn nothing but that the server lives
-        host = _hostname(headers.get("host", ""))
-        if host not in self._hosts:
+        # Probes of a balancer use addresses; they learn nothing but that the server lives.
+        host = _HOST.fullmatch(headers.get("host", "")) if path not in _PROBES else None
+        name = (host["address"] or host["name"]).lower().rstrip(".") if host is not None else ""
+        if path not in _PROBES and name not in self._hosts:
             raise HttpProblem(
                 421, "This server is not reached under that name; `hosts` in [server] lists those that it has."
             )
-
-    def _check_origin(self, origin: str | None, headers: Headers) -> None:
+        origin = headers.get("origin")
         if origin is not None and not self._may(origin, headers):
             raise HttpProblem(
                 403, "Pages of that origin may not use this server; `origins` in [server] lists those that may."
@@ -151,55 +150,45 @@ class Guard:
         return key
 
 
+@dataclass(slots=True)
 class _GuardedResponse:
     """Adds what every answer carries, and closes a connection whose request body nobody wanted to read."""
 
-    def __init__(self, send: Send, receive: Receive, headers: Headers, path: str, origin: str | None) -> None:
-        self._send = send
-        self._receive = receive
-        self._unread = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-        self._path = path
-        self._origin = origin
-        self.started = False
+    _send: Send
+    _receive: Receive
+    page: bool = field(kw_only=True)
+    """Whether it is a file of the console."""
+    origin: str | None = field(kw_only=True)
+    """Of a page that may read the answer."""
+    unread: bool = field(kw_only=True)
+    started: bool = False
 
     async def receive(self) -> Message:
         message = await self._receive()
         if message["type"] == "http.request" and not message.get("more_body", False):
-            self._unread = False
+            self.unread = False
         return message
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
             headers = MutableHeaders(raw=list(message.get("headers", ())))
-            for name, value in self._common():
+            for name, value in (_PAGE_HEADERS if self.page else _API_HEADERS).items():
                 headers.setdefault(name, value)
-            if self._origin is not None:
-                headers["access-control-allow-origin"] = self._origin
+            if self.origin is not None:
+                headers["access-control-allow-origin"] = self.origin
                 headers["access-control-expose-headers"] = "x-handrail-session, x-handrail-session-token, retry-after"
                 headers["cross-origin-resource-policy"] = "cross-origin"
                 headers.add_vary_header("Origin")
-            if self._unread:
+            if self.unread:
                 headers["connection"] = "close"
             message = {**message, "headers": headers.raw}
         await self._send(message)
-
-    def _common(self) -> Iterable[tuple[str, str]]:
-        yield from _SECURITY.items()
-        page = self._path == "/" or self._path.startswith("/console/")
-        yield "content-security-policy", CONSOLE_POLICY if page else API_POLICY
-        yield "cache-control", "no-cache" if page else "no-store"
 
 
 def is_open(path: str) -> bool:
     """Whether a path needs no key."""
     return path in _OPEN or path.startswith("/console/")
-
-
-def _hostname(host: str) -> str:
-    """The name in a Host header, without its port; blank if the header is not a name and perhaps a port."""
-    found = _HOST.fullmatch(host)
-    return (found["address"] or found["name"]).lower().rstrip(".") if found is not None else ""
 
 
 def _preflight() -> Response:

@@ -6,7 +6,9 @@ A client that does not take what is sent is cut off by the connection's watchdog
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -25,57 +27,52 @@ STREAM_HEADERS = {
 _REVOKED = notice("closed", {"reason": "The key of this stream was revoked."})
 
 
+@dataclass(slots=True, eq=False)
 class StreamSlot:
     """One of the places that a key has for streams. `revoke` ends the stream that has it."""
 
-    __slots__ = ("_give_back", "_stream", "revoked")
-
-    def __init__(self, give_back: Callable[[], None]) -> None:
-        self._give_back: Callable[[], None] | None = give_back
-        self._stream: asyncio.Task[Any] | None = None
-        self.revoked = False
-
-    def taken_by(self, stream: asyncio.Task[Any]) -> None:
-        self._stream = stream
-        if self.revoked:
-            stream.cancel()
+    open: Counter[str]
+    """How many each key has open."""
+    key: str
+    unused: Callable[[], None] | None = None
+    """To be called when the key is no longer used here."""
+    stream: asyncio.Task[Any] | None = None
+    revoked: bool = False
 
     def revoke(self) -> None:
         self.revoked = True
-        if self._stream is not None:
-            self._stream.cancel()
+        if self.stream is not None:
+            self.stream.cancel()
 
     def give_back(self) -> None:
         """Once; further times change nothing."""
-        give_back, self._give_back, self._stream = self._give_back, None, None
-        if give_back is not None:
-            give_back()
+        unused, self.unused, self.stream = self.unused, None, None
+        if unused is not None:
+            unused()
+            self.open[self.key] -= 1
+            if self.open[self.key] <= 0:
+                del self.open[self.key]
 
 
+@dataclass(slots=True, eq=False)
 class EventStream:
     """A response whose body is made of chunks that come in time. `source` ends when the client goes away."""
 
-    def __init__(
-        self,
-        source: AsyncIterator[bytes],
-        *,
-        place: StreamSlot,
-        headers: Mapping[str, str] | None = None,
-        on_end: Sequence[Callable[[], None]] = (),
-        revoked: bytes = _REVOKED,
-    ) -> None:
-        self._source = source
-        self._place = place
-        self._headers = [
-            (name.lower().encode("latin-1"), value.encode("latin-1"))
-            for name, value in {**STREAM_HEADERS, **(headers or {})}.items()
-        ]
-        self._on_end = on_end
-        self._revoked = revoked
+    source: AsyncIterator[bytes]
+    place: StreamSlot = field(kw_only=True)
+    headers: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    on_end: Sequence[Callable[[], None]] = field(default=(), kw_only=True)
+    revoked: bytes = field(default=_REVOKED, kw_only=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {**STREAM_HEADERS, **self.headers}.items()
+        start = {
+            "type": "http.response.start",
+            "status": 200,
+            "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers],
+        }
         if scope["method"] == "HEAD":
-            await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+            await send(start)
             await send({"type": "http.response.body"})
             await self._end()
             return
@@ -91,33 +88,35 @@ class EventStream:
             sending.cancel()
 
         watching = asyncio.get_running_loop().create_task(watch())
-        self._place.taken_by(sending)
+        self.place.stream = sending
+        if self.place.revoked:
+            sending.cancel()
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": self._headers})
-            async for chunk in self._source:
+            await send(start)
+            async for chunk in self.source:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             watching.cancel()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except asyncio.CancelledError:
             if gone:
                 return
-            if not self._place.revoked:
+            if not self.place.revoked:
                 raise
             sending.uncancel()
             watching.cancel()
-            await send({"type": "http.response.body", "body": self._revoked, "more_body": False})
+            await send({"type": "http.response.body", "body": self.revoked, "more_body": False})
         finally:
             watching.cancel()
             await self._end()
 
     async def _end(self) -> None:
-        close = getattr(self._source, "aclose", None)
+        close = getattr(self.source, "aclose", None)
         if close is not None:
             await close()
         # Not left to the source alone: one that was never begun does not end either.
-        for call in self._on_end:
+        for call in self.on_end:
             call()
-        self._place.give_back()
+        self.place.give_back()
 
 
 async def frames(reader: EventReader, options: Options, *, until_turn: int | None = None) -> AsyncIterator[bytes]:
@@ -135,9 +134,9 @@ async def frames(reader: EventReader, options: Options, *, until_turn: int | Non
                 yield begin + notice(reader.farewell or "reconnect", {})
                 return
             wanted = [one for one in events if until_turn is None or one.turn in (0, until_turn)]
-            finished = next((index for index, one in enumerate(wanted) if _ends(one.type, until_turn)), None)
-            if finished is not None:
-                yield begin + b"".join(one.data for one in wanted[: finished + 1])
+            ends_at = [place for place, one in enumerate(wanted) if one.type == "done" and until_turn is not None]
+            if ends_at:
+                yield begin + b"".join(one.data for one in wanted[: ends_at[0] + 1])
                 return
             if wanted or begin:
                 yield begin + b"".join(one.data for one in wanted)
@@ -149,7 +148,3 @@ async def frames(reader: EventReader, options: Options, *, until_turn: int | Non
                 return
     finally:
         reader.close()
-
-
-def _ends(type: str, until_turn: int | None) -> bool:
-    return until_turn is not None and type == "done"

@@ -15,8 +15,7 @@ from handrail.runtime.session import Session
 from handrail.server.host.hosted_session import HostedSession
 from handrail.server.host.refusals import RefusalReason, SessionRefused
 from handrail.server.host.session_registry import SessionRegistry
-from handrail.server.keys import Key, KeyRing
-from handrail.server.request_rates import TokenBuckets
+from handrail.server.keys import Key, KeyRing, TokenBuckets
 from handrail.server.voice.client_socket import ClientSocket
 from handrail.server.voice.close_codes import (
     BAD_MESSAGE,

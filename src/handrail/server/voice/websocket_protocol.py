@@ -17,7 +17,7 @@ from starlette.types import Scope
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 
-from handrail.server.connection_limits import ConnectionTable
+from handrail.server.connections import ConnectionTable
 from handrail.server.keys import Key
 
 _PIPE = "handrail.pipe"

@@ -19,15 +19,14 @@ from starlette.types import ASGIApp
 
 from handrail.agents.host_words import blocked_words
 from handrail.contract.model import AssistantMessage, HostMessage, Message, UserMessage
-from handrail.server.api.context import ApiContext, context_of, hosted_session_of, key_of
 from handrail.server.api.problems import HttpProblem, answer, problem_of
-from handrail.server.api.request_bodies import id_of, read_object, text_of
+from handrail.server.api.requests import ApiContext, context_of, hosted_session_of, id_of, key_of, read_object, text_of
 from handrail.server.api.routes.sessions import MAX_TEXT
 from handrail.server.api.streams import EventStream
 from handrail.server.host.event_log import EventReader
 from handrail.server.host.hosted_session import HostedSession, TurnRun
 from handrail.server.host.refusals import SessionRefused
-from handrail.server.wire import HEARTBEAT, to_line
+from handrail.server.wire import HEARTBEAT, to_json
 
 MODEL = "handrail"
 _MAX_MESSAGES = 1_000
@@ -73,7 +72,7 @@ async def complete(request: Request) -> Response | ASGIApp:
         options = body.get("stream_options")
         with_usage = isinstance(options, dict) and options.get("include_usage") is True
         chunks = _chunks(context, hosted, run, reader, with_usage=with_usage, cancels=not named)
-        revoked = b"data: %b\n\n" % to_line(HttpProblem(401, "The key was revoked.").body())
+        revoked = b"data: %b\n\n" % to_json(HttpProblem(401, "The key was revoked.").body())
         return EventStream(chunks, place=place, headers=headers, on_end=(reader.close,), revoked=revoked)
     if not await _finished(request, context, hosted, run, reader, cancels=not named):
         return Response(status_code=499)
@@ -201,7 +200,7 @@ async def _chunks(
 
     def chunk(delta: dict[str, Any], reason: str | None = None, **more: Any) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        return b"data: %b\n\n" % to_line({**head, "choices": [choice], **more})
+        return b"data: %b\n\n" % to_json({**head, "choices": [choice], **more})
 
     ended = False
     try:
@@ -209,16 +208,16 @@ async def _chunks(
         async for delta in _deltas(context, run, reader):
             yield HEARTBEAT if delta is None else chunk({"content": delta})
         if run.cut:
-            yield b"data: %b\n\n" % to_line(HttpProblem(503, "The server restarts; ask again in a moment.").body())
+            yield b"data: %b\n\n" % to_json(HttpProblem(503, "The server restarts; ask again in a moment.").body())
             return
         problem = _problem(run)
         if problem is not None:
-            yield b"data: %b\n\n" % to_line(problem.body())
+            yield b"data: %b\n\n" % to_json(problem.body())
             ended = True
             return
         yield chunk({}, _reason(run.turn.answer), handrail=_facts(hosted, run))
         if with_usage:
-            yield b"data: %b\n\n" % to_line({**head, "choices": [], "usage": _usage(run.turn.answer)})
+            yield b"data: %b\n\n" % to_json({**head, "choices": [], "usage": _usage(run.turn.answer)})
         yield b"data: [DONE]\n\n"
         ended = True
     finally:

@@ -8,9 +8,8 @@ from starlette.responses import Response
 
 from handrail.contract.errors import ErrorType
 from handrail.contract.store import Hold, HoldState
-from handrail.server.api.context import context_of, hosted_session_of, key_of
 from handrail.server.api.problems import HttpProblem, answer
-from handrail.server.api.request_bodies import read_object, text_of
+from handrail.server.api.requests import context_of, hosted_session_of, key_of, read_object, text_of
 from handrail.server.host.hosted_session import HostedSession
 from handrail.server.host.refusals import RefusalReason, SessionRefused
 

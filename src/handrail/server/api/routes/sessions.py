@@ -15,9 +15,16 @@ from handrail.contract.definition import Mode
 from handrail.contract.store import HoldState, LedgerState
 from handrail.runtime.confirmation_view import request_of
 from handrail.runtime.session import Session
-from handrail.server.api.context import context_of, hosted_session_of, key_of
 from handrail.server.api.problems import HttpProblem, answer
-from handrail.server.api.request_bodies import id_of, last_event_id, read_object, text_of
+from handrail.server.api.requests import (
+    context_of,
+    hosted_session_of,
+    id_of,
+    key_of,
+    last_event_id,
+    read_object,
+    text_of,
+)
 from handrail.server.api.streams import EventStream, frames
 from handrail.server.api.visible_tools import tools_in
 from handrail.server.host.hosted_session import TurnRun, events_of
@@ -90,7 +97,7 @@ async def show_session(request: Request) -> Response:
             "registryVersion": session.snapshot.version,
             "tools": [tool.tool_id for tool in tools_in(session)],
             "budget": hosted.budget(),
-            "messages": hosted.messages(detailed=_detailed(request)),
+            "messages": hosted.messages(detailed=key_of(request).is_operator),
             "confirmations": await open_confirmations(
                 sessions.runtime, session, tokens=request.query_params.get("tokens") == "true"
             ),
@@ -122,7 +129,7 @@ async def end_session(request: Request) -> Response:
 
 
 async def post_message(request: Request) -> Response | ASGIApp:
-    context = context_of(request)
+    context, key = context_of(request), key_of(request)
     context.check_model()
     elsewhere: BusyElsewhere | None = None
     try:
@@ -138,15 +145,15 @@ async def post_message(request: Request) -> Response | ASGIApp:
     if "text/event-stream" not in request.headers.get("accept", ""):
         run = await context.sessions.say(hosted, message_id, text)
         return answer({"turn": run.turn.number, "messageId": message_id, "lastEventId": run.which}, 202)
-    place = context.take_stream(key_of(request))
+    place = context.take_stream(key)
     try:
         run = await context.sessions.say(hosted, message_id, text)
     except BaseException:
         place.give_back()
         raise
     if not run.fresh:
-        return EventStream(_replayed_events(run, detailed=_detailed(request)), place=place)
-    reader = hosted.log.reader(run.which, detailed=_detailed(request))
+        return EventStream(_replayed_events(run, detailed=key.is_operator), place=place)
+    reader = hosted.log.reader(run.which, detailed=key.is_operator)
     told = frames(reader, context.options, until_turn=run.turn.number)
     return EventStream(told, place=place, on_end=(reader.close,))
 
@@ -171,7 +178,7 @@ def _answered_elsewhere(request: Request, problem: BusyElsewhere, message_id: st
     place = context.take_stream(key_of(request))
     after = hosted.last_event if turn.state == "running" else turn.last_event - 1
     requests = _requests(context.runtime, hosted.session)
-    told = follow(context.sessions, hosted, after, requests, until=message_id, detailed=_detailed(request))
+    told = follow(context.sessions, hosted, after, requests, until=message_id, detailed=key_of(request).is_operator)
     return EventStream(told, place=place)
 
 
@@ -191,10 +198,6 @@ def _requests(runtime: Runtime, session: Session) -> Callable[[], Awaitable[list
     return find
 
 
-def _detailed(request: Request) -> bool:
-    return key_of(request).is_operator
-
-
 async def listen(request: Request) -> ASGIApp:
     context, hosted = context_of(request), await hosted_session_of(request, looks=True)
     after = last_event_id(request)
@@ -202,8 +205,10 @@ async def listen(request: Request) -> ASGIApp:
     if hosted.is_remote:
         begin = hosted.last_event if after is None else after
         requests = _requests(context.runtime, hosted.session)
-        return EventStream(follow(context.sessions, hosted, begin, requests, detailed=_detailed(request)), place=place)
-    reader = hosted.log.reader(after, detailed=_detailed(request))
+        return EventStream(
+            follow(context.sessions, hosted, begin, requests, detailed=key_of(request).is_operator), place=place
+        )
+    reader = hosted.log.reader(after, detailed=key_of(request).is_operator)
     return EventStream(frames(reader, context.options), place=place, on_end=(reader.close,))
 
 

@@ -6,9 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from handrail.server.api.context import ApiContext, context_of, hosted_session_of, key_of
 from handrail.server.api.problems import HttpProblem, answer, problem_of, refusal
-from handrail.server.api.request_bodies import read_object
+from handrail.server.api.requests import ApiContext, context_of, hosted_session_of, key_of, read_object
 from handrail.server.host.refusals import restarting
 from handrail.server.voice.asyncapi import document
 from handrail.server.voice.client_socket import ClientSocket

@@ -1,4 +1,4 @@
-"""The open connections, and who must go when there are too many.
+"""The open connections: a watchdog at each, and who must go when there are too many.
 
 A connection counts as known once a right key, or a voice ticket, has come over it. Those that are not known yet may take half of
 the places. When they have, the oldest of the address that has the most of them is closed, so that whoever floods the server
@@ -11,7 +11,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from handrail.observe.exposition import Exposition
 
@@ -40,13 +43,11 @@ class ConnectionTable:
         self._closed = {"flood": 0, "full": 0}
         self._summary = ConnectionCounts()
 
-    def __len__(self) -> int:
-        return len(self._known) + self._unknown_count
-
     def add(self, connection: OpenConnection) -> None:
         """A new connection; it, or others that have not shown a key, are closed if there are too many."""
-        self._put(connection)
-        while self._unknown_count > self.limit // 2 or len(self) > self.limit:
+        self._unknown.setdefault(_address(connection), {})[connection] = None
+        self._unknown_count += 1
+        while self._unknown_count > self.limit // 2 or self._unknown_count + len(self._known) > self.limit:
             # The newest one is what remains where everybody else is known.
             victim = self._oldest()
             if victim is None:
@@ -94,10 +95,6 @@ class ConnectionTable:
             text.sample(f"{name}_closed_total", count, reason=reason)
         return text.render()
 
-    def _put(self, connection: OpenConnection) -> None:
-        self._unknown.setdefault(_address(connection), {})[connection] = None
-        self._unknown_count += 1
-
     def _oldest(self) -> OpenConnection | None:
         """The oldest unknown connection of the address that has the most; None if it turned out to be known."""
         address = max(self._unknown, key=lambda one: len(self._unknown[one]))
@@ -112,6 +109,70 @@ class ConnectionTable:
         for connection in [one for kept in self._unknown.values() for one in kept if one.has_key]:
             self.remove(connection)
             self._known.add(connection)
+
+
+class WatchedProtocol(H11Protocol):
+    """An HTTP connection with a watchdog, which cuts off who takes too long to ask and who does not take what was sent."""
+
+    slow_seconds: ClassVar[float]
+    table: ClassVar[ConnectionTable]
+    _asking: asyncio.TimerHandle | None = None
+    _taking: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.table.add(self)
+        self._asking = self.loop.call_later(self.slow_seconds, self._cut)
+
+    @property
+    def has_key(self) -> bool:
+        """Whether a right key came with the newest request; the guard puts it there."""
+        return self.scope is not None and "key" in (self.scope.get("state") or {})
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._disarm()
+        self.table.remove(self)  # the socket's own protocol comes in its place
+        super().handle_websocket_upgrade(event)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        # Armed from the first byte of a request until its head is whole; bodies are timed where they are read.
+        waiting = self.conn.their_state is h11.IDLE
+        if not waiting:
+            self._disarm()
+        elif self._asking is None:
+            self._asking = self.loop.call_later(self.slow_seconds, self._cut)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._taking is None:
+            self._taking = self.loop.call_later(self.slow_seconds, self._cut)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._disarm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.table.remove(self)
+        self._disarm()
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+        super().connection_lost(exc)
+
+    def _disarm(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            self._asking = None
+
+    def _cut(self) -> None:
+        self.transport.abort()
 
 
 class ConnectionCounts:
