@@ -2,7 +2,7 @@
 
 import pytest
 
-from handrail.agents.voice.state import playback, spoken_confirmation, turn_detection
+from handrail.agents.voice.state import speech_output, spoken_confirmation, turn_detection
 
 _REAL_SETTLE_SECONDS = turn_detection._SETTLE_SECONDS
 
@@ -12,8 +12,8 @@ def words_settle_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scripted provider that does not tell that its words are all has sent them all at once."""
     monkeypatch.setattr(turn_detection, "_SETTLE_SECONDS", 0.3)
     monkeypatch.setattr(spoken_confirmation, "FINISHED_SECONDS", 0.2)
-    monkeypatch.setattr(playback, "FASTEST", float("inf"))
-    monkeypatch.setattr(playback, "_FASTEST_SPEECH", float("inf"))
+    monkeypatch.setattr(speech_output, "FASTEST", float("inf"))
+    monkeypatch.setattr(speech_output, "_FASTEST_SPEECH", float("inf"))
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from tests.agents.voice.kit import Client, obedient, voice
 from tests.agents.voice.virtual import virtual_voice
 from tests.clients.live.kit import PROVIDERS
 
-from handrail.agents.voice.state.events_and_effects import CancelTimer, EffectQueue, SetTimer, Timer
-from handrail.agents.voice.state.playback import Playback, SpokenItem
+from handrail.agents.voice.state.events_and_effects import EffectQueue
+from handrail.agents.voice.state.speech_output import Playback, SpokenItem
 from handrail.testing.servers.live import Ask, Say, Turn, call
 from handrail.testing.virtual_time import run_virtually
 
@@ -23,7 +23,6 @@ class PlaybackLog:
         self.effects = EffectQueue()
         self.effects.now = 0.0
         self.playback = Playback(self.effects, 5.0, lambda item: self.over.append(item.number), lambda playing: None)
-        self._timers: dict[Timer, float] = {}
 
     def item(self, number: int, ms: int = 1_000) -> SpokenItem:
         made = SpokenItem(number, None, 0.0)
@@ -41,20 +40,12 @@ class PlaybackLog:
     def wait(self, seconds: float) -> None:
         """Let time pass, and its timers with it."""
         until = self.effects.now + seconds
-        while due := [timer for timer, at in self._set().items() if at <= until]:
-            timer = min(due, key=self._timers.__getitem__)
-            self.effects.now = max(self.effects.now, self._timers.pop(timer))
-            self.effects.elapsed(timer)
+        timers = self.effects.timers
+        while due := [timer for timer, at in timers.items() if at <= until]:
+            timer = min(due, key=timers.__getitem__)
+            self.effects.now = max(self.effects.now, timers.pop(timer))
             self.playback.elapsed(int(timer.subject))
         self.effects.now = until
-
-    def _set(self) -> dict[Timer, float]:
-        for effect in self.effects.take():
-            if isinstance(effect, SetTimer):
-                self._timers[effect.timer] = effect.at
-            elif isinstance(effect, CancelTimer):
-                self._timers.pop(effect.timer, None)
-        return self._timers
 
 
 @pytest.mark.parametrize(("ms", "heard"), [(0, False), (959, False), (960, True), (1_000, True), (99_999, True)])

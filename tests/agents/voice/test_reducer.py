@@ -13,7 +13,6 @@ from handrail.agents.voice.state.events_and_effects import (
     AnswerRecognised,
     CallsEnded,
     CallsReported,
-    CancelTimer,
     ClientChanged,
     ClientSpeech,
     DecisionNotRecorded,
@@ -35,7 +34,6 @@ from handrail.agents.voice.state.events_and_effects import (
     ResumeSession,
     SendUserText,
     SessionNews,
-    SetTimer,
     SoundPlayed,
     SpeechContinued,
     StartCalls,
@@ -45,7 +43,6 @@ from handrail.agents.voice.state.events_and_effects import (
     TellClient,
     TellModel,
     TellModelLate,
-    Timer,
     TimerElapsed,
     TruncateModel,
     TurnStored,
@@ -82,23 +79,29 @@ BYE = {"after": "farewell_spoken", "closingMessage": "Goodbye then.", "reason": 
 
 
 @dataclass
+class StoredTurnFacts:
+    number: int
+
+
+class StateValues(dict[str, Any]):
+    """The values of a session's state; those that are not set are None."""
+
+    def set(self, key: str, value: Any) -> None:
+        self[key] = value
+
+
+@dataclass
 class SessionFacts:
     """A `SessionPort` that is nothing but its values."""
 
     is_active: bool = True
-    is_blocked: bool = False
-    turn_number: int = 0
+    blocked_seconds: float = 0.0
+    turn: StoredTurnFacts | None = None
     connection: int = 1
-    values: dict[str, Any] = field(default_factory=dict)
+    state: StateValues = field(default_factory=StateValues)
 
-    def get(self, key: str) -> Any:
-        return self.values.get(key)
-
-    def set(self, key: str, value: Any) -> None:
-        self.values[key] = value
-
-    def writes(self, call: Call) -> bool:
-        return call.name == "book_table"
+    def blocked_for(self) -> float:
+        return self.blocked_seconds
 
 
 class ReducerRun:
@@ -115,6 +118,7 @@ class ReducerRun:
             max_rounds=2,
             abilities=Abilities(**abilities),
             play=self.sounds.append,
+            writes=lambda call: call.name == "book_table",
             counters=LiveCounters(),
             model_hears=model_speaks,
             model_speaks=model_speaks,
@@ -122,39 +126,32 @@ class ReducerRun:
         )
         self.now = 100.0
         self.done: list[Effect] = []
-        self.timers: dict[Timer, float] = {}
         self.send(Started(), Connected(1))
 
     def send(self, *events: Event) -> list[Effect]:
-        """The effects of these events but for timers, which are kept."""
+        """The effects of these events."""
         found: list[Effect] = []
         for event in events:
-            found += self._after(self.reducer.apply(event, self.now))
+            found += self.reducer.apply(event, self.now)
+        self.done += found
         return found
 
     def sound(self, milliseconds: int) -> list[Effect]:
         pcm = bytes(2 * RATE * milliseconds // 1000)
-        return self._after(self.reducer.apply_sound(AudioOut(pcm, RATE), self.now))
+        found = self.reducer.apply_sound(AudioOut(pcm, RATE), self.now)
+        self.done += found
+        return found
 
     def wait(self, seconds: float) -> list[Effect]:
         """Let time pass, and the timers elapse with it."""
         until, found = self.now + seconds, list[Effect]()
-        while due := [timer for timer, at in self.timers.items() if at <= until]:
-            timer = min(due, key=self.timers.__getitem__)
-            self.now = max(self.now, self.timers.pop(timer))
+        timers = self.reducer.timers
+        while due := [timer for timer, at in timers.items() if at <= until]:
+            timer = min(due, key=timers.__getitem__)
+            self.now = max(self.now, timers[timer])
             found += self.send(TimerElapsed(timer))
         self.now = until
         return found
-
-    def _after(self, effects: Sequence[Effect]) -> list[Effect]:
-        for effect in effects:
-            if isinstance(effect, SetTimer):
-                self.timers[effect.timer] = effect.at
-            elif isinstance(effect, CancelTimer):
-                self.timers.pop(effect.timer, None)
-        kept = [effect for effect in effects if not isinstance(effect, SetTimer | CancelTimer)]
-        self.done += kept
-        return kept
 
     def wanted(self, kind: type) -> list[Any]:
         return [effect for effect in self.done if isinstance(effect, kind)]
@@ -239,7 +236,7 @@ def calling(run: ReducerRun) -> None:
 def saying_goodbye(run: ReducerRun) -> None:
     """A tool asked for the end, and the model says goodbye."""
     run.user_says("That is all")
-    run.session.values["pendingEndVoiceSession"] = BYE
+    run.session.state["pendingEndVoiceSession"] = BYE
     run.send(CallsReported())
     run.model_says("Goodbye then.")
     run.model_ends()
@@ -295,7 +292,7 @@ def test_the_same_events_have_the_same_effects(case: Case) -> None:
         run.wait(30.0)
     assert [str(type(one)) for one in runs[0].done] == [str(type(one)) for one in runs[1].done]
     assert runs[0].told("state") == runs[1].told("state")
-    assert runs[0].timers == runs[1].timers
+    assert runs[0].reducer.timers == runs[1].reducer.timers
 
 
 # ------------------------------------------------------------------------------------------- interruption
@@ -412,7 +409,7 @@ def test_a_person_who_speaks_into_the_farewell_takes_the_end_back() -> None:
     assert kinds(found)[-3:] == ["RecordWithdrawnEnd", "TellModel", "StoreTurn"]
     (withdrawn,) = run.wanted(RecordWithdrawnEnd)
     assert withdrawn.intent == {"type": "END_VOICE_SESSION", **BYE}
-    assert run.session.values["pendingEndVoiceSession"] is None
+    assert run.session.state["pendingEndVoiceSession"] is None
     run.wait(60.0)
     assert run.wanted(EndSession) == []
 
@@ -420,7 +417,7 @@ def test_a_person_who_speaks_into_the_farewell_takes_the_end_back() -> None:
 def test_a_blocked_user_does_not_take_the_end_back() -> None:
     run = ReducerRun()
     run.user_says("You fool")
-    run.session.is_blocked = True
+    run.session.blocked_seconds = 60.0
     run.send(CallsReported())
     run.model_ends()
     run.wait(0.2)
@@ -432,7 +429,7 @@ def test_a_blocked_user_does_not_take_the_end_back() -> None:
 def test_a_model_that_does_not_say_goodbye_is_asked_for_it_once() -> None:
     run = ReducerRun()
     run.user_says("That is all")
-    run.session.values["pendingEndVoiceSession"] = BYE
+    run.session.state["pendingEndVoiceSession"] = BYE
     run.send(CallsReported())
     run.model_ends()
     (asked,) = run.wanted(TellModel)
@@ -523,7 +520,7 @@ def test_a_revised_wish_is_asked_in_the_place_of_the_open_question() -> None:
     run.ask_and_read()
     run.user_says("Yes, but for six")
     run.send(TurnStored(run.wanted(StoreTurn)[-1].turn, 2, None))
-    run.session.turn_number = 2
+    run.session.turn = StoredTurnFacts(2)
     run.ask("h2", "Book a table for six")
     assert ("h1", "screen") in run.questions
     assert [data.get("reason") for data in run.told("question") if data["id"] == "h1"][-1] == "revised"
@@ -584,7 +581,7 @@ def test_open_questions_stay_on_the_screen_when_the_conversation_ends() -> None:
     run.ask_and_read()
     run.send(EndWanted(Ending(reason="user_requested")), EndBegun(), EndCompleted())
     assert run.told("question")[-1] == {"id": "h1", "state": "screen", "misses": 0, "reason": "ended"}
-    assert run.timers == {}, "nothing waits any more"
+    assert run.reducer.timers == {}, "nothing waits any more"
 
 
 # ------------------------------------------------------------------------------------------- text in the place of sound

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from tests.agents.voice.virtual import FRAME, frame
 
-from handrail.agents.voice.state.voice_activity import VoiceActivity
+from handrail.agents.voice.state.turn_detection import VoiceActivity
 
 RATE = 16_000
 

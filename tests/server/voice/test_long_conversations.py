@@ -17,7 +17,7 @@ from tests.server.voice.test_conversations import PROVIDERS, voice_setup
 
 from handrail.agents import conversation as agents_conversation
 from handrail.agents import unacknowledged_writes
-from handrail.agents.voice.state import playback, turn_detection
+from handrail.agents.voice.state import speech_output, turn_detection
 from handrail.providers import live_history
 from handrail.providers.openai.realtime import spoken_inputs as inputs
 from handrail.registry import Registry
@@ -34,7 +34,7 @@ SMALL = (
     (agents_conversation, "MAX_MESSAGES", 24),
     (unacknowledged_writes, "_MAX_KEPT", 4),
     (turn_detection, "_MAX_NAMED", 4),
-    (playback, "_MAX_KEPT", 4),
+    (speech_output, "_MAX_KEPT", 4),
     (live_history, "_MAX_ENTRIES", 12),
     (live_history, "_MAX_SEEN", 8),
     (inputs, "_MAX_KNOWN", 12),

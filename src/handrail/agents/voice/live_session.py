@@ -2,61 +2,91 @@
 
 `ConversationReducer` decides; this owns what the decisions touch: the connection to the model, the host's listener, timers and
 tasks. Sound passes through without waiting for anything.
+
+The model's events are handled without waiting. But a turn has to be stored before a call of it starts, and the session has to
+know a connection before a call that was made on it. So the effects whose order counts stand in one line, and are carried out one
+after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, assert_never
 
 from handrail.agents.text import checked_input
-from handrail.agents.voice.attached_session import AttachedSession
+from handrail.agents.unacknowledged_writes import writes
 from handrail.agents.voice.confirmation_decisions import ConfirmationDecisions
 from handrail.agents.voice.host_phrases import is_said
-from handrail.agents.voice.host_port import Abilities, Ending, SpeechState, VoiceError, VoiceListener, VoicePolicy
-from handrail.agents.voice.model_stream import ModelStream
-from handrail.agents.voice.ordered_effects import OrderedEffects
+from handrail.agents.voice.host_port import (
+    Abilities,
+    Ending,
+    SpeechState,
+    VoiceError,
+    VoiceListener,
+    VoicePolicy,
+    taken_over,
+)
 from handrail.agents.voice.spoken import Recogniser
 from handrail.agents.voice.state.events_and_effects import (
     AnswerRecognised,
-    CancelTimer,
     ClientChanged,
     ClientSpeech,
     Effect,
     EndBegun,
     EndCompleted,
     EndSession,
+    EndTurn,
     EndWanted,
     Event,
+    InterruptCalls,
+    InterruptModel,
+    ModelToldLate,
+    Ordered,
     RecogniseAnswer,
     RecordDecision,
+    RecordWithdrawnEnd,
+    RefuseCalls,
+    ResumeSession,
+    SendUserText,
     SessionNews,
-    SetTimer,
+    SessionResumed,
     SoundLost,
     SoundPlayed,
     SpeechContinued,
+    StartCalls,
     Started,
     StopPressed,
+    StoreTurn,
     TellClient,
+    TellModel,
+    TellModelLate,
     TextSpoken,
     Timer,
     TimerElapsed,
+    TruncateModel,
+    TurnStored,
     UserTextReceived,
+    UserTextSending,
 )
 from handrail.agents.voice.state.reducer import ConversationReducer
 from handrail.agents.voice.tool_calls import ToolCalls
 from handrail.agents.voice.transcript import VoiceTranscript
 from handrail.contract.errors import HandrailError, UsageError
 from handrail.contract.events import SessionEvent
-from handrail.contract.live import AudioOut, LiveConnection, LiveError, LiveEvent, LiveModel
+from handrail.contract.live import AudioOut, Direct, LiveConnection, LiveError, LiveEvent, LiveModel
+from handrail.contract.store import StoreUnavailable
 from handrail.runtime.core import RuntimeCore
 from handrail.runtime.session import Session
 
 _LOG = logging.getLogger("handrail.agent")
 _STORE_SECONDS = 5.0
 """How long the end waits for what must happen in its order: turns to be stored, answers to be sent."""
+_RESUME_TRIES = 5
 
 
 class VoiceSession:
@@ -85,57 +115,55 @@ class VoiceSession:
         self._recogniser = recogniser
         self.connection = connection
         self.ending: asyncio.Future[Ending] = self._loop.create_future()
-        self._attached = AttachedSession(session)
+        self.session = session
+        self._attached_as = session.connection
+        """The session's connection that the model's stream belongs to; calls of an older one are refused."""
         self.reducer = ConversationReducer(
-            self._attached,
+            session,
             transcript,
             policy=policy,
             max_rounds=max_rounds,
             abilities=abilities,
             play=listener.play,
+            writes=partial(writes, session),
             counters=connection.counters,
             model_hears=bool(model.input_rates),
             model_speaks=bool(model.output_rate),
             has_recogniser=recogniser is not None,
         )
         self._decisions = ConfirmationDecisions(runtime, self._report)
-        calls = ToolCalls(
-            self._attached,
+        self._calls = ToolCalls(
+            session,
             transcript.conversation,
             connection,
             report=self._report,
             tell=listener.tell,
             settled=self.settled,
+            attached_as=lambda: self._attached_as,
             connection_number=lambda: self.reducer.connection,
             is_over=lambda: self.reducer.is_over,
         )
-        self._ordered = OrderedEffects(
-            runtime,
-            self._attached,
-            transcript,
-            connection,
-            self.reducer,
-            calls,
-            report=self._report,
-            tell=listener.tell,
-            spawn=self._spawn,
-            failed=self._effect_failed,
-        )
-        self._stream = ModelStream(connection, self._take, self._fail)
         self._timers: dict[Timer, asyncio.TimerHandle] = {}
+        self._due: dict[Timer, float] = {}
+        """The reducer's timers as they were when the handles were made."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._chunks = 0
+        self._waiting: deque[Ordered] = deque()
+        self._arrived = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._worker = self._loop.create_task(self._work())
+        self._reading: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to listen to the model, and answer first what was asked for before."""
-        self._stream.start()
-        self._report(Started(self._attached.get("pendingMessage")))
+        if isinstance(self.connection, Direct):
+            self._loop.call_soon(self.connection.hand_to, self._take)
+        else:
+            self._reading = self._loop.create_task(self._read())
+        self._report(Started(self.session.state.get("pendingMessage")))
 
     # ------------------------------------------------------------------------------------------- facts
-
-    @property
-    def session(self) -> Session:
-        return self._attached.session
 
     @property
     def is_over(self) -> bool:
@@ -161,7 +189,7 @@ class VoiceSession:
         rates = self.input_rates
         return {
             "sessionId": self.session.id,
-            "turn": self._attached.turn_number,
+            "turn": self.session.turn.number if self.session.turn is not None else 0,
             "mode": self.session.mode,
             "model": self._model.name,
             "provider": self._model.provider,
@@ -233,28 +261,29 @@ class VoiceSession:
 
     def _take(self, event: LiveEvent) -> None:
         """Something of the model."""
-        if type(event) is AudioOut:
-            effects = self.reducer.apply_sound(event, self._loop.time())
-        else:
-            effects = self.reducer.apply(event, self._loop.time())
-        if effects:
-            self._carry_out(effects)
+        reducer, now = self.reducer, self._loop.time()
+        try:
+            self._carry_out(reducer.apply_sound(event, now) if type(event) is AudioOut else reducer.apply(event, now))
+        except Exception as error:  # noqa: BLE001  # the user learns that it is over; the connection is not to be torn by it
+            self._fail(error)
+
+    async def _read(self) -> None:
+        try:
+            async for event in self.connection.events():
+                self._take(event)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the user learns that it is over
+            self._fail(error)
 
     def _report(self, event: Event) -> None:
         """Something happened: do what follows from it."""
         self._carry_out(self.reducer.apply(event, self._loop.time()))
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
-        # Nothing here reports an event at once, so the effects of two events never mix.
+        # Only lost sound is reported from here at once, and nothing has to be done about it: effects of two events never mix.
         for effect in effects:
             match effect:
                 case TellClient(type, data):
                     self._listener.tell(type, data)
-                case SetTimer(timer, at):
-                    self._cancel(timer)
-                    self._timers[timer] = self._loop.call_at(at, self._elapse, timer)
-                case CancelTimer(timer):
-                    self._cancel(timer)
                 case RecogniseAnswer():
                     self._spawn(self._recognise(effect))
                 case RecordDecision():
@@ -262,15 +291,20 @@ class VoiceSession:
                 case EndSession(ending, to_text):
                     self._spawn(self._end(ending, to_text))
                 case _:
-                    self._ordered.put(effect)
-
-    def _cancel(self, timer: Timer) -> None:
-        handle = self._timers.pop(timer, None)
-        if handle is not None:
-            handle.cancel()
+                    self._waiting.append(effect)
+                    self._idle.clear()
+                    self._arrived.set()
+        due, before = self.reducer.timers, self._due
+        if due != before:
+            for timer in [one for one, at in before.items() if due.get(one) != at]:
+                self._timers.pop(timer).cancel()
+            for timer, at in due.items():
+                if timer not in self._timers:
+                    self._timers[timer] = self._loop.call_at(at, self._elapse, timer)
+            self._due = dict(due)
 
     def _elapse(self, timer: Timer) -> None:
-        self._timers.pop(timer, None)
+        del self._timers[timer], self._due[timer]
         self._report(TimerElapsed(timer))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -278,9 +312,104 @@ class VoiceSession:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    # ------------------------------------------------------------------------------------------- one after the other
+
     async def settled(self) -> None:
         """Wait until everything that stands in line is done."""
-        await self._ordered.empty()
+        await self._idle.wait()
+
+    async def _work(self) -> None:
+        while True:
+            while self._waiting:
+                try:
+                    await self._carry_out_in_order(self._waiting.popleft())
+                except Exception as error:  # noqa: BLE001  # whatever it is, the conversation decides
+                    if not self.is_over and not isinstance(error, LiveError):  # a live session reports its own end
+                        self._fail(error)
+            self._idle.set()
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    async def _carry_out_in_order(self, effect: Ordered) -> None:
+        session, connection = self.session, self.connection
+        match effect:
+            case StoreTurn(turn, before):
+                attached_as = self._attached_as
+                number = await attached_as.begin_turn(turn.input_id)
+                self._report(TurnStored(turn, number, before, replaced=not attached_as.is_current))
+            case EndTurn(turn):
+                # Otherwise a later turn has ended it for the runtime.
+                if self.reducer.turns.current is turn:
+                    await self._attached_as.end_turn()
+                self._listener.tell("turn_done", turn.report())
+            case SendUserText(text, clears_pending):
+                # Before it is sent: the answer may begin while this still waits.
+                self._report(UserTextSending())
+                await connection.send_text(text)
+                if clears_pending:
+                    session.state.set("pendingMessage", None)
+                    await self._runtime.save(session)
+            case TruncateModel(played_ms):
+                await connection.truncate(played_ms)
+            case InterruptModel():
+                await connection.interrupt()
+            case TellModel(text, scheduling):
+                await connection.tell(text, scheduling=scheduling)
+            case TellModelLate():
+                await self._tell_model_late(effect)
+            case InterruptCalls(ids):
+                await self._attached_as.interrupt(ids)
+            case StartCalls(batch):
+                # Now, not when they were made: a new connection may have come in between.
+                batch.attach(self._attached_as)
+                self._spawn(self._calls.run(batch))
+            case RefuseCalls(answers):
+                await connection.send_envelopes(answers, scheduling="silent")
+            case ResumeSession(restored):
+                await self._resume_session(restored)
+            case RecordWithdrawnEnd(intent):
+                await self._record_withdrawn_end(intent)
+            case _:
+                assert_never(effect)
+
+    async def _tell_model_late(self, effect: TellModelLate) -> None:
+        self._report(ModelToldLate(effect.silent))
+        with suppress(LiveError):  # the conversation has it; whoever continues it is told
+            await self.connection.tell(effect.text, scheduling="silent" if effect.silent else "when_idle")
+            if effect.confirmation_id is not None:
+                turn = self.reducer.turn_of_what_was_said()
+                await self._transcript.conversation.read(self.session, (effect.confirmation_id,), turn)
+
+    async def _record_withdrawn_end(self, intent: Mapping[str, Any]) -> None:
+        session = self.session
+        reason = "The person spoke into the farewell: the end was taken back."
+        facts = {**self._runtime.trail.who(session), "intent": intent, "ok": False, "reason": reason}
+        self._runtime.trail.note("intent", session, facts)
+        await self._runtime.save(session)
+
+    async def _resume_session(self, restored: tuple[str, ...]) -> None:
+        """The session continues under the next connection number. No call of the new connection may start before."""
+        session, delay = self.session, 0.25
+        for attempt in range(1, _RESUME_TRIES + 1):
+            try:
+                resumed = await self._runtime.resume_session(session.id, token=session.token, restored_calls=restored)
+            except StoreUnavailable:
+                if attempt == _RESUME_TRIES:
+                    raise
+                await asyncio.sleep(delay)
+                delay *= 2
+            except UsageError as error:
+                self._report(EndWanted(Ending(reason="session_ended", message=str(error))))
+                return
+            else:
+                if resumed is session:
+                    self._attached_as = session.connection
+                    self._report(SessionResumed(session.connection))
+                else:  # another process has had it meanwhile
+                    self._report(EndWanted(taken_over()))
+                return
+
+    # ------------------------------------------------------------------------------------------- the local recogniser
 
     async def _recognise(self, effect: RecogniseAnswer) -> None:
         verdict = None
@@ -293,10 +422,6 @@ class VoiceSession:
         self._report(AnswerRecognised(effect.answer, verdict))
 
     # ------------------------------------------------------------------------------------------- the end
-
-    def _effect_failed(self, error: BaseException) -> None:
-        if not self.is_over and not isinstance(error, LiveError):  # a live session reports its own end
-            self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
         _LOG.error("The voice conversation of session %s ends by a fault", self.session.id, exc_info=error)
@@ -319,7 +444,7 @@ class VoiceSession:
     async def _leave(self, ending: Ending, to_text: bool) -> None:
         self._report(EndBegun())
         if self.reducer.calls.running:
-            await self._attached.connection.interrupt()
+            await self._attached_as.interrupt()
         try:
             async with asyncio.timeout(_STORE_SECONDS):
                 await self.settled()
@@ -329,7 +454,7 @@ class VoiceSession:
         self._transcript.conversation.unacknowledged.left()
         await self._let_go()
         session = self.session
-        is_current = session.is_current(self._attached.connection)
+        is_current = self._attached_as.is_current
         if is_current or session.is_taken_over:
             session.voice_open = False
         if not to_text:
@@ -345,10 +470,15 @@ class VoiceSession:
         """Everything that listens or waits is stopped; calls that run continue, and settle by themselves."""
         self._report(EndCompleted())
         await self.connection.close()
-        await self._ordered.close()
-        await self._stream.close()
+        # What still stands in line is not done any more.
+        stopped = [task for task in (self._worker, self._reading) if task is not None]
+        for task in stopped:
+            task.cancel()
+        await asyncio.gather(*stopped, return_exceptions=True)
+        self._waiting.clear()
+        self._idle.set()
         if self.session.is_active:
-            self._attached.set("userAudioChunkCount", self._chunks)
+            self.session.state.set("userAudioChunkCount", self._chunks)
 
     def _hand_over(self, ending: Ending) -> None:
         """The text chat shows, and its model knows, what was said at the end."""

@@ -15,9 +15,8 @@ from typing import Any
 from handrail.agents import events
 from handrail.agents.conversation import Conversation
 from handrail.agents.unacknowledged_writes import UnacknowledgedWrite
-from handrail.agents.voice.attached_session import AttachedSession
-from handrail.agents.voice.state.call_batches import CallBatch, cancelled_call, failed_call
 from handrail.agents.voice.state.events_and_effects import CallsEnded, CallSlow, CallsReported, Event
+from handrail.agents.voice.state.voice_turns import CallBatch, cancelled_call, failed_call
 from handrail.contract.events import LateEnvelope
 from handrail.contract.live import Answer, LiveConnection, LiveError
 from handrail.runtime.attempt import ConnectionReplaced
@@ -30,33 +29,36 @@ class ToolCalls:
     """Runs the calls of one conversation.
 
     `report` takes what happens, `tell` what the client is to know. `settled` waits until the session knows the model's newest
-    connection, which has `connection_number`. `is_over`: the model does not listen any more.
+    connection: `connection_number` counts the model's own, `attached_as` is the session's. `is_over`: the model does not listen
+    any more.
     """
 
     def __init__(
         self,
-        attached: AttachedSession,
+        session: Session,
         conversation: Conversation,
         connection: LiveConnection,
         *,
         report: Callable[[Event], None],
         tell: Callable[[str, Mapping[str, Any]], None],
         settled: Callable[[], Awaitable[None]],
+        attached_as: Callable[[], int],
         connection_number: Callable[[], int],
         is_over: Callable[[], bool],
     ) -> None:
-        self._attached = attached
+        self._session = session
         self._conversation = conversation
         self._unacknowledged = conversation.unacknowledged
         self._connection = connection
         self._report = report
         self._tell = tell
         self._settled = settled
+        self._attached_as = attached_as
         self._connection_number = connection_number
         self._is_over = is_over
 
     async def run(self, batch: CallBatch) -> None:
-        session = self._attached.session
+        session = self._session
         writes: list[UnacknowledgedWrite | None] = [None] * len(batch.calls)
         timers: list[asyncio.TimerHandle] = []
         try:
@@ -141,7 +143,7 @@ class ToolCalls:
             await self._settled()
             # The model may have made the call again there by itself; then that one answers.
             late = [place for place in late if not self._unacknowledged.is_made_since(writes[place])]
-            if not late or not batch.attach(self._attached.connection):
+            if not late or not batch.attach(self._attached_as()):
                 break
             moved = [writes[place] for place in late]
             # They had not started when their connection was replaced: they start on the next, under their name there.
@@ -166,12 +168,13 @@ class ToolCalls:
             except LiveError:
                 pass
             else:
+                turn = self._session.turn
                 for write in writes:
                     if write is not None:
-                        self._unacknowledged.mark_told(write, self._attached.turn_number)
+                        self._unacknowledged.mark_told(write, turn.number if turn is not None else 0)
                 return
         for answer in answers:
             # The conversation has the envelope in its place already, so that only the card is to be settled.
             called, name = answer.call.call_id, answer.call.name
             late = LateEnvelope(call_id=called, tool_id=name, envelope=answer.envelope, silent=True, known=True)
-            self._attached.session.events_queue.emit(late)
+            self._session.events_queue.emit(late)

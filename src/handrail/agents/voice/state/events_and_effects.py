@@ -19,9 +19,8 @@ from handrail.contract.events import SessionEvent
 from handrail.contract.live import Answer, LiveEvent, Scheduling
 
 if TYPE_CHECKING:
-    from handrail.agents.voice.state.call_batches import CallBatch
     from handrail.agents.voice.state.spoken_confirmation import PendingAnswer
-    from handrail.agents.voice.state.voice_turns import VoiceTurn
+    from handrail.agents.voice.state.voice_turns import CallBatch, VoiceTurn
 
 
 class TimerKind(Enum):
@@ -118,6 +117,13 @@ class SessionNews:
 
     event: SessionEvent
     wall_time: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionResumed:
+    """The session continues under this connection, with the model's new one."""
+
+    connection: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +238,7 @@ Event: TypeAlias = (
     | TextSpoken
     | ClientChanged
     | SessionNews
+    | SessionResumed
     | UserTextSending
     | TurnStored
     | ModelToldLate
@@ -258,17 +265,6 @@ class TellClient:
 
     type: str
     data: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class SetTimer:
-    timer: Timer
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class CancelTimer:
-    timer: Timer
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,46 +386,14 @@ Ordered: TypeAlias = (
     | ResumeSession
     | RecordWithdrawnEnd
 )
-Effect: TypeAlias = TellClient | SetTimer | CancelTimer | RecogniseAnswer | RecordDecision | EndSession | Ordered
+Effect: TypeAlias = TellClient | RecogniseAnswer | RecordDecision | EndSession | Ordered
 
 
-class EffectQueue:
-    """Collects the effects of one event. The parts of the reducer share it, and the moment of the event with it."""
+class EffectQueue(list[Effect]):
+    """The effects of one event. The parts of the reducer share it, and with it the moment of the event and the timers."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.now = -inf
-        self._effects: list[Effect] = []
-        self._timers: set[Timer] = set()
-
-    def add(self, effect: Effect) -> None:
-        self._effects.append(effect)
-
-    def tell(self, type: str, data: Mapping[str, Any]) -> None:
-        self._effects.append(TellClient(type, data))
-
-    def set_timer(self, kind: TimerKind, at: float, subject: str | int = "") -> None:
-        """Replaces a timer that is set for the same."""
-        timer = Timer(kind, subject)
-        self._timers.add(timer)
-        self._effects.append(SetTimer(timer, at))
-
-    def cancel_timer(self, kind: TimerKind, subject: str | int = "") -> None:
-        timer = Timer(kind, subject)
-        if timer in self._timers:
-            self._timers.discard(timer)
-            self._effects.append(CancelTimer(timer))
-
-    def is_set(self, kind: TimerKind, subject: str | int = "") -> bool:
-        return Timer(kind, subject) in self._timers
-
-    def elapsed(self, timer: Timer) -> None:
-        self._timers.discard(timer)
-
-    def cancel_all(self) -> None:
-        for timer in sorted(self._timers, key=str):
-            self._effects.append(CancelTimer(timer))
-        self._timers.clear()
-
-    def take(self) -> list[Effect]:
-        effects, self._effects = self._effects, []
-        return effects
+        self.timers: dict[Timer, float] = {}
+        """When each timer that is set elapses. Whoever carries the effects out keeps to it."""

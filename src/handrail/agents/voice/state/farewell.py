@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from handrail.agents.voice.host_phrases import is_said, stays_words
-from handrail.agents.voice.state.events_and_effects import EffectQueue, RecordWithdrawnEnd, TellModel, TimerKind
-from handrail.agents.voice.state.playback import Playback, SpokenItem
+from handrail.agents.voice.state.events_and_effects import EffectQueue, RecordWithdrawnEnd, TellModel, Timer, TimerKind
 from handrail.agents.voice.state.session_port import SessionPort
-from handrail.agents.voice.state.turn_detection import TurnDetection
-from handrail.agents.voice.state.voice_activity import VoiceActivity
+from handrail.agents.voice.state.speech_output import Playback, SpokenItem
+from handrail.agents.voice.state.turn_detection import TurnDetection, VoiceActivity
 from handrail.agents.voice.transcript import VoiceTranscript
 
 _WORDS_SECONDS = 1.5
@@ -99,7 +98,7 @@ class Farewell:
         """The end that is due."""
         if self._own is not None:
             return self._own
-        pending = self._session.get("pendingEndVoiceSession")
+        pending = self._session.state.get("pendingEndVoiceSession")
         if pending is None:
             return None
         closing = pending.get("closingMessage") if pending["after"] == "farewell_spoken" else None
@@ -152,18 +151,18 @@ class Farewell:
         self._asked = self._is_held = False
         self.close()
         if is_of_a_tool:
-            intent = {"type": "END_VOICE_SESSION", **self._session.get("pendingEndVoiceSession")}
-            self._session.set("pendingEndVoiceSession", None)
-            self._effects.add(RecordWithdrawnEnd(intent))
+            intent = {"type": "END_VOICE_SESSION", **self._session.state.get("pendingEndVoiceSession")}
+            self._session.state.set("pendingEndVoiceSession", None)
+            self._effects.append(RecordWithdrawnEnd(intent))
         else:
             self._host.watch_for_idleness()  # it stopped counting when nobody had spoken for long
         words = stays_words()
         self._transcript.note(words)
-        self._effects.add(TellModel(words, "silent"))
+        self._effects.append(TellModel(words, "silent"))
 
     def close(self) -> None:
-        self._effects.cancel_timer(TimerKind.FAREWELL_LATE)
-        self._effects.cancel_timer(TimerKind.FAREWELL_QUIET)
+        self._effects.timers.pop(Timer(TimerKind.FAREWELL_LATE), None)
+        self._effects.timers.pop(Timer(TimerKind.FAREWELL_QUIET), None)
 
     def _is_spoken_into(self) -> bool:
         """Whether somebody speaks, by anybody's report; what only the level shows is looked at again soon."""
@@ -172,7 +171,7 @@ class Farewell:
         heard_at, due_at = self._activity.heard_at, self._due_at
         if due_at is None or heard_at <= due_at or self._effects.now >= heard_at + _WORDS_SECONDS:
             return False
-        self._effects.set_timer(TimerKind.FAREWELL_QUIET, heard_at + _WORDS_SECONDS)
+        self._effects.timers[Timer(TimerKind.FAREWELL_QUIET)] = heard_at + _WORDS_SECONDS
         return True
 
     def _is_said(self, closing: str) -> bool:
@@ -183,8 +182,8 @@ class Farewell:
         now = self._effects.now
         if self._due_at is None:
             self._due_at = now
-        if not self._effects.is_set(TimerKind.FAREWELL_LATE):
-            self._effects.set_timer(TimerKind.FAREWELL_LATE, now + self._max_seconds)
+        if Timer(TimerKind.FAREWELL_LATE) not in self._effects.timers:
+            self._effects.timers[Timer(TimerKind.FAREWELL_LATE)] = now + self._max_seconds
 
     def late_elapsed(self) -> None:
         """No sign of life for long enough: the end comes without the farewell."""
@@ -195,6 +194,6 @@ class Farewell:
         if self._host.has_running_calls():
             self._arm()
         elif left > 0:
-            self._effects.set_timer(TimerKind.FAREWELL_LATE, self._effects.now + left)
+            self._effects.timers[Timer(TimerKind.FAREWELL_LATE)] = self._effects.now + left
         else:
             self._host.end_as_planned(planned)

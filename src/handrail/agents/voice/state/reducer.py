@@ -8,7 +8,7 @@ for another is decided here, and nowhere else. `VoiceSession` carries the effect
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -17,7 +17,6 @@ from handrail.agents.host_words import late_words, unfinished_words
 from handrail.agents.voice.host_phrases import blocked_words, idle_words, lost_words, say_exactly
 from handrail.agents.voice.host_port import Abilities, Ending, Sound, VoicePolicy, taken_over
 from handrail.agents.voice.state import events_and_effects as happened
-from handrail.agents.voice.state.call_batches import CallBatch, CallBatches, too_many_rounds
 from handrail.agents.voice.state.events_and_effects import (
     Effect,
     EffectQueue,
@@ -29,20 +28,21 @@ from handrail.agents.voice.state.events_and_effects import (
     ResumeSession,
     SendUserText,
     StartCalls,
+    TellClient,
     TellModel,
     TellModelLate,
+    Timer,
     TimerKind,
     TruncateModel,
 )
 from handrail.agents.voice.state.farewell import BLOCKED, Farewell, PlannedEnd
-from handrail.agents.voice.state.playback import Playback, Purpose, SpokenItem
 from handrail.agents.voice.state.session_port import SessionPort
-from handrail.agents.voice.state.speech_output import SpeechOutput, report_transcript
+from handrail.agents.voice.state.speech_output import Playback, Purpose, SpeechOutput, SpokenItem, report_transcript
 from handrail.agents.voice.state.spoken_confirmation import SpokenConfirmation
-from handrail.agents.voice.state.turn_detection import TurnDetection, UserUtterance
-from handrail.agents.voice.state.voice_activity import VoiceActivity
-from handrail.agents.voice.state.voice_turns import VoiceTurn, VoiceTurns
+from handrail.agents.voice.state.turn_detection import TurnDetection, UserUtterance, VoiceActivity
+from handrail.agents.voice.state.voice_turns import CallBatch, CallBatches, VoiceTurn, VoiceTurns, too_many_rounds
 from handrail.agents.voice.transcript import VoiceTranscript
+from handrail.contract.call import Call
 from handrail.contract.live import (
     Answer,
     AudioOut,
@@ -76,7 +76,7 @@ class ConversationActivity(StrEnum):
 
 
 class ConversationReducer:
-    """The state of one conversation. `play` takes the model's sound at once."""
+    """The state of one conversation. `play` takes the model's sound at once; `writes` says whether a call's tool writes."""
 
     def __init__(
         self,
@@ -87,17 +87,21 @@ class ConversationReducer:
         max_rounds: int,
         abilities: Abilities,
         play: Callable[[Sound], None],
+        writes: Callable[[Call], bool],
         counters: LiveCounters,
         model_hears: bool,
         model_speaks: bool,
         has_recogniser: bool = False,
     ) -> None:
         self._session = session
+        self._writes = writes
         self._transcript = transcript
         self._unacknowledged = transcript.conversation.unacknowledged
         self._policy = policy
         self._model_hears = model_hears
         effects = self._effects = EffectQueue()
+        self.timers: Mapping[Timer, float] = effects.timers
+        """Which timers are set, and when each elapses."""
         self.playback = Playback(effects, policy.playback_seconds, self._item_over, self._playing_changed)
         self.speech = SpeechOutput(
             effects,
@@ -111,7 +115,7 @@ class ConversationReducer:
         )
         self.turns = VoiceTurns(effects, session, transcript)
         self.detection = TurnDetection(effects, self.turns, self.playback, self)
-        self.calls = CallBatches(session, transcript, max_rounds=max_rounds)
+        self.calls = CallBatches(transcript, writes, max_rounds=max_rounds)
         activity = VoiceActivity()
         self.confirmation = SpokenConfirmation(
             effects,
@@ -160,6 +164,7 @@ class ConversationReducer:
             happened.TextSpoken: lambda event: self.playback.spoken(event.id, event.completed),
             happened.ClientChanged: self._client_changed,
             happened.SessionNews: self._session_news,
+            happened.SessionResumed: self._session_resumed,
             happened.UserTextSending: self._user_text_sending,
             happened.TurnStored: self._turn_stored,
             happened.ModelToldLate: self._model_told_late,
@@ -197,7 +202,9 @@ class ConversationReducer:
             handler(event)
             if kind in _MODEL_EVENTS:
                 self._moved()
-        return self._effects.take()
+        effects = self._effects.copy()
+        self._effects.clear()
+        return effects
 
     def apply_sound(self, event: AudioOut, now: float) -> list[Effect]:
         """As `apply`, for a piece of the model's voice: fifty of them come every second."""
@@ -206,7 +213,9 @@ class ConversationReducer:
         self._effects.now = self._moved_at = now
         self._model_reacts()
         self.speech.sound(event)
-        return self._effects.take()
+        effects = self._effects.copy()
+        self._effects.clear()
+        return effects
 
     # ------------------------------------------------------------------------------------------- from the client
 
@@ -223,7 +232,7 @@ class ConversationReducer:
     def _send_to_model(self, text: str, input_id: str, *, spoken: bool = False, clears_pending: bool = False) -> None:
         self.is_generating = True  # before the words are judged: what the model says next answers them
         self.detection.said(text, input_id, spoken=spoken)
-        self._effects.add(SendUserText(text, clears_pending))
+        self._effects.append(SendUserText(text, clears_pending))
         self._moved()
 
     def _user_text_sending(self, event: happened.UserTextSending) -> None:
@@ -253,10 +262,10 @@ class ConversationReducer:
         """The user speaks, types or presses stop while the model speaks or calls run."""
         heard = self.speech.cut()
         if heard is not None and heard.sent_ms:
-            self._effects.add(TruncateModel(heard.played_ms))
+            self._effects.append(TruncateModel(heard.played_ms))
         if stop_model and self.is_generating:
             self.speech.muted = True
-            self._effects.add(InterruptModel())
+            self._effects.append(InterruptModel())
         self._interrupt_calls()
         if heard is not None or self.is_generating:
             self._note_interruption()
@@ -270,7 +279,7 @@ class ConversationReducer:
 
     def _interrupt_calls(self) -> None:
         if self.calls.interrupt():
-            self._effects.add(InterruptCalls())
+            self._effects.append(InterruptCalls())
 
     def _calls_cancelled(self, event: CallsCancelled) -> None:
         """The provider takes these calls back; the others are still wanted."""
@@ -278,11 +287,11 @@ class ConversationReducer:
             self._interrupt_calls()
         else:
             self.calls.take_back(event.ids)
-            self._effects.add(InterruptCalls(tuple(event.ids)))
+            self._effects.append(InterruptCalls(tuple(event.ids)))
 
     def _note_interruption(self) -> None:
         if self._session.is_active:
-            self._session.set("interruptionSent", True)
+            self._session.state.set("interruptionSent", True)
 
     def _model_interrupted(self) -> None:
         """The provider has stopped the model: because the user spoke, or because we wanted it."""
@@ -317,21 +326,21 @@ class ConversationReducer:
             return
         item = self.speech.end_item()
         said = item.text if item is not None else ""
-        message, placeholders = self._transcript.call(said, event.calls, self._session.writes)
+        message, placeholders = self._transcript.call(said, event.calls, self._writes)
         if item is not None:
             item.message = message
         batch = CallBatch(event.calls, placeholders, turn, self.connection)
         self.calls.add(batch, self._effects.now)
-        self._effects.add(StartCalls(batch))
+        self._effects.append(StartCalls(batch))
 
     def _refuse_calls(self, event: CallsMade) -> None:
         """The model calls without an end: it is answered without being asked to continue, and the turn is over."""
         rounds = self.calls.max_rounds
         self._end_item()
-        self._effects.add(RefuseCalls(tuple(Answer(call, too_many_rounds(call, rounds)) for call in event.calls)))
+        self._effects.append(RefuseCalls(tuple(Answer(call, too_many_rounds(call, rounds)) for call in event.calls)))
         self.is_generating = False
         if self.calls.has_just_run_out:
-            self._effects.tell("error", {"code": "too_many_rounds", "message": unfinished_words(rounds)})
+            self._effects.append(TellClient("error", {"code": "too_many_rounds", "message": unfinished_words(rounds)}))
             self.turns.ended(self.speech.unclaimed())
         elif self.calls.runs_away:  # a provider that asks it to continue whatever it is answered
             self._end(Ending(reason="fault", resumable=True, message=unfinished_words(rounds)))
@@ -362,7 +371,7 @@ class ConversationReducer:
         """A provider's code is no sentence for a user: it is added for whoever looks into it."""
         _LOG.warning("The model could not answer: %s", event.detail or event.message)
         error = {"code": "model_failed", "message": event.message or "The model could not answer."}
-        self._effects.tell("error", error | ({"detail": event.detail} if event.detail else {}))
+        self._effects.append(TellClient("error", error | ({"detail": event.detail} if event.detail else {})))
 
     def _end_item(self) -> None:
         """What the model was saying is complete: it goes into the conversation."""
@@ -375,7 +384,7 @@ class ConversationReducer:
         self.speech.expect(purpose)
         self._cut_by_us = self.is_generating or self._awaits_late_answer
         self.is_generating = True
-        self._effects.add(TellModel(words, "interrupt"))
+        self._effects.append(TellModel(words, "interrupt"))
 
     # ------------------------------------------------------------------------------------------- whom the model hears
 
@@ -397,12 +406,12 @@ class ConversationReducer:
         self.connection = event.number
         self._is_linked = True
         self._moved()
-        self._effects.tell("link", {"state": "up", "number": event.number})
+        self._effects.append(TellClient("link", {"state": "up", "number": event.number}))
         if event.number > 1:
             turn = self.turns.current.number if self.turns.current is not None else 0
             self._unacknowledged.connected(event.number, turn, event.restored_calls)
-            self._effects.add(ResumeSession(event.restored_calls))
-            self._effects.tell("cue", {"kind": "reconnected", "toolId": None})
+            self._effects.append(ResumeSession(event.restored_calls))
+            self._effects.append(TellClient("cue", {"kind": "reconnected", "toolId": None}))
 
     def _disconnected(self, event: Disconnected) -> None:
         _LOG.info("The live connection is gone: %s", event.reason)
@@ -410,7 +419,7 @@ class ConversationReducer:
         self.detection.lost()
         self._is_linked = False
         self._moved()
-        self._effects.tell("link", {"state": "lost", "number": self.connection})
+        self._effects.append(TellClient("link", {"state": "lost", "number": self.connection}))
 
     def _complaint(self, event: Complaint) -> None:
         _LOG.warning("The live provider complains (%s): %s", event.code, event.message)
@@ -426,13 +435,13 @@ class ConversationReducer:
         if event.replaced:
             self._end(taken_over())
             return
-        self._effects.tell("turn", {"turn": event.number, "inputId": event.turn.input_id})
+        self._effects.append(TellClient("turn", {"turn": event.number, "inputId": event.turn.input_id}))
 
     def _call_slow(self, event: happened.CallSlow) -> None:
         batch = event.batch
         if batch.interrupted:
             return
-        self._effects.tell("cue", {"kind": "slow", "toolId": event.tool})
+        self._effects.append(TellClient("cue", {"kind": "slow", "toolId": event.tool}))
         turn, filler = batch.turn, self._policy.filler
         if turn is None or turn.filled or not filler or self.speech.is_voiced or not self.speech.abilities.speaks:
             return
@@ -444,7 +453,7 @@ class ConversationReducer:
         self._moved()
         if not self._session.is_active:
             self._end(Ending(reason="session_ended"))
-        elif self._session.is_blocked:
+        elif self._session.blocked_for() > 0:
             closing = self._transcript.farewell_words() or blocked_words()
             self.farewell.plan(PlannedEnd(reason=BLOCKED, closing=closing))
         else:
@@ -465,19 +474,22 @@ class ConversationReducer:
             case "envelope":
                 self._late_envelope(data)
             case "confirmation":
-                self._effects.tell(event.type, data)
+                self._effects.append(TellClient(event.type, data))
                 left = float(data["expires_at"]) / 1000 - news.wall_time
-                self.confirmation.wanted(data, seconds_left=left, turn=self._session.turn_number)
+                self.confirmation.wanted(data, seconds_left=left, turn=self._turn_number())
             case "message":
-                self._effects.tell(event.type, data)
+                self._effects.append(TellClient(event.type, data))
             case "progress":
-                self._effects.tell(event.type, data)
+                self._effects.append(TellClient(event.type, data))
                 if self.speech.abilities.speaks and not self.speech.is_voiced:
                     self._say_aside(str(data.get("text", "")))
             case "intent" if not self.calls.running:  # otherwise its call is still to be answered
                 self._calls_reported()
             case _:
                 pass
+
+    def _session_resumed(self, event: happened.SessionResumed) -> None:
+        self.turns.connection = event.connection
 
     def _late_envelope(self, told: Any) -> None:
         """A call that the model was answered about already has ended: the user sees it, the model is told once."""
@@ -490,23 +502,28 @@ class ConversationReducer:
             silent = silent or self.confirmation.waits_for(confirmation)
             closed = events.closed(told)
             self.confirmation.closed(confirmation, closed.data["outcome"] == "declined")
-            self._effects.tell(closed.type, closed.data)
+            self._effects.append(TellClient(closed.type, closed.data))
         card = events.ended_late(told)
-        self._effects.tell(card.type, card.data)
+        self._effects.append(TellClient(card.type, card.data))
         words = late_words(told)
         if not told.get("known"):
             self._transcript.note(words)
         # Known to the conversation, but not to this model: the call was made before it began to listen.
-        self._effects.add(TellModelLate(words, silent, confirmation))
-        self._unacknowledged.mark_told_late(told.get("callId"), self._session.turn_number)
+        self._effects.append(TellModelLate(words, silent, confirmation))
+        self._unacknowledged.mark_told_late(told.get("callId"), self._turn_number())
         self._calls_reported()
 
     def _model_told_late(self, event: happened.ModelToldLate) -> None:
         self._awaits_late_answer = self._awaits_late_answer or not event.silent
 
+    def _turn_number(self) -> int:
+        """Of the turn that was stored last; 0 before the first."""
+        turn = self._session.turn
+        return turn.number if turn is not None else 0
+
     def turn_of_what_was_said(self) -> int:
         """The newest turn of what the user has said so far; the next one if that is not committed, or not stored."""
-        number, begun = self._session.turn_number, self.turns.current
+        number, begun = self._turn_number(), self.turns.current
         is_to_come = self.detection.is_uncommitted or (begun is not None and begun.number == 0)
         return number + 1 if is_to_come else number
 
@@ -517,7 +534,7 @@ class ConversationReducer:
 
     def _timer_elapsed(self, event: happened.TimerElapsed) -> None:
         timer = event.timer
-        self._effects.elapsed(timer)
+        self._effects.timers.pop(timer, None)
         if timer.kind is TimerKind.ITEM_PLAYED:
             self.playback.elapsed(int(timer.subject))
             return
@@ -552,7 +569,7 @@ class ConversationReducer:
         if left <= 0 and self._activity is ConversationActivity.LISTENING:
             self.farewell.plan(PlannedEnd(reason="idle", closing=idle_words()))
             return
-        self._effects.set_timer(TimerKind.IDLE, self._effects.now + (left if left > 0 else idle))
+        self._effects.timers[Timer(TimerKind.IDLE)] = self._effects.now + (left if left > 0 else idle)
 
     def _moved(self) -> None:
         """Something happened: the client hears of it if the conversation does something else now."""
@@ -565,8 +582,8 @@ class ConversationReducer:
         self._activity = activity
         if self._session.is_active:
             is_model_busy = activity in (ConversationActivity.THINKING, ConversationActivity.SPEAKING)
-            self._session.set("isModelGenerating", is_model_busy)
-        self._effects.tell("state", {"state": activity.value})
+            self._session.state.set("isModelGenerating", is_model_busy)
+        self._effects.append(TellClient("state", {"state": activity.value}))
 
     def _what_goes_on(self) -> ConversationActivity:
         if not self._is_linked:
@@ -599,7 +616,7 @@ class ConversationReducer:
         """The first who asks decides how it ends."""
         if not self.is_over:
             self.is_over = True
-            self._effects.add(EndSession(ending, to_text))
+            self._effects.append(EndSession(ending, to_text))
 
     def _close_what_is_open(self) -> None:
         self.speech.cut()
@@ -610,9 +627,9 @@ class ConversationReducer:
 
     def _stop_listening(self) -> None:
         self.confirmation.close()
-        self._effects.cancel_all()
+        self._effects.timers.clear()
         if self._session.is_active:
-            self._session.set("audioChunkCounter", self.speech.frames)
+            self._session.state.set("audioChunkCounter", self.speech.frames)
 
     # ------------------------------------------------------------------------- for playback and output (`ItemObserver`)
 
@@ -620,7 +637,7 @@ class ConversationReducer:
         self.turns.output(item)
         self.confirmation.item_opened(item)
         if item.turn is not None and self._session.is_active:
-            self._session.set("interruptionSent", False)
+            self._session.state.set("interruptionSent", False)
         self._moved()
 
     def item_complete(self, item: SpokenItem) -> None:

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from handrail.contract.call import Call
+
+class NumberedTurn(Protocol):
+    """A turn that was stored."""
+
+    @property
+    def number(self) -> int: ...
+
+
+class SessionState(Protocol):
+    """The values that the tools and the host of a session share."""
+
+    def get(self, key: str) -> Any: ...
+
+    def set(self, key: str, value: Any) -> None: ...
 
 
 class SessionPort(Protocol):
@@ -14,13 +27,11 @@ class SessionPort(Protocol):
     def is_active(self) -> bool: ...
 
     @property
-    def is_blocked(self) -> bool:
-        """The user is blocked for a while."""
-        ...
+    def state(self) -> SessionState: ...
 
     @property
-    def turn_number(self) -> int:
-        """Of the turn that was stored last; 0 before the first."""
+    def turn(self) -> NumberedTurn | None:
+        """The one that was stored last; None before the first."""
         ...
 
     @property
@@ -28,12 +39,6 @@ class SessionPort(Protocol):
         """The number of the session's connection."""
         ...
 
-    def get(self, key: str) -> Any:
-        """A value of the session's state."""
-        ...
-
-    def set(self, key: str, value: Any) -> None: ...
-
-    def writes(self, call: Call) -> bool:
-        """Whether the tool that is called writes."""
+    def blocked_for(self) -> float:
+        """For how many more seconds the user is blocked."""
         ...

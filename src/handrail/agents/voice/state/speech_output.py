@@ -1,27 +1,286 @@
-"""What the user hears: the model's sound as it comes, its words for the client's own voice, and the host's words.
+"""What the user hears of us, and how much of it was heard: the model's sound and words, and the host's. Pure.
 
-One item is open at a time. A tool may ask for silence: then sound is not sent and words are not reported, and both are still
-written down.
+An item is what the model says in one go: it ends where the model calls, ends its turn, or is cut off. One item is open at a
+time. A tool may ask for silence: then sound is not sent and words are not reported, and both are still written down.
+
+An item that the client does not report in time is taken to be played, so that nothing waits for a client for ever. Whoever
+must know that it was heard looks at `reported`. An item that lost sound on the way is `spoiled`: nobody has heard it to its end,
+whatever the client says. Nor is sound played faster than it lasts: a report that comes sooner counts when that time has passed.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Literal, Protocol
+from math import inf
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from handrail.agents.voice.host_port import Abilities, Sound
-from handrail.agents.voice.state.events_and_effects import EffectQueue
-from handrail.agents.voice.state.playback import Playback, Purpose, SpokenItem
+from handrail.agents.voice.state.events_and_effects import EffectQueue, TellClient, Timer, TimerKind
 from handrail.agents.voice.state.session_port import SessionPort
-from handrail.agents.voice.state.voice_turns import VoiceTurn
 from handrail.contract.live import AudioOut, LiveCounters, OutputTranscript
 
+if TYPE_CHECKING:
+    from handrail.agents.voice.state.voice_turns import VoiceTurn
+    from handrail.contract.model import AssistantMessage
+
+Purpose = Literal["answer", "preview", "farewell"]
 SpeakKind = Literal["answer", "filler", "preview", "notice"]
 _SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’)]*\s+")
 _MAX_UNSPOKEN = 400
 _MAX_CHARACTERS = 100_000
 _MAX_UNCLAIMED = 50
+_CLOSE_MS = 40
+"""A client that has reported this little less than all has played it all: positions are rounded to its buffers."""
+_MAX_KEPT = 50
+FASTEST = 1.05
+"""No client plays sound faster than this, by a clock of its own or to catch up."""
+_FASTEST_SPEECH = 50
+"""Characters a second; no voice is quicker."""
+
+
+class SpokenItem:
+    """Something that the model says, or the host in its place."""
+
+    __slots__ = (
+        "began",
+        "characters",
+        "complete",
+        "cut",
+        "failed",
+        "given",
+        "message",
+        "number",
+        "over",
+        "pieces",
+        "played_by_report",
+        "played_from",
+        "played_ms",
+        "purpose",
+        "reported",
+        "sent_bytes",
+        "sent_ms",
+        "speaks",
+        "spoiled",
+        "turn",
+        "unspoken",
+    )
+
+    def __init__(self, number: int, turn: VoiceTurn | None, began: float) -> None:
+        self.number = number
+        self.turn = turn
+        """None: nobody knows yet to which turn it belongs."""
+        self.began = began
+        self.purpose: Purpose = "answer"
+        self.pieces: list[str] = []
+        self.characters = 0
+        """Of the pieces."""
+        self.unspoken = ""
+        """Words that wait for the end of their sentence before the client's voice gets them."""
+        self.speaks: dict[str, str] = {}
+        """What the client's voice was given and has not reported yet."""
+        self.given = 0
+        """How many pieces the client's voice was given."""
+        self.sent_bytes = 0
+        self.sent_ms = 0
+        self.played_ms = 0
+        self.played_from = -inf
+        """The earliest moment in which all that was sent of it can have been played."""
+        self.played_by_report = False
+        """The client has reported its end before that moment."""
+        self.complete = False
+        """Nothing more will come."""
+        self.over = False
+        """Played to its end, or taken to be, or cut off."""
+        self.reported = False
+        """The client itself said that it was played to its end, and all of it had reached that client."""
+        self.spoiled = False
+        """Some of it did not reach the client, or the client is another one than when it began."""
+        self.cut = False
+        self.failed = False
+        """The client's voice broke off in it."""
+        self.message: AssistantMessage | None = None
+        """As it stands in the conversation."""
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    def heard_text(self) -> str:
+        """The words that the user has heard, as far as that can be told from the sound that was played."""
+        text = self.text
+        if not self.sent_ms or self.played_ms >= self.sent_ms:
+            return text if self.sent_ms or not self.speaks else _without_last(text, self.speaks)
+        words = text[: len(text) * self.played_ms // self.sent_ms]
+        if len(words) < len(text) and not text[len(words) : len(words) + 1].isspace():
+            words = words.rpartition(" ")[0]
+        return words.rstrip()
+
+
+def _without_last(text: str, waiting: dict[str, str]) -> str:
+    """What stands before the first sentence that the client's voice has not finished."""
+    first = next(iter(waiting.values()))
+    place = text.find(first)
+    return text[:place].rstrip() if place >= 0 else text
+
+
+class Playback:
+    """Which items are still to be heard. Calls `over` for each that is over, and `playing` when sound begins or ends."""
+
+    def __init__(
+        self, effects: EffectQueue, patience: float, over: Callable[[SpokenItem], None], playing: Callable[[bool], None]
+    ) -> None:
+        self._effects = effects
+        self._patience = patience
+        """How many seconds longer than the sound itself a client may take to report it."""
+        self._over = over
+        self._playing = playing
+        self._items: dict[int, SpokenItem] = {}
+        self._due: dict[int, SpokenItem] = {}
+        """Those with a timer; an item may have left `_items` before its time is over."""
+        self._ends_at = -inf
+        """When the sound that was sent will have been played at its own pace."""
+        self.is_playing = False
+        self.began_at = -inf
+        """When the latest item began."""
+
+    def add(self, item: SpokenItem) -> None:
+        self._items[item.number] = item
+        self.began_at = item.began
+        for number in list(self._items)[:-_MAX_KEPT]:
+            del self._items[number]
+
+    def get(self, number: int) -> SpokenItem | None:
+        return self._items.get(number)
+
+    def of(self, purpose: Purpose) -> list[SpokenItem]:
+        return [item for item in self._items.values() if item.purpose == purpose]
+
+    @property
+    def latest(self) -> SpokenItem | None:
+        """The item that was given to the client last and that it may still be playing."""
+        return next((item for item in reversed(self._items.values()) if not item.over and _has_sound(item)), None)
+
+    def sent(self, milliseconds: float, item: SpokenItem, min_ms: float | None = None) -> None:
+        """Sound of this length was given to the client, which cannot play it in less than `min_ms`."""
+        now = self._effects.now
+        # Sound queues up at the client: this piece begins when the one before it has ended.
+        self._ends_at = max(now, self._ends_at) + milliseconds / 1000
+        min_ms = milliseconds / FASTEST if min_ms is None else min_ms
+        item.played_from = max(now, item.played_from) + min_ms / 1000
+        if not self.is_playing:
+            self.is_playing = True
+            self._playing(True)
+
+    def given(self, item: SpokenItem, id: str, text: str) -> None:
+        """Words were given to the client's own voice. Nobody knows how long it takes; about fifteen characters a second."""
+        item.speaks[id] = text
+        item.given += 1
+        self.sent(1000 * len(text) / 15, item, 1000 * len(text) / _FASTEST_SPEECH)
+
+    def completed(self, item: SpokenItem) -> None:
+        """No more of the item will come: it is over when it was played."""
+        item.complete = True
+        if item.over:
+            return
+        # A tool asked for silence, or the client can neither play nor speak: there is nothing to wait for.
+        if not _has_sound(item):
+            self._end(item)
+            return
+        if self._is_played(item):
+            self._heard_to_its_end(item)
+            return
+        due = max(self._effects.now, self._ends_at) + self._patience
+        self._end_at(item, due)
+
+    def elapsed(self, number: int) -> None:
+        """The time of this item is over: it was reported before it can have been played, or never."""
+        item = self._due.pop(number, None)
+        if item is None:
+            return
+        if item.played_by_report:
+            self._heard_to_its_end(item)
+        else:
+            self._end(item)
+
+    def _end_at(self, item: SpokenItem, at: float) -> None:
+        self._due[item.number] = item
+        self._effects.timers[Timer(TimerKind.ITEM_PLAYED, item.number)] = at
+
+    def _heard_to_its_end(self, item: SpokenItem) -> None:
+        """The client reports that it has played all that it will: believed when it can be true."""
+        if self._effects.now < item.played_from:
+            item.played_by_report = True
+            self._end_at(item, item.played_from)
+            return
+        item.reported = self._is_heard(item)
+        self._end(item)
+
+    def played(self, number: int, ms: int, done: bool) -> None:
+        """The client reports. Items before this one are over by it; whether they were heard, their own reports said."""
+        item = self._items.get(number)
+        if item is None or item.over or not item.sent_ms:
+            return
+        # A client may report out of order, or more than it was sent.
+        item.played_ms = max(item.played_ms, min(ms, item.sent_ms))
+        for earlier in [one for one in self._items.values() if one.number < number and one.sent_ms and not one.over]:
+            if earlier.complete:
+                earlier.reported = self._is_heard(earlier) and self._effects.now >= earlier.played_from
+                self._end(earlier)
+        if item.complete and self._is_played(item):
+            self._heard_to_its_end(item)
+        elif item.complete and done:
+            self._end(item)
+
+    def lost(self, number: int | None) -> None:
+        """Some of this item, or of everything that is not over (None), did not reach the client."""
+        for item in self._items.values():
+            if not item.over and number in (None, item.number):
+                item.spoiled = True
+
+    def spoken(self, id: str, completed: bool) -> None:
+        """The client's voice reports. What it could not finish was not heard to its end."""
+        item = next((one for one in self._items.values() if id in one.speaks), None)
+        if item is None or item.over:
+            return
+        del item.speaks[id]
+        # One sentence that broke off is enough: the item as a whole was not heard.
+        item.failed = item.failed or not completed
+        if item.complete and not item.speaks:
+            self._heard_to_its_end(item)
+
+    def cut(self) -> list[SpokenItem]:
+        """Throw away what is not played; the items that were cut by it."""
+        lost = [item for item in self._items.values() if not item.over and _has_sound(item)]
+        for item in lost:
+            item.cut = True
+            self._end(item)
+        self._ends_at = -inf
+        return lost
+
+    def _is_played(self, item: SpokenItem) -> bool:
+        if item.sent_ms:
+            return item.played_ms >= item.sent_ms - _CLOSE_MS
+        return not item.speaks
+
+    def _is_heard(self, item: SpokenItem) -> bool:
+        """What the client says is believed only of sound that was on its way to it without a loss."""
+        return self._is_played(item) and not item.failed and not item.spoiled
+
+    def _end(self, item: SpokenItem) -> None:
+        self._effects.timers.pop(Timer(TimerKind.ITEM_PLAYED, item.number), None)
+        self._due.pop(item.number, None)
+        if item.over:
+            return
+        item.over = True
+        if self.is_playing and self.latest is None:
+            self.is_playing = False
+            self._playing(False)
+        self._over(item)
+
+
+def _has_sound(item: SpokenItem) -> bool:
+    return bool(item.sent_ms or item.given)
 
 
 class ItemObserver(Protocol):
@@ -88,7 +347,7 @@ class SpeechOutput:
         length = len(event.pcm) * 500 / event.rate
         if turn is not None:
             turn.sound_ms += round(length)
-        if not self.abilities.sound or self._session.get("shouldSuppressAudio"):
+        if not self.abilities.sound or self._session.state.get("shouldSuppressAudio"):
             # A preview of which a part was suppressed has not been heard.
             item.spoiled = item.spoiled or self.abilities.sound
             return
@@ -127,7 +386,7 @@ class SpeechOutput:
         if text:
             self._report_words(item, "", text, final=True)
         if item.sent_ms:
-            self._effects.tell("audio_end", {"item": item.number, "ms": item.sent_ms})
+            self._effects.append(TellClient("audio_end", {"item": item.number, "ms": item.sent_ms}))
         self._playback.completed(item)
         return item
 
@@ -183,13 +442,13 @@ class SpeechOutput:
             self._speak(item, " ".join(part.strip() for part in whole), _kind(item.purpose))
 
     def _speak(self, item: SpokenItem, text: str, kind: SpeakKind) -> None:
-        if self._session.get("shouldSuppressAudio"):
+        if self._session.state.get("shouldSuppressAudio"):
             return
         self._spoken += 1
         name = f"s{self._spoken}"
         if self.abilities.speaks:
             self._playback.given(item, name, text)
-        self._effects.tell("speak", {"id": name, "item": item.number, "text": text, "kind": kind})
+        self._effects.append(TellClient("speak", {"id": name, "item": item.number, "text": text, "kind": kind}))
 
     # ------------------------------------------------------------------------------------------- cut off
 
@@ -204,7 +463,7 @@ class SpeechOutput:
         if open_item is not None:
             open_item.cut = True
             open_item.unspoken = ""
-        self._effects.tell("flush", {"item": heard.number})
+        self._effects.append(TellClient("flush", {"item": heard.number}))
         ended = self.end_item()
         if ended is not None:
             self._observer.item_complete(ended)
@@ -223,11 +482,11 @@ def report_transcript(
     final: bool,
 ) -> None:
     """Report words to the client, unless a tool asked for no transcript."""
-    if session.get("shouldSuppressTranscript"):
+    if session.state.get("shouldSuppressTranscript"):
         return
     named = {"who": who, "item": item, "inputId": input_id}
     told = {"whole": whole} if final else {}  # not with every piece: together they would grow with its square
-    effects.tell("transcript", {**named, "text": piece, **told, "final": final})
+    effects.append(TellClient("transcript", {**named, "text": piece, **told, "final": final}))
 
 
 def _kind(purpose: Purpose) -> SpeakKind:

@@ -30,11 +30,16 @@ from handrail.agents.voice.spoken import (
     ReadPreview,
 )
 from handrail.agents.voice.spoken.questions import GUARD_SECONDS
-from handrail.agents.voice.state.events_and_effects import EffectQueue, RecogniseAnswer, RecordDecision, TimerKind
-from handrail.agents.voice.state.playback import SpokenItem
-from handrail.agents.voice.state.speech_output import SpeechOutput
-from handrail.agents.voice.state.turn_detection import TurnDetection, UserUtterance
-from handrail.agents.voice.state.voice_activity import VoiceActivity, VoiceSpan
+from handrail.agents.voice.state.events_and_effects import (
+    EffectQueue,
+    RecogniseAnswer,
+    RecordDecision,
+    TellClient,
+    Timer,
+    TimerKind,
+)
+from handrail.agents.voice.state.speech_output import SpeechOutput, SpokenItem
+from handrail.agents.voice.state.turn_detection import TurnDetection, UserUtterance, VoiceActivity, VoiceSpan
 
 FINISHED_SECONDS = 1.2
 """How long nothing more may be said after an answer."""
@@ -146,7 +151,7 @@ class SpokenConfirmation:
         self._stop_asking()
         self._forget_answer()
         for each in self._questions.ids:
-            self._effects.cancel_timer(TimerKind.QUESTION_EXPIRED, each)
+            self._effects.timers.pop(Timer(TimerKind.QUESTION_EXPIRED, each), None)
             self._report(each, "screen", "ended")
 
     # ------------------------------------------------------------------------------------------- what happens
@@ -156,8 +161,8 @@ class SpokenConfirmation:
         now = self._effects.now
         can_be_heard = self._speech.is_voiced or self._speech.abilities.speaks
         channel = str(request["channel"]) if can_be_heard else "screen"
-        self._effects.set_timer(
-            TimerKind.QUESTION_EXPIRED, now + max(0.0, seconds_left) + _TICK_SLACK, str(request["id"])
+        self._effects.timers[Timer(TimerKind.QUESTION_EXPIRED, str(request["id"]))] = (
+            now + max(0.0, seconds_left) + _TICK_SLACK
         )
         was_open = self.is_open
         # Asked before the person's last words were judged, they may be what the new call was made of.
@@ -285,9 +290,9 @@ class SpokenConfirmation:
         self._unjudged = answer
         if self._needs_local:
             answer.is_recognised = False
-            self._effects.add(RecogniseAnswer(answer, sound, self._sound_rate))
+            self._effects.append(RecogniseAnswer(answer, sound, self._sound_rate))
         due = answer.spoke_until + FINISHED_SECONDS + _NOTICE_SECONDS
-        self._effects.set_timer(TimerKind.ANSWER_JUDGED, due)
+        self._effects.timers[Timer(TimerKind.ANSWER_JUDGED)] = due
 
     def _is_more(self, heard: UserUtterance, voice: VoiceSpan | None, started: float, ended: float) -> bool:
         """Whether somebody noticed more speech than these words are of, until now."""
@@ -310,7 +315,7 @@ class SpokenConfirmation:
     def recognised(self, answer: PendingAnswer, verdict: AnswerVerdict | None) -> None:
         """The local recogniser has heard it."""
         answer.local, answer.is_recognised = verdict, True
-        if answer is self._unjudged and not self._effects.is_set(TimerKind.ANSWER_JUDGED):
+        if answer is self._unjudged and Timer(TimerKind.ANSWER_JUDGED) not in self._effects.timers:
             self._judge(answer)
 
     def judge_elapsed(self) -> None:
@@ -328,7 +333,7 @@ class SpokenConfirmation:
 
     def _forget_answer(self) -> None:
         self._unjudged = None
-        self._effects.cancel_timer(TimerKind.ANSWER_JUDGED)
+        self._effects.timers.pop(Timer(TimerKind.ANSWER_JUDGED), None)
 
     def settled(self) -> None:
         """What was said is known: what waited for that happens."""
@@ -400,8 +405,8 @@ class SpokenConfirmation:
         if self._effects.now >= quiet_at:
             self._continues_until = -inf
             return False
-        if not self._effects.is_set(TimerKind.ANSWER_JUDGED):
-            self._effects.set_timer(TimerKind.ANSWER_JUDGED, quiet_at)
+        if Timer(TimerKind.ANSWER_JUDGED) not in self._effects.timers:
+            self._effects.timers[Timer(TimerKind.ANSWER_JUDGED)] = quiet_at
         return True
 
     def expiry_elapsed(self, id: str) -> None:
@@ -423,7 +428,7 @@ class SpokenConfirmation:
                 case AcceptAnswers(id):
                     # Reported when an answer counts, so that nobody is invited to speak too soon.
                     self._asking = id
-                    self._effects.set_timer(TimerKind.ANSWER_OPEN, self._effects.now + GUARD_SECONDS)
+                    self._effects.timers[Timer(TimerKind.ANSWER_OPEN)] = self._effects.now + GUARD_SECONDS
                 case AnswerMissed(id, count):
                     self._stop_asking()
                     self._misses[id] = count
@@ -442,7 +447,7 @@ class SpokenConfirmation:
             self.consider()
 
     def _stop_asking(self) -> None:
-        self._effects.cancel_timer(TimerKind.ANSWER_OPEN)
+        self._effects.timers.pop(Timer(TimerKind.ANSWER_OPEN), None)
 
     def _drop(self, id: str) -> None:
         self._stop_asking()
@@ -455,7 +460,7 @@ class SpokenConfirmation:
     def _decide(self, id: str, token: str, *, approve: bool) -> None:
         self._drop(id)
         self._answering[id] = approve
-        self._effects.add(RecordDecision(id, token, approve))
+        self._effects.append(RecordDecision(id, token, approve))
 
     def reopened(self, id: str) -> None:
         """The runtime asks anew, with what has changed."""
@@ -467,7 +472,7 @@ class SpokenConfirmation:
             return
         self._report(id, "expired" if expired else "screen", reason)
         if message:
-            self._effects.tell("error", {"code": reason, "message": message})
+            self._effects.append(TellClient("error", {"code": reason, "message": message}))
 
     def recorded(self, id: str, declined: bool) -> None:
         """The answer was taken. After an approval the call has ended as well, and its envelope says how."""
@@ -484,7 +489,7 @@ class SpokenConfirmation:
     def _report(self, id: str, state: str, reason: str = "") -> None:
         """`reason`: why it is for the screen."""
         told = {"id": id, "state": state, "misses": self._misses.get(id, 0)}
-        self._effects.tell("question", {**told, "reason": reason} if reason else told)
+        self._effects.append(TellClient("question", {**told, "reason": reason} if reason else told))
 
 
 def _went_beyond(voice: VoiceSpan, heard: UserUtterance) -> bool:
