@@ -26,7 +26,6 @@ from handrail.runtime.core import RuntimeCore
 from handrail.runtime.plan import Plans
 from handrail.server.host import conversation_store as conversations
 from handrail.server.voice import conversation_host as line_module
-from handrail.server.voice import transcript as minutes
 from handrail.testing.servers.live import Ask, Say, Turn, call
 
 SOME, MANY = 35, 90
@@ -40,7 +39,7 @@ SMALL = (
     (inputs, "_MAX_KNOWN", 12),
     (known_calls, "MAX_KNOWN", 8),
     (conversations, "MAX_TURNS", 6),
-    (minutes, "MAX_TURNS", 6),
+    (line_module, "MAX_TURNS", 6),
     (line_module, "MAX_EVENTS", 40),
 )
 SHARED = (RuntimeCore, Registry, Plans, asyncio.AbstractEventLoop, asyncio.Task, type, type(sys))

@@ -29,10 +29,9 @@ from handrail.server.voice.close_codes import (
     ClientRefused,
     CloseCode,
 )
-from handrail.server.voice.conversation_host import KEY_REVOKED, ConversationHost
+from handrail.server.voice.conversation_host import KEY_REVOKED, ConversationHost, StoredTranscript
 from handrail.server.voice.messages import PROTOCOL
 from handrail.server.voice.tickets import SECONDS, Tickets
-from handrail.server.voice.transcript import StoredTranscript
 from handrail.server.voice.voice_metrics import VoiceMetrics
 from handrail.server.voice.voice_options import VoiceOptions
 

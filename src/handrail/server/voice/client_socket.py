@@ -3,6 +3,9 @@
 Audio goes straight to the conversation. Messages that are quick are carried out at once; those that wait for something
 (`hello`, `text`, `interrupt`, `end`) one after the other, in the order in which they came. Whatever is wrong is told in an
 `error` and a close code, and changes nothing in the conversation, to which the client can come back.
+
+A client that does not keep up loses sound, the oldest first, and never a message. While it keeps up nothing waits here: what is
+sent is written.
 """
 
 from __future__ import annotations
@@ -28,13 +31,13 @@ from handrail.server.voice.close_codes import (
     CloseCode,
 )
 from handrail.server.voice.messages import MAX_AUDIO_BYTES, BadMessage, read_message
-from handrail.server.voice.outbox import SocketOutbox
 from handrail.server.voice.websocket_protocol import Pipe
 from handrail.server.wire import to_json
 
 if TYPE_CHECKING:
     from handrail.server.voice.admission import Admission
     from handrail.server.voice.conversation_host import ConversationHost
+
 
 _log = logging.getLogger("handrail.server.voice")
 _HEAD = Struct("<II")
@@ -64,7 +67,17 @@ class ClientSocket:
         self._pipe = pipe
         self._admission = admission
         self._options = admission.options
-        self._out = SocketOutbox(pipe, max_sound=0, lost=lambda item: None)
+        self.dropped = 0
+        """Pieces of sound that the client lost."""
+        self._held = True
+        """Everything waits until the first message, `ready`, was sent."""
+        self._cells: deque[_Cell] = deque()
+        """What is on its way to the client."""
+        self._sounds: deque[_Cell] = deque()
+        """The sound among it."""
+        self._text_bytes = self._sound_bytes = 0
+        self._max_sound = 0
+        self._lost: Callable[[int], None] = lambda item: None
         self._line: ConversationHost | None = None
         self._said_hello = False
         self._closed = False
@@ -81,44 +94,87 @@ class ClientSocket:
     def is_open(self) -> bool:
         return not self._closed
 
-    @property
-    def dropped(self) -> int:
-        return self._out.dropped
-
     # What the conversation's host sends
 
     def expects(self, output_rate: int, lost: Callable[[int], None]) -> None:
         """How much sound may wait follows from its rate; `lost` is told the items of what goes beyond it."""
-        max_bytes = int(self._options.backlog_seconds * output_rate * 2)
-        self._out = SocketOutbox(self._pipe, max_sound=max_bytes, lost=lost)
+        self._max_sound = int(self._options.backlog_seconds * output_rate * 2)
+        self._lost = lost
 
     def ready(self, host: ConversationHost, data: dict[str, Any]) -> None:
         """The conversation is there: from now on the client is heard."""
         if self._closed:
             return
-        self._out.release(to_json({"type": "ready", **data}))
+        self._pipe.write_text(to_json({"type": "ready", **data}))
+        self._held = False
+        self._flow()
         self._line = host
 
     def tell(self, data: bytes) -> None:
         if self._closed:
             return
-        self._out.text(data)
-        if self._out.waiting_bytes > _MAX_WAITING:
+        if not self._cells and not self._held and self._pipe.writable.is_set():
+            self._pipe.write_text(data)
+            return
+        self._cells.append(_Cell(data, None))
+        self._text_bytes += len(data)
+        if self._text_bytes > _MAX_WAITING:
             self.close(TOO_SLOW, "Too many messages wait for this client; come back and go on.")
 
     def play(self, item: int, offset_ms: int, pcm: bytes) -> None:
-        if not self._closed and self.abilities.sound:
-            self._out.sound(item, _HEAD.pack(item & 0xFFFFFFFF, offset_ms & 0xFFFFFFFF) + pcm)
+        if self._closed or not self.abilities.sound:
+            return
+        data = _HEAD.pack(item & 0xFFFFFFFF, offset_ms & 0xFFFFFFFF) + pcm
+        if not self._cells and not self._held and self._pipe.writable.is_set():
+            self._pipe.write_sound(data)
+            return
+        cell = _Cell(data, item)
+        self._cells.append(cell)
+        self._sounds.append(cell)
+        self._sound_bytes += len(data)
+        while self._sound_bytes > self._max_sound:
+            oldest = self._sounds.popleft()
+            self._drop(oldest)
+            self.dropped += 1
+            if oldest.item is not None:
+                self._lost(oldest.item)
 
     def flush(self, item: int) -> None:
-        self._out.flush(item)
+        """The user interrupted: what is still here of this item and those before is not wanted any more."""
+        kept: deque[_Cell] = deque()
+        for cell in self._sounds:
+            if cell.item is not None and cell.item <= item:
+                self._drop(cell)
+            else:
+                kept.append(cell)
+        self._sounds = kept
+
+    def _drop(self, cell: _Cell) -> None:
+        self._sound_bytes -= len(cell.data)
+        cell.data = b""
+
+    def _flow(self) -> None:
+        """Write what waits, as far as the client takes it."""
+        while self._cells and not self._held and self._pipe.writable.is_set():
+            cell = self._cells.popleft()
+            if cell.item is None:
+                self._text_bytes -= len(cell.data)
+                self._pipe.write_text(cell.data)
+            elif cell.data:
+                self._sounds.popleft()
+                self._sound_bytes -= len(cell.data)
+                self._pipe.write_sound(cell.data)
 
     def close(self, closing: CloseCode, message: str) -> None:
-        """Say why, and close. Numbered messages that wait are sent first; the rest is thrown away."""
+        """Say why, and close. Messages that wait are sent first, whether the client takes them or not; sound is thrown away."""
         if self._closed:
             return
         self._closed = True
-        self._out.flow_out()
+        for cell in self._cells:
+            if cell.item is None:
+                self._pipe.write_text(cell.data)
+        self._cells.clear()
+        self._sounds.clear()
         if closing.word:
             self._pipe.write_text(to_json({"type": "error", "code": closing.word, "message": message}))
         self._pipe.end(closing.code, message)
@@ -178,7 +234,7 @@ class ClientSocket:
             self._slow.cancel()
             self._slow = None
         if not self._closed:
-            self._out.flow()
+            self._flow()
 
     def cannot_write(self) -> None:
         if self._slow is None and not self._closed:
@@ -327,3 +383,11 @@ class ClientSocket:
         host, self._line = self._line, None
         if host is not None:
             host.detach(self)
+
+
+class _Cell:
+    __slots__ = ("data", "item")
+
+    def __init__(self, data: bytes, item: int | None) -> None:
+        self.data = data
+        self.item = item

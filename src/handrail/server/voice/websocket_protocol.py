@@ -57,7 +57,9 @@ class Pipe(Protocol):
     """What a `FrameTaker` writes to."""
 
     @property
-    def is_writable(self) -> bool: ...
+    def writable(self) -> asyncio.Event:
+        """Set while the client keeps up."""
+
     def attach(self, taker: FrameTaker) -> None: ...
     def write_text(self, data: bytes) -> None: ...
     def write_sound(self, data: bytes) -> None: ...
@@ -75,10 +77,6 @@ class VoiceProtocol(WebSocketsSansIOProtocol):
         self._taker: FrameTaker | None = None
 
     # For the taker
-
-    @property
-    def is_writable(self) -> bool:
-        return self.writable.is_set()
 
     def attach(self, taker: FrameTaker) -> None:
         """From now on this one takes the frames, those that wait first."""
