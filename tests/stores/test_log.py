@@ -13,7 +13,7 @@ import pytest
 from tests.stores.values import claim, done, session
 
 from handrail.contract.store import ClaimVerdict
-from handrail.stores import SqliteStore, wal_preallocation
+from handrail.stores import SqliteStore, open_files
 from handrail.stores.worker import Worker
 
 
@@ -49,7 +49,7 @@ async def with_room(path: Path) -> SqliteStore:
 async def test_a_commit_does_not_lengthen_the_log(path: Path) -> None:
     store = await with_room(path)
     long = length(path)
-    assert long >= wal_preallocation.LOG_PAGES * 4_096
+    assert long >= open_files.LOG_PAGES * 4_096
     for number in range(60):
         result = await store.claim(claim(f"k{number}", args_digest=f"d{number}"))
         assert result.verdict is ClaimVerdict.CLAIMED
@@ -95,7 +95,7 @@ async def test_a_log_that_is_long_enough_is_left_as_it_is(path: Path, monkeypatc
     """Another process, or this one earlier, has lengthened it."""
     first = await with_room(path)
     pages: list[object] = []
-    monkeypatch.setattr(wal_preallocation, "write_a_page", lambda *given: pages.append(given))
+    monkeypatch.setattr(open_files, "write_a_page", lambda *given: pages.append(given))
     second = SqliteStore(path)
     await second.open()
     await written(second)
@@ -109,9 +109,9 @@ async def test_a_disk_without_room_is_told_to_those_who_write(path: Path, monkey
     def full(*_: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(wal_preallocation, "write_a_page", full)
+    monkeypatch.setattr(open_files, "write_a_page", full)
     store = await with_room(path)
-    assert length(path) < wal_preallocation.LOG_PAGES * 4_096
+    assert length(path) < open_files.LOG_PAGES * 4_096
     assert (await store.claim(claim("k1"))).verdict is ClaimVerdict.CLAIMED
     await store.close()
 
@@ -121,7 +121,7 @@ async def test_a_disk_that_is_nearly_full_is_left_to_those_who_write(
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=8 * 1024 * 1024))
     store = await with_room(path)
-    assert length(path) < wal_preallocation.LOG_PAGES * 4_096
+    assert length(path) < open_files.LOG_PAGES * 4_096
     await store.close()
 
 
@@ -132,23 +132,23 @@ async def test_however_large_the_pages_no_more_are_written_than_the_log_will_hol
     made.execute("PRAGMA page_size = 1024")
     made.execute("VACUUM")
     made.close()
-    write, lengths = wal_preallocation.write_a_page, []
+    write, lengths = open_files.write_a_page, []
 
     def counted(*given: Any) -> None:
         lengths.append(length(path))
         write(*given)
 
-    monkeypatch.setattr(wal_preallocation, "write_a_page", counted)
+    monkeypatch.setattr(open_files, "write_a_page", counted)
     store = await with_room(path)
     await store.close()
     with_header = 1024 + 24
     taken = lengths[0] // with_header  # by the tables and the first writes
-    assert taken + len(lengths) == wal_preallocation.LOG_PAGES
+    assert taken + len(lengths) == open_files.LOG_PAGES
     assert [after - before for before, after in pairwise(lengths)] == [with_header] * (len(lengths) - 1)
 
 
 async def test_another_process_that_writes_is_given_way_to(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write, met = wal_preallocation.write_a_page, asyncio.Event()
+    write, met = open_files.write_a_page, asyncio.Event()
     loop = asyncio.get_running_loop()
 
     enough = threading.Event()
@@ -162,8 +162,8 @@ async def test_another_process_that_writes_is_given_way_to(path: Path, monkeypat
             loop.call_soon_threadsafe(met.set)
             raise
 
-    monkeypatch.setattr(wal_preallocation, "write_a_page", watched)
-    monkeypatch.setattr(wal_preallocation, "LOG_PAGES", 1 << 40)
+    monkeypatch.setattr(open_files, "write_a_page", watched)
+    monkeypatch.setattr(open_files, "LOG_PAGES", 1 << 40)
     store = SqliteStore(path, busy_ms=600_000)
     await store.open()
     await store.create_session(session())

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -98,13 +99,13 @@ async def test_a_commit_into_a_log_that_is_gone_is_not_acknowledged(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await with_session(path)
-    commit = sqlite.in_one_statement
+    commit = sqlite._claim_all
 
     def too_late(*given: Any) -> Any:
         beside(path, "-wal").unlink()
         return commit(*given)
 
-    monkeypatch.setattr(sqlite, "in_one_statement", too_late)
+    monkeypatch.setattr(sqlite, "_claim_all", too_late)
     with pytest.raises(StoreUnavailable, match="deleted or replaced"):
         await store.claim(claim())
     await store.close()
@@ -234,19 +235,42 @@ async def test_a_commit_into_a_log_that_was_emptied_just_before_is_not_acknowled
 ) -> None:
     store = await with_session(path)
     await store.claim(claim("k0", args_digest="d0"))
-    commit = sqlite.in_one_statement
+    commit = sqlite._claim_all
 
     def too_late(*given: Any) -> Any:
         emptied(beside(path, "-wal"))
         return commit(*given)
 
-    monkeypatch.setattr(sqlite, "in_one_statement", too_late)
+    monkeypatch.setattr(sqlite, "_claim_all", too_late)
     with pytest.raises(StoreUnavailable, match="truncated or overwritten"):
         await store.claim(claim())
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     before = path.read_bytes()
     await store.close()
     assert path.read_bytes() == before, "what is left of the log is not copied over the main file"
+
+
+async def test_a_commit_into_an_overwritten_log_is_not_acknowledged_whatever_its_time_says(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commits are faster than the ticks in which a file's time is kept, and some file systems keep seconds."""
+    store = await with_session(path)
+    with beside(path, "-wal").open("r+b") as log:
+        log.truncate(1_000_000)  # so that a commit does not change its length
+    look = os.fstat
+
+    def timeless(descriptor: int) -> Any:
+        found = look(descriptor)
+        same = {name: getattr(found, name) for name in ("st_dev", "st_ino", "st_size", "st_mode", "st_nlink")}
+        return SimpleNamespace(**same, st_mtime_ns=0, st_ctime_ns=0)
+
+    monkeypatch.setattr(os, "fstat", timeless)
+    assert (await store.claim(claim("k0", args_digest="d0"))).verdict is ClaimVerdict.CLAIMED
+    overwritten(beside(path, "-wal"))
+    with pytest.raises(StoreUnavailable, match="truncated or overwritten"):
+        await store.claim(claim())
+    monkeypatch.undo()
+    await store.close()
 
 
 async def test_a_store_that_is_overwritten_in_place_is_noticed(path: Path) -> None:

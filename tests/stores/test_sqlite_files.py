@@ -19,9 +19,9 @@ from handrail.contract.store import ClaimVerdict, LedgerState, StoreUnavailable
 from handrail.stores import MemoryStore, SqliteStore, migrations, open_store, sqlite
 from handrail.stores.failures import unavailable
 from handrail.stores.migrations import MIGRATIONS, Migration, migrate
+from handrail.stores.open_files import LogRoom
 from handrail.stores.owners import OwnerLocks
 from handrail.stores.statements.transaction import Life
-from handrail.stores.wal_preallocation import LogRoom
 
 
 @pytest.fixture

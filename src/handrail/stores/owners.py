@@ -72,8 +72,8 @@ class OwnerLocks:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._held: dict[str, int] = {}
-        self._identities: dict[str, tuple[int, int]] = {}
-        """The path of each lock that is held → the file that it is on."""
+        self.identities: dict[str, tuple[int, int]] = {}
+        """The path of each lock that is held → the file that it is on. With another file there, nobody sees the lock."""
         self._guard = threading.Lock()
         self._is_told = False
         _ALL.add(self)
@@ -91,7 +91,7 @@ class OwnerLocks:
                 self._folder.mkdir(mode=0o700, exist_ok=True)
                 descriptor = self._lock(owner)
                 found = os.fstat(descriptor)
-                self._identities[str(self._path(owner))] = (found.st_dev, found.st_ino)
+                self.identities[str(self._path(owner))] = (found.st_dev, found.st_ino)
                 self._held[owner] = descriptor
             except OSError as error:
                 raise StoreUnavailable(
@@ -102,7 +102,7 @@ class OwnerLocks:
         with self._guard:
             descriptor = self._held.pop(owner, None)
             if descriptor is not None:
-                del self._identities[str(self._path(owner))]
+                del self.identities[str(self._path(owner))]
                 # A file that cannot be removed is no lock without us; the next sweep may have more luck.
                 with contextlib.suppress(OSError):
                     self._path(owner).unlink(missing_ok=True)
@@ -119,23 +119,16 @@ class OwnerLocks:
         for owner in list(self._held):
             self.release(owner)
 
-    def check(self) -> None:
-        """`StoreUnavailable` if a lock that is held here can no longer be found by others."""
-        for path, known in self._identities.items():
-            try:
-                found = os.lstat(path)
-                if (found.st_dev, found.st_ino) == known:
-                    continue
-            except OSError:
-                pass
-            sentence = (
-                f'The lock in "{self._folder.name}" that shows that this process lives was deleted or replaced; '
-                "no writing call is begun until a restart."
-            )
-            if not self._is_told:
-                self._is_told = True
-                _log.error("%s", sentence)
-            raise StoreUnavailable(sentence)
+    def lock_lost(self) -> str:
+        """What to say when such a file was deleted or replaced."""
+        sentence = (
+            f'The lock in "{self._folder.name}" that shows that this process lives was deleted or replaced; '
+            "no writing call is begun until a restart."
+        )
+        if not self._is_told:
+            self._is_told = True
+            _log.error("%s", sentence)
+        return sentence
 
     def life(self, owner: str, process: Process | None) -> Life:
         """What became of `owner`, which registered as `process`. In doubt it lives: a call that waits is better than one that
@@ -195,7 +188,7 @@ class OwnerLocks:
         """In a forked child: these locks are the parent's, and must not outlive it here."""
         for descriptor in self._held.values():
             os.close(descriptor)
-        self._held, self._identities, self._guard = {}, {}, threading.Lock()
+        self._held, self.identities, self._guard = {}, {}, threading.Lock()
 
 
 _ALL: weakref.WeakSet[OwnerLocks] = weakref.WeakSet()

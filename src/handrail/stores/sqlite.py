@@ -1,6 +1,14 @@
 """The store in one SQLite file, for any number of processes of one machine. A writer thread commits everything that
 waits in one transaction (group commit); a reader thread has a connection of its own, and never waits for a commit.
+
+Claims and finishes that wait together are one statement of each kind: what a claim changes in several tables is done by a
+trigger of a view. Where only one kind waits, that statement is the whole transaction, and SQLite is gone to once for all of
+them, commit included. Only what no precondition refuses goes this way, which is nearly everything. Whatever else comes, each
+request is carried out by the function of `statements` that says what it means. Requests that wait at the same time have no
+order, but whatever else waits between them keeps its place.
 """
+
+# ruff: noqa: S608 - what is put into SQL are our own columns, and question marks
 
 from __future__ import annotations
 
@@ -8,30 +16,62 @@ import asyncio
 import contextlib
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from handrail.contract.errors import HandrailError, UsageError
-from handrail.contract.store import StoreLoad, StoreUnavailable
+from handrail.contract.store import (
+    Claim,
+    ClaimResult,
+    ClaimVerdict,
+    Finish,
+    LedgerRow,
+    LedgerState,
+    StoreLoad,
+    StoreUnavailable,
+)
 from handrail.stores import owners
 from handrail.stores.base import Request, StatementStore
 from handrail.stores.failures import is_busy, unavailable, unusable
 from handrail.stores.migrations import migrate
-from handrail.stores.open_files import OpenFiles, check_names, make_private, real_path
+from handrail.stores.open_files import LOG_PAGES, LogRoom, OpenFiles, check_names, identity, make_private, real_path
 from handrail.stores.owners import OwnerLocks, Process
 from handrail.stores.statements import Clock, Transaction
-from handrail.stores.statements.grouped import carry_out, in_one_statement, prepare
-from handrail.stores.statements.ledger import ClaimRequest
-from handrail.stores.statements.transaction import Life
-from handrail.stores.wal_preallocation import LOG_PAGES, LogRoom
+from handrail.stores.statements.ledger import OUTCOME, SETTLED, ClaimRequest, FinishRequest, finish
+from handrail.stores.statements.transaction import Life, claimed, to_json
 from handrail.stores.worker import LIMIT_SECONDS, Job, Worker
 
 T = TypeVar("T")
 _OLDEST = (3, 35, 0)
 _START_PATIENCE = 5
 """How many times longer a start waits: other processes may start too, and each holds the file for a moment."""
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+"""Statements are made for these numbers of rows, and kept; rows that are left over are empty, and nothing comes of them."""
+_LEDGER = (
+    *("key", "tenant", "session_id", "user", "turn", "ordinal", "tool", "tool_hash", "registry_version"),
+    *("args_digest", "args", "effects", "owner", "claim_id", "lease_until", "created_at"),
+)
+_ALIAS = ("call_id", "call_tool", "raw_digest", "hold_id")
+_WISH = (*_LEDGER, "connection", "counters", *_ALIAS)
+_TRIGGER = f"""
+    CREATE TEMP TRIGGER claimed INSTEAD OF INSERT ON wish WHEN NEW.key IS NOT NULL BEGIN
+        SELECT RAISE(ABORT, 'a precondition failed')
+        WHERE NOT EXISTS (SELECT 1 FROM session WHERE session_id = NEW.session_id AND active
+                          AND connection = NEW.connection)
+           OR EXISTS (SELECT 1 FROM ledger WHERE session_id = NEW.session_id AND turn = NEW.turn AND tool = NEW.tool
+                      AND args_digest = NEW.args_digest AND state IN ('running', 'unknown'))
+           OR EXISTS (SELECT 1 FROM switch WHERE tool = NEW.tool)
+           OR EXISTS (SELECT 1 FROM block WHERE tenant = NEW.tenant AND user = NEW.user AND until > NEW.created_at);
+        INSERT INTO ledger ({", ".join(_LEDGER)}, state, fence)
+        VALUES ({", ".join(f"NEW.{name}" for name in _LEDGER)}, 'running', 1);
+        INSERT INTO alias SELECT NEW.session_id, NEW.call_id, NEW.call_tool, NEW.raw_digest, NEW.key, NEW.hold_id
+        WHERE NEW.call_id IS NOT NULL;
+        UPDATE session SET counters = NEW.counters WHERE session_id = NEW.session_id AND NEW.counters IS NOT NULL;
+    END"""
 
 
 class SqliteStore(StatementStore):
@@ -64,18 +104,19 @@ class SqliteStore(StatementStore):
     async def open(self) -> None:
         async with self._turnstile:
             if not self._users:
-                writer, reader = self._connections = await self._opened()
-                room = self._room = LogRoom(self._path, self._busy_ms)
+                files = self._files = await self._opened()
+                writer, reader = self._connections = files.connections
+                room = self._room = LogRoom(self._path, files, self._busy_ms)
                 self._writer = Worker(
                     "handrail-store-writer",
-                    lambda batch: self._commit(writer, batch),
-                    between=lambda: room.is_wanted() and self._is_whole(writer) and room.make(writer),
+                    lambda batch: self._commit(writer, files, batch),
+                    between=lambda: room.make(writer),
                     title=self._title,
                     limit=self._limit,
                 )
                 self._reader = Worker(
                     "handrail-store-reader",
-                    lambda batch: self._look(reader, batch),
+                    lambda batch: self._look(reader, files, batch),
                     title=self._title,
                     limit=self._limit,
                 )
@@ -124,7 +165,7 @@ class SqliteStore(StatementStore):
             raise self._not_open()
         return await self._reader.submit(request)
 
-    async def _opened(self) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+    async def _opened(self) -> OpenFiles:
         # Each of the two connections waits for others that start.
         limit = self._limit + 2 * _START_PATIENCE * self._busy_ms / 1_000
         try:
@@ -133,63 +174,62 @@ class SqliteStore(StatementStore):
             raise StoreUnavailable(f"{self._title} could not be opened within {limit:g} seconds.") from None
 
     # On the threads
-    def _commit(self, db: sqlite3.Connection, batch: Sequence[Job]) -> None:
+    def _commit(self, db: sqlite3.Connection, files: OpenFiles, batch: Sequence[Job]) -> None:
         try:
-            self._check_content(db)
-            batch = self._with_a_lock(batch)
-            outcomes = in_one_statement(self._transaction(db), [job.request for job in batch])
-            if outcomes is None:
-                self._in_transaction(db, batch)
-            else:
+            files.check_content(db, untouched=True)
+            begins = any(isinstance(job.request, ClaimRequest) for job in batch)
+            if begins and any(identity(path) != known for path, known in list(self._owners.identities.items())):
+                batch = self._without_claims(batch)
+            groups = _grouped([job.request for job in batch])
+            outcomes = None
+            if len(groups) == 1:
+                outcomes = groups[0].in_one_statement(Transaction(db, self._clock(), self._life))
+            if outcomes is not None:
                 for job, outcome in zip(batch, outcomes, strict=True):
                     job.outcome = outcome
+            elif groups:
+                self._in_transaction(db, batch, groups)
             # Again: what was committed to a log that is gone is lost with this process, and must not be relied on.
-            self._check_content(db)
+            files.check_content(db)
         except (sqlite3.Error, StoreUnavailable) as error:
             for job in batch:
                 # An exception of its own for each: they are raised in different tasks.
                 job.error = self._failure(error)
         finally:
             if db.in_transaction:
-                self._roll_back(db)
+                # If it fails, the next BEGIN says what is wrong, to somebody who waits for it.
+                with contextlib.suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
 
-    def _with_a_lock(self, batch: Sequence[Job]) -> Sequence[Job]:
+    def _without_claims(self, batch: Sequence[Job]) -> Sequence[Job]:
         """What of it may be carried out: while others cannot see that this process lives, no call is begun, because they would
         take it for abandoned. Those that run may still be settled."""
-        try:
-            self._owners.check()
-        except StoreUnavailable as error:
-            begun = [job for job in batch if not isinstance(job.request, ClaimRequest)]
-            for job in batch:
-                if job not in begun:
-                    job.error = self._failure(error)
-            return begun
-        return batch
+        others = [job for job in batch if not isinstance(job.request, ClaimRequest)]
+        for job in batch:
+            if job not in others:
+                job.error = StoreUnavailable(self._owners.lock_lost())
+        return others
 
-    def _in_transaction(self, db: sqlite3.Connection, batch: Sequence[Job]) -> None:
+    def _in_transaction(self, db: sqlite3.Connection, batch: Sequence[Job], groups: Sequence[_Group]) -> None:
         db.execute("BEGIN IMMEDIATE")
-        if not self._all_went_well(db, batch):
+        tx = Transaction(db, self._clock(), self._life)
+        try:
+            # Without savepoints, which cost as much as a statement each. Nearly always nothing fails.
+            outcomes = [outcome for group in groups for outcome in group.carry_out(tx)]
+        except Exception:  # whatever it is, it comes again where it is looked at
+            if not db.in_transaction:
+                raise
+            outcomes = []
+        if len(outcomes) < len(batch):
             # Again from the start, each on its own, so that one that fails undoes nothing but itself.
             db.execute("ROLLBACK")
             db.execute("BEGIN IMMEDIATE")
             for job in batch:
                 self._carry_out(db, job)
-        db.execute("COMMIT")
-
-    def _all_went_well(self, db: sqlite3.Connection, batch: Sequence[Job]) -> bool:
-        """Carry everything out without savepoints, which cost as much as a statement each. Nearly always nothing fails."""
-        try:
-            begin = partial(self._transaction, db)
-            for job, outcome in zip(batch, carry_out(begin, [job.request for job in batch]), strict=True):
+        else:
+            for job, outcome in zip(batch, outcomes, strict=True):
                 job.outcome = outcome
-        except Exception:  # whatever it is, it comes again where it is looked at
-            if not db.in_transaction:
-                raise
-            return False
-        return True
-
-    def _transaction(self, db: sqlite3.Connection) -> Transaction:
-        return Transaction(db, self._clock(), self._life)
+        db.execute("COMMIT")
 
     def _life(self, db: sqlite3.Connection, owner: str) -> Life:
         if self._owners.holds(owner):
@@ -200,7 +240,7 @@ class SqliteStore(StatementStore):
         """One request of a batch: if it fails, it undoes what it did and nothing else."""
         db.execute("SAVEPOINT request")
         try:
-            job.outcome = job.request(self._transaction(db))
+            job.outcome = job.request(Transaction(db, self._clock(), self._life))
         except Exception as error:
             job.error = self._failure(error)
             if not db.in_transaction:
@@ -209,16 +249,16 @@ class SqliteStore(StatementStore):
             db.execute("ROLLBACK TO request")
         db.execute("RELEASE request")
 
-    def _look(self, db: sqlite3.Connection, batch: Sequence[Job]) -> None:
+    def _look(self, db: sqlite3.Connection, files: OpenFiles, batch: Sequence[Job]) -> None:
         try:
-            self._check_files(db)
+            files.check(db)
         except StoreUnavailable as error:
             for job in batch:
                 job.error = self._failure(error)
             return
         for job in batch:
             try:
-                job.outcome = job.request(self._transaction(db))
+                job.outcome = job.request(Transaction(db, self._clock(), self._life))
             except Exception as error:  # noqa: BLE001 - whatever it is belongs to the one that asked
                 job.error = self._failure(error)
 
@@ -229,27 +269,7 @@ class SqliteStore(StatementStore):
             return StoreUnavailable(*error.args)
         return error
 
-    def _roll_back(self, db: sqlite3.Connection) -> None:
-        # If it fails, the next BEGIN says what is wrong, to somebody who waits for it.
-        with contextlib.suppress(sqlite3.Error):
-            db.execute("ROLLBACK")
-
-    def _check_files(self, db: sqlite3.Connection) -> None:
-        if self._files is not None:
-            self._files.check(db)
-
-    def _check_content(self, db: sqlite3.Connection) -> None:
-        if self._files is not None:
-            self._files.check_content(db)
-
-    def _is_whole(self, db: sqlite3.Connection) -> bool:
-        try:
-            self._check_content(db)
-        except (sqlite3.Error, StoreUnavailable):
-            return False
-        return True
-
-    def _open_file(self) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+    def _open_file(self) -> OpenFiles:
         if sqlite3.sqlite_version_info < _OLDEST:
             raise UsageError(f"A store in a file needs SQLite 3.35 or newer; this Python has {sqlite3.sqlite_version}.")
         self._make_file()
@@ -257,12 +277,11 @@ class SqliteStore(StatementStore):
         try:
             # It reads at once: a connection opens the log that is there when it first reads.
             opened.append(self._patiently(lambda: self._connect("PRAGMA query_only = ON", "PRAGMA schema_version")))
-            self._files = OpenFiles(self._path, self._title, *opened)
+            return OpenFiles(self._path, self._title, *opened)
         except HandrailError:
             for db in opened:
                 db.close()
             raise
-        return opened[0], opened[1]
 
     def _make_file(self) -> None:
         if not self._path.parent.is_dir():
@@ -302,7 +321,9 @@ class SqliteStore(StatementStore):
         )
         try:
             migrate(db, self._path.name, self._clock())
-            prepare(db)
+            # A view and its trigger, which belong to this connection and are nowhere in the file.
+            db.execute(f"CREATE TEMP VIEW wish AS SELECT {', '.join(f'NULL AS {name}' for name in _WISH)}")
+            db.execute(_TRIGGER)
         except BaseException:
             db.close()
             raise
@@ -328,10 +349,128 @@ class SqliteStore(StatementStore):
             return
         with contextlib.suppress(sqlite3.Error):
             # Whoever is left in there is taken for alive as long as this process is, which is no more than late.
-            owners.release(self._transaction(self._connections[0]), self._owners.held)
+            tx = Transaction(self._connections[0], self._clock(), self._life)
+            owners.release(tx, self._owners.held)
         for db in self._connections:
             db.close()
         self._owners.release_all()
 
     def _not_open(self) -> StoreUnavailable:
         return StoreUnavailable(f'The store "{self._path.name}" is not open; call open() first.')
+
+
+@dataclass(slots=True)
+class _Group:
+    """Neighbouring claims and finishes that are carried out together; or one request of another kind."""
+
+    requests: list[Request[Any]]
+    claims: list[Claim] = field(default_factory=list)
+    finishes: list[Finish] = field(default_factory=list)
+
+    def in_one_statement(self, tx: Transaction) -> Sequence[Any] | None:
+        """The outcomes, committed; None, and no claim made, if they cannot go this way. Outside of a transaction.
+
+        `sqlite3.OperationalError`: the store cannot be written, whichever way is taken."""
+        try:
+            if len(self.claims) == len(self.requests):
+                return _claim_all(tx, self.claims)
+            if len(self.finishes) == len(self.requests):
+                return _finish_all(tx, self.finishes)
+        except sqlite3.OperationalError:
+            raise
+        except Exception:  # noqa: BLE001 - whatever it is, it comes again where each is looked at
+            return None
+        return None
+
+    def carry_out(self, tx: Transaction) -> list[Any]:
+        """The outcomes, in a transaction that was begun. What one raises is raised, and the transaction is good for nothing
+        more."""
+        if not self.claims and not self.finishes:
+            return [request(tx) for request in self.requests]
+        # Finishes first: a claim then meets what is known at this moment.
+        finished = iter(_finish_all(tx, self.finishes) if self.finishes else ())
+        made = iter(_claim_all(tx, self.claims) if self.claims else ())
+        return [next(made if isinstance(request, ClaimRequest) else finished) for request in self.requests]
+
+
+def _grouped(requests: Sequence[Request[Any]]) -> list[_Group]:
+    """The requests in their order, each group as large as it may be."""
+    groups: list[_Group] = []
+    met: set[Hashable] | None = None
+    for request in requests:
+        # What no two requests of a group may have in common, because one could then refuse the other.
+        names: tuple[Hashable, ...] | None = None
+        if isinstance(request, ClaimRequest):
+            wish = request.claim
+            if wish.hold_id is None and wish.rate is None and wish.check_connection:
+                names = (wish.key, (wish.session_id, wish.turn, wish.tool, wish.args_digest))
+                if wish.alias is not None:
+                    names += ((wish.session_id, wish.alias.call_id),)
+        elif isinstance(request, FinishRequest):
+            end = request.finish
+            known = end.claimed is not None and end.claimed.fence == end.fence and end.state is not LedgerState.RUNNING
+            if known and end.block is None and end.session_state is None:
+                names = (end.key,)
+        if names is None or met is None or len(groups[-1].requests) == _SIZES[-1] or not met.isdisjoint(names):
+            groups.append(_Group([]))
+            met = None if names is None else set()
+        group = groups[-1]
+        group.requests.append(request)
+        if names is None or met is None:
+            continue
+        met.update(names)
+        if isinstance(request, ClaimRequest):
+            group.claims.append(request.claim)
+        elif isinstance(request, FinishRequest):
+            group.finishes.append(request.finish)
+    return groups
+
+
+def _claim_all(tx: Transaction, claims: Sequence[Claim]) -> list[ClaimResult]:
+    now, values = tx.now, list[Any]()
+    for one in claims:
+        values += (one.key, one.tenant, one.session_id, one.user, one.turn, one.ordinal, one.tool, one.tool_hash)
+        values += (one.registry_version, one.args_digest, one.args, one.effects, one.owner, one.claim_id)
+        counters = None if one.counters is None else to_json(one.counters, '"counters" of a claim')
+        values += (now + one.lease_ms, now, one.connection, counters)
+        alias = one.alias
+        values += (None,) * 4 if alias is None else (alias.call_id, alias.tool, alias.raw_digest, alias.hold_id)
+    size = _SIZES[bisect_left(_SIZES, len(claims))]
+    values += (None,) * (len(_WISH) * (size - len(claims)))
+    tx.db.execute(_wishes(size), values)
+    return [claimed(one, now, ClaimVerdict.CLAIMED, 1, now) for one in claims]
+
+
+def _finish_all(tx: Transaction, finishes: Sequence[Finish]) -> list[LedgerRow]:
+    now, values = tx.now, list[Any]()
+    for one in finishes:
+        values += (one.key, one.fence, one.state, one.envelope, now if one.state in SETTLED else None)
+    size = _SIZES[bisect_left(_SIZES, len(finishes))]
+    values += (None,) * (5 * (size - len(finishes)))
+    if tx.db.execute(_outcomes(size), values).rowcount < len(finishes):
+        # Some were fenced out, are settled already, or are not there: the function for one says which. To those that were
+        # stored just now, it tells just that.
+        return [finish(tx, one) for one in finishes]
+    return [
+        one.claimed._replace(state=one.state, envelope=one.envelope, finished_at=now if one.state in SETTLED else None)
+        for one in finishes
+        if one.claimed is not None
+    ]
+
+
+@cache
+def _wishes(rows: int) -> str:
+    return f"INSERT INTO wish {_values(rows, len(_WISH))}"
+
+
+@cache
+def _outcomes(rows: int) -> str:
+    # Not as WITH: then Python would not tell how many rows were changed.
+    return f"""UPDATE ledger SET state = done.column3, {OUTCOME.format("done.column4")}, finished_at = done.column5
+        FROM ({_values(rows, 5)}) AS done
+        WHERE key = done.column1 AND fence = done.column2 AND state IN ('running', 'unknown')"""
+
+
+@cache
+def _values(rows: int, columns: int) -> str:
+    return "VALUES " + ", ".join([f"({', '.join('?' * columns)})"] * rows)

@@ -177,30 +177,23 @@ class Worker:
             if self._any_withdrawn:
                 batch = [job for job in batch if not job.withdrawn]
             if batch:
-                self._try(batch)
+                try:
+                    self._carry_out(batch)
+                except BaseException as error:  # noqa: BLE001 - the thread must outlive a bug: each caller is told instead
+                    for job in batch:
+                        job.error = StoreUnavailable(f"The store failed in a way nobody foresaw ({error!r}).")
             for asked in rounds:
                 asked.is_answered = True
             _deliver(batch)
             if self._hung is not None and self._hung.is_answered:
                 self._hung = None
                 _log.warning("%s answers again", self._title)
-            if going and batch:
-                self._use_the_pause()
-
-    def _try(self, batch: Sequence[Job]) -> None:
-        try:
-            self._carry_out(batch)
-        except BaseException as error:  # noqa: BLE001 - the thread must outlive a bug: each caller is told instead
-            for job in batch:
-                job.error = StoreUnavailable(f"The store failed in a way nobody foresaw ({error!r}).")
-
-    def _use_the_pause(self) -> None:
-        try:
-            while self._waiting.empty() and self._between():
-                pass
-        except Exception as error:  # noqa: BLE001 - what nobody waits for must not end the thread that everybody waits for
-            _log.error("What the store does between two writes failed and is given up", exc_info=error)
-            self._between = lambda: False
+            try:
+                while going and batch and self._waiting.empty() and self._between():
+                    pass
+            except Exception as error:  # noqa: BLE001 - what nobody waits for must not end the thread that everybody waits for
+                _log.error("What the store does between two writes failed and is given up", exc_info=error)
+                self._between = lambda: False
 
     def _next_rounds(self) -> tuple[list[_Round], bool]:
         rounds: list[_Round] = []

@@ -428,7 +428,7 @@ def _carry_out(db: sqlite3.Connection, batch: Sequence[Job], files: OpenFiles | 
     """One commit for everything that waits; a request that fails undoes nothing but itself."""
     try:
         if files is not None:
-            files.check_content(db)
+            files.check_content(db, untouched=True)
         db.execute("BEGIN IMMEDIATE")
         for job in batch:
             db.execute("SAVEPOINT request")
