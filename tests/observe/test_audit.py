@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.observe import chain_writer
+from handrail.observe import chain
 from handrail.observe.audit import AuditLog
 from handrail.observe.chain import GENESIS, seal
 from handrail.observe.verify import read_events, verify_directory
@@ -346,7 +346,7 @@ class FullDisk:
     def __init__(self, monkeypatch):
         self.room = 0
         self._write = os.write
-        monkeypatch.setattr(chain_writer.os, "write", self)
+        monkeypatch.setattr(chain.os, "write", self)
 
     def __call__(self, descriptor, data):
         if self.room <= 0:
@@ -374,7 +374,7 @@ def test_room_that_comes_back_bit_by_bit_leaves_no_hole(tmp_path, monkeypatch, r
 
 def test_a_record_torn_in_the_shared_file_spoils_no_other(tmp_path, monkeypatch):
     disk = FullDisk(monkeypatch)
-    ours, theirs = (chain_writer.Appender(tmp_path / "shared", shared=True) for _ in range(2))
+    ours, theirs = (chain.Appender(tmp_path / "shared", shared=True) for _ in range(2))
     ours.push(b"one\n")
     ours.push(b"two, longer\n")
     disk.room = 9

@@ -8,7 +8,7 @@ import pytest
 from handrail.cli import audit_command
 from handrail.cli import main as handrail
 from handrail.observe.audit import AuditLog
-from handrail.observe.chain import seal, sealed, split_seal
+from handrail.observe.chain import SEALED_LINE, seal, split_seal
 from handrail.observe.reading import Follower, tail_events
 from handrail.observe.verify import read_events, verify_directory
 
@@ -57,7 +57,7 @@ def restamp(file, key=None):
             text = b"\n".join(group)
             head = seal(key, head + text)
             heads[json.loads(line)["seq"]] = head
-            out += sealed(text, head)
+            out += SEALED_LINE % (text, b"hash", head)
             group = []
     file.write_bytes(out)
     records = b""
@@ -70,7 +70,7 @@ def restamp(file, key=None):
         record["head"] = heads[record["count"]].decode()
         del record["mac"]
         stem = json.dumps(record, separators=(",", ":")).encode()[:-1]
-        records += sealed(stem, seal(key, stem), b"mac")
+        records += SEALED_LINE % (stem, b"mac", seal(key, stem))
     place.write_bytes(records)
 
 

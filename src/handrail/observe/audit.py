@@ -21,9 +21,7 @@ import orjson
 
 from handrail.contract.ports import CallRecord
 from handrail.contract.store import AuditPosition, AuditSubject
-from handrail.observe.call_records import fields_of
-from handrail.observe.chain import GAP, encode, encode_name, json_substitute, seal
-from handrail.observe.chain_writer import ChainWriter, Entry
+from handrail.observe.chain import GAP, ChainWriter, Entry, encode, encode_name, json_substitute, seal
 from handrail.observe.reading import keys_of_executions
 from handrail.observe.redaction import compile_redactor
 from handrail.observe.sealing import SEALED, seal_text, take_words
@@ -44,6 +42,7 @@ class _Ring:
 
     trouble: str | None = None
     position: AuditPosition | None = None
+    is_behind = False
 
     def __init__(self, size: int) -> None:
         self._entries: deque[Entry] = deque(maxlen=size)
@@ -53,9 +52,6 @@ class _Ring:
         """The events as a reader of the file would get them."""
         first = self._count - len(self._entries) + 1
         return [_event(seq, *entry) for seq, entry in enumerate(self._entries, first)]
-
-    def ready(self) -> bool:
-        return True
 
     def write(self, entries: Sequence[Entry]) -> bool:
         self._entries.extend(entries)
@@ -161,13 +157,36 @@ class AuditLog:
             fields[SEALED] = seal_text(subject, self._body(words)).decode()
 
     def _entry(self, noted: Entry | CallRecord) -> Entry:
-        """What is written of a call, or of what was emitted."""
+        """What is written: of a call the fields of its line in their order, made now, because the call itself only leaves a
+        `CallRecord`, in no time."""
         if not isinstance(noted, CallRecord):
             return noted
         try:
-            fields = fields_of(noted)
-            if noted.subject is not None:
-                self._seal_words(noted.subject, fields)
+            # Taken apart at once: a name of a tuple costs more than a place.
+            session_id, _, duration, error_type, _, _, _, tool, turn, connection, mode, provider, call_id, key = noted[
+                :14
+            ]
+            args, defaulted, redact, more, subject = noted[14:]
+            fields: dict[str, Any] = {
+                "sessionId": session_id,
+                "turnId": turn,
+                "connection": connection,
+                "mode": mode,
+                "provider": provider,
+                **tool,
+                "callId": call_id,
+                "idempotencyKey": key,
+                "duration": duration,
+                "ok": error_type is None,
+                "errorType": error_type,
+                "args": orjson.Fragment(args) if redact is None else redact(orjson.loads(args)),
+            }
+            if defaulted:
+                fields["defaulted"] = defaulted
+            if more is not None:
+                fields.update(more)
+            if subject is not None:
+                self._seal_words(subject, fields)
             body = self._body(fields)
         except Exception as error:  # noqa: BLE001  # one call that cannot be written must not cost the lines after it
             _log.error("A line of %s could not be written as it is", noted.tool_id, exc_info=error)
@@ -192,12 +211,25 @@ class AuditLog:
         # Names of the log itself stand at the top; what a tool or a model named is nested, and needs a second brace.
         return body if body.find(b"{", 1) < 0 else encode(self._masked(json.loads(body)))
 
-    def flush(self) -> bool:
-        """Write what waits; whether everything is written and the log is healthy."""
+    def flush(self, *, to_disk: bool = False) -> bool:
+        """Write what waits, and with `to_disk` wait until the disk has it; whether everything is written and the log is
+        healthy."""
         if self._closed:
             return False
+        sink, pending = self._sink, self._pending
         with self._lock:
-            return self._flush()
+            if sink.is_behind and not sink.write(()):
+                self._trim()
+                return False
+            left = len(pending)
+            while left:
+                count = min(left, _BATCH)
+                if not sink.write([self._entry(pending.popleft()) for _ in range(count)]):
+                    return False
+                left -= count
+            if self._dropped and not self._write_gap():
+                return False
+            return not to_disk or sink.sync()
 
     @property
     def is_durable(self) -> bool:
@@ -211,10 +243,7 @@ class AuditLog:
 
     def sync(self) -> bool:
         """Write what waits, and wait until the disk has it; whether it has."""
-        if self._closed:
-            return False
-        with self._lock:
-            return self._flush() and self._sink.sync()
+        return self.flush(to_disk=True)
 
     def leads_to_here(self, known: AuditPosition) -> bool:
         """Whether the line of an earlier checkpoint of this chain is still there."""
@@ -271,19 +300,6 @@ class AuditLog:
             raise TypeError("This audit log is on disk; handrail.observe.verify.read_events reads it.")
         self.flush()
         return self._sink.events()
-
-    def _flush(self) -> bool:
-        sink, pending = self._sink, self._pending
-        if not sink.ready():
-            self._trim()
-            return False
-        left = len(pending)
-        while left:
-            count = min(left, _BATCH)
-            if not sink.write([self._entry(pending.popleft()) for _ in range(count)]):
-                return False
-            left -= count
-        return not self._dropped or self._write_gap()
 
     def _trim(self) -> None:
         """Nothing can be written: keep what waits within its limit of bytes, the oldest lines first."""

@@ -16,8 +16,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from handrail.contract.store import AuditPosition
-from handrail.observe.chain import CHECKPOINT, CHECKPOINTS, GAP, GENESIS, HEAD, START, encode_name, split_seal, stamp
-from handrail.observe.chain_writer import Appender, ChainWriter, Entry
+from handrail.observe.chain import (
+    CHECKPOINT,
+    CHECKPOINTS,
+    GAP,
+    GENESIS,
+    HEAD,
+    START,
+    Appender,
+    ChainWriter,
+    Entry,
+    encode_name,
+    split_seal,
+    stamp,
+)
 
 try:
     import fcntl
@@ -44,9 +56,6 @@ class SharedChainWriter(ChainWriter):
 
     def write(self, entries: Sequence[Entry]) -> bool:
         self._waiting += entries
-        return self._guarded(_nothing)
-
-    def ready(self) -> bool:
         return self._guarded(_nothing)
 
     def close(self) -> bool:
@@ -81,7 +90,7 @@ class SharedChainWriter(ChainWriter):
 
     def _last_checkpoint(self) -> None:
         # A command that has said nothing today leaves no line.
-        if self._position is not None and self._chain == self._today():
+        if self.position is not None and self._chain == self._today():
             self._add(self._checkpoint)
 
     def _add(self, render: Callable[[], None]) -> None:
@@ -96,7 +105,7 @@ class SharedChainWriter(ChainWriter):
         except OSError:
             self._undo(begun)
             raise
-        self._position = AuditPosition(self._chain, self._file.path.name, self._seq, self._hash.decode())
+        self.position = AuditPosition(self._chain, self._file.path.name, self._seq, self._hash.decode())
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
