@@ -55,11 +55,8 @@ _LOG = logging.getLogger("handrail")
 class SystemClock:
     """Real time."""
 
-    def time(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
+    time = staticmethod(time.time)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

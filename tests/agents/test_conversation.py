@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from handrail import Call
 from handrail.agents import Conversation
-from handrail.agents.conversation import ANSWER_LEFT_OUT, MAX_MESSAGES, MAX_TOKENS
-from handrail.agents.tokens import tokens_of_message
+from handrail.agents.conversation import ANSWER_LEFT_OUT, MAX_MESSAGES, MAX_TOKENS, tokens_of_message
 from handrail.contract.errors import UsageError
 from handrail.contract.model import AssistantMessage, HostMessage, ToolMessage, UserMessage
 

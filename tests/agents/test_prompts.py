@@ -8,8 +8,8 @@ from tests.agents.inventions import Invented, built
 from tests.tools.reference import reference
 
 from handrail.agents import AgentPolicy, Prompts
+from handrail.agents.conversation import tokens_of, tokens_of_json
 from handrail.agents.prompts import FILES, Offering
-from handrail.agents.tokens import tokens_of, tokens_of_json
 from handrail.contract.errors import ConfigError
 
 LOOK = Invented("look_up", "retrieval", "Looks things up.")

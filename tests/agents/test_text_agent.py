@@ -8,8 +8,7 @@ from tests.agents.inventions import Invented, desk, text
 
 from handrail import Call
 from handrail.agents import AgentPolicy, Conversation, TextAgent
-from handrail.agents.conversation import ANSWER_LEFT_OUT
-from handrail.agents.tokens import tokens_of_message
+from handrail.agents.conversation import ANSWER_LEFT_OUT, tokens_of_message
 from handrail.contract.errors import UsageError
 from handrail.contract.model import (
     AssistantMessage,

@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from handrail.agents.tokens import tokens_of_message
+import orjson
+
 from handrail.agents.unacknowledged_writes import UnacknowledgedWrites
 from handrail.contract.call import Call
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import UsageError
-from handrail.contract.frozen import thaw
+from handrail.contract.frozen import for_json, thaw
 from handrail.contract.model import AssistantMessage, HostMessage, Message, ToolMessage, UserMessage
 from handrail.runtime.session import Session
 
@@ -27,6 +28,29 @@ MAX_TOKENS = 200_000
 _MAX_TOLD = 200
 RESULT_LEFT_OUT = "This old result is no longer sent, to save room."
 ANSWER_LEFT_OUT = "(This old answer is no longer sent, to save room.)"
+
+
+def tokens_of(text: str) -> int:
+    """Estimated as everywhere in Handrail: a token is four characters."""
+    return -(-len(text) // 4)
+
+
+def tokens_of_json(value: Any) -> int:
+    """The tokens of a value as it is sent. What is no JSON counts as its text."""
+    try:
+        return -(-len(orjson.dumps(value, default=for_json)) // 4)
+    except TypeError:
+        return tokens_of(str(value))
+
+
+def tokens_of_message(message: Message) -> int:
+    if isinstance(message, ToolMessage):
+        return tokens_of_json(message.envelope) + tokens_of(message.name)
+    calls = message.calls if isinstance(message, AssistantMessage) else ()
+    return tokens_of(message.text) + sum(
+        tokens_of(call.name) + (tokens_of(call.args) if isinstance(call.args, str) else tokens_of_json(call.args))
+        for call in calls
+    )
 
 
 class Conversation:

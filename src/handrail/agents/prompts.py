@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from handrail.agents.conversation import tokens_of, tokens_of_json
 from handrail.agents.policy import AgentPolicy
-from handrail.agents.tokens import tokens_of, tokens_of_json
 from handrail.contract.definition import Mode, ToolDefinition
 from handrail.contract.errors import ConfigError
 from handrail.registry.snapshot import LoadedTool

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from handrail.contract.call import Call
@@ -31,29 +32,27 @@ from handrail.schema.strict_json import canonical, parse_arguments
 _MAX_KEPT = 200
 
 
+@dataclass(slots=True, eq=False)
 class UnacknowledgedWrite:
     """A writing call, from its making until the model has been told its outcome."""
 
-    __slots__ = ("answered", "call", "connection", "ended", "key", "lost", "name", "outcome", "told_turn", "turn")
-
-    def __init__(self, call: Call, key: tuple[str, str], turn: int, connection: int, name: str | None) -> None:
-        self.call = call
-        self.key = key
-        """The tool and what its arguments are compared by, as it was when the call was made."""
-        self.turn = turn
-        self.connection = connection
-        """The model's connection that it was made on; 0: one of a conversation that is over."""
-        self.name = name
-        """What the runtime knows it by; None if its provider gives no ids."""
-        self.lost = False
-        """The model may not remember that it made it: it was taken back, or its connection is gone."""
-        self.outcome: Mapping[str, Any] | None = None
-        self.ended: asyncio.Event | None = asyncio.Event()
-        """Set when the outcome is there; None for a call of a process that is gone."""
-        self.told_turn: int | None = None
-        """The turn in which its outcome was sent to the model."""
-        self.answered = False
-        """The model has ended an answer since."""
+    call: Call
+    key: tuple[str, str]
+    """The tool and what its arguments are compared by, as it was when the call was made."""
+    turn: int
+    connection: int
+    """The model's connection that it was made on; 0: one of a conversation that is over."""
+    name: str | None
+    """What the runtime knows it by; None if its provider gives no ids."""
+    lost: bool = False
+    """The model may not remember that it made it: it was taken back, or its connection is gone."""
+    outcome: Mapping[str, Any] | None = None
+    ended: asyncio.Event | None = field(default_factory=asyncio.Event)
+    """Set when the outcome is there; None for a call of a process that is gone."""
+    told_turn: int | None = None
+    """The turn in which its outcome was sent to the model."""
+    answered: bool = False
+    """The model has ended an answer since."""
 
 
 class UnacknowledgedWrites:
@@ -183,7 +182,20 @@ class UnacknowledgedWrites:
     # ------------------------------------------------------------------------------------------------------- kept
     def to_list(self) -> list[dict[str, Any]]:
         """Everything, as JSON."""
-        return [_to_dict(first) for first in self.writes if not first.answered]
+        kept = []
+        for first in self.writes:
+            call = first.call
+            if first.answered:
+                continue
+            try:
+                args = canonical(parse_arguments(call.args)).decode()
+            except JsonError:
+                args = str(call.args)  # mended by the pipeline, which mends them again
+            outcome = thaw(first.outcome) if first.outcome is not None else None
+            named = {"name": call.name, "callId": call.call_id, "provider": call.provider, "tool": first.key[0]}
+            compared = {"args": args, "digest": first.key[1], "turn": first.turn, "key": first.name}
+            kept.append({**named, **compared, "outcome": outcome})
+        return kept
 
     @classmethod
     def from_list(cls, data: Sequence[Mapping[str, Any]]) -> UnacknowledgedWrites:
@@ -270,20 +282,6 @@ def _key(session: Session, call: Call) -> tuple[str, str] | None:
 def _is_same(session: Session, first: UnacknowledgedWrite, key: tuple[str, str]) -> bool:
     """Compared as the first was when it was made, and as it would be now: another mode clamps otherwise."""
     return first.key == key or (first.key[0] == key[0] and _key(session, first.call) == key)
-
-
-def _to_dict(first: UnacknowledgedWrite) -> dict[str, Any]:
-    call = {"name": first.call.name, "callId": first.call.call_id, "provider": first.call.provider}
-    outcome = thaw(first.outcome) if first.outcome is not None else None
-    kept = {"tool": first.key[0], "args": _text(first.call), "digest": first.key[1], "turn": first.turn}
-    return {**call, **kept, "key": first.name, "outcome": outcome}
-
-
-def _text(call: Call) -> str:
-    try:
-        return canonical(parse_arguments(call.args)).decode()
-    except JsonError:
-        return str(call.args)  # mended by the pipeline, which mends them again
 
 
 def _from_dict(data: Mapping[str, Any]) -> UnacknowledgedWrite:
