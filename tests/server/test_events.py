@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.server.kit import StreamedEvent, over_socket, put_together, text_of
 
 from handrail.events import MessageSent
-from handrail.server.host import event_log as logs
-from handrail.server.host.event_log import SPAN, EventLog
+from handrail.server.host import hosted_session as logs
+from handrail.server.host.hosted_session import SPAN, EventLog
 from handrail.server.options import Options
 from handrail.server.uvicorn_server import bound, make_server
 from handrail.server.wire import frame

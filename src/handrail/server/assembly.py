@@ -13,7 +13,7 @@ from handrail.app import Runtime
 from handrail.clients.model_choice import ModelChoice
 from handrail.contract.errors import UsageError
 from handrail.server.api.application import create
-from handrail.server.api.requests import ApiContext
+from handrail.server.api.http import ApiContext
 from handrail.server.api.routes.files import console_files
 from handrail.server.connections import ConnectionTable
 from handrail.server.host.agent_port import TextAgentPort

@@ -13,8 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from handrail.server.api.guard import Guard
-from handrail.server.api.problems import HttpProblem, refusal
-from handrail.server.api.requests import ApiContext, Endpoint, PathEndpoint
+from handrail.server.api.http import ApiContext, Endpoint, HttpProblem, PathEndpoint, refusal
 from handrail.server.api.routes import (
     calendar,
     catalogue,

@@ -15,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from handrail.server.api.problems import HttpProblem, refusal
+from handrail.server.api.http import HttpProblem, refusal
 from handrail.server.connections import ConnectionCounts
 from handrail.server.keys import Key, KeyRing, TokenBuckets
 from handrail.server.options import Options

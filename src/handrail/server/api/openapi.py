@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from handrail.server.api.problems import TYPES
+from handrail.server.api.http import TYPES
 from handrail.server.host.hosted_session import OWN_IDS
 
 Schema = dict[str, Any]

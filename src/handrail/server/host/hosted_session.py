@@ -1,5 +1,9 @@
 """A hosted session: one session that is open in this process, with its conversation, its events and the turn that runs.
 
+Events are numbered, kept for a while, and read by any number of streams. Numbers only grow, also over restarts of the server: a
+session has a new connection number in each process, and that stands in front. A reader that was away says the last number it has
+seen and gets what came after it; where that is no longer kept, it is told so once, and fetches the session's state.
+
 What people are shown of a turn is put together here from the agent's events: the text, a card for each call, citations. It is
 what a page gets after a reload, and what events are rebuilt from after a restart.
 """
@@ -7,7 +11,9 @@ what a page gets after a reload, and what events are rebuilt from after a restar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, Literal, Protocol
@@ -18,8 +24,7 @@ from handrail.contract.events import SessionEvent
 from handrail.contract.model import ToolMessage
 from handrail.runtime.session import Session
 from handrail.server.host.conversation_store import StoredTurn
-from handrail.server.host.event_log import EventLog
-from handrail.server.wire import to_json, without_detail
+from handrail.server.wire import frame, notice, to_json, without_detail
 
 LATE = "~late:"
 """Begins the id of what the model said about a late envelope; no client may choose such an id."""
@@ -30,7 +35,135 @@ MAX_CARD_BYTES = 16 * 1024
 MAX_SHOWN_BYTES = 1024 * 1024
 """Of all turns that a session shows."""
 
+SPAN = 10_000_000
+"""So many numbers belong to one connection of a session."""
+MAX_EVENTS = 2_000
+MAX_BYTES = 1024 * 1024
+"""Of the events that are kept."""
 _UNCERTAIN = (ErrorType.STORE_UNAVAILABLE, ErrorType.IN_PROGRESS)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedEvent:
+    """One event as it is sent. `seen_by` is the number that it had before a restart, for events that were rebuilt; `detailed` is
+    the event for operators, where they are told more."""
+
+    number: int
+    type: str
+    turn: int
+    data: bytes
+    seen_by: int = 0
+    detailed: bytes | None = None
+
+
+class EventLog:
+    """What happened in a session lately. `before` is the last number that is known from an earlier process."""
+
+    __slots__ = ("_before", "_bytes", "_ending", "_held", "_kept", "_start", "last", "readers")
+
+    def __init__(self, connection: int, before: int = 0) -> None:
+        self._start = connection * SPAN
+        self._before = before
+        self._kept: deque[LoggedEvent] = deque()
+        self._bytes = 0
+        self.readers: set[EventReader] = set()
+        self._ending = asyncio.Lock()
+        self._held: list[tuple[str, Mapping[str, Any], int]] | None = None
+        self.last = self._start
+
+    @asynccontextmanager
+    async def next_is_ours(self) -> AsyncIterator[int]:
+        """The number that the next event will have. What others tell meanwhile waits until after the block, so that the number
+        may be written down before the event is told."""
+        async with self._ending:
+            held = self._held = []
+            try:
+                yield self.last + 1
+            finally:
+                self._held = None
+                for name, data, turn in held:
+                    self.add(name, data, turn)
+
+    def tell(self, type: str, data: Mapping[str, Any], turn: int) -> None:
+        """Append an event, or let it wait for one that has been given its number. Every event says which turn it belongs to."""
+        if self._held is not None:
+            self._held.append((type, data, turn))
+        else:
+            self.add(type, data, turn)
+
+    def add(self, type: str, data: Mapping[str, Any], turn: int, *, seen_by: int = 0) -> None:
+        """Append an event now and wake whoever waits for it."""
+        self.last += 1
+        data, detailed = {"turn": turn, **data}, None
+        if type == "error" and "detail" in data:
+            detailed, data = frame(self.last, type, data), without_detail(type, data)
+        kept = LoggedEvent(self.last, type, turn, frame(self.last, type, data), seen_by, detailed)
+        self._kept.append(kept)
+        self._bytes += len(kept.data)
+        while len(self._kept) > MAX_EVENTS or (self._bytes > MAX_BYTES and len(self._kept) > 1):
+            self._bytes -= len(self._kept.popleft().data)
+        for reader in self.readers:
+            reader.wake.set()
+
+    def after(self, number: int) -> tuple[list[LoggedEvent], bool]:
+        """The events after this number that are kept, rebuilt ones only for a reader that has not seen them before; and
+        whether something after it is no longer kept, or the number is none of ours."""
+        first = self._kept[0].number if self._kept else self.last + 1
+        lacking = number > self.last or number < self._before or max(number, self._start) < first - 1
+        if number < first:
+            return [one for one in self._kept if not one.seen_by or number < one.seen_by], lacking
+        return [self._kept[index] for index in range(number - first + 1, len(self._kept))], lacking
+
+    def reader(self, after: int | None, *, stays: bool = False, detailed: bool = False) -> EventReader:
+        """Somebody who reads from after this number on; None means from now on. One who `stays` is not sent away by a
+        restart that is to come: it waits for the end of a turn. `detailed`: an operator, who is told everything."""
+        made = EventReader(self, self.last if after is None else after, stays=stays, detailed=detailed)
+        self.readers.add(made)
+        return made
+
+    def end(self, why: str) -> None:
+        """Tell every reader to connect again (`reconnect`) or not (`closed`), and let them go."""
+        for reader in list(self.readers):
+            if not reader.stays or why != "reconnect":
+                reader.end(why)
+
+
+@dataclass(slots=True, eq=False)
+class EventReader:
+    """A place in a log. One task at a time waits at it."""
+
+    _log: EventLog
+    _at: int
+    stays: bool = field(kw_only=True)
+    detailed: bool = field(kw_only=True)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    farewell: str | None = None
+
+    def end(self, why: str) -> None:
+        self.farewell = why
+        self.wake.set()
+
+    async def batch(self, seconds: float) -> list[LoggedEvent] | None:
+        """What came since; an empty list if nothing did within `seconds`, None when the reading is over."""
+        if self._at == self._log.last and self.farewell is None:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self.wake.wait()
+            except TimeoutError:
+                return []
+        self.wake.clear()
+        events, lacking = self._log.after(self._at)
+        self._at = self._log.last
+        if self.detailed:
+            events = [one if one.detailed is None else replace(one, data=one.detailed) for one in events]
+        if lacking:
+            events.insert(0, LoggedEvent(0, "resync", 0, notice("resync", {"lastEventId": self._at})))
+        if not events and self.farewell is not None:
+            return None
+        return events
+
+    def close(self) -> None:
+        self._log.readers.discard(self)
 
 
 @dataclass(slots=True, eq=False)

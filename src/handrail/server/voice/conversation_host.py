@@ -22,8 +22,7 @@ from handrail.contract.errors import HandrailError
 from handrail.contract.events import SessionEvent
 from handrail.schema.strict_json import trimmed
 from handrail.server.host.conversation_store import MAX_TURNS, ConversationStore, StoredTurn, TurnState
-from handrail.server.host.event_log import MAX_BYTES, MAX_EVENTS, SPAN
-from handrail.server.host.hosted_session import LATE, HostedSession, TurnRun
+from handrail.server.host.hosted_session import LATE, MAX_BYTES, MAX_EVENTS, SPAN, HostedSession, TurnRun
 from handrail.server.host.refusals import busy, ended, message_reused, restarting
 from handrail.server.keys import Key
 from handrail.server.voice.client_socket import ClientSocket

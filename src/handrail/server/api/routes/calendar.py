@@ -10,8 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from handrail.contract.errors import ToolError
-from handrail.server.api.problems import HttpProblem, answer
-from handrail.server.api.requests import context_of, key_of
+from handrail.server.api.http import HttpProblem, answer, context_of, key_of
 from handrail.server.keys import Key
 
 _TENANT = ""

@@ -10,8 +10,7 @@ from starlette.responses import Response
 
 from handrail.contract.call import Call
 from handrail.registry.snapshot import LoadedTool
-from handrail.server.api.problems import HttpProblem, answer
-from handrail.server.api.requests import context_of, hosted_session_of, id_of, key_of, read_object
+from handrail.server.api.http import HttpProblem, answer, context_of, hosted_session_of, id_of, key_of, read_object
 from handrail.server.api.visible_tools import MODES, nearest, tools_for, tools_in
 
 _PROVIDER = "handrail-console"

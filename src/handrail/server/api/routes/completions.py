@@ -19,12 +19,21 @@ from starlette.types import ASGIApp
 
 from handrail.agents.host_words import blocked_words
 from handrail.contract.model import AssistantMessage, HostMessage, Message, UserMessage
-from handrail.server.api.problems import HttpProblem, answer, problem_of
-from handrail.server.api.requests import ApiContext, context_of, hosted_session_of, id_of, key_of, read_object, text_of
+from handrail.server.api.http import (
+    ApiContext,
+    EventStream,
+    HttpProblem,
+    answer,
+    context_of,
+    hosted_session_of,
+    id_of,
+    key_of,
+    problem_of,
+    read_object,
+    text_of,
+)
 from handrail.server.api.routes.sessions import MAX_TEXT
-from handrail.server.api.streams import EventStream
-from handrail.server.host.event_log import EventReader
-from handrail.server.host.hosted_session import HostedSession, TurnRun
+from handrail.server.host.hosted_session import EventReader, HostedSession, TurnRun
 from handrail.server.host.refusals import SessionRefused
 from handrail.server.wire import HEARTBEAT, to_json
 

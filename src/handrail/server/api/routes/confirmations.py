@@ -8,8 +8,7 @@ from starlette.responses import Response
 
 from handrail.contract.errors import ErrorType
 from handrail.contract.store import Hold, HoldState
-from handrail.server.api.problems import HttpProblem, answer
-from handrail.server.api.requests import context_of, hosted_session_of, key_of, read_object, text_of
+from handrail.server.api.http import HttpProblem, answer, context_of, hosted_session_of, key_of, read_object, text_of
 from handrail.server.host.hosted_session import HostedSession
 from handrail.server.host.refusals import RefusalReason, SessionRefused
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
+from handrail.server.api.http import HttpProblem, answer, context_of
 from handrail.server.api.openapi import document
-from handrail.server.api.problems import HttpProblem, answer
-from handrail.server.api.requests import context_of
 
 _TYPES = {
     ".html": "text/html; charset=utf-8",

@@ -6,8 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from handrail.contract.errors import HandrailError
-from handrail.server.api.problems import HttpProblem, answer
-from handrail.server.api.requests import context_of, key_of, operators_only, read_object, text_of
+from handrail.server.api.http import HttpProblem, answer, context_of, key_of, operators_only, read_object, text_of
 
 _MAX_NAME = 200
 

@@ -16,9 +16,17 @@ from handrail.contract.store import LedgerRow, LedgerState
 from handrail.observe.exposition import CONTENT_TYPE
 from handrail.observe.metrics import Metrics
 from handrail.server.api import audit_reader as auditing
-from handrail.server.api.problems import HttpProblem, answer
-from handrail.server.api.requests import context_of, key_of, number_in, operators_only, read_object, text_of
-from handrail.server.api.streams import EventStream
+from handrail.server.api.http import (
+    EventStream,
+    HttpProblem,
+    answer,
+    context_of,
+    key_of,
+    number_in,
+    operators_only,
+    read_object,
+    text_of,
+)
 from handrail.server.host.forgetting import NotAllForgotten
 
 _MAX_LINES = 1_000

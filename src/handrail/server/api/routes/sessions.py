@@ -15,9 +15,12 @@ from handrail.contract.definition import Mode
 from handrail.contract.store import HoldState, LedgerState
 from handrail.runtime.confirmation_view import request_of
 from handrail.runtime.session import Session
-from handrail.server.api.problems import HttpProblem, answer
-from handrail.server.api.requests import (
+from handrail.server.api.http import (
+    EventStream,
+    HttpProblem,
+    answer,
     context_of,
+    frames,
     hosted_session_of,
     id_of,
     key_of,
@@ -25,7 +28,6 @@ from handrail.server.api.requests import (
     read_object,
     text_of,
 )
-from handrail.server.api.streams import EventStream, frames
 from handrail.server.api.visible_tools import tools_in
 from handrail.server.host.hosted_session import TurnRun, events_of
 from handrail.server.host.refusals import message_reused

@@ -6,8 +6,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from handrail.server.api.problems import HttpProblem, answer, problem_of, refusal
-from handrail.server.api.requests import ApiContext, context_of, hosted_session_of, key_of, read_object
+from handrail.server.api.http import (
+    ApiContext,
+    HttpProblem,
+    answer,
+    context_of,
+    hosted_session_of,
+    key_of,
+    problem_of,
+    read_object,
+    refusal,
+)
 from handrail.server.host.refusals import restarting
 from handrail.server.voice.asyncapi import document
 from handrail.server.voice.client_socket import ClientSocket

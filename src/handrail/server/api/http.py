@@ -1,6 +1,9 @@
-"""What the routes share: who is asking, for which session, and what the body, the query and the headers say.
+"""What the routes share: who is asking, for which session, what the body, the query and the headers say, and how it is
+answered: with JSON, with a problem, or with a stream of events.
 
-`ApiContext`, found through the application's state, has the hosted sessions and the limits.
+`ApiContext`, found through the application's state, has the hosted sessions and the limits. A client is told what is wrong by a
+status, a stable type and one sentence, never by a traceback. One that does not take what is sent is cut off by its connection's
+watchdog, not here.
 """
 
 from __future__ import annotations
@@ -8,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -24,22 +27,95 @@ from handrail.contract.fields import shown
 from handrail.contract.store import StoreUnavailable
 from handrail.schema.strict_json import parse
 from handrail.server.api.idempotent_requests import IdempotentRequests
-from handrail.server.api.problems import HttpProblem, problem_of, refusal
 from handrail.server.api.readiness import Readiness
-from handrail.server.api.streams import StreamSlot
 from handrail.server.connections import ConnectionTable
-from handrail.server.host.hosted_session import OWN_IDS, HostedSession
-from handrail.server.host.refusals import SessionRefused, busy, restarting
+from handrail.server.host.hosted_session import OWN_IDS, EventReader, HostedSession
+from handrail.server.host.refusals import RefusalReason, SessionRefused, busy, restarting
 from handrail.server.host.session_registry import SessionRegistry
 from handrail.server.keys import Key, KeyRing
 from handrail.server.model_selection import ModelSelection
 from handrail.server.options import Options
 from handrail.server.voice.admission import Admission
+from handrail.server.wire import HEARTBEAT, notice, to_json
 
 _DEPTH = 40
 _MAX_DIGITS = 12
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 Endpoint = Callable[[Request], Awaitable[Response | ASGIApp]]
+TYPES = {
+    400: "BAD_REQUEST",
+    401: "UNAUTHENTICATED",
+    403: "FORBIDDEN",
+    404: "NOT_FOUND",
+    405: "METHOD_NOT_ALLOWED",
+    406: "NOT_ACCEPTABLE",
+    408: "TIMEOUT",
+    409: "CONFLICT",
+    410: "ENDED",
+    413: "TOO_LARGE",
+    415: "UNSUPPORTED_MEDIA_TYPE",
+    421: "MISDIRECTED",
+    429: "RATE_LIMIT",
+    431: "HEADERS_TOO_LARGE",
+    500: "INTERNAL",
+    502: "BAD_GATEWAY",
+    503: "UNAVAILABLE",
+}
+_STATUS = {
+    RefusalReason.NOT_ALLOWED: 403,
+    RefusalReason.NO_SESSION: 404,
+    RefusalReason.MESSAGE_REUSED: 409,
+    RefusalReason.BUSY: 409,
+    RefusalReason.ENDED: 410,
+    RefusalReason.QUOTA: 429,
+    RefusalReason.FULL: 503,
+    RefusalReason.RESTARTING: 503,
+    RefusalReason.STORE_AWAY: 503,
+}
+STREAM_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",
+}
+_REVOKED = notice("closed", {"reason": "The key of this stream was revoked."})
+
+
+class HttpProblem(Exception):
+    """A request that cannot be carried out. `message` is for the client; `again` False keeps official OpenAI clients, which
+    send anew by themselves, from doing so."""
+
+    def __init__(self, status: int, message: str, *, retry_after: float | None = None, again: bool = True) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.retry_after = retry_after
+        self.again = again
+
+    def body(self) -> dict[str, Any]:
+        error: dict[str, Any] = {"type": TYPES.get(self.status, "INTERNAL"), "message": self.message}
+        if self.retry_after is not None:
+            error["retryAfter"] = round(self.retry_after, 3)
+        return {"error": error}
+
+    def headers(self) -> dict[str, str]:
+        if self.status == 401:
+            return {"WWW-Authenticate": 'Bearer realm="handrail"'}
+        told = {} if self.again else {"x-should-retry": "false"}
+        return told if self.retry_after is None else {**told, "Retry-After": str(max(1, round(self.retry_after + 0.5)))}
+
+
+def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A JSON response."""
+    return Response(to_json(value), status, headers, media_type="application/json")
+
+
+def refusal(problem: HttpProblem) -> Response:
+    return answer(problem.body(), problem.status, problem.headers())
+
+
+def problem_of(refused: SessionRefused) -> HttpProblem:
+    """What the host of conversations refused, as HTTP says it."""
+    return HttpProblem(_STATUS[refused.reason], refused.message, retry_after=refused.retry_after)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -232,3 +308,125 @@ def last_event_id(request: Request) -> int | None:
     if not text.isascii() or not text.isdecimal() or len(text) > 16:
         raise HttpProblem(400, "Last-Event-ID (or `after`) must be the number of an event.")
     return int(text)
+
+
+# --------------------------------------------------------------------------------------------- streams of events
+@dataclass(slots=True, eq=False)
+class StreamSlot:
+    """One of the places that a key has for streams. `revoke` ends the stream that has it."""
+
+    open: Counter[str]
+    """How many each key has open."""
+    key: str
+    unused: Callable[[], None] | None = None
+    """To be called when the key is no longer used here."""
+    stream: asyncio.Task[Any] | None = None
+    revoked: bool = False
+
+    def revoke(self) -> None:
+        self.revoked = True
+        if self.stream is not None:
+            self.stream.cancel()
+
+    def give_back(self) -> None:
+        """Once; further times change nothing."""
+        unused, self.unused, self.stream = self.unused, None, None
+        if unused is not None:
+            unused()
+            self.open[self.key] -= 1
+            if self.open[self.key] <= 0:
+                del self.open[self.key]
+
+
+@dataclass(slots=True, eq=False)
+class EventStream:
+    """A response whose body is made of chunks that come in time. `source` ends when the client goes away."""
+
+    source: AsyncIterator[bytes]
+    place: StreamSlot = field(kw_only=True)
+    headers: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    on_end: Sequence[Callable[[], None]] = field(default=(), kw_only=True)
+    revoked: bytes = field(default=_REVOKED, kw_only=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {**STREAM_HEADERS, **self.headers}.items()
+        start = {
+            "type": "http.response.start",
+            "status": 200,
+            "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers],
+        }
+        if scope["method"] == "HEAD":
+            await send(start)
+            await send({"type": "http.response.body"})
+            await self._end()
+            return
+        sending = asyncio.current_task()
+        assert sending is not None
+        gone = False
+
+        async def watch() -> None:
+            nonlocal gone
+            while (await receive())["type"] != "http.disconnect":
+                continue
+            gone = True
+            sending.cancel()
+
+        watching = asyncio.get_running_loop().create_task(watch())
+        self.place.stream = sending
+        if self.place.revoked:
+            sending.cancel()
+        try:
+            await send(start)
+            async for chunk in self.source:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            watching.cancel()
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except asyncio.CancelledError:
+            if gone:
+                return
+            if not self.place.revoked:
+                raise
+            sending.uncancel()
+            watching.cancel()
+            await send({"type": "http.response.body", "body": self.revoked, "more_body": False})
+        finally:
+            watching.cancel()
+            await self._end()
+
+    async def _end(self) -> None:
+        close = getattr(self.source, "aclose", None)
+        if close is not None:
+            await close()
+        # Not left to the source alone: one that was never begun does not end either.
+        for call in self.on_end:
+            call()
+        self.place.give_back()
+
+
+async def frames(reader: EventReader, options: Options, *, until_turn: int | None = None) -> AsyncIterator[bytes]:
+    """The frames of a log for one client; up to the end of one turn, where one is named."""
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + options.stream_seconds
+    begin = b": handrail\nretry: 1000\n\n"
+    try:
+        while True:
+            seconds = min(options.heartbeat_seconds, max(0.01, ends - loop.time()))
+            events = await reader.batch(0 if begin else seconds)  # what is there goes out with the beginning
+            if events is None:
+                yield begin + notice(reader.farewell or "reconnect", {})
+                return
+            wanted = [one for one in events if until_turn is None or one.turn in (0, until_turn)]
+            ends_at = [place for place, one in enumerate(wanted) if one.type == "done" and until_turn is not None]
+            if ends_at:
+                yield begin + b"".join(one.data for one in wanted[: ends_at[0] + 1])
+                return
+            if wanted or begin:
+                yield begin + b"".join(one.data for one in wanted)
+                begin = b""
+            elif not events:
+                yield HEARTBEAT
+            if loop.time() >= ends:
+                yield notice("reconnect", {"reason": "This stream is old enough; connect again and go on."})
+                return
+    finally:
+        reader.close()
