@@ -15,13 +15,17 @@ listener serves all of them and decides what it keeps for a client that is away.
 | `question` | `id`, `state` (`reading`, `asking`, `missed`, `screen`, `approved`, `declined`, `expired`), `misses` |
 | `speak` | `id`, `item`, `text`, `kind` (`answer`, `filler`, `preview`, `notice`): for the client's own voice, or to be read |
 | `cue` | `kind` (`slow`, `reconnected`), `toolId` |
-| `turn_done` | `turn`, `inputId`, `input`, `text`, `citations`, `interrupted`, `latency` in ms (see `Latency`) |
+| `turn_done` | `turn`, `inputId`, `input`, `text`, `citations`, `interrupted`, `latency` |
 | `link` | `state` (`up`, `lost`), `number`: the provider's side |
 | `error` | `code`, `message` |
 | `ended` | `reason`, `closingMessage`, `textResponse`, `resumable`, `message`; the last one |
 
 `turn_done` comes again for the same turn, with all of its text, when the model continues in it after a late result. The words of
 the user may become known after `turn_done`; the last `transcript` with this `inputId` has them.
+
+`latency` says where the time of a turn went, in milliseconds; null where nothing of the kind happened. `hearingMs`: from the end
+of the user's speech until it was committed, or its words were known. `modelMs`: until the model's first output, without the time
+of its tools, `toolsMs`. `speakingMs`: the length of the sound that was sent.
 """
 
 from __future__ import annotations
@@ -115,27 +119,6 @@ class Ending:
             "textResponse": self.text_response,
             "resumable": self.resumable,
             "message": self.message,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latency:
-    """Where the time of a turn went, in milliseconds; None where nothing of the kind happened."""
-
-    hearing: int | None = None
-    """From the end of the user's speech until it was committed, or its words were known."""
-    model: int | None = None
-    """Until the model's first output, without the time of its tools."""
-    tools: int | None = None
-    speaking: int | None = None
-    """The length of the sound that was sent."""
-
-    def to_dict(self) -> dict[str, int | None]:
-        return {
-            "hearingMs": self.hearing,
-            "modelMs": self.model,
-            "toolsMs": self.tools,
-            "speakingMs": self.speaking,
         }
 
 

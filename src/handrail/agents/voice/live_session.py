@@ -205,9 +205,13 @@ class VoiceSession:
         if reducer.is_over:
             return False
         self._chunks += 1
-        over_ours = reducer.playback.is_playing
         # The only look that a frame gets: it must reach the provider in about a millisecond.
-        if reducer.confirmation.listen(pcm, rate, self._loop.time(), over_ours=over_ours):
+        activity, asked, now = reducer.activity, reducer.confirmation, self._loop.time()
+        before = activity.voice
+        is_voice = activity.listen(
+            pcm, rate, now, over_ours=reducer.playback.is_playing, may_rise=not asked.is_active or not asked.awaits_end
+        )
+        if asked.is_active and asked.listen(pcm, rate, now, is_voice=is_voice, before=before):
             self._report(SpeechContinued())
         try:
             return self.connection.send_audio(pcm, rate)

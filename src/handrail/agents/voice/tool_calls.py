@@ -102,12 +102,9 @@ class ToolCalls:
             for call, repeated in zip(batch.calls, repeats, strict=True)
         ]
         self._unacknowledged.missed([write for write in writes if write is not None], self._connection_number())
-        await self._keep(writes)
-        return repeats, writes
-
-    async def _keep(self, writes: Sequence[UnacknowledgedWrite | None]) -> None:
         if self._conversation.keep is not None and any(writes):
             await self._conversation.keep()
+        return repeats, writes
 
     def _announce(self, batch: CallBatch, session: Session) -> list[asyncio.TimerHandle]:
         """Report the start of each call; the timers report those that take longer than their budget."""
@@ -148,7 +145,8 @@ class ToolCalls:
             moved = [writes[place] for place in late]
             # They had not started when their connection was replaced: they start on the next, under their name there.
             self._unacknowledged.moved(session, [write for write in moved if write is not None])
-            await self._keep(moved)
+            if self._conversation.keep is not None and any(moved):
+                await self._conversation.keep()
             if batch.interrupted:
                 break
             started = await session.call_many([batch.calls[place] for place in late])

@@ -7,7 +7,6 @@ never without an answer, whatever ends the conversation in between.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from handrail.agents.conversation import Conversation, lost
 from handrail.contract.call import Call
@@ -16,6 +15,7 @@ from handrail.contract.model import AssistantMessage, HostMessage, Message, Tool
 from handrail.providers.live_history import late_note
 
 UNHEARD = "(The person spoke; their words are not known.)"
+"""In the place of words that come later, or never."""
 
 
 class VoiceTranscript:
@@ -41,10 +41,6 @@ class VoiceTranscript:
                 said += _answer_in_history(made, message)
         return said
 
-    def begin(self, input_id: str, text: str) -> None:
-        """The user's input begins a turn; words that are not known yet come later."""
-        self.conversation.begin(text or UNHEARD, input_id)
-
     def heard(self, input_id: str, text: str) -> None:
         """The words of an input are known now."""
         conversation = self.conversation
@@ -64,12 +60,12 @@ class VoiceTranscript:
         """The user heard only so much of it."""
         if not heard.strip():
             if not message.calls:
-                self._replace(message, None)
+                self.replace(message, None)
                 return None
             kept = AssistantMessage("", message.calls)
         else:
             kept = AssistantMessage(f"{heard} …", message.calls)
-        self._replace(message, kept)
+        self.replace(message, kept)
         return kept
 
     def call(
@@ -81,10 +77,6 @@ class VoiceTranscript:
         waiting = [lost(call, doubtful=writes(call)) for call in calls]
         self.conversation.add(made, *waiting)
         return made, waiting
-
-    def answer(self, waiting: ToolMessage, envelope: Mapping[str, Any]) -> None:
-        """The envelope of a call, whenever it comes."""
-        self._replace(waiting, ToolMessage(waiting.call_id, waiting.name, envelope))
 
     def note(self, text: str) -> None:
         """Something that the host has told the model."""
@@ -100,8 +92,9 @@ class VoiceTranscript:
                     return words
         return None
 
-    # By identity, from the end: the conversation may have forgotten its older half, so that places do not last.
-    def _replace(self, old: Message, new: Message | None) -> None:
+    def replace(self, old: Message, new: Message | None) -> None:
+        """Put a message in the place of another, such as an envelope in that of what stands for it; None takes it away."""
+        # By identity, from the end: the conversation may have forgotten its older half, so that places do not last.
         messages = self.conversation.messages
         for place in range(len(messages) - 1, -1, -1):
             if messages[place] is not old:

@@ -88,10 +88,10 @@ class Farewell:
         self._max_seconds = max_seconds
         self._own: PlannedEnd | None = None
         self._asked = False
-        self._due_at: float | None = None
+        self.due_at: float | None = None
         """Since when an end is due."""
-        self._is_held = False
-        """Somebody speaks into it, and it is not known yet what they say."""
+        self.is_held = False
+        """Somebody speaks into it, by the client's or the provider's word, and it is not known yet what they say."""
 
     @property
     def planned(self) -> PlannedEnd | None:
@@ -129,14 +129,9 @@ class Farewell:
         if self._playback.latest is None and not self._is_spoken_into():
             self._host.end_as_planned(planned)
 
-    def spoken_into(self) -> None:
-        """The client or the provider noticed that the person speaks."""
-        if self.planned is not None:
-            self._is_held = True
-
     def person_spoke(self, started_at: float | None) -> None:
         """An input was committed that began then. If nobody knows when, a voice since the end was due makes it a new one."""
-        planned, due_at = self.planned, self._due_at
+        planned, due_at = self.planned, self.due_at
         if planned is None or due_at is None:
             return
         if (self._activity.heard_at if started_at is None else started_at) > due_at:
@@ -147,8 +142,8 @@ class Farewell:
         if planned.reason == BLOCKED:
             return
         is_of_a_tool = self._own is None
-        self._own, self._due_at = None, None
-        self._asked = self._is_held = False
+        self._own, self.due_at = None, None
+        self._asked = self.is_held = False
         self.close()
         if is_of_a_tool:
             intent = {"type": "END_VOICE_SESSION", **self._session.state.get("pendingEndVoiceSession")}
@@ -166,9 +161,9 @@ class Farewell:
 
     def _is_spoken_into(self) -> bool:
         """Whether somebody speaks, by anybody's report; what only the level shows is looked at again soon."""
-        if self._is_held or self._detection.is_speaking:
+        if self.is_held or self._detection.is_speaking:
             return True
-        heard_at, due_at = self._activity.heard_at, self._due_at
+        heard_at, due_at = self._activity.heard_at, self.due_at
         if due_at is None or heard_at <= due_at or self._effects.now >= heard_at + _WORDS_SECONDS:
             return False
         self._effects.timers[Timer(TimerKind.FAREWELL_QUIET)] = heard_at + _WORDS_SECONDS
@@ -180,8 +175,8 @@ class Farewell:
 
     def _arm(self) -> None:
         now = self._effects.now
-        if self._due_at is None:
-            self._due_at = now
+        if self.due_at is None:
+            self.due_at = now
         if Timer(TimerKind.FAREWELL_LATE) not in self._effects.timers:
             self._effects.timers[Timer(TimerKind.FAREWELL_LATE)] = now + self._max_seconds
 

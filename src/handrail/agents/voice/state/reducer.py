@@ -37,7 +37,7 @@ from handrail.agents.voice.state.events_and_effects import (
 )
 from handrail.agents.voice.state.farewell import BLOCKED, Farewell, PlannedEnd
 from handrail.agents.voice.state.session_port import SessionPort
-from handrail.agents.voice.state.speech_output import Playback, Purpose, SpeechOutput, SpokenItem, report_transcript
+from handrail.agents.voice.state.speech_output import Playback, Purpose, SpeechOutput, SpokenItem
 from handrail.agents.voice.state.spoken_confirmation import SpokenConfirmation
 from handrail.agents.voice.state.turn_detection import TurnDetection, UserUtterance, VoiceActivity
 from handrail.agents.voice.state.voice_turns import CallBatch, CallBatches, VoiceTurn, VoiceTurns, too_many_rounds
@@ -109,19 +109,19 @@ class ConversationReducer:
             session,
             counters,
             play,
-            self,
+            self._item_opened,
             abilities=abilities,
             has_model_voice=model_speaks,
         )
         self.turns = VoiceTurns(effects, session, transcript)
-        self.detection = TurnDetection(effects, self.turns, self.playback, self)
+        self.detection = TurnDetection(effects, self.turns, self.speech, self)
         self.calls = CallBatches(transcript, writes, max_rounds=max_rounds)
-        activity = VoiceActivity()
+        self.activity = VoiceActivity()
         self.confirmation = SpokenConfirmation(
             effects,
             self.speech,
             self.detection,
-            activity,
+            self.activity,
             self,
             language=policy.language,
             needs_local=has_recogniser,
@@ -132,7 +132,7 @@ class ConversationReducer:
             transcript,
             self.playback,
             self.detection,
-            activity,
+            self.activity,
             self,
             max_seconds=policy.farewell_seconds,
         )
@@ -185,7 +185,7 @@ class ConversationReducer:
             CallsCancelled: self._calls_cancelled,
             Interrupted: lambda _: self._model_interrupted(),
             TurnEnded: self._model_turn_ended,
-            UserSpeechStarted: self._user_speech_started,
+            UserSpeechStarted: lambda event: self._user_starts(name=event.item, by_provider=True),
             UserSpeechEnded: self._user_speech_ended,
             Connected: self._connected,
             Disconnected: self._disconnected,
@@ -211,7 +211,10 @@ class ConversationReducer:
         if self.is_over:
             return []
         self._effects.now = self._moved_at = now
-        self._model_reacts()
+        if not self.is_generating:
+            self.is_generating = True
+            self._moved()
+        self._unacknowledged.reacted()
         self.speech.sound(event)
         effects = self._effects.copy()
         self._effects.clear()
@@ -246,29 +249,35 @@ class ConversationReducer:
         self._moved()
 
     def _client_changed(self, event: happened.ClientChanged) -> None:
-        self.speech.abilities = event.abilities
+        self.speech.adapt(event.abilities)
         if not event.resumed:
             self.confirmation.listener_changed()
 
     # ------------------------------------------------------------------------------------------- interruption
 
-    def _user_starts(self, ago_seconds: float = 0.0) -> None:
+    def _user_starts(self, ago_seconds: float = 0.0, name: str = "", *, by_provider: bool = False) -> None:
         """Somebody noticed that the user begins to speak, or began some time ago."""
-        self.detection.started(ago_seconds)
+        at = self.detection.started(ago_seconds, name, by_provider=by_provider)
+        if self.confirmation.is_active:
+            self.confirmation.speech_started(at)
+        if self.farewell.planned is not None:
+            self.farewell.is_held = True
         if self.is_generating or self.playback.latest is not None or self.calls.running:
             self._cut_in(stop_model=not self._model_hears)
 
     def _cut_in(self, *, stop_model: bool) -> None:
         """The user speaks, types or presses stop while the model speaks or calls run."""
         heard = self.speech.cut()
+        self._end_item()
         if heard is not None and heard.sent_ms:
             self._effects.append(TruncateModel(heard.played_ms))
         if stop_model and self.is_generating:
             self.speech.muted = True
             self._effects.append(InterruptModel())
-        self._interrupt_calls()
-        if heard is not None or self.is_generating:
-            self._note_interruption()
+        if self.calls.interrupt():
+            self._effects.append(InterruptCalls())
+        if (heard is not None or self.is_generating) and self._session.is_active:
+            self._session.state.set("interruptionSent", True)
         turn = self.turns.current
         if turn is not None and not turn.done and (stop_model or turn.has_output):
             self.turns.finish(interrupted=True)
@@ -277,43 +286,35 @@ class ConversationReducer:
             self.is_generating = False
         self._settle()
 
-    def _interrupt_calls(self) -> None:
-        if self.calls.interrupt():
-            self._effects.append(InterruptCalls())
-
     def _calls_cancelled(self, event: CallsCancelled) -> None:
         """The provider takes these calls back; the others are still wanted."""
         if self.calls.are_all_that_runs(event.ids):
-            self._interrupt_calls()
+            if self.calls.interrupt():
+                self._effects.append(InterruptCalls())
         else:
             self.calls.take_back(event.ids)
             self._effects.append(InterruptCalls(tuple(event.ids)))
 
-    def _note_interruption(self) -> None:
-        if self._session.is_active:
-            self._session.state.set("interruptionSent", True)
-
     def _model_interrupted(self) -> None:
         """The provider has stopped the model: because the user spoke, or because we wanted it."""
-        if not self._cut_by_us:
-            self.farewell.spoken_into()  # before the farewell is over by it
+        if not self._cut_by_us and self.farewell.planned is not None:
+            self.farewell.is_held = True  # before the farewell is over by it
         self.speech.cut()
+        self._end_item()
         if not self._cut_by_us:
             self.confirmation.model_stopped()
-            self._interrupt_calls()
-            self._note_interruption()
+            if self.calls.interrupt():
+                self._effects.append(InterruptCalls())
+            if self._session.is_active:
+                self._session.state.set("interruptionSent", True)
 
     # ------------------------------------------------------------------------------------------- what the model says
 
-    def _model_reacts(self) -> None:
-        """The model says something, so it knows the outcomes that it waited for."""
+    def _model_words(self, event: OutputTranscript) -> None:
         if not self.is_generating:
             self.is_generating = True
             self._moved()
-        self._unacknowledged.reacted()
-
-    def _model_words(self, event: OutputTranscript) -> None:
-        self._model_reacts()
+        self._unacknowledged.reacted()  # the model says something, so it knows the outcomes that it waited for
         self.speech.words(event)
 
     def _calls_made(self, event: CallsMade) -> None:
@@ -329,8 +330,11 @@ class ConversationReducer:
         message, placeholders = self._transcript.call(said, event.calls, self._writes)
         if item is not None:
             item.message = message
-        batch = CallBatch(event.calls, placeholders, turn, self.connection)
-        self.calls.add(batch, self._effects.now)
+        number = turn.rounds if turn is not None else 1
+        batch = CallBatch(tuple(event.calls), tuple(placeholders), turn, self.connection, number)
+        if not self.calls.running:
+            self.calls.busy_since = self._effects.now
+        self.calls.running.append(batch)
         self._effects.append(StartCalls(batch))
 
     def _refuse_calls(self, event: CallsMade) -> None:
@@ -341,7 +345,7 @@ class ConversationReducer:
         self.is_generating = False
         if self.calls.has_just_run_out:
             self._effects.append(TellClient("error", {"code": "too_many_rounds", "message": unfinished_words(rounds)}))
-            self.turns.ended(self.speech.unclaimed())
+            self._finish_turn()
         elif self.calls.runs_away:  # a provider that asks it to continue whatever it is answered
             self._end(Ending(reason="fault", resumable=True, message=unfinished_words(rounds)))
         self._settle()
@@ -364,8 +368,13 @@ class ConversationReducer:
             self.turns.finish(interrupted=True)
         else:
             self._unacknowledged.answered()
-            self.turns.ended(self.speech.unclaimed())
+            self._finish_turn()
         self._settle()
+
+    def _finish_turn(self) -> None:
+        """The model has said all that it has to say: words of no turn go to the last one."""
+        unclaimed, self.speech.unclaimed = self.speech.unclaimed, []
+        self.turns.finish(interrupted=False, unclaimed=unclaimed)
 
     def _report_failure(self, event: TurnEnded) -> None:
         """A provider's code is no sentence for a user: it is added for whoever looks into it."""
@@ -376,8 +385,9 @@ class ConversationReducer:
     def _end_item(self) -> None:
         """What the model was saying is complete: it goes into the conversation."""
         item = self.speech.end_item()
-        if item is not None:
-            self.item_complete(item)
+        if item is not None and item.message is None:
+            text = item.heard_text() if item.cut else item.text
+            item.message = self._transcript.say(f"{text} …" if item.cut and text else text)
 
     def _ask_model(self, words: str, purpose: Purpose) -> None:
         """Have the model say something now, which interrupts whatever it says."""
@@ -387,10 +397,6 @@ class ConversationReducer:
         self._effects.append(TellModel(words, "interrupt"))
 
     # ------------------------------------------------------------------------------------------- whom the model hears
-
-    def _user_speech_started(self, event: UserSpeechStarted) -> None:
-        self.detection.begins(event.item)
-        self._user_starts()
 
     def _user_speech_ended(self, event: UserSpeechEnded) -> None:
         if event.again and self.detection.is_committed:
@@ -431,7 +437,9 @@ class ConversationReducer:
     # ------------------------------------------------------------------------------------------- turns and calls
 
     def _turn_stored(self, event: happened.TurnStored) -> None:
-        self.turns.stored(event.turn, event.number, event.before)
+        if event.before is not None:  # it was reported as done before this step, and will not be again
+            event.before.items, event.before.evidence = [], {}
+        event.turn.number = event.number
         if event.replaced:
             self._end(taken_over())
             return
@@ -457,7 +465,7 @@ class ConversationReducer:
             closing = self._transcript.farewell_words() or blocked_words()
             self.farewell.plan(PlannedEnd(reason=BLOCKED, closing=closing))
         else:
-            self._consider()
+            self._settle()
 
     def _say_aside(self, text: str) -> None:
         """A filler: it is heard as all else is, and is no part of the answer."""
@@ -576,7 +584,16 @@ class ConversationReducer:
         self._moved_at = self._effects.now
         if self.is_over:
             return
-        activity = self._what_goes_on()
+        if not self._is_linked:
+            activity = ConversationActivity.RECONNECTING
+        elif self.detection.is_speaking:
+            activity = ConversationActivity.HEARING
+        elif self.playback.is_playing or self.speech.item is not None:
+            activity = ConversationActivity.SPEAKING
+        elif self.calls.running:
+            activity = ConversationActivity.WORKING
+        else:
+            activity = ConversationActivity.THINKING if self.is_generating else ConversationActivity.LISTENING
         if activity is self._activity:
             return
         self._activity = activity
@@ -585,31 +602,17 @@ class ConversationReducer:
             self._session.state.set("isModelGenerating", is_model_busy)
         self._effects.append(TellClient("state", {"state": activity.value}))
 
-    def _what_goes_on(self) -> ConversationActivity:
-        if not self._is_linked:
-            return ConversationActivity.RECONNECTING
-        if self.detection.is_speaking:
-            return ConversationActivity.HEARING
-        if self.playback.is_playing or self.speech.item is not None:
-            return ConversationActivity.SPEAKING
-        if self.calls.running:
-            return ConversationActivity.WORKING
-        return ConversationActivity.THINKING if self.is_generating else ConversationActivity.LISTENING
-
     # ------------------------------------------------------------------------------------------- what happens next
 
     def _settle(self) -> None:
-        """The model has nothing to say at the moment."""
-        self._consider()
+        """It may be quiet now: time for a question that waits, or for the end that is due."""
+        if self.confirmation.is_active:
+            self.confirmation.consider()
+        self._consider_farewell()
         self._moved()
 
-    def _consider(self) -> None:
-        """It may be quiet now: time for a question that waits, or for the end that is due."""
-        self.confirmation.consider()
-        self._consider_farewell()
-
     def _consider_farewell(self) -> None:
-        if not self.is_over:
+        if not self.is_over and self.farewell.planned is not None:
             self.farewell.consider()
 
     def _end(self, ending: Ending, *, to_text: bool = True) -> None:
@@ -622,7 +625,7 @@ class ConversationReducer:
         self.speech.cut()
         self._end_item()
         self.calls.interrupt()
-        if self.turns.is_open:
+        if self.turns.current is not None and not self.turns.current.done:
             self.turns.finish(interrupted=True)
 
     def _stop_listening(self) -> None:
@@ -631,41 +634,35 @@ class ConversationReducer:
         if self._session.is_active:
             self._session.state.set("audioChunkCounter", self.speech.frames)
 
-    # ------------------------------------------------------------------------- for playback and output (`ItemObserver`)
+    # ------------------------------------------------------------------------- for playback and output
 
-    def item_opened(self, item: SpokenItem) -> None:
-        self.turns.output(item)
-        self.confirmation.item_opened(item)
-        if item.turn is not None and self._session.is_active:
-            self._session.state.set("interruptionSent", False)
+    def _item_opened(self, item: SpokenItem) -> None:
+        turn = self.turns.current
+        if turn is not None and not turn.done:
+            turn.claim(item)
+            if self._session.is_active:
+                self._session.state.set("interruptionSent", False)
+        if self.confirmation.is_active:
+            self.confirmation.item_opened(item)
         self._moved()
-
-    def item_complete(self, item: SpokenItem) -> None:
-        if item.message is None:
-            text = item.heard_text() if item.cut else item.text
-            item.message = self._transcript.say(f"{text} …" if item.cut and text else text)
 
     def _item_over(self, item: SpokenItem) -> None:
         if item.cut and item.message is not None:
             item.message = self._transcript.cut(item.message, item.heard_text())
-        self.confirmation.item_over(item)
+        if self.confirmation.is_active:
+            self.confirmation.item_over(item)
         self._settle()
 
     def _playing_changed(self, playing: bool) -> None:
-        self.confirmation.our_audio(playing)
+        if self.confirmation.is_active:
+            self.confirmation.our_audio(playing)
         self._moved()
 
     # ----------------------------------------------------------------------------- for turn detection (`SpeechObserver`)
 
-    def new_utterance(self, started_at: float | None, sure: bool) -> UserUtterance:
-        return UserUtterance(self.speech.next_item(), self.turns.next_input_id(), started_at, sure)
-
-    def speech_began(self, at: float) -> None:
-        self.confirmation.speech_started(at)
-        self.farewell.spoken_into()
-
     def words_came(self, owner: UserUtterance | None) -> None:
-        self.confirmation.words_came(owner)
+        if self.confirmation.is_active:
+            self.confirmation.words_came(owner)
 
     def first_words_came(self) -> None:
         """Where nobody reports the start of speech, the first words are the sign to stop an older answer."""
@@ -673,27 +670,21 @@ class ConversationReducer:
         if playing is not None and playing.turn is not None:
             self._cut_in(stop_model=False)
 
-    def utterance_changed(self, utterance: UserUtterance, piece: str, *, final: bool) -> None:
-        report_transcript(
-            self._effects,
-            self._session,
-            "user",
-            utterance.item,
-            utterance.input_id,
-            piece,
-            utterance.text,
-            final=final,
-        )
-
     def utterance_committed(self, utterance: UserUtterance, spoke_until: float | None) -> VoiceTurn:
-        started = utterance.started_at
-        if started is None and utterance.final:  # it came as text, so it began now at the latest
-            started = self._effects.now
-        self.farewell.person_spoke(started)
+        if self.farewell.due_at is not None:
+            started = utterance.started_at
+            if started is None and utterance.final:  # it came as text, so it began now at the latest
+                started = self._effects.now
+            self.farewell.person_spoke(started)
         return self.turns.begin(utterance.input_id, utterance.text, self.speech.item, spoke_until=spoke_until)
 
     def utterance_complete(self, utterance: UserUtterance) -> None:
-        if utterance.typed:
+        if not self.confirmation.is_active:
+            # These words are of the voice that was heard last, unless that began after them.
+            voice, ended = self.activity.voice, utterance.ended_at
+            if not utterance.typed and voice is not None and (ended is None or voice.since <= ended):
+                self.activity.voice = None
+        elif utterance.typed:
             self.confirmation.speech_continued()
         else:
             self.confirmation.heard(utterance)
@@ -712,7 +703,7 @@ class ConversationReducer:
         return not self.detection.is_speaking and self.farewell.planned is None
 
     def is_answering(self) -> bool:
-        return self.calls.awaited or self.is_generating
+        return self.is_generating or any(not batch.interrupted for batch in self.calls.running)
 
     def has_running_calls(self) -> bool:
         return bool(self.calls.running)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from handrail.agents.voice.host_port import Abilities, Sound
 from handrail.agents.voice.state.events_and_effects import EffectQueue, TellClient, Timer, TimerKind
@@ -39,68 +40,44 @@ _FASTEST_SPEECH = 50
 """Characters a second; no voice is quicker."""
 
 
+@dataclass(slots=True, eq=False)
 class SpokenItem:
     """Something that the model says, or the host in its place."""
 
-    __slots__ = (
-        "began",
-        "characters",
-        "complete",
-        "cut",
-        "failed",
-        "given",
-        "message",
-        "number",
-        "over",
-        "pieces",
-        "played_by_report",
-        "played_from",
-        "played_ms",
-        "purpose",
-        "reported",
-        "sent_bytes",
-        "sent_ms",
-        "speaks",
-        "spoiled",
-        "turn",
-        "unspoken",
-    )
-
-    def __init__(self, number: int, turn: VoiceTurn | None, began: float) -> None:
-        self.number = number
-        self.turn = turn
-        """None: nobody knows yet to which turn it belongs."""
-        self.began = began
-        self.purpose: Purpose = "answer"
-        self.pieces: list[str] = []
-        self.characters = 0
-        """Of the pieces."""
-        self.unspoken = ""
-        """Words that wait for the end of their sentence before the client's voice gets them."""
-        self.speaks: dict[str, str] = {}
-        """What the client's voice was given and has not reported yet."""
-        self.given = 0
-        """How many pieces the client's voice was given."""
-        self.sent_bytes = 0
-        self.sent_ms = 0
-        self.played_ms = 0
-        self.played_from = -inf
-        """The earliest moment in which all that was sent of it can have been played."""
-        self.played_by_report = False
-        """The client has reported its end before that moment."""
-        self.complete = False
-        """Nothing more will come."""
-        self.over = False
-        """Played to its end, or taken to be, or cut off."""
-        self.reported = False
-        """The client itself said that it was played to its end, and all of it had reached that client."""
-        self.spoiled = False
-        """Some of it did not reach the client, or the client is another one than when it began."""
-        self.cut = False
-        self.failed = False
-        """The client's voice broke off in it."""
-        self.message: AssistantMessage | None = None
-        """As it stands in the conversation."""
+    number: int
+    turn: VoiceTurn | None
+    """None: nobody knows yet to which turn it belongs."""
+    began: float
+    purpose: Purpose = "answer"
+    pieces: list[str] = field(default_factory=list)
+    characters: int = 0
+    """Of the pieces."""
+    unspoken: str = ""
+    """Words that wait for the end of their sentence before the client's voice gets them."""
+    speaks: dict[str, str] = field(default_factory=dict)
+    """What the client's voice was given and has not reported yet."""
+    given: int = 0
+    """How many pieces the client's voice was given."""
+    sent_bytes: int = 0
+    sent_ms: int = 0
+    played_ms: int = 0
+    played_from: float = -inf
+    """The earliest moment in which all that was sent of it can have been played."""
+    played_by_report: bool = False
+    """The client has reported its end before that moment."""
+    complete: bool = False
+    """Nothing more will come."""
+    over: bool = False
+    """Played to its end, or taken to be, or cut off."""
+    reported: bool = False
+    """The client itself said that it was played to its end, and all of it had reached that client."""
+    spoiled: bool = False
+    """Some of it did not reach the client, or the client is another one than when it began."""
+    cut: bool = False
+    failed: bool = False
+    """The client's voice broke off in it."""
+    message: AssistantMessage | None = None
+    """As it stands in the conversation."""
 
     @property
     def text(self) -> str:
@@ -141,6 +118,7 @@ class Playback:
         self._ends_at = -inf
         """When the sound that was sent will have been played at its own pace."""
         self.is_playing = False
+        self.playing_since = -inf
         self.began_at = -inf
         """When the latest item began."""
 
@@ -150,16 +128,15 @@ class Playback:
         for number in list(self._items)[:-_MAX_KEPT]:
             del self._items[number]
 
-    def get(self, number: int) -> SpokenItem | None:
-        return self._items.get(number)
-
     def of(self, purpose: Purpose) -> list[SpokenItem]:
         return [item for item in self._items.values() if item.purpose == purpose]
 
     @property
     def latest(self) -> SpokenItem | None:
         """The item that was given to the client last and that it may still be playing."""
-        return next((item for item in reversed(self._items.values()) if not item.over and _has_sound(item)), None)
+        return next(
+            (one for one in reversed(self._items.values()) if not one.over and (one.sent_ms or one.given)), None
+        )
 
     def sent(self, milliseconds: float, item: SpokenItem, min_ms: float | None = None) -> None:
         """Sound of this length was given to the client, which cannot play it in less than `min_ms`."""
@@ -169,7 +146,7 @@ class Playback:
         min_ms = milliseconds / FASTEST if min_ms is None else min_ms
         item.played_from = max(now, item.played_from) + min_ms / 1000
         if not self.is_playing:
-            self.is_playing = True
+            self.is_playing, self.playing_since = True, now
             self._playing(True)
 
     def given(self, item: SpokenItem, id: str, text: str) -> None:
@@ -184,14 +161,15 @@ class Playback:
         if item.over:
             return
         # A tool asked for silence, or the client can neither play nor speak: there is nothing to wait for.
-        if not _has_sound(item):
+        if not (item.sent_ms or item.given):
             self._end(item)
             return
         if self._is_played(item):
             self._heard_to_its_end(item)
             return
+        self._due[item.number] = item
         due = max(self._effects.now, self._ends_at) + self._patience
-        self._end_at(item, due)
+        self._effects.timers[Timer(TimerKind.ITEM_PLAYED, item.number)] = due
 
     def elapsed(self, number: int) -> None:
         """The time of this item is over: it was reported before it can have been played, or never."""
@@ -203,15 +181,12 @@ class Playback:
         else:
             self._end(item)
 
-    def _end_at(self, item: SpokenItem, at: float) -> None:
-        self._due[item.number] = item
-        self._effects.timers[Timer(TimerKind.ITEM_PLAYED, item.number)] = at
-
     def _heard_to_its_end(self, item: SpokenItem) -> None:
         """The client reports that it has played all that it will: believed when it can be true."""
         if self._effects.now < item.played_from:
             item.played_by_report = True
-            self._end_at(item, item.played_from)
+            self._due[item.number] = item
+            self._effects.timers[Timer(TimerKind.ITEM_PLAYED, item.number)] = item.played_from
             return
         item.reported = self._is_heard(item)
         self._end(item)
@@ -251,7 +226,7 @@ class Playback:
 
     def cut(self) -> list[SpokenItem]:
         """Throw away what is not played; the items that were cut by it."""
-        lost = [item for item in self._items.values() if not item.over and _has_sound(item)]
+        lost = [item for item in self._items.values() if not item.over and (item.sent_ms or item.given)]
         for item in lost:
             item.cut = True
             self._end(item)
@@ -279,18 +254,6 @@ class Playback:
         self._over(item)
 
 
-def _has_sound(item: SpokenItem) -> bool:
-    return bool(item.sent_ms or item.given)
-
-
-class ItemObserver(Protocol):
-    """Learns of our items: when one begins, and when no more of it will come."""
-
-    def item_opened(self, item: SpokenItem) -> None: ...
-
-    def item_complete(self, item: SpokenItem) -> None: ...
-
-
 class SpeechOutput:
     """Our side of one conversation. `play` takes sound at once: no frame waits for an event to be handled."""
 
@@ -301,24 +264,26 @@ class SpeechOutput:
         session: SessionPort,
         counters: LiveCounters,
         play: Callable[[Sound], None],
-        observer: ItemObserver,
+        opened: Callable[[SpokenItem], None],
         *,
         abilities: Abilities,
         has_model_voice: bool,
     ) -> None:
         self._effects = effects
-        self._playback = playback
+        self.playback = playback
         self._session = session
         self._counters = counters
         self._play = play
-        self._observer = observer
-        self.abilities = abilities
+        self._opened = opened
         self._has_model_voice = has_model_voice
+        self.adapt(abilities)
         self.item: SpokenItem | None = None
         """What the model says at the moment."""
-        self._unclaimed: list[SpokenItem] = []
+        self.unclaimed: list[SpokenItem] = []
+        """Items of which nobody knew yet to which turn they belong when they began."""
         self._next_purpose: Purpose = "answer"
-        self._numbered = 0
+        self.items = 0
+        """Items of both sides have numbers of one row; this is the last."""
         self._spoken = 0
         self.muted = False
         """The user stopped this answer: what still comes of it is not for them."""
@@ -326,15 +291,11 @@ class SpeechOutput:
         self._dropped = 0
         """Pieces of sound that were lost between the provider and us, as far as an item was charged with them."""
 
-    @property
-    def is_voiced(self) -> bool:
+    def adapt(self, abilities: Abilities) -> None:
+        """A client listens that can do this."""
+        self.abilities = abilities
+        self.is_voiced = self._has_model_voice and abilities.sound
         """The model's own voice is heard; otherwise its words go to the client's voice."""
-        return self._has_model_voice and self.abilities.sound
-
-    def next_item(self) -> int:
-        """Items of both sides have numbers of one row."""
-        self._numbered += 1
-        return self._numbered
 
     # ------------------------------------------------------------------------------------------- from the model
 
@@ -342,7 +303,8 @@ class SpeechOutput:
         if self.muted:
             return
         item = self.item or self._open()
-        self._charge(item)
+        if self._dropped != self._counters.dropped_audio_out:
+            self._spoil(item)
         turn = item.turn
         length = len(event.pcm) * 500 / event.rate
         if turn is not None:
@@ -355,7 +317,7 @@ class SpeechOutput:
         item.sent_bytes += len(event.pcm)
         item.sent_ms = item.sent_bytes * 500 // event.rate
         self.frames += 1
-        self._playback.sent(length, item)
+        self.playback.sent(length, item)
         self._play(Sound(item.number, offset, event.pcm, event.rate))
 
     def words(self, event: OutputTranscript) -> None:
@@ -367,7 +329,8 @@ class SpeechOutput:
             return  # nobody listens to so much; what is reported is what is kept
         item.pieces.append(piece)
         item.characters += len(piece)
-        self._report_words(item, piece, "", final=False)
+        input_id = item.turn.input_id if item.turn is not None else None
+        self.report_words("model", item.number, input_id, piece, "", final=False)
         if not self.is_voiced:
             item.unspoken += piece
             self._speak_sentences(item)
@@ -377,43 +340,45 @@ class SpeechOutput:
         item, self.item = self.item, None
         if item is None:
             return None
-        self._charge(item)
+        if self._dropped != self._counters.dropped_audio_out:
+            self._spoil(item)
         if item.unspoken.strip():
             self._speak(item, item.unspoken.strip(), _kind(item.purpose))
         item.unspoken = ""
         text = item.text
         item.pieces = [text]
         if text:
-            self._report_words(item, "", text, final=True)
+            input_id = item.turn.input_id if item.turn is not None else None
+            self.report_words("model", item.number, input_id, "", text, final=True)
         if item.sent_ms:
             self._effects.append(TellClient("audio_end", {"item": item.number, "ms": item.sent_ms}))
-        self._playback.completed(item)
+        self.playback.completed(item)
         return item
 
-    def _charge(self, item: SpokenItem) -> None:
+    def _spoil(self, item: SpokenItem) -> None:
         """Sound that was dropped before it came here was of the item that continues after it, or ends."""
-        dropped = self._counters.dropped_audio_out
-        if dropped != self._dropped:
-            self._dropped = dropped
-            item.spoiled = True
-
-    def unclaimed(self) -> list[SpokenItem]:
-        """Items of no turn; they are given away here."""
-        taken, self._unclaimed = [item for item in self._unclaimed if item.turn is None], []
-        return taken
+        self._dropped = self._counters.dropped_audio_out
+        item.spoiled = True
 
     def _open(self) -> SpokenItem:
-        item = self.item = SpokenItem(self.next_item(), None, self._effects.now)
-        item.purpose, self._next_purpose = self._next_purpose, "answer"
-        self._playback.add(item)
-        self._observer.item_opened(item)
+        self.items += 1
+        item = self.item = SpokenItem(self.items, None, self._effects.now, self._next_purpose)
+        self._next_purpose = "answer"
+        self.playback.add(item)
+        self._opened(item)
         if item.turn is None:
-            self._unclaimed = [*self._unclaimed[-_MAX_UNCLAIMED:], item]
+            self.unclaimed = [*self.unclaimed[-_MAX_UNCLAIMED:], item]
         return item
 
-    def _report_words(self, item: SpokenItem, piece: str, whole: str, *, final: bool) -> None:
-        input_id = item.turn.input_id if item.turn else None
-        report_transcript(self._effects, self._session, "model", item.number, input_id, piece, whole, final=final)
+    def report_words(
+        self, who: Literal["user", "model"], item: int, input_id: str | None, piece: str, whole: str, *, final: bool
+    ) -> None:
+        """Report words of either side to the client, unless a tool asked for no transcript."""
+        if self._session.state.get("shouldSuppressTranscript"):
+            return
+        named = {"who": who, "item": item, "inputId": input_id}
+        told = {"whole": whole} if final else {}  # not with every piece: together they would grow with its square
+        self._effects.append(TellClient("transcript", {**named, "text": piece, **told, "final": final}))
 
     # ------------------------------------------------------------------------------------------- from the host
 
@@ -423,12 +388,12 @@ class SpeechOutput:
 
     def say(self, text: str, kind: SpeakKind, turn: VoiceTurn | None, purpose: Purpose = "answer") -> SpokenItem:
         """Words of the host, for the client's own voice, as an item of their own."""
-        item = SpokenItem(self.next_item(), turn, self._effects.now)
-        item.purpose = purpose
+        self.items += 1
+        item = SpokenItem(self.items, turn, self._effects.now, purpose)
         item.pieces.append(text)
-        self._playback.add(item)
+        self.playback.add(item)
         self._speak(item, text, kind)
-        self._playback.completed(item)
+        self.playback.completed(item)
         return item
 
     def _speak_sentences(self, item: SpokenItem) -> None:
@@ -447,46 +412,25 @@ class SpeechOutput:
         self._spoken += 1
         name = f"s{self._spoken}"
         if self.abilities.speaks:
-            self._playback.given(item, name, text)
+            self.playback.given(item, name, text)
         self._effects.append(TellClient("speak", {"id": name, "item": item.number, "text": text, "kind": kind}))
 
     # ------------------------------------------------------------------------------------------- cut off
 
     def cut(self) -> SpokenItem | None:
-        """Stop at once: the client throws away what it has not played. The item that was being heard, if there was one."""
-        last = self._playback.latest
-        open_item = self.item
-        heard = last or open_item
+        """Stop at once: the client throws away what it has not played. The item that was being heard, if there was one.
+
+        Whoever calls this ends the open item then.
+        """
+        heard = self.playback.latest or self.item
         if heard is None:
             return None
-        self._playback.cut()
-        if open_item is not None:
-            open_item.cut = True
-            open_item.unspoken = ""
+        self.playback.cut()
+        if self.item is not None:
+            self.item.cut = True
+            self.item.unspoken = ""
         self._effects.append(TellClient("flush", {"item": heard.number}))
-        ended = self.end_item()
-        if ended is not None:
-            self._observer.item_complete(ended)
         return heard
-
-
-def report_transcript(
-    effects: EffectQueue,
-    session: SessionPort,
-    who: Literal["user", "model"],
-    item: int,
-    input_id: str | None,
-    piece: str,
-    whole: str,
-    *,
-    final: bool,
-) -> None:
-    """Report words to the client, unless a tool asked for no transcript."""
-    if session.state.get("shouldSuppressTranscript"):
-        return
-    named = {"who": who, "item": item, "inputId": input_id}
-    told = {"whole": whole} if final else {}  # not with every piece: together they would grow with its square
-    effects.append(TellClient("transcript", {**named, "text": piece, **told, "final": final}))
 
 
 def _kind(purpose: Purpose) -> SpeakKind:

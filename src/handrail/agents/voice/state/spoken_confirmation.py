@@ -110,6 +110,8 @@ class SpokenConfirmation:
         self._needs_local = needs_local
         """A local recogniser hears every answer as well."""
         self._questions = Questions(language=language, needs_local=needs_local)
+        self.is_active = False
+        """Something was asked in this conversation. Until then nothing that happens matters here."""
         self._next: ReadPreview | None = None
         """What is to be read at the next quiet moment."""
         self._reading: str | None = None
@@ -122,8 +124,6 @@ class SpokenConfirmation:
         self._misses: dict[str, int] = {}
         self._answering: dict[str, bool] = {}
         """Answered by voice, with yes or no, and not known yet what the runtime made of it."""
-        self._voice: VoiceSpan | None = None
-        """The voice that is being heard, or was and has no words yet."""
         self._voice_before = False
         """There was another voice since the last words came, or since the question was opened."""
         self._open_since = inf
@@ -159,6 +159,8 @@ class SpokenConfirmation:
     def wanted(self, request: Mapping[str, Any], *, seconds_left: float, turn: int) -> None:
         """The session asks for a person's decision, in this turn."""
         now = self._effects.now
+        if not self.is_active:
+            self._begin()
         can_be_heard = self._speech.is_voiced or self._speech.abilities.speaks
         channel = str(request["channel"]) if can_be_heard else "screen"
         self._effects.timers[Timer(TimerKind.QUESTION_EXPIRED, str(request["id"]))] = (
@@ -173,9 +175,18 @@ class SpokenConfirmation:
             self._open_since, self._voice_before = now, False
         self._do(steps)
 
+    def _begin(self) -> None:
+        """The first question: learn what went before it and may matter to its answer."""
+        self.is_active = True
+        if self._detection.began_at is not None:
+            self.speech_started(self._detection.began_at)
+        playback = self._speech.playback
+        if playback.is_playing:
+            self._questions.our_audio(True, playback.playing_since)
+
     def _spoke_at(self) -> float:
         """When the person was last heard, as far as nobody has judged it yet."""
-        voice, answer = self._voice, self._unjudged
+        voice, answer = self._activity.voice, self._unjudged
         return max(
             self._started_at,
             voice.until if voice is not None else -inf,
@@ -229,20 +240,22 @@ class SpokenConfirmation:
         self._do(self._questions.heard(answer.text, answer.started, answer.ended, answer.confidence, went_on=True))
         self.settled()
 
-    def listen(self, pcm: bytes, rate: int, now: float, *, over_ours: bool) -> bool:
+    @property
+    def awaits_end(self) -> bool:
+        """Whether something was answered, and it is not known yet whether its speaker has finished."""
+        return self._unjudged is not None
+
+    def listen(self, pcm: bytes, rate: int, now: float, *, is_voice: bool, before: VoiceSpan | None) -> bool:
         """The user's audio, frame by frame; whether a voice in it continues after an answer.
 
-        Keeps where voices are, and the sound that the local recogniser gets while a question is open.
+        `is_voice`: a voice is heard in it. `before`: the voice that was heard before. Keeps the sound that the local recogniser
+        gets while a question is open.
         """
-        answer = self._unjudged
-        is_voice = self._activity.listen(pcm, rate, now, over_ours=over_ours, may_rise=answer is None)
-        voice = self._activity.voice
-        is_new = voice is not self._voice and voice is not None
+        answer, voice = self._unjudged, self._activity.voice
+        is_new = voice is not before and voice is not None
         if is_new:
             # The words of the voice before have not come: the next ones may be its own.
-            before = self._voice
             self._voice_before |= before is not None and before.until > self._open_since and self.is_open
-            self._voice = voice
         if self._needs_local and self.is_open:
             if voice is None or is_new:
                 del self._sound[: -2 * int(rate * _LEAD_SECONDS)]
@@ -254,7 +267,8 @@ class SpokenConfirmation:
     def heard(self, heard: UserUtterance) -> None:
         """The words of an utterance are complete."""
         ended = heard.ended_at
-        is_voice_after = self._voice is not None and ended is not None and self._voice.since > ended
+        last = self._activity.voice
+        is_voice_after = last is not None and ended is not None and last.since > ended
         voice, is_only_voice, sound = (None, False, b"") if is_voice_after else self._take_voice()
         if not self.is_open:
             return
@@ -306,8 +320,7 @@ class SpokenConfirmation:
 
     def _take_voice(self) -> tuple[VoiceSpan | None, bool, bytes]:
         """The voice that words are of, whether it was the only one, and its sound."""
-        self._activity.take()
-        voice, self._voice = self._voice, None
+        voice, self._activity.voice = self._activity.voice, None
         is_only, self._voice_before = not self._voice_before, False
         sound, self._sound = bytes(self._sound) if voice is not None else b"", bytearray()
         return voice, is_only, sound
@@ -344,7 +357,7 @@ class SpokenConfirmation:
 
     @property
     def _is_unsettled(self) -> bool:
-        return self._unjudged is not None or self._detection.is_settling
+        return self._unjudged is not None or self._detection.settling is not None
 
     def our_audio(self, playing: bool) -> None:
         """While it is not known what the person said, it is not known either whether the preview has to be read again."""

@@ -28,7 +28,7 @@ from operator import mul
 from typing import Protocol
 
 from handrail.agents.voice.state.events_and_effects import EffectQueue, Timer, TimerKind
-from handrail.agents.voice.state.speech_output import Playback
+from handrail.agents.voice.state.speech_output import SpeechOutput
 from handrail.agents.voice.state.voice_turns import VoiceTurn, VoiceTurns
 from handrail.contract.live import InputTranscript
 
@@ -82,18 +82,13 @@ class VoiceSpan:
     resumed_at: float | None = None
     """When it went on after a break, the last time."""
 
-    def add(self, power: float, seconds: float, now: float) -> None:
-        self.until = now
-        self.seconds += seconds
-        self.energy += power * seconds
-
 
 class VoiceActivity:
     """The user's voice in the audio of one conversation."""
 
     def __init__(self) -> None:
         self.voice: VoiceSpan | None = None
-        """The utterance that was heard last, until it is taken."""
+        """The utterance that was heard last; set to None when it is taken: what is heard from then on is another one."""
         self.is_active = False
         """Whether it is being heard, with no break since."""
         self._last_power = 0.0
@@ -122,11 +117,6 @@ class VoiceActivity:
         """In decibels of full scale."""
         return 10 * log10(self._noise)
 
-    def take(self) -> VoiceSpan | None:
-        """The utterance that was heard last, once: what is heard from now on is another one."""
-        taken, self.voice = self.voice, None
-        return taken
-
     def listen(self, pcm: bytes, rate: int, now: float, *, over_ours: bool = False, may_rise: bool = True) -> bool:
         """Whether a voice is heard in this audio.
 
@@ -151,7 +141,11 @@ class VoiceActivity:
             if power >= threshold:
                 heard = self._loud(power, seconds, now, length) or heard
             else:
-                self._not_loud(power, seconds)
+                self._quiet += seconds
+                self._without += seconds
+                if self._quiet >= BREAK_SECONDS:
+                    self.is_active = False
+                self._noise += (power - self._noise) * min(1.0, seconds / _MEAN_SECONDS)
             self._learn(power, seconds, may_rise)
         return heard
 
@@ -162,38 +156,28 @@ class VoiceActivity:
         # Audio that a client left out is a pause as well.
         left_out = now - self.heard_at - length
         if self.is_active and voice is not None and left_out < BREAK_SECONDS:
-            self._without = 0.0
-            voice.add(power, seconds, now)
-            self._note(voice)
-            return True
-        if onset is None or pause > _DIP_SECONDS:
-            self._onset_gap = max(self._without, left_out)
-            onset = self._onset = VoiceSpan(now, now)
-        self._without += seconds
-        onset.add(power, seconds, now)
-        if onset.seconds + _SMALL < _MIN_SECONDS:
-            return False
-        self._onset, self.is_active, self._without = None, True, 0.0
-        if voice is None or self._onset_gap > SEPARATE_SECONDS:
-            voice = self.voice = onset
+            loud = VoiceSpan(now, now, seconds, power * seconds)
         else:
-            voice.until = onset.until
-            voice.seconds += onset.seconds
-            voice.energy += onset.energy
-            if self._onset_gap >= BREAK_SECONDS:
+            if onset is None or pause > _DIP_SECONDS:
+                self._onset_gap = max(self._without, left_out)
+                onset = self._onset = VoiceSpan(now, now)
+            self._without += seconds
+            onset.until = now
+            onset.seconds += seconds
+            onset.energy += power * seconds
+            if onset.seconds + _SMALL < _MIN_SECONDS:
+                return False
+            self._onset, self.is_active, loud = None, True, onset
+            if voice is None or self._onset_gap > SEPARATE_SECONDS:
+                voice = self.voice = VoiceSpan(onset.since, onset.until)
+            elif self._onset_gap >= BREAK_SECONDS:
                 voice.resumed_at = onset.since
-        self._note(voice)
-        return True
-
-    def _note(self, voice: VoiceSpan) -> None:
+        self._without = 0.0
+        voice.until = loud.until
+        voice.seconds += loud.seconds
+        voice.energy += loud.energy
         self.heard_at, self._last_power = voice.until, voice.energy / voice.seconds
-
-    def _not_loud(self, power: float, seconds: float) -> None:
-        self._quiet += seconds
-        self._without += seconds
-        if self._quiet >= BREAK_SECONDS:
-            self.is_active = False
-        self._noise += (power - self._noise) * min(1.0, seconds / _MEAN_SECONDS)
+        return True
 
     def _learn(self, power: float, seconds: float, may_rise: bool) -> None:
         """Keep the noise between the quietest block and the loudest frame of what was heard lately."""
@@ -214,53 +198,30 @@ class VoiceActivity:
         self._noise = max(self._noise, _SMALL)
 
 
+@dataclass(slots=True, eq=False)
 class UserUtterance:
     """One utterance."""
 
-    __slots__ = (
-        "closed",
-        "ended_at",
-        "final",
-        "input_id",
-        "item",
-        "name",
-        "started_at",
-        "sure",
-        "text",
-        "turn",
-        "typed",
-        "words_at",
-    )
-
-    def __init__(self, item: int, input_id: str, started_at: float | None, sure: bool) -> None:
-        self.item = item
-        self.name = ""
-        """The provider's, if it has names."""
-        self.input_id = input_id
-        self.sure = sure
-        """Its words are its own, and all of them."""
-        self.started_at = started_at
-        """None: nobody noticed the beginning, only the words."""
-        self.ended_at: float | None = None
-        self.words_at: float | None = None
-        self.text = ""
-        self.closed = False
-        """The provider said that the last piece was the last."""
-        self.final = False
-        self.turn: VoiceTurn | None = None
-        self.typed = False
+    item: int
+    input_id: str
+    started_at: float | None
+    """None: nobody noticed the beginning, only the words."""
+    sure: bool
+    """Its words are its own, and all of them."""
+    name: str = ""
+    """The provider's, if it has names."""
+    ended_at: float | None = None
+    words_at: float | None = None
+    text: str = ""
+    closed: bool = False
+    """The provider said that the last piece was the last."""
+    final: bool = False
+    turn: VoiceTurn | None = None
+    typed: bool = False
 
 
 class SpeechObserver(Protocol):
     """Learns what the user says, in the order in which it becomes known."""
-
-    def new_utterance(self, started_at: float | None, sure: bool) -> UserUtterance:
-        """One that has a number and an id of its own."""
-        ...
-
-    def speech_began(self, at: float) -> None:
-        """Somebody noticed the user's voice."""
-        ...
 
     def words_came(self, owner: UserUtterance | None) -> None:
         """Words of this utterance; None: nobody knows of which."""
@@ -268,10 +229,6 @@ class SpeechObserver(Protocol):
 
     def first_words_came(self) -> None:
         """The first words of an utterance that is not committed."""
-        ...
-
-    def utterance_changed(self, utterance: UserUtterance, piece: str, *, final: bool) -> None:
-        """Its words are to be reported."""
         ...
 
     def utterance_committed(self, utterance: UserUtterance, spoke_until: float | None) -> VoiceTurn:
@@ -292,10 +249,10 @@ class SpeechObserver(Protocol):
 class TurnDetection:
     """The user's side of one conversation."""
 
-    def __init__(self, effects: EffectQueue, turns: VoiceTurns, playback: Playback, observer: SpeechObserver) -> None:
+    def __init__(self, effects: EffectQueue, turns: VoiceTurns, speech: SpeechOutput, observer: SpeechObserver) -> None:
         self._effects = effects
         self._turns = turns
-        self._playback = playback
+        self._speech = speech
         self._observer = observer
         self._now: UserUtterance | None = None
         """What is being said, or was and is not committed."""
@@ -307,16 +264,13 @@ class TurnDetection:
         self._provider_reports = False
         """The provider itself reports when speech starts and ends."""
         self.is_speaking = False
+        self.began_at: float | None = None
+        """When speech began, by the last report of it."""
         self._client_ended: float | None = None
-        self._settling: UserUtterance | None = None
-        """What was committed, and may get more words."""
+        self.settling: UserUtterance | None = None
+        """What was committed, and may get more words: it is not known yet what was said."""
         self._reported = ""
         """The words that were reported as all of it when it was committed."""
-
-    @property
-    def is_settling(self) -> bool:
-        """Whether something was said of which it is not known yet what it was."""
-        return self._settling is not None
 
     @property
     def is_uncommitted(self) -> bool:
@@ -328,24 +282,20 @@ class TurnDetection:
         """Whether nothing was said that the last commit does not cover, its late words included."""
         return self._now is None and self._last is not None and not self._last.final
 
-    def started(self, ago_seconds: float = 0.0) -> None:
-        """The user begins to speak, or began some time ago."""
-        self._starts_are_reported = True
-        self.is_speaking = True
-        self._client_ended = None
-        at = self._effects.now - ago_seconds
-        if self._now is None:
-            self._now = self._new(at)
-        self._observer.speech_began(at)
+    def started(self, ago_seconds: float = 0.0, name: str = "", *, by_provider: bool = False) -> float:
+        """The user begins to speak, or began some time ago; the moment of it.
 
-    def begins(self, name: str) -> None:
-        """The provider reports an utterance, and its name; one that somebody else noticed and that has none yet is it."""
-        self._provider_reports = True
-        if not name:
-            return
-        if self._now is None or self._now.name:
-            self._now = self._new(self._effects.now)
-        self._name(self._now, name)
+        The provider may have a name for the utterance: one that somebody else noticed and that has none yet is it.
+        """
+        at = self.began_at = self._effects.now - ago_seconds
+        self._provider_reports = self._provider_reports or by_provider
+        self._starts_are_reported = self.is_speaking = True
+        self._client_ended = None
+        if self._now is None or (name and self._now.name):
+            self._now = self._new(at)
+        if name:
+            self._name(self._now, name)
+        return at
 
     def client_ended(self) -> None:
         """The client's own detection says that the user stopped; words follow, or the provider hears it too."""
@@ -367,15 +317,19 @@ class TurnDetection:
         """The provider takes the user's speech to be complete: a turn begins with it."""
         self.is_speaking = False
         self._break_off()
-        heard = self._ended(name)
+        now, heard = self._effects.now, self._named.get(name)
+        if heard is None or heard.turn is not None:
+            heard = self._now if self._now is not None and not (name and self._now.name) else self._new()
+            if name:
+                self._name(heard, name)
         self._now, self._last = None, heard
-        now = self._effects.now
         # Where only words show speech, the last of them ended it; the commit comes with the answer.
         heard.ended_at = now if self._provider_reports else heard.words_at or now
-        heard.turn = self._observer.utterance_committed(heard, self._take_end(now))
+        spoke_until, self._client_ended = now if self._client_ended is None else self._client_ended, None
+        heard.turn = self._observer.utterance_committed(heard, spoke_until)
         if heard.text and not heard.name:
             self._reported = heard.text
-            self._observer.utterance_changed(heard, "", final=True)
+            self._speech.report_words("user", heard.item, heard.input_id, "", heard.text, final=True)
             self._settle(heard)
 
     def words(self, event: InputTranscript) -> None:
@@ -394,12 +348,12 @@ class TurnDetection:
         if not heard.final:
             whole = event.whole if event.final and heard.name else heard.text + event.text
             heard.text = whole[:_MAX_WORDS]
-        self._observer.utterance_changed(heard, event.text, final=event.final)
+        self._speech.report_words("user", heard.item, heard.input_id, event.text, heard.text, final=event.final)
         if heard.turn is not None and heard.text.strip():
             self._turns.heard(heard.turn, heard.text)
         heard.closed = event.final
-        if self._settling is not None and heard is not self._settling:
-            self._settling.sure = False
+        if self.settling is not None and heard is not self.settling:
+            self.settling.sure = False
         if heard.final:
             return
         if not heard.name:
@@ -418,10 +372,12 @@ class TurnDetection:
         self.is_speaking = False
         heard.input_id, heard.text, heard.final = input_id, text, True
         heard.typed = not spoken
-        ended = self._take_end(now) if spoken else None
-        heard.ended_at = ended or now
-        heard.turn = self._observer.utterance_committed(heard, ended)
-        self._observer.utterance_changed(heard, text, final=True)
+        spoke_until = None
+        if spoken:
+            spoke_until, self._client_ended = now if self._client_ended is None else self._client_ended, None
+        heard.ended_at = spoke_until or now
+        heard.turn = self._observer.utterance_committed(heard, spoke_until)
+        self._speech.report_words("user", heard.item, input_id, text, text, final=True)
         self._observer.utterance_complete(heard)
 
     def settle_elapsed(self) -> None:
@@ -433,16 +389,6 @@ class TurnDetection:
         if not self._starts_are_reported:
             self.is_speaking = False
             self._observer.voice_fell_silent()
-
-    def _ended(self, name: str) -> UserUtterance:
-        """The utterance that is complete now."""
-        named = self._named.get(name)
-        if named is not None and named.turn is None:
-            return named
-        heard = self._now if self._now is not None and not (name and self._now.name) else self._new()
-        if name:
-            self._name(heard, name)
-        return heard
 
     def _name(self, heard: UserUtterance, name: str) -> None:
         heard.name, heard.sure = name, True
@@ -473,11 +419,11 @@ class TurnDetection:
         if heard.name or heard.ended_at is None or not any(map(str.isalnum, text)):
             return False
         is_long_ago = not heard.text and now - heard.ended_at > PAUSE_SECONDS
-        return is_long_ago or self._playback.began_at >= heard.ended_at
+        return is_long_ago or self._speech.playback.began_at >= heard.ended_at
 
     def _settle(self, heard: UserUtterance) -> None:
         """Wait for more words, if there may be more."""
-        self._settling = heard
+        self.settling = heard
         self._effects.timers.pop(Timer(TimerKind.WORDS_SETTLED), None)
         if heard.closed:
             self._settled()
@@ -486,24 +432,22 @@ class TurnDetection:
 
     def _break_off(self) -> None:
         """Something else happens before it is known whether those were all words."""
-        if self._settling is not None:
-            self._settling.sure = False
+        if self.settling is not None:
+            self.settling.sure = False
             self._settled()
 
     def _settled(self) -> None:
-        heard, self._settling = self._settling, None
+        heard, self.settling = self.settling, None
         self._effects.timers.pop(Timer(TimerKind.WORDS_SETTLED), None)
         if heard is None:
             return
         heard.final = True
         if heard.text != self._reported:
-            self._observer.utterance_changed(heard, "", final=True)
+            self._speech.report_words("user", heard.item, heard.input_id, "", heard.text, final=True)
         self._observer.utterance_complete(heard)
         self._observer.words_settled()
 
-    def _take_end(self, now: float) -> float:
-        ended, self._client_ended = self._client_ended, None
-        return ended if ended is not None else now
-
     def _new(self, started_at: float | None = None) -> UserUtterance:
-        return self._observer.new_utterance(started_at, self._last is None or self._last.final)
+        self._speech.items += 1
+        is_sure = self._last is None or self._last.final
+        return UserUtterance(self._speech.items, self._turns.next_input_id(), started_at, is_sure)

@@ -9,15 +9,15 @@ whom they belong to, and who took them back.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from handrail.agents.events import citations_in, cited_by
 from handrail.agents.unacknowledged_writes import UnacknowledgedWrites
-from handrail.agents.voice.host_port import Latency
 from handrail.agents.voice.state.events_and_effects import EffectQueue, EndTurn, StoreTurn
 from handrail.agents.voice.state.session_port import SessionPort
 from handrail.agents.voice.state.speech_output import SpokenItem
-from handrail.agents.voice.transcript import VoiceTranscript
+from handrail.agents.voice.transcript import UNHEARD, VoiceTranscript
 from handrail.contract.call import Call
 from handrail.contract.errors import ErrorType
 from handrail.contract.live import Answer
@@ -28,88 +28,70 @@ _RUNAWAY = 4
 """A turn with this many times the rounds that it may have ends the conversation."""
 
 
+@dataclass(slots=True, eq=False)
 class VoiceTurn:
     """One turn, and where its time went."""
 
-    __slots__ = (
-        "answered_at",
-        "committed_at",
-        "done",
-        "evidence",
-        "filled",
-        "input_id",
-        "interrupted",
-        "items",
-        "number",
-        "reported",
-        "rounds",
-        "sound_ms",
-        "spoke_until",
-        "tools_seconds",
-        "words",
-        "words_at",
-    )
-
-    def __init__(self, input_id: str, words: str, committed_at: float, spoke_until: float | None) -> None:
-        self.input_id = input_id
-        self.words = words
-        self.number = 0
-        """As the runtime counts; 0 until it is stored."""
-        self.spoke_until = spoke_until
-        """When the user stopped speaking; None if they typed."""
-        self.committed_at = committed_at
-        self.words_at: float | None = committed_at if words else None
-        self.answered_at: float | None = None
-        """When the model's first words or sound came."""
-        self.tools_seconds = 0.0
-        self.sound_ms = 0
-        self.rounds = 0
-        self.items: list[SpokenItem] = []
-        self.evidence: dict[str, dict[str, Any]] = {}
-        self.filled = False
-        """A filler was spoken in it."""
-        self.reported = 0
-        """So many items had been said when it was told as done."""
-        self.done = False
-        self.interrupted = False
+    input_id: str
+    words: str
+    committed_at: float
+    spoke_until: float | None
+    """When the user stopped speaking; None if they typed."""
+    words_at: float | None = None
+    number: int = 0
+    """As the runtime counts; 0 until it is stored."""
+    answered_at: float | None = None
+    """When the model's first words or sound came."""
+    tools_seconds: float = 0.0
+    sound_ms: int = 0
+    rounds: int = 0
+    items: list[SpokenItem] = field(default_factory=list)
+    evidence: dict[str, dict[str, Any]] = field(default_factory=dict)
+    filled: bool = False
+    """A filler was spoken in it."""
+    reported: int = 0
+    """How many items had been said when it was reported as done."""
+    done: bool = False
+    interrupted: bool = False
 
     @property
     def has_output(self) -> bool:
         return bool(self.items or self.rounds)
 
-    @property
-    def text(self) -> str:
-        said = [item.heard_text() if item.cut else item.text for item in self.items]
-        return "\n\n".join(text.strip() for text in said if text.strip())
-
-    def note_answer(self, now: float) -> None:
+    def claim(self, item: SpokenItem) -> None:
+        """What is said in the item belongs to this turn."""
+        item.turn = self
+        if len(self.items) < _MAX_ITEMS:
+            self.items.append(item)
         if self.answered_at is None:
-            self.answered_at = now
+            self.answered_at = item.began
 
     def report(self) -> dict[str, Any]:
         """As `turn_done` has it."""
-        text = self.text
-        return {
-            "turn": self.number,
-            "inputId": self.input_id,
-            "input": self.words,
-            "text": text,
-            "citations": cited_by(text, self.evidence.values()),
-            "interrupted": self.interrupted,
-            "latency": self.latency().to_dict(),
-        }
-
-    def latency(self) -> Latency:
+        said = [item.heard_text() if item.cut else item.text for item in self.items]
+        text = "\n\n".join(part.strip() for part in said if part.strip())
         hearing = model = None
         if self.spoke_until is not None:
             known = self.words_at if self.words_at is not None else self.committed_at
             # Words that come after the answer has begun kept nobody waiting.
             known = min(known, self.answered_at) if self.answered_at is not None else known
-            hearing = _ms(max(0.0, max(known, self.committed_at) - self.spoke_until))
+            hearing = round(1000 * max(0.0, max(known, self.committed_at) - self.spoke_until))
         if self.answered_at is not None:
-            model = _ms(max(0.0, self.answered_at - self.committed_at - self.tools_seconds))
-        tools = _ms(self.tools_seconds) if self.rounds else None
-        return Latency(hearing=hearing, model=model, tools=tools, speaking=self.sound_ms or None)
+            model = round(1000 * max(0.0, self.answered_at - self.committed_at - self.tools_seconds))
+        return {
+            "turn": self.number,
+            "inputId": self.input_id,
+            "input": self.words,
+            "text": text,
+            "citations": cited_by(text, self.evidence.values()) if self.evidence else [],
+            "interrupted": self.interrupted,
+            "latency": {
+                "hearingMs": hearing,
+                "modelMs": model,
+                "toolsMs": round(1000 * self.tools_seconds) if self.rounds else None,
+                "speakingMs": self.sound_ms or None,
+            },
+        }
 
 
 class VoiceTurns:
@@ -123,11 +105,6 @@ class VoiceTurns:
         self._inputs = 0
         self.current: VoiceTurn | None = None
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the model still has to answer the last input."""
-        return self.current is not None and not self.current.done
-
     def next_input_id(self) -> str:
         """An id for an input that has none of its own: unique in the session, because connections are numbered."""
         self._inputs += 1
@@ -137,22 +114,16 @@ class VoiceTurns:
         self, input_id: str, words: str, open_item: SpokenItem | None, *, spoke_until: float | None = None
     ) -> VoiceTurn:
         """The user's input was committed. `open_item` is what the model is saying."""
-        if self.is_open:
+        before, now = self.current, self._effects.now
+        if before is not None and not before.done:
             self.finish(interrupted=True)
-        before = self.current
-        turn = self.current = VoiceTurn(input_id, words, self._effects.now, spoke_until)
+        turn = self.current = VoiceTurn(input_id, words, now, spoke_until, words_at=now if words else None)
         # The answer may begin before the provider reports that the input is committed.
         if open_item is not None and open_item.turn is None:
-            _claim(open_item, turn)
-        self._transcript.begin(input_id, words)
+            turn.claim(open_item)
+        self._transcript.conversation.begin(words or UNHEARD, input_id)
         self._effects.append(StoreTurn(turn, before))
         return turn
-
-    def stored(self, turn: VoiceTurn, number: int, before: VoiceTurn | None) -> None:
-        """The runtime has numbered it."""
-        if before is not None:  # it was reported as done before this step, and will not be again
-            before.items, before.evidence = [], {}
-        turn.number = number
 
     def heard(self, turn: VoiceTurn, words: str) -> None:
         """The words of a turn are known, or more of them."""
@@ -160,59 +131,37 @@ class VoiceTurns:
         turn.words_at = turn.words_at or self._effects.now
         self._transcript.heard(turn.input_id, words)
 
-    def output(self, item: SpokenItem) -> None:
-        """The model says something: in the turn that waits for it, or in none that is known yet."""
-        turn = self.current
-        if item.turn is None and turn is not None and not turn.done:
-            _claim(item, turn)
-        if item.turn is not None:
-            item.turn.note_answer(self._effects.now)
+    def finish(self, *, interrupted: bool, unclaimed: Iterable[SpokenItem] = ()) -> None:
+        """The model has said all that it has to say, or the user cut it off: the turn is done, or done once more.
 
-    def ended(self, unclaimed: Iterable[SpokenItem]) -> None:
-        """The model has said all that it has to say: words of no turn go to the last one, which is done, or done again."""
+        Words of no turn (`unclaimed`) go to the last one.
+        """
         turn = self.current
         if turn is None:
             return
         for item in unclaimed:
-            _claim(item, turn)
-        self.finish(interrupted=False)
-
-    def finish(self, *, interrupted: bool) -> None:
-        turn = self.current
-        if turn is None or (turn.done and len(turn.items) == turn.reported):
+            if item.turn is None:
+                turn.claim(item)
+        if turn.done and len(turn.items) == turn.reported:
             return
         turn.done, turn.reported = True, len(turn.items)
         turn.interrupted = turn.interrupted or interrupted
         self._effects.append(EndTurn(turn))
 
 
-def _claim(item: SpokenItem, turn: VoiceTurn) -> None:
-    item.turn = turn
-    if len(turn.items) < _MAX_ITEMS:
-        turn.items.append(item)
-    turn.note_answer(item.began)
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)
-
-
+@dataclass(slots=True, eq=False)
 class CallBatch:
     """The calls of one message."""
 
-    __slots__ = ("calls", "connection", "interrupted", "number", "placeholders", "turn")
-
-    def __init__(
-        self, calls: Sequence[Call], placeholders: Sequence[ToolMessage], turn: VoiceTurn | None, connection: int
-    ) -> None:
-        self.calls = tuple(calls)
-        self.placeholders = tuple(placeholders)
-        """What stands in the conversation in the place of the envelopes."""
-        self.turn = turn
-        self.connection = connection
-        """The model's connection that made them."""
-        self.number = turn.rounds if turn is not None else 1
-        self.interrupted = False
+    calls: tuple[Call, ...]
+    placeholders: tuple[ToolMessage, ...]
+    """What stands in the conversation in the place of the envelopes."""
+    turn: VoiceTurn | None
+    connection: int
+    """The model's connection that made them."""
+    number: int
+    """Which message with calls of its turn it is."""
+    interrupted: bool = False
 
     def attach(self, connection: int) -> bool:
         """The session's connection that the calls are made on; whether it is another than before."""
@@ -231,15 +180,11 @@ class CallBatches:
         self.max_rounds = max_rounds
         """Messages with calls in one turn, those after late results included."""
         self.running: list[CallBatch] = []
-        self._busy_since = 0.0
+        self.busy_since = 0.0
+        """Since when calls run."""
         self._turn: VoiceTurn | None = None
         self._rounds = 0
         """Messages with calls in that turn."""
-
-    @property
-    def awaited(self) -> bool:
-        """Whether the model waits for an answer before it continues."""
-        return any(not batch.interrupted for batch in self.running)
 
     def count_round(self, turn: VoiceTurn | None) -> bool:
         """The model calls in this turn; whether it still may."""
@@ -260,19 +205,14 @@ class CallBatches:
         """Whether the model calls without an end, although no call runs any more."""
         return self._rounds > _RUNAWAY * self.max_rounds
 
-    def add(self, batch: CallBatch, now: float) -> None:
-        if not self.running:
-            self._busy_since = now
-        self.running.append(batch)
-
     def ended(self, batch: CallBatch, answers: Sequence[Answer], now: float) -> None:
         """The envelopes are there: they take their places in the conversation."""
         if batch in self.running:
             self.running.remove(batch)
         if not self.running and batch.turn is not None:
-            batch.turn.tools_seconds += now - self._busy_since
+            batch.turn.tools_seconds += now - self.busy_since
         for placeholder, answer in zip(batch.placeholders, answers, strict=True):
-            self._transcript.answer(placeholder, answer.envelope)
+            self._transcript.replace(placeholder, ToolMessage(placeholder.call_id, placeholder.name, answer.envelope))
             if batch.turn is not None:
                 for cited in citations_in(answer.envelope.get("data")):
                     batch.turn.evidence.setdefault(cited["id"], {**cited, "toolId": answer.call.name})
