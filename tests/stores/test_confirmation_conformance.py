@@ -381,6 +381,13 @@ async def test_the_ids_of_a_held_call_and_its_duplicates_lead_to_the_claim(store
     assert [(a.ledger_key, a.hold_id) for a in await store.aliases("s1")] == [("k1", "h1"), ("k1", "h1")]
 
 
+async def test_a_new_id_that_claims_a_held_call_leads_to_its_request(store: Store) -> None:
+    await store.hold(held(), "x")
+    await approve(store)
+    await store.claim(claim(hold_id="h1", alias=alias("provider:c9")))
+    assert await store.aliases("s1") == [alias("provider:c9", ledger_key="k1", hold_id="h1")]
+
+
 async def test_an_id_that_is_held_cannot_be_claimed_around_the_confirmation(store: Store) -> None:
     await store.hold(held(alias=alias()), "x")
     assert (await store.claim(claim(alias=alias()))).verdict is ClaimVerdict.NO_GRANT

@@ -269,6 +269,32 @@ async def test_a_limit_slides_so_that_no_window_has_more(store: Store, clock: St
     assert await claimed(4) is ClaimVerdict.CLAIMED
 
 
+async def test_a_full_limit_tells_when_its_oldest_unit_leaves_the_window(store: Store, clock: StillClock) -> None:
+    rate = RateCharge(scope="x", limit=2, window_ms=1_000)
+    await store.claim(claim("k1", args_digest="d1", rate=rate))
+    clock.pass_ms(300)
+    await store.claim(claim("k2", args_digest="d2", rate=rate))
+    clock.pass_ms(100)
+    refused = await store.claim(claim("k3", args_digest="d3", rate=rate))
+    assert refused.verdict is ClaimVerdict.RATE_LIMITED
+    assert refused.retry_after_ms == 600
+    clock.pass_ms(600)
+    assert (await store.claim(claim("k3", args_digest="d3", rate=rate))).verdict is ClaimVerdict.CLAIMED
+
+
+async def test_units_count_up_to_one_window_ahead_of_a_clock_that_was_set_back(store: Store) -> None:
+    await store.count_rates({("near", START + 1_000): 1, ("far", START + 1_001): 1})
+    near, far = (RateCharge(scope=scope, limit=1, window_ms=1_000) for scope in ("near", "far"))
+    assert (await store.claim(claim(rate=near))).verdict is ClaimVerdict.RATE_LIMITED
+    assert (await store.claim(claim(rate=far))).verdict is ClaimVerdict.CLAIMED
+
+
+async def test_a_claim_deletes_the_units_of_its_own_limit_that_are_over(store: Store) -> None:
+    await store.count_rates({("x", START - 5_000): 1, ("y", START - 5_000): 1})
+    await store.claim(claim(rate=RateCharge(scope="x", limit=1, window_ms=1_000)))
+    assert await store.count_rates({}, {"x": 0, "y": 0}) == {("x", START): 1, ("y", START - 5_000): 1}
+
+
 async def test_slots_of_a_limit_are_told_from_a_moment_on_and_those_before_are_deleted(store: Store) -> None:
     await store.count_rates({("x", START): 1, ("x", START + 5): 2, ("y", START): 3})
     assert await store.count_rates({("x", START + 9): 4}, {"x": START + 5}) == {
@@ -348,9 +374,13 @@ async def test_a_living_owner_is_never_taken_over_whatever_the_clock_says(
 
 
 @pytest.mark.parametrize("effects", ["none", "idempotent", "unsafe"])
-async def test_a_dead_owner_is_not_taken_over_before_its_lease_ends(store: Store, effects: str) -> None:
+async def test_a_dead_owner_is_not_taken_over_before_its_lease_ends(
+    store: Store, clock: StillClock, effects: str
+) -> None:
     await store.claim(claim(effects=effects))
     await store.release_owner("o1")
+    assert (await store.claim(claim(effects=effects, owner="o2"))).verdict is ClaimVerdict.RUNNING
+    clock.pass_ms(LEASE)
     assert (await store.claim(claim(effects=effects, owner="o2"))).verdict is ClaimVerdict.RUNNING
 
 
