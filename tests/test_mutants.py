@@ -29,6 +29,8 @@ def test_listed_survivors_pass_and_others_do_not():
     assert report([GOOD], [LISTED], whole=True)[1] == []
     (complaint,) = report([GOOD], [], whole=True)[1]
     assert "used -= 2" in complaint
+    assert report([GOOD], [replace(LISTED, after="*")], whole=True)[1] == []
+    assert len(report([GOOD], [replace(LISTED, before="used -= 3", after="*")], whole=False)[1]) == 1
 
 
 def test_a_survivor_that_was_killed_since_leaves_the_list():

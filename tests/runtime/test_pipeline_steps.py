@@ -525,6 +525,32 @@ async def test_a_unit_is_given_back_if_the_handler_did_not_start(make_tools):
         assert (await session.call("pay", {"q": "a"}, call_id="c1")).meta["budget"] == {"retrieval": 2, "total": 2}
 
 
+async def test_a_unit_of_retrieval_is_given_back_if_the_request_could_not_be_kept(make_tools):
+    async with make_tools({"look": (reading(requiresConfirmation=True), FOUND)}) as world:
+        session = await world.session(mode="voice")
+        await world.store.close()
+        for _ in range(2):
+            response = await session.call("look", {"q": "a"})
+            assert kind(response) == "STORE_UNAVAILABLE"
+            assert response.meta["budget"] == {"retrieval": 2, "total": 3}
+        await world.store.open()
+        held = await session.call("look", {"q": "a"})
+        assert kind(held) == "CONFIRMATION_REQUIRED"
+        assert held.meta["budget"] == {"retrieval": 1, "total": 2}
+
+
+async def test_a_turn_that_used_more_than_its_new_mode_allows_has_nothing_left(make_tools):
+    async with make_tools({"look": (reading(), FOUND)}) as world:
+        session = await world.session()
+        for q in "abcd":
+            assert (await session.call("look", {"q": q})).ok
+        await session.set_mode("voice")
+        over = await session.call("look", {"q": "e"})
+        assert kind(over) == "BUDGET_EXCEEDED"
+        assert over.meta["budget"] == {"retrieval": 0, "total": 0}
+        assert world.starts == 4
+
+
 async def test_a_plain_function_that_found_no_worker_in_time_never_starts(make_tools):
     async with make_tools({"pay": (writing(timeoutMs=50), PATIENT_IN_A_THREAD)}) as world:
         runtime = world.runtime(policy={"workers": 1})
