@@ -75,7 +75,7 @@ class Target:
     file: str
     tests: tuple[str, ...]
     functions: tuple[str, ...]
-    """The functions and classes of the module that count; empty: all of it."""
+    """The functions, classes and constants of the module that count; empty: all of it."""
     max_mutants: int | None
     """A sample of this size, always the same one, where there are more."""
 
@@ -140,13 +140,15 @@ def missing(targets: Iterable[Target], root: Path = ROOT) -> list[str]:
         if not (root / name).is_file()
     ]
     functions = [
-        f'scripts/mutants.toml names the function "{name}" for the target "{target.name}", and "{target.file}" has none of '
+        f'scripts/mutants.toml names "{name}" for the target "{target.name}", and "{target.file}" has none of '
         "that name: name the one that does its work now."
         for target in targets
         if (root / target.file).is_file()
         for name in target.functions
         if not re.search(
-            rf"^(class|(async )?def) {re.escape(name)}\b", (root / target.file).read_text(encoding="utf-8"), re.M
+            rf"^((class|(async )?def) {re.escape(name)}\b|{re.escape(name)} = )",
+            (root / target.file).read_text(encoding="utf-8"),
+            re.M,
         )
     ]
     return files + functions
@@ -338,12 +340,13 @@ def run_target(target: Target, mutants: list[Mutant], deadline: float | None) ->
         for function in {function_at(functions, line) for line in lines}:
             entering.setdefault(function, {})[name] = seconds
     # What stands outside of functions counts for all of them.
+    inside = {name for _, _, name in functions}
     everything = {name: seconds for name, (seconds, _) in tests.items()}
     with _results_file(target).open("a", encoding="utf-8") as results:
         for place, mutant in enumerate(waiting, 1):
             if deadline is not None and time.monotonic() > deadline:
                 return False
-            selected = entering.get(mutant.function, {}) if mutant.function else everything
+            selected = entering.get(mutant.function, {}) if mutant.function in inside else everything
             outcome, seconds = try_mutant(target, mutant, selected)
             line = {"mutant": mutant.name, "outcome": outcome, "seconds": round(seconds, 2), "tests": now}
             results.write(json.dumps(line) + "\n")

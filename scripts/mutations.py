@@ -56,7 +56,7 @@ class Mutant:
     name: str
     """Function and lines; what tells it from all other mutants of its module, also when the lines move."""
     function: str
-    """Its qualified name; empty at the module's level."""
+    """Its qualified name; or that of the module's constant; empty elsewhere."""
     before: str
     after: str
     source: str
@@ -64,7 +64,7 @@ class Mutant:
 
 def mutants_of(source: str) -> list[Mutant]:
     """Every mutant of this source, in the order of its lines."""
-    functions = functions_of(source)
+    functions, constants = functions_of(source), _constants_of(source)
     seen: set[str] = {source}
     found: list[tuple[int, str, str, str]] = []
     for changed in (*_by_operators(source), *_by_sql(source)):
@@ -74,7 +74,7 @@ def mutants_of(source: str) -> list[Mutant]:
     found.sort(key=lambda each: each[0])
     mutants, names = list[Mutant](), dict[str, int]()
     for line, before, after, changed in found:
-        function = function_at(functions, line)
+        function = function_at(functions, line) or function_at(constants, line)
         name = f"{function or 'module'}: {before} -> {after}"
         names[name] = names.get(name, 0) + 1
         if names[name] > 1:
@@ -102,6 +102,14 @@ def functions_of(source: str) -> list[tuple[int, int, str]]:
     return found
 
 
+def _constants_of(source: str) -> list[tuple[int, int, str]]:
+    return [
+        (node.lineno, node.end_lineno or node.lineno, node.targets[0].id)
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    ]
+
+
 def function_at(functions: list[tuple[int, int, str]], line: int) -> str:
     """The innermost function that has this line; empty if none has."""
     around = [name for first, last, name in functions if first <= line <= last]
@@ -119,7 +127,9 @@ def _by_operators(source: str) -> Iterator[str]:
             (place, index)
             for place, node in enumerate(nodes)
             for index, _ in enumerate(operator.mutation_positions(node))
-            if not _is_annotation(node) and not (name == "AddNot" and _is_negated_elsewhere(node))
+            if not (_is_annotation(node) or (name == "AddNot" and _is_negated_elsewhere(node)))
+            # The operator does not understand dotted names.
+            and not (name == "ExceptionReplacer" and "." in node.get_code())
         ]
         for place, index in places:
             # The operators change the tree that they are given.
