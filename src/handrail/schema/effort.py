@@ -13,9 +13,8 @@ looked at one by one, with the subschemas that apply to each; that look is count
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
 from math import frexp, log10
 
 import orjson
@@ -33,8 +32,12 @@ SHORT_TEXT = 100
 _MAX_VALUES, _MAX_CHARACTERS = 32 * 1024, 64 * 1024
 _LEVELS = 64
 _MAX_PLACES = 1_000
-# Looking at a value takes a few hundred nanoseconds, and finding out which subschemas apply somewhere two microseconds each.
-_PER_LOOK, _PER_SUBSCHEMA = 10, 100
+# Looking at a value takes a few hundred nanoseconds, more if it is a list or an object with something in it, and finding out
+# which subschemas apply somewhere two microseconds each.
+_PER_LOOK, _PER_CONTAINER, _PER_SUBSCHEMA = 10, 80, 100
+BARE_TYPES = frozenset({str, int, float, bool, type(None)})
+_CHUNK = 100
+_SMALL_INTEGER, _SMALL_WEIGHT = 256, 60
 # A number is divided as a fraction of two integers that are written out: `1e300` has a thousand bits.
 _EXACT_BITS = 53
 _PER_NUMBER_BYTE, _MAX_PER_NUMBER_BYTE = 30, 140
@@ -84,28 +87,28 @@ class Effort:
         """The work by the values themselves and what applies to each; more than `limit` as soon as it is."""
         places = self._places
         per_look = _PER_LOOK + self.per_value
-        work = 0
+        work = per_look
         todo: list[tuple[_Place, Json]] = [(places.root, instance)]
         while todo and work <= limit:
             place, value = todo.pop()
-            members: Iterable[tuple[_Place, Json]] = ((place, value),)
-            if isinstance(value, dict):
-                members = ((place.key(name), item) for name, item in value.items())
-            elif isinstance(value, (list, tuple)):
-                members = zip(place.items(len(value)), value, strict=True)
-            for below, item in members:
-                work += per_look + places.new_work
-                places.new_work = 0
-                if isinstance(item, str):
-                    if below.for_texts:
-                        work += below.text_work(len(item))
-                elif isinstance(item, (dict, list, tuple)):
-                    if item is not value:
-                        todo.append((below, item))
-                elif below.per_number:
-                    work += below.per_number * _number_weight(item) // 100
-                if work > limit:
-                    break
+            kind = type(value)
+            if kind is not dict and kind is not list:
+                value = _json_value(value)
+                if not isinstance(value, (dict, list)):
+                    work += place.bare_work([value])
+                    continue
+            work += _PER_CONTAINER + per_look * len(value)
+            if work > limit:
+                break
+            for below, items in place.by_name(value) if type(value) is dict else place.by_index(value):
+                todo += [(below, item) for item in items if type(item) not in BARE_TYPES and item]
+                if below.weighs and (bare := [item for item in items if type(item) in BARE_TYPES]):
+                    for start in range(0, len(bare), _CHUNK):
+                        work += below.bare_work(bare[start : start + _CHUNK])
+                        if work > limit:
+                            return work
+            work += places.new_work
+            places.new_work = 0
         return work
 
 
@@ -137,6 +140,7 @@ class _Place:
 
     __slots__ = (
         "_for_keys", "_key_work", "_members", "_names", "_parts", "_places", "_prefix", "_text_work", "for_texts", "per_number",
+        "weighs",
     )  # fmt: skip
 
     def __init__(self, parts: list[Mapping[str, Json]], places: _Places) -> None:
@@ -150,24 +154,55 @@ class _Place:
         self._members: dict[str | int | None, _Place] = {}
         self.for_texts = [one for part in parts for one in _texts(part)]
         self.per_number = sum(map(_work_per_number, parts))
+        self.weighs = bool(self.for_texts or self.per_number)
+        """Whether texts or numbers take more work here than other values."""
 
-    def text_work(self, length: int) -> int:
-        return _pattern_work(self.for_texts, length, self._text_work)
+    def bare_work(self, values: Sequence[Json]) -> int:
+        """The work of patterns and divisors with those of the values that are texts and numbers."""
+        work = 0
+        known, per_number = self._text_work, self.per_number
+        for value in values:
+            kind = type(value)
+            if kind is str:
+                if self.for_texts:
+                    length = len(value)
+                    work += known[length] if length in known else _pattern_work(self.for_texts, length, known)
+            elif per_number and (kind is int or kind is float):
+                small = -_SMALL_INTEGER < value < _SMALL_INTEGER and kind is int
+                work += per_number * (_SMALL_WEIGHT if small else _number_weight(value)) // 100
+        return work
 
-    def key(self, name: str) -> _Place:
-        """The place of a member. That patterns are matched with its name is added to the new work."""
+    def by_index(self, value: Sequence[Json]) -> list[tuple[_Place, Sequence[Json]]]:
+        """The places of the items of a list, with the items of each."""
+        prefix = self._prefix
+        found: list[tuple[_Place, Sequence[Json]]] = []
+        if prefix:
+            found += [(self._member(index, index), [item]) for index, item in enumerate(value[:prefix])]
+        if value[prefix:]:
+            below = self._members[prefix] if prefix in self._members else self._member(prefix, prefix)
+            found.append((below, value[prefix:] if prefix else value))
+        return found
+
+    def by_name(self, value: Mapping[str, Json]) -> list[tuple[_Place, Sequence[Json]]]:
+        """The places of the members of an object, with the members of each."""
         if self._for_keys:
-            length = len(name) if isinstance(name, str) else 0  # other keys are no JSON, and the engine says so
-            self._places.new_work += _pattern_work(self._for_keys, length, self._key_work)
+            # Other keys than texts are no JSON, and the engine says so. That patterns are matched with names is new work.
+            for length in map(len, [name for name in value if type(name) is str]):
+                self._places.new_work += 2 * _PER_LOOK + _pattern_work(self._for_keys, length, self._key_work)
+        members, names = self._members, self._names
+        found: list[tuple[_Place, Sequence[Json]]] = []
+        others: Sequence[Json] = list(value.values())
+        if names:
+            found = [
+                (members[name] if name in members else self._member(name, name), [value[name]])
+                for name in value
+                if name in names
+            ]
+            others = [item for name, item in value.items() if name not in names]
         # Names that the schema does not have are all alike.
-        return self._member(name, name if name in self._names else None)
-
-    def items(self, number: int) -> Iterator[_Place]:
-        """The places of the first `number` items."""
-        for index in range(min(self._prefix, number)):
-            yield self._member(index, index)
-        if number > self._prefix:
-            yield from repeat(self._member(self._prefix, self._prefix), number - self._prefix)
+        if others:
+            found.append((members[None] if None in members else self._member("", None), others))
+        return found
 
     def _member(self, token: str | int, key: str | int | None) -> _Place:
         place = self._members.get(key)
@@ -186,16 +221,30 @@ def _pattern_work(patterns: list[str], length: int, known: dict[int, int]) -> in
     return work
 
 
-def _number_weight(value: Json) -> int:
-    """How costly a number is to divide, in units, for an ordinary divisor."""
-    if isinstance(value, bool):
-        return 0
+def _json_value(value: Json) -> Json:
+    """A value of a type of its own as one of the types of JSON; None for what is none of them."""
+    if isinstance(value, dict):
+        return dict(value)
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    if isinstance(value, str):
+        return str.__str__(value)
     if isinstance(value, int):
-        return max(60, 20 + 9 * value.bit_length() // 2)
-    if isinstance(value, float):
-        bits = max(0, frexp(value)[1])
-        return 60 + (2 * bits if bits <= _EXACT_BITS else 2 * _EXACT_BITS + 7 * (bits - _EXACT_BITS) // 10)
-    return 0
+        return int(value)
+    return float(value) if isinstance(value, float) else None
+
+
+def _number_weight(value: int | float) -> int:
+    """How costly a number is to divide, in units, for an ordinary divisor."""
+    if isinstance(value, int):
+        return max(_SMALL_WEIGHT, 20 + 9 * value.bit_length() // 2)
+    bits = max(0, frexp(value)[1])
+    return 60 + (2 * bits if bits <= _EXACT_BITS else 2 * _EXACT_BITS + 7 * (bits - _EXACT_BITS) // 10)
+
+
+def number_work(divisor: int | float, value: int | float) -> int:
+    """The work of dividing one number."""
+    return _work_per_number({"multipleOf": divisor}) * _number_weight(value) // 100
 
 
 def _texts(schema: Mapping[str, Json]) -> list[str]:

@@ -41,19 +41,31 @@ class Subvalidators:
         registry = Registry([(_DOCUMENT, root)], retriever=_refuse)  # type: ignore[list-item]
         self._keys = {path: str(number) for number, path in enumerate(dict.fromkeys(paths))}
         self._engine = Draft202012Validator(
-            {"properties": {key: {"$ref": _DOCUMENT + _fragment(path)} for path, key in self._keys.items()}},
+            {"items": {"properties": {key: {"$ref": _DOCUMENT + _fragment(path)} for path, key in self._keys.items()}}},
             validate_formats=True,
             pattern_options=_LINEAR,
             registry=registry,
             retriever=_refuse,
         )
 
-    def knows(self, path: Path) -> bool:
-        return path in self._keys
-
     def is_valid(self, path: Path, instance: Json) -> bool:
         """Whether the subschema at `path`, which must be one of those asked for, takes the instance."""
-        return self._engine.is_valid({self._keys[path]: instance})
+        return self._engine.is_valid([{self._keys[path]: instance}])
+
+    def first_refused(self, paths: Iterable[Path], instances: Iterable[Json]) -> int | None:
+        """The index of the first instance that the subschema at its path does not take; None if there is none."""
+        keyed = [{self._keys[path]: instance} for path, instance in zip(paths, instances, strict=True)]
+        if self._engine.is_valid(keyed):
+            return None
+        # Halved and halved again, which takes no more than twice the work of the first check.
+        start, end = 0, len(keyed)
+        while end - start > 1:
+            middle = (start + end) // 2
+            if self._engine.is_valid(keyed[start:middle]):
+                start = middle
+            else:
+                end = middle
+        return start
 
 
 def pattern_matches(pattern: str, text: str) -> bool:

@@ -2,28 +2,42 @@
 
 The verdict is the engine's; this walk only explains it. The engine's own list of errors explores every alternative of every
 alternative, which doubles with each level of a recursive schema. Here all that must hold is looked at breadth first,
-verdicts on alternatives are remembered, and every visit to a subschema counts. A step is one or two microseconds.
+verdicts on alternatives are remembered, and every visit to a subschema counts, with every keyword in it and all that a
+keyword has to go through. A step is a microsecond, or about four calls of the interpreter.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
+
+import orjson
 
 from handrail.contract.errors import SchemaError
+from handrail.schema.effort import number_work, patterns_of
 from handrail.schema.engine import BUILD_ERRORS, Subvalidators, build
 from handrail.schema.pattern_cost import pattern_size, pattern_work
 from handrail.schema.subschemas import Json, LocalRefs, Path, walk
 
 MAX_STEPS = 10_000
 _MAX_NESTED = 150
-_MAX_COMPILED = 64
 _PER_STEP = 4
 _PER_PROBLEM = 10
+# A microsecond of the engine's, in the units of `effort`.
+_WORK_PER_STEP = 50
+# Building a check takes the engine some microseconds, and half of one for each state of a pattern.
+_PER_CHECK = 5
+_MAX_COMPILED = 64
+_MAX_COMPILED_SIZE = 30_000
+_PER_STATE = 5
+"""What a state of a pattern takes to compile, in bytes of a schema without patterns."""
+_MAX_CHECKED_SIZE = 256 * 1024
+_CHUNK = 128
+
+_PLAIN_TYPES = frozenset({str, int, float, type(None)})
+"""Values of these types are equal in Python exactly where they are equal in JSON."""
 
 Schema: TypeAlias = Mapping[str, Json]
 Visit: TypeAlias = tuple[Json, Json, Path]
@@ -58,8 +72,7 @@ class Steps:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaProblem:
+class SchemaProblem(NamedTuple):
     """One keyword that a value does not satisfy."""
 
     keyword: str
@@ -69,6 +82,8 @@ class SchemaProblem:
     """The schema that the keyword stands in."""
     name: str | None = None
     """The property that is missing, unknown or ill-named, for problems that are about one."""
+    cause: str | None = None
+    """The property that makes the missing one required."""
     inner: SchemaProblem | None = None
     """What is wrong with the name itself, for an ill-named property."""
     fitting: int = 0
@@ -91,7 +106,18 @@ class SchemaProblem:
 class Explainer:
     """The problems of one instance. `pending` is what was not looked at when the steps were used up."""
 
-    __slots__ = ("_fits", "_forms", "_judging", "_nested", "_options", "pending", "refs", "steps")
+    __slots__ = (
+        "_checkers",
+        "_fits",
+        "_forms",
+        "_judging",
+        "_matchers",
+        "_nested",
+        "_options",
+        "pending",
+        "refs",
+        "steps",
+    )
 
     def __init__(self, refs: LocalRefs, steps: Steps) -> None:
         self.refs = refs
@@ -100,6 +126,8 @@ class Explainer:
         self._fits: dict[tuple[int, Path], bool] = {}
         self._forms: dict[tuple[int, Path, str], tuple[tuple[SchemaProblem, ...], ...]] = {}
         self._options: dict[int, frozenset[Json]] = {}
+        self._matchers: dict[str, Callable[[str], bool]] = {}
+        self._checkers: dict[tuple[str, Json], Callable[[Json], bool]] = {}
         self._judging = False
         self._nested = 0
 
@@ -130,12 +158,13 @@ class Explainer:
 
     def fits(self, schema: Json, value: Json, path: Path) -> bool:
         """Whether the value at `path` satisfies a subschema."""
+        self.steps.take()
         if schema is True:
             return True
-        self.steps.take()
         key = (id(schema), path)
         known = self._fits.get(key)
         if known is None:
+            self.steps.take()
             if self._nested >= _MAX_NESTED:
                 raise Exhausted
             outer, self._judging, self._nested = self._judging, True, self._nested + 1
@@ -149,6 +178,7 @@ class Explainer:
 
     def follow(self, ref: str, value: Json, path: Path, work: deque[Visit]) -> bool:
         """Look at what a reference points to: later, or at once where a verdict is enough, because that is remembered."""
+        self.steps.take()
         target = self.refs.target({"$ref": ref})
         if self._judging and isinstance(target, dict):
             return self.fits(target, value, path)
@@ -159,34 +189,41 @@ class Explainer:
         """Work through the visits. With `first`, one problem is enough. A visit stays in `work` until it is done with."""
         while work:
             schema, value, path = work[0]
-            self.steps.take()
-            if schema is False:
-                found.append(SchemaProblem("falseSchema", path, value, {}))
-            elif schema is not True and isinstance(schema, dict):
-                self.steps.take(len(schema) // 2)
+            if isinstance(schema, dict):
+                self.steps.take(1 + len(schema))
                 for keyword in schema:
-                    check = _CHECKS.get(keyword)
-                    if check is not None:
-                        for problem in check(self, schema, value, path, work):
-                            if not first:
-                                self.steps.take(_PER_PROBLEM)
+                    if keyword in KEYWORD_CHECKS:
+                        for problem in KEYWORD_CHECKS[keyword](self, schema, value, path, work):
                             found.append(problem)
+                            if first:
+                                return
+                            self.steps.take(_PER_PROBLEM)
+            else:
+                self.steps.take()
+                if schema is False:
+                    found.append(SchemaProblem("falseSchema", path, value, {}))
+                    if first:
+                        return
+                    self.steps.take(_PER_PROBLEM)
             work.popleft()
-            if first and found:
-                return
 
     def equal_to_one(self, schema: Schema, options: Sequence[Json], value: Json) -> bool:
         """Whether the value is one of the options of `schema`."""
         known = self._options.get(id(schema))
         if known is None:
             self.steps.take(1 + len(options) // _PER_STEP)
-            known = self._options[id(schema)] = frozenset(self.token(option) for option in options)
+            if _PLAIN_TYPES.issuperset(map(type, options)):
+                known = frozenset(options)
+            else:
+                self.steps.take(len(options) // _PER_STEP)
+                known = frozenset(self.token(option) for option in options)
+            self._options[id(schema)] = known
         return self.token(value) in known
 
     def token(self, value: Json) -> Json:
         """Something hashable that is equal for equal JSON: 1 is 1.0, and neither is true."""
         kind = type(value)
-        if kind is str or kind is int or kind is float or value is None:
+        if kind in _PLAIN_TYPES:
             return value
         if kind is bool:
             return (bool, value)
@@ -200,17 +237,30 @@ class Explainer:
 
     def matches(self, pattern: str, text: str) -> bool:
         """Whether the text has a match."""
-        self.steps.take(1 + pattern_size(pattern) // 2 + len(text) // 1_000 + pattern_work(pattern, len(text)) // 50)
-        return _matcher(pattern)(text)
+        matcher = self._matchers.get(pattern)
+        if matcher is None:
+            self.steps.take(_PER_CHECK + pattern_size(pattern) // 2)
+            matcher = self._matchers[pattern] = _matcher(pattern)
+        self.steps.take(2 + len(text) // 1_000 + pattern_work(pattern, len(text)) // _WORK_PER_STEP)
+        return matcher(text)
+
+    def passes(self, keyword: str, wanted: Json, value: Json) -> bool:
+        """Whether the engine takes the value by one keyword; the work is for the caller to count."""
+        checker = self._checkers.get((keyword, wanted))
+        if checker is None:
+            self.steps.take(_PER_CHECK)
+            checker = self._checkers[keyword, wanted] = _checker(keyword, wanted)
+        return checker(value)
 
     def covered_names(self, schema: Json, value: Json, path: Path) -> set[str]:
         """The properties that keywords beside `unevaluatedProperties` look at."""
-        self.steps.take()
+        self.steps.take(3 + len(value) // _PER_STEP)
         if not isinstance(schema, dict):
             return set()
         if "additionalProperties" in schema or "unevaluatedProperties" in schema:
             return set(value)
-        names: set[str] = set(schema.get("properties", ())) & value.keys()
+        properties = schema.get("properties", {})
+        names: set[str] = {name for name in value if name in properties}
         for pattern in schema.get("patternProperties", ()):
             names.update(name for name in value if name not in names and self.matches(pattern, name))
         for part in self._holding(schema, value, path):
@@ -219,7 +269,7 @@ class Explainer:
 
     def covered_items(self, schema: Json, value: Json, path: Path) -> set[int]:
         """The items that keywords beside `unevaluatedItems` look at."""
-        self.steps.take(1 + len(value) // _PER_STEP)
+        self.steps.take(3 + len(value) // _PER_STEP)
         if not isinstance(schema, dict):
             return set()
         if "items" in schema or "unevaluatedItems" in schema:
@@ -234,8 +284,11 @@ class Explainer:
     def _holding(self, schema: Schema, value: Json, path: Path) -> Iterator[Json]:
         """The subschemas for the same value that hold for it."""
         parts = [*self.targets(schema), *schema.get("allOf", ()), *schema.get("anyOf", ()), *schema.get("oneOf", ())]
+        self.steps.take(2 + len(parts) // _PER_STEP)
         for keyword in ("dependentSchemas", "dependencies"):
-            parts.extend(part for name, part in schema.get(keyword, {}).items() if name in value)
+            rules = schema.get(keyword, {})
+            self.steps.take(len(rules) // _PER_STEP)
+            parts.extend(part for name, part in rules.items() if name in value)
         if "if" in schema:
             chosen = "then" if self.fits(schema["if"], value, path) else "else"
             parts.extend([schema["if"]] if chosen == "then" else [])
@@ -252,18 +305,53 @@ class Explainer:
 
 
 def first_refused(root: Schema, visits: list[Visit]) -> Visit | None:
-    """The first of the visits at which the engine refuses the value; None if there is none, or it cannot be told."""
-    wanted = {id(schema) for schema, _, _ in visits}
+    """The first of the visits at which the engine refuses the value; None if there is none, or it takes long to find out."""
+    room = _MAX_CHECKED_SIZE
     try:
-        paths = {id(schema): path for path, schema in walk(root) if id(schema) in wanted and isinstance(schema, dict)}
-        engine = Subvalidators(root, islice(paths.values(), _MAX_COMPILED))
-        for visit in visits:
-            path = paths.get(id(visit[0]))
-            if visit[0] is False or (path is not None and engine.knows(path) and not engine.is_valid(path, visit[1])):
-                return visit
-    except (*BUILD_ERRORS, SchemaError):
+        paths = _compiled_quickly(root, _ids(visits))
+        engine = Subvalidators(root, paths.values())
+        for start in range(0, len(visits), _CHUNK):
+            chunk = visits[start : start + _CHUNK]
+            room -= sum(map(len, map(orjson.dumps, [visit[1] for visit in chunk])))
+            if room < 0:
+                return None
+            known = [visit for one, visit in zip(_ids(chunk), chunk, strict=True) if one in paths]
+            index = engine.first_refused([paths[one] for one in _ids(known)], [visit[1] for visit in known])
+            if index is not None:
+                return known[index]
+    except (*BUILD_ERRORS, SchemaError, TypeError):  # no JSON, or too deep to be written
         pass
     return None
+
+
+def _ids(visits: list[Visit]) -> list[int]:
+    """The ids of the schemas."""
+    return list(map(id, [visit[0] for visit in visits]))
+
+
+def _compiled_quickly(root: Schema, wanted: list[int]) -> dict[int, Path]:
+    """Id → path of the wanted subschemas, as far as they are together not too much to be compiled again."""
+    sizes: dict[Path, int] = {}
+    patterns: list[tuple[Path, int]] = []
+    paths: dict[int, Path] = {}
+    distinct = dict.fromkeys(wanted)
+    for path, schema in walk(root):
+        if id(schema) in distinct:
+            paths[id(schema)] = path
+            sizes[path] = len(orjson.dumps(schema))
+        if isinstance(schema, dict) and ("pattern" in schema or "patternProperties" in schema):
+            patterns.append((path, _PER_STATE * sum(map(pattern_size, patterns_of(schema)))))
+    # What references lead to is compiled as well, once.
+    room = 2 * _MAX_COMPILED_SIZE - len(orjson.dumps(root)) - sum(size for _, size in patterns)
+    found: dict[int, Path] = {}
+    for one in distinct:
+        if one in paths and len(found) < _MAX_COMPILED:
+            path = paths[one]
+            room -= sizes[path] + sum(size for place, size in patterns if place[: len(path)] == path)
+            if room < 0:
+                break
+            found[one] = path
+    return found
 
 
 def compile_matcher(pattern: str) -> Callable[[str], bool]:
@@ -308,7 +396,11 @@ _PYTHON_TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 def _type(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:
     wanted = schema["type"]
-    fits = is_type(wanted, value) if isinstance(wanted, str) else any(is_type(one, value) for one in wanted)
+    if isinstance(wanted, str):
+        fits = is_type(wanted, value)
+    else:
+        explainer.steps.take(len(wanted))
+        fits = any(is_type(one, value) for one in wanted)
     return () if fits else (SchemaProblem("type", path, value, schema),)
 
 
@@ -330,6 +422,15 @@ def _on_numbers(keyword: str, fits: Callable[[Json, Json], bool]) -> Check:
     return check
 
 
+def _multiple_of(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return ()
+    divisor = schema["multipleOf"]
+    explainer.steps.take(2 + number_work(divisor, value) // _WORK_PER_STEP)
+    fits = explainer.passes("multipleOf", divisor, value)
+    return () if fits else (SchemaProblem("multipleOf", path, value, schema),)
+
+
 def _on_sizes(keyword: str, kind: type[Sized] | tuple[type[Sized], ...], fits: Callable[[Json, Json], bool]) -> Check:
     def check(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:
         wrong = isinstance(value, kind) and not fits(len(value), schema[keyword])
@@ -347,14 +448,16 @@ def _format(explainer: Explainer, schema: Schema, value: Json, path: Path, work:
     if not isinstance(value, str):
         return ()
     explainer.steps.take(1 + len(value) // 100)
-    return () if _checker("format", schema["format"])(value) else (SchemaProblem("format", path, value, schema),)
+    fits = explainer.passes("format", schema["format"], value)
+    return () if fits else (SchemaProblem("format", path, value, schema),)
 
 
 def _unique_items(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:
     if not isinstance(value, (list, tuple)) or schema["uniqueItems"] is not True:
         return ()
     explainer.steps.take(1 + len(value) // _PER_STEP)
-    return () if _checker("uniqueItems", True)(value) else (SchemaProblem("uniqueItems", path, value, schema),)
+    fits = explainer.passes("uniqueItems", True, value)
+    return () if fits else (SchemaProblem("uniqueItems", path, value, schema),)
 
 
 def _contains(
@@ -393,7 +496,9 @@ def _dependent(keyword: str) -> Check:
                 work.append((wanted, value, path))
                 continue
             explainer.steps.take(len(wanted) // 10)
-            yield from (SchemaProblem(keyword, path, value, schema, other) for other in wanted if other not in value)
+            for other in wanted:
+                if other not in value:
+                    yield SchemaProblem(keyword, path, value, schema, other, name)
 
     return check
 
@@ -409,7 +514,7 @@ def _property_names(
         return
     for name in value:
         if inner := explainer.problems(schema["propertyNames"], name, (*path, name)):
-            yield SchemaProblem("propertyNames", path, value, schema, name, inner[0])
+            yield SchemaProblem("propertyNames", path, value, schema, name, inner=inner[0])
 
 
 def _members(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:
@@ -474,6 +579,7 @@ def _items(explainer: Explainer, schema: Schema, value: Json, path: Path, work: 
 
 def _first_items(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deque[Visit]) -> Found:
     if isinstance(value, (list, tuple)):
+        explainer.steps.take(min(len(schema["prefixItems"]), len(value)) // _PER_STEP)
         pairs = enumerate(zip(schema["prefixItems"], value, strict=False))
         work.extend((subschema, item, (*path, i)) for i, (subschema, item) in pairs)
     return ()
@@ -525,7 +631,7 @@ def _if(explainer: Explainer, schema: Schema, value: Json, path: Path, work: deq
     return ()
 
 
-_CHECKS: Mapping[str, Check] = {
+KEYWORD_CHECKS: Mapping[str, Check] = {
     "type": _type,
     "enum": _enum,
     "const": _const,
@@ -533,7 +639,7 @@ _CHECKS: Mapping[str, Check] = {
     "maximum": _on_numbers("maximum", lambda value, limit: value <= limit),
     "exclusiveMinimum": _on_numbers("exclusiveMinimum", lambda value, limit: value > limit),
     "exclusiveMaximum": _on_numbers("exclusiveMaximum", lambda value, limit: value < limit),
-    "multipleOf": _on_numbers("multipleOf", lambda value, step: _checker("multipleOf", step)(value)),
+    "multipleOf": _multiple_of,
     "minLength": _on_sizes("minLength", str, lambda size, limit: size >= limit),
     "maxLength": _on_sizes("maxLength", str, lambda size, limit: size <= limit),
     "pattern": _pattern,

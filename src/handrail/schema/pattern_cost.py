@@ -50,7 +50,7 @@ def pattern_work(pattern: str, characters: int) -> int:
     return 1 + characters // QUICK_CHARACTERS + active * slow
 
 
-@lru_cache(maxsize=2_000)
+@lru_cache(maxsize=20_000)
 def pattern_cost(pattern: str) -> PatternCost:
     """The cost of a pattern; one that is not understood is taken for a bad one."""
     size = _written_out(pattern)

@@ -7,12 +7,13 @@ the allowed values are told: the sentences go to the audit and the log as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Literal, TypeAlias
 
 from handrail.schema.explain import Exhausted, Explainer, SchemaProblem, Steps
-from handrail.schema.phrases import MAX_COMPARED, counted, cut, listed, lowered, nearest, quoted, was_given
+from handrail.schema.phrases import MAX_COMPARED, MAX_LISTED, counted, cut, listed, lowered, nearest, quoted, was_given
 from handrail.schema.pointer import pointer
 from handrail.schema.secrets import SecretHolders, is_bare
 from handrail.schema.subschemas import Json, LocalRefs, Path, descend, in_place
@@ -59,7 +60,6 @@ class Wording:
         "_declared",
         "_explainer",
         "_holders",
-        "_listable",
         "_names",
         "_places",
         "_role",
@@ -89,7 +89,6 @@ class Wording:
         # Of its own: where finding problems has used up its steps, they are told all the same.
         self.steps = Steps(MAX_WORDING)
         self._declared: dict[int, list[str]] = {}
-        self._listable: dict[int, tuple[Sequence[Json], bool]] = {}
         schemas = self._applying([root]) if self._holders else ()
         self._places: dict[Path, _ShownPlace] = {
             (): _ShownPlace(schemas or (), _marks(schemas), self._holds(schemas), (), True)
@@ -120,7 +119,7 @@ class Wording:
     def _below(self, above: _ShownPlace, token: str | int) -> _ShownPlace:
         schemas: Sequence[Mapping[str, Json]] | None = ()
         if self._holders:
-            schemas = self._applying(below for schema in above.schemas for below in descend(schema, token))
+            schemas = self._applying(self._members(above.schemas, token))
         named = isinstance(token, str) and token.casefold() in self._names
         hidden = above.hidden or named or _marks(schemas)
         foreign = above.hidden and isinstance(token, str) and not _declares(above.schemas, token)
@@ -128,13 +127,26 @@ class Wording:
         visible_path = (*above.visible_path, token) if whole else above.visible_path
         return _ShownPlace(schemas or (), hidden, self._holds(schemas), visible_path, whole)
 
+    def _members(self, schemas: Sequence[Mapping[str, Json]], token: str | int) -> Iterator[Json]:
+        """The subschemas that may apply to the member `token` of a value."""
+        for schema in schemas:
+            self.steps.take(2)
+            yield from descend(schema, token)
+
     def _holds(self, schemas: Sequence[Mapping[str, Json]] | None) -> bool:
         return schemas is None or any(schema in self._holders for schema in schemas)
 
     def _applying(self, schemas: Iterable[Json]) -> Sequence[Mapping[str, Json]] | None:
         """The schemas and all that may apply beside them; None if there are too many to look at."""
-        found = in_place(schemas, self._explainer.refs, MAX_COMPARED)
-        return found if len(found) < MAX_COMPARED and self.steps.spare(2 * len(found)) else None
+        try:
+            found = in_place(schemas, self._explainer.refs, MAX_COMPARED, self._count_part)
+        except Exhausted:
+            return None
+        return found if len(found) < MAX_COMPARED else None
+
+    def _count_part(self, parts: int) -> None:
+        """Count the look at a schema that has this number of parts."""
+        self.steps.take(3 + parts)
 
     def subject(self, path: Path) -> str:
         """How a sentence calls the value at `path`: `"filters.tags[0]"`, or `The arguments`."""
@@ -179,21 +191,18 @@ class Wording:
         """The properties that a schema, and those that may apply beside it, declare."""
         known = self._declared.get(id(schema))
         if known is None:
-            parts = in_place([schema], self._explainer.refs, MAX_COMPARED)
-            known = list(dict.fromkeys(name for part in parts for name in part.get("properties", ())))
-            self._declared[id(schema)] = known
+            try:
+                parts = in_place([schema], self._explainer.refs, MAX_COMPARED, self._count_part)
+            except Exhausted:
+                parts = [schema]
+            names = dict.fromkeys(chain.from_iterable([part.get("properties", ()) for part in parts]))
+            known = self._declared[id(schema)] = list(names)
         return known
 
     def may_list(self, values: Sequence[Json]) -> bool:
         """Whether values from the schema may be told where their place is no secret: a part of one may still be."""
-        if not (self._secrets or self._names):
-            return True
-        known = self._listable.get(id(values))
-        if known is None:
-            plain = not any(isinstance(one, (dict, list, tuple)) for one in values)
-            # Kept with the verdict, so that its id stays its own.
-            known = self._listable[id(values)] = (values, plain)
-        return known[1]
+        told = islice(values, MAX_LISTED)
+        return not (self._secrets or self._names) or not any(isinstance(one, (dict, list, tuple)) for one in told)
 
 
 def _marks(schemas: Sequence[Mapping[str, Json]] | None) -> bool:
@@ -334,12 +343,8 @@ def _property_names(fault: Fault) -> str:
 
 
 def _missing(fault: Fault) -> str:
-    keyword = fault.problem.keyword
-    because = ""
-    if keyword != "required" and isinstance(fault.value, dict):
-        rules = {name: wanted for name, wanted in fault.schema.get(keyword, {}).items() if name in fault.value}
-        by = [name for name, wanted in rules.items() if isinstance(wanted, (list, tuple)) and fault.name in wanted]
-        because = f' when "{cut(by[0])}" is given' if by else ""
+    cause = fault.problem.cause
+    because = "" if cause is None else f' when "{cut(cause)}" is given'
     return f"{fault.wording.subject((*fault.problem.path, fault.name or ''))} is required{because}."
 
 

@@ -182,9 +182,17 @@ def always_steps(schema: Mapping[str, Json], refs: LocalRefs) -> Iterator[Json]:
         yield from schema["allOf"]
 
 
-def in_place(schemas: Iterable[Json], refs: LocalRefs, max_found: int = MAX_SUBSCHEMAS) -> list[Mapping[str, Json]]:
-    """`schemas`, and all that may be applied to the same value because of them; the search ends when it has `most`."""
-    return _closure(schemas, refs, in_place_steps, max_found)
+def in_place(
+    schemas: Iterable[Json],
+    refs: LocalRefs,
+    max_found: int = MAX_SUBSCHEMAS,
+    count: Callable[[int], None] | None = None,
+) -> list[Mapping[str, Json]]:
+    """`schemas`, and all that may be applied to the same value because of them; the search ends when it has `max_found`.
+
+    `count` is told of each how many parts it has, and may end the search by an exception.
+    """
+    return _closure(schemas, refs, in_place_steps, max_found, count)
 
 
 def unconditional(schemas: Iterable[Json], refs: LocalRefs) -> list[Mapping[str, Json]]:
@@ -197,6 +205,7 @@ def _closure(
     refs: LocalRefs,
     steps: Callable[[Mapping[str, Json], LocalRefs], Iterator[Json]],
     max_found: int = MAX_SUBSCHEMAS,
+    count: Callable[[int], None] | None = None,
 ) -> list[Mapping[str, Json]]:
     found: dict[int, Mapping[str, Json]] = {}
     todo = list(schemas)[::-1]
@@ -204,7 +213,10 @@ def _closure(
         schema = todo.pop()
         if isinstance(schema, dict) and id(schema) not in found:
             found[id(schema)] = schema
-            todo.extend(list(steps(schema, refs))[::-1])
+            parts = list(steps(schema, refs))
+            if count is not None:
+                count(len(parts))
+            todo.extend(parts[::-1])
     return list(found.values())
 
 

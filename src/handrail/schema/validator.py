@@ -18,7 +18,7 @@ from jsonschema_rs import Draft202012Validator
 from handrail.contract.errors import SchemaError
 from handrail.contract.frozen import thaw
 from handrail.schema.defaults import Node, build_plan, find_unsafe_defaults
-from handrail.schema.effort import MAX_EFFORT, Effort, effort_of
+from handrail.schema.effort import BARE_TYPES, MAX_EFFORT, Effort, effort_of
 from handrail.schema.engine import BUILD_ERRORS, build
 from handrail.schema.explain import MAX_STEPS, Explainer, SchemaProblem, Steps, first_refused
 from handrail.schema.fill_plan import nodes_of
@@ -44,7 +44,6 @@ __all__ = [
 
 MAX_VIOLATIONS = 50
 MAX_INSTANCE_DEPTH = 200
-MAX_PENDING = 10_000
 EXTRA_STEPS = 1_000
 MAX_EXPLANATION = MAX_STEPS + EXTRA_STEPS + MAX_WORDING
 """The most steps that an explanation takes, one or two microseconds each."""
@@ -272,7 +271,7 @@ class RustSchema:
         # Compiling a very large schema again would take longer than the search.
         if len(_text(self.schema)) > MAX_RECOMPILED:
             return []
-        wrong = first_refused(self.schema, explainer.pending[:MAX_PENDING])
+        wrong = first_refused(self.schema, explainer.pending)
         if wrong is None:
             return []
         schema, value, path = wrong
@@ -439,6 +438,12 @@ def _text(schema: Mapping[str, Json]) -> bytes:
         return b'"$" "writeOnly"'  # too deep, or no JSON: it is not plain, and may have anything in it
 
 
+def _members(value: Json) -> Iterable[Json]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, (list, tuple)) else ()
+
+
 def _is_deep(instance: Json) -> bool:
     """Whether the instance is nested deeper than anyone means, found without recursion."""
     level: list[Json] = [instance]
@@ -446,9 +451,8 @@ def _is_deep(instance: Json) -> bool:
         level = [
             part
             for value in level
-            if isinstance(value, (dict, list, tuple))
-            for part in (value.values() if isinstance(value, dict) else value)
-            if isinstance(part, (dict, list, tuple))
+            for part in (value.values() if type(value) is dict else value if type(value) is list else _members(value))
+            if type(part) not in BARE_TYPES
         ]
         if not level:
             return False
