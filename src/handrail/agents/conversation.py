@@ -331,11 +331,12 @@ def _to_dict(message: Message) -> dict[str, Any]:
     if isinstance(message, HostMessage):
         return {"role": "host", "text": message.text}
     if isinstance(message, ToolMessage):
-        envelope = thaw(message.envelope)
-        return {"role": "tool", "callId": message.call_id, "name": message.name, "envelope": envelope}
+        return {"role": "tool", "callId": message.call_id, "name": message.name, "envelope": message.envelope}
     calls = []
     for call in message.calls:
-        args = call.args.decode("utf-8", "replace") if isinstance(call.args, bytes) else thaw(call.args)
+        args = call.args
+        if not isinstance(args, str):
+            args = args.decode("utf-8", "replace") if isinstance(args, bytes) else thaw(args)
         named = {"name": call.name, "args": args, "callId": call.call_id}
         calls.append({**named, "provider": call.provider, "idScope": call.id_scope})
     return {"role": "assistant", "text": message.text, "calls": calls, "raw": message.raw}

@@ -26,7 +26,6 @@ from typing import Any, Literal, TypeAlias
 
 from handrail.contract.call import Call
 from handrail.contract.errors import ErrorType, JsonError
-from handrail.contract.frozen import thaw
 from handrail.runtime.session import Session
 from handrail.schema.strict_json import parse_arguments
 
@@ -84,7 +83,7 @@ def started(session: Session, call: Call, number: int, message: str = "") -> Age
     try:
         args = parse_arguments(call.args)
         plan = session.plans.find(call.name)
-        args = thaw(args if plan is None or plan.redact is None else plan.redact(args))
+        args = args if plan is None or plan.redact is None else plan.redact(args)
     except JsonError:
         args = str(call.args)[:_MAX_SHOWN]
     card = {"callId": shown_id(call, message), "toolId": call.name, "args": args, "round": number}
@@ -139,8 +138,8 @@ def _outcome(envelope: Mapping[str, Any]) -> dict[str, Any]:
     error = envelope.get("error")
     outcome: dict[str, Any] = {
         "ok": envelope["ok"],
-        "error": thaw(error),
-        "meta": thaw(envelope.get("meta", {})),
+        "error": error,
+        "meta": envelope.get("meta", {}),
         "citations": citations_in(envelope.get("data")),
     }
     if error is not None and error["type"] == ErrorType.CONFIRMATION_REQUIRED:
