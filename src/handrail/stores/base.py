@@ -37,7 +37,6 @@ from handrail.stores.statements import (
     auditing,
     evicting,
     ledger,
-    operating,
     sessions,
 )
 
@@ -67,7 +66,7 @@ class StatementStore(ABC):
         return self._clock()
 
     async def try_writing(self) -> None:
-        await self._write(operating.try_writing)
+        await self._write(sessions.try_writing)
 
     async def owner_lives(self, owner: str) -> bool:
         return await self._read(lambda transaction: transaction.alive(owner))
@@ -220,27 +219,27 @@ class StatementStore(ABC):
 
     # Operating
     async def operating(self) -> Operating:
-        return await self._read(operating.operating)
+        return await self._read(sessions.operating)
 
     async def block(self, block: Block) -> int:
-        return await self._write(partial(operating.block, block=block))
+        return await self._write(partial(sessions.block, block=block))
 
     async def unblock(self, tenant: str, user: str) -> None:
-        await self._write(partial(operating.unblock, tenant=tenant, user=user))
+        await self._write(partial(sessions.unblock, tenant=tenant, user=user))
 
     async def switch(self, tool: str, off: str | None) -> None:
-        await self._write(partial(operating.switch, tool=tool, off=off))
+        await self._write(partial(sessions.switch, tool=tool, off=off))
 
     async def count_rates(
         self, charges: Mapping[tuple[str, int], int], since: Mapping[str, int] | None = None
     ) -> dict[tuple[str, int], int]:
         if not charges and not since:
             return {}
-        return await self._write(partial(operating.count_rates, charges=charges, since=since or {}))
+        return await self._write(partial(sessions.count_rates, charges=charges, since=since or {}))
 
     # Forgetting
     async def forget_user(self, tenant: str, user: str, *, keep_block: bool = True) -> Mapping[str, int]:
-        return await self._write(partial(operating.forget_user, tenant=tenant, user=user, keep_block=keep_block))
+        return await self._write(partial(evicting.forget_user, tenant=tenant, user=user, keep_block=keep_block))
 
     async def forgotten_sessions(self, session_ids: Sequence[str]) -> set[str]:
         if not session_ids:
@@ -265,7 +264,7 @@ def _open_session(tx: Transaction, record: SessionRecord, subject: AuditSubject 
     if record.user is None:
         return SessionOpened(None, None)
     known = auditing.name_subject(tx, record.tenant, record.user, subject) if subject is not None else None
-    return SessionOpened(known, operating.revive_block(tx, record.tenant, record.user))
+    return SessionOpened(known, sessions.revive_block(tx, record.tenant, record.user))
 
 
 def _look_at(tx: Transaction, key: str) -> tuple[LedgerRow | None, bool]:

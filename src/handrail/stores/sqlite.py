@@ -182,7 +182,7 @@ class SqliteStore(StatementStore):
                 batch = self._without_claims(batch)
             groups = _grouped([job.request for job in batch])
             outcomes = None
-            if len(groups) == 1:
+            if len(groups) == 1 and (groups[0].claims or groups[0].finishes):
                 outcomes = groups[0].in_one_statement(Transaction(db, self._clock(), self._life))
             if outcomes is not None:
                 for job, outcome in zip(batch, outcomes, strict=True):

@@ -1,8 +1,13 @@
-"""Room given back, a little at a time: calls in the order in which they ended, then sessions, then limits and blocks.
+"""What is deleted: old calls and sessions, to give their room back, and everything that users have said who are forgotten.
 
-How many rows are *looked at* is bounded, not how many are dropped: what has to stay for ever, such as the calls of sessions
-that nobody closed, would otherwise be walked over in every batch, while everybody else waits for the writer. So is how large the
-results are at which it looks: to give back the room of a long one takes as long as that of hundreds of short ones.
+Room is given back a little at a time: calls in the order in which they ended, then sessions, then limits and blocks. How many
+rows are *looked at* is bounded, not how many are dropped: what has to stay for ever, such as the calls of sessions that nobody
+closed, would otherwise be walked over in every batch, while everybody else waits for the writer. So is how large the results are
+at which it looks: to give back the room of a long one takes as long as that of hundreds of short ones.
+
+When a user is forgotten, what was said to tools and what they answered is wiped. That something ran, and what is unknown, stays.
+A session that was wiped has an empty token hash and another connection, so that no process writes back what it still has in
+memory. `forgetting.times` tells every process to look which of its sessions those are.
 """
 
 # ruff: noqa: S608 - the only names that are put into SQL are those of our own tables
@@ -15,9 +20,14 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from handrail.contract.store import Evicted
+from handrail.contract.store import Block, Evicted
+from handrail.stores.statements.sessions import store_block
 from handrail.stores.statements.transaction import Transaction
 
+_MINE = "session_id IN (SELECT session_id FROM session WHERE tenant = ? AND user = ?)"
+_CALLS = f"({_MINE} OR (tenant = ? AND user = ?))"
+"""By their own column as well: calls that were left once are found again after their session was wiped."""
+_SETTLED = "state IN ('succeeded', 'failed', 'cancelled')"
 _LISTED = "IN (SELECT value FROM json_each(?))"
 """One JSON value, because the number of parameters of a statement is limited."""
 _YEAR_MS = 366 * 86_400_000
@@ -132,3 +142,45 @@ def _json(values: Iterable[int | str]) -> str:
 
 
 _PHASES = (_calls, _sessions, _limits)
+
+
+def forget_user(tx: Transaction, tenant: str, user: str, keep_block: bool = True) -> dict[str, int]:
+    """How many sessions, calls and requests were wiped, and how many calls are left because their outcome is open."""
+    who = (tenant, user)
+    # The keys stay, so that no call runs again; with its digest, nothing more than a hash tells of the arguments.
+    calls = tx.db.execute(
+        f"""UPDATE ledger SET args = '{{}}', envelope = NULL, evicted = 1, user = NULL
+            WHERE {_CALLS} AND {_SETTLED}""",
+        (*who, *who),
+    ).rowcount
+    # One that runs is wiped when it ends.
+    tx.db.execute(f"UPDATE ledger SET evicted = 1 WHERE {_CALLS} AND state = 'running'", (*who, *who))
+    left = tx.db.execute(f"SELECT count(*) FROM ledger WHERE {_CALLS} AND NOT {_SETTLED}", (*who, *who)).fetchone()[0]
+    tx.db.execute(f"DELETE FROM hold_token WHERE hold_id IN (SELECT hold_id FROM hold WHERE {_MINE})", who)
+    # Ids come from models, who may put words into them. The sessions have ended, so nobody needs them any more.
+    tx.db.execute(f"DELETE FROM alias WHERE {_MINE}", who)
+    tx.db.execute("UPDATE hold SET approver = NULL WHERE tenant = ? AND approver = ?", who)
+    requests = tx.db.execute(
+        f"""UPDATE hold SET args = '{{}}', raw_args = '{{}}', preview = '', user = NULL, alias = NULL, call_id = NULL,
+            approver = NULL,
+            state = CASE WHEN state IN ('pending', 'approved') THEN 'superseded' ELSE state END WHERE {_MINE}""",
+        who,
+    ).rowcount
+    tx.db.execute(f"DELETE FROM turn_input WHERE {_MINE}", who)
+    tx.db.execute(f"DELETE FROM turn_left WHERE {_MINE}", who)
+    # Last, because the others find their rows through it. No secret has an empty hash: nobody can come back to it.
+    sessions = tx.db.execute(
+        """UPDATE session SET user = NULL, token_hash = '', attributes = '{}', state = '{}', counters = '{}', policy = '{}',
+           active = 0, pruned = 1, connection = connection + 1 WHERE tenant = ? AND user = ?""",
+        who,
+    ).rowcount
+    tx.db.execute("DELETE FROM audit_subject WHERE tenant = ? AND user = ?", who)
+    blocks = tx.db.execute("DELETE FROM block WHERE tenant = ? AND user = ? RETURNING until", who).fetchall()
+    if keep_block:
+        for (until,) in blocks:
+            store_block(tx, Block(tenant=tenant, user=user, until=until))
+    # Limits name users by a hash; those that an older version has counted do not.
+    old = f"user:{tenant}:{user}:"
+    tx.db.execute("DELETE FROM rate WHERE substr(scope, 1, ?) = ?", (len(old), old))
+    tx.db.execute("UPDATE forgetting SET times = times + 1")
+    return {"sessions": sessions, "calls": calls, "requests": requests, "callsLeft": int(left)}

@@ -18,7 +18,7 @@ from handrail.contract.store import (
     LedgerState,
     RateCharge,
 )
-from handrail.stores.statements import operating, sessions
+from handrail.stores.statements import sessions
 from handrail.stores.statements.transaction import LEDGER_COLUMNS, Life, Transaction, claimed, ledger_row, to_json
 
 OUTCOME = """envelope = iif(evicted, NULL, {}), args = iif(evicted, '{{}}', args), user = iif(evicted, NULL, user)"""
@@ -336,9 +336,9 @@ def finish(tx: Transaction, finish: Finish) -> LedgerRow:
     row = ledger_row(changed)
     if finish.block is not None:
         if row.evicted:
-            operating.store_block(tx, finish.block)
+            sessions.store_block(tx, finish.block)
         else:
-            operating.block(tx, finish.block)
+            sessions.block(tx, finish.block)
     if finish.session_state is not None:
         tx.db.execute(
             """UPDATE session SET state = :state

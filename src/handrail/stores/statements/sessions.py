@@ -1,4 +1,5 @@
-"""Sessions, their connections and turns, the call ids that they have used, and their held calls."""
+"""Who may call: sessions with their turns, call ids and held calls; blocks, switched-off tools, and the limits that all processes
+share."""
 
 # ruff: noqa: S608 - the only names that are put into SQL are those of our own columns
 
@@ -6,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from hmac import digest
 from typing import Any
 
 import orjson
@@ -15,8 +17,10 @@ from handrail.contract.store import (
     HOLD_TOKENS,
     Alias,
     Approval,
+    Block,
     Hold,
     HoldState,
+    Operating,
     SessionRecord,
     StoreUnavailable,
     TurnStart,
@@ -74,7 +78,7 @@ def connections(tx: Transaction, session_ids: Sequence[str]) -> dict[str, int]:
 
 
 def forgotten_sessions(tx: Transaction, session_ids: Sequence[str]) -> set[str]:
-    """Those whose user was forgotten: see `operating.forget_user`."""
+    """Those whose user was forgotten: see `evicting.forget_user`."""
     rows = tx.db.execute(
         "SELECT session_id FROM session WHERE token_hash = '' AND session_id IN (SELECT value FROM json_each(?))",
         (orjson.dumps(list(session_ids)).decode(),),
@@ -205,9 +209,9 @@ _OPEN = (HoldState.PENDING, HoldState.APPROVED)
 
 def hold(tx: Transaction, hold: Hold, token_hash: str, shown: str) -> Hold:
     kept = _open_like(tx, hold)
-    if kept is None and forgotten_sessions(tx, [hold.session_id]):
-        raise StoreUnavailable("The session has ended, and nothing is kept of it.")
     if kept is None:
+        if forgotten_sessions(tx, [hold.session_id]):
+            raise StoreUnavailable("The session has ended, and nothing is kept of it.")
         values = {name: getattr(hold, name) for name in _HOLD_FIELDS}
         values["alias"] = to_json(asdict(hold.alias), "alias") if hold.alias else None
         marks = ", ".join("?" * len(values))
@@ -329,3 +333,89 @@ def _hold_of(row: Sequence[Any], now: int) -> Hold:
     values["repaired"] = bool(values["repaired"])
     values["alias"] = Alias(**orjson.loads(values["alias"])) if values["alias"] else None
     return Hold(**values)
+
+
+# What operators and other processes have set
+def operating(tx: Transaction) -> Operating:
+    blocks = tx.db.execute("SELECT tenant, user, until FROM block WHERE until > ?", (tx.now,))
+    return Operating(
+        blocks={(tenant, user): until for tenant, user, until in blocks},
+        switches=dict(tx.db.execute("SELECT tool, reason FROM switch").fetchall()),
+        now=tx.now,
+        forgettings=tx.db.execute("SELECT times FROM forgetting").fetchone()[0],
+    )
+
+
+def block(tx: Transaction, block: Block) -> int:
+    row = tx.db.execute(
+        """INSERT INTO block VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET until = max(until, excluded.until)
+           RETURNING until""",
+        (block.tenant, block.user, block.until),
+    ).fetchone()
+    return int(row[0])
+
+
+def unblock(tx: Transaction, tenant: str, user: str) -> None:
+    tx.db.execute("DELETE FROM block WHERE tenant = ? AND user = ?", (tenant, user))
+
+
+def switch(tx: Transaction, tool: str, off: str | None) -> None:
+    if off is None:
+        tx.db.execute("DELETE FROM switch WHERE tool = ?", (tool,))
+    else:
+        tx.db.execute(
+            "INSERT INTO switch VALUES (?, ?) ON CONFLICT DO UPDATE SET reason = excluded.reason", (tool, off)
+        )
+
+
+def count_rates(
+    tx: Transaction, charges: Mapping[tuple[str, int], int], since: Mapping[str, int]
+) -> dict[tuple[str, int], int]:
+    totals: dict[tuple[str, int], int] = {}
+    for (scope, window_start), added in charges.items():
+        row = tx.db.execute(
+            "INSERT INTO rate VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET used = used + excluded.used RETURNING used",
+            (scope, window_start, added),
+        ).fetchone()
+        totals[scope, window_start] = int(row[0])
+    for scope, start in since.items():
+        rows = tx.db.execute("SELECT window_start, used FROM rate WHERE scope = ?", (scope,)).fetchall()
+        totals.update({(scope, at): used for at, used in rows if at >= start})
+        if any(at < start for at, _ in rows):
+            tx.db.execute("DELETE FROM rate WHERE scope = ? AND window_start < ?", (scope, start))
+    return totals
+
+
+def try_writing(tx: Transaction) -> None:
+    """No tool has an empty name, and nobody else sees a row that is gone before the commit."""
+    switch(tx, "", "")
+    switch(tx, "", None)
+
+
+# Blocks of users that nobody knows any more
+def store_block(tx: Transaction, block: Block) -> None:
+    tx.db.execute(
+        "INSERT INTO forgotten_block VALUES (?, ?) ON CONFLICT DO UPDATE SET until = max(until, excluded.until)",
+        (_digest(tx, block.tenant, block.user), block.until),
+    )
+
+
+def revive_block(tx: Transaction, tenant: str, user: str) -> int | None:
+    """A user who was forgotten while blocked comes back: the block bears the name again. The time at which it ends."""
+    if tx.db.execute("SELECT 1 FROM forgotten_block LIMIT 1").fetchone() is None:
+        return None
+    row = tx.db.execute(
+        "DELETE FROM forgotten_block WHERE digest = ? RETURNING until", (_digest(tx, tenant, user),)
+    ).fetchone()
+    if row is None or row[0] <= tx.now:
+        return None
+    tx.db.execute(
+        "INSERT INTO block VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET until = max(until, excluded.until)",
+        (tenant, user, row[0]),
+    )
+    return int(row[0])
+
+
+def _digest(tx: Transaction, tenant: str, user: str) -> str:
+    salt = tx.db.execute("SELECT salt FROM forgetting").fetchone()[0]
+    return digest(salt, orjson.dumps([tenant, user]), "sha256").hex()
