@@ -61,19 +61,20 @@ class UnacknowledgedWrites:
     def __init__(self) -> None:
         self.writes: list[UnacknowledgedWrite] = []
 
-    def made(self, session: Session, call: Call, turn: int, connection: int) -> UnacknowledgedWrite | None:
-        """A call is about to run; None if it does not write, or cannot be read."""
+    def made(
+        self, session: Session, call: Call, turn: int, connection: int, *, newest: int
+    ) -> UnacknowledgedWrite | None:
+        """A call is about to run that was made on this connection of the model; None if it does not write, or cannot be read.
+
+        If another is the `newest`, it came while the call waited, and `connected` could not know of this call.
+        """
         key = _key(session, call)
         if key is None:
             return None
-        first = UnacknowledgedWrite(call, key, turn, connection, id_key(call, call.connection or session.connection))
+        name = id_key(call, call.connection or session.connection)
+        first = UnacknowledgedWrite(call, key, turn, connection, name, lost=connection != newest)
         self.writes = [*self.writes[-_MAX_KEPT:], first]
         return first
-
-    def missed(self, firsts: Sequence[UnacknowledgedWrite], connection: int) -> None:
-        """Calls that were made while a new connection came: `connected` could not know of them."""
-        for first in firsts:
-            first.lost = first.lost or first.connection != connection
 
     def is_made_since(self, first: UnacknowledgedWrite | None) -> bool:
         """Whether the model has made the same call on a later connection, where it is carried out."""

@@ -268,7 +268,7 @@ async def test_an_outcome_told_without_an_id_is_not_taken_for_that_of_another_ca
         session, again = await runtime.open_session(mode="text", user="ana"), Conversation().unacknowledged
         calls = [Call("book_table", {"guest": guest}, None, "gemini-live") for guest in ("Ana", "Bob")]
         for one in calls:
-            first = again.made(session, one, 1, 1)
+            first = again.made(session, one, 1, 1, newest=1)
             assert first is not None
             again.settled(first, {"ok": True, "data": {}, "error": None, "intents": [], "meta": {}})
         again.left()

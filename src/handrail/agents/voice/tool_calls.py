@@ -94,14 +94,17 @@ class ToolCalls:
 
         What writes anew is stored before it starts: should the process end in between, the next one knows to ask the ledger.
         """
-        await self._unacknowledged.look_up(session)
+        unacknowledged = self._unacknowledged
         turn = session.turn.number if session.turn is not None else 0
-        repeats = [self._unacknowledged.known(session, call, turn) for call in batch.calls]
+        repeats: list[UnacknowledgedWrite | None] = [None] * len(batch.calls)
+        if unacknowledged.writes:
+            await unacknowledged.look_up(session)
+            repeats = [unacknowledged.known(session, call, turn) for call in batch.calls]
+        newest = self._connection_number()
         writes = [
-            None if repeated is not None else self._unacknowledged.made(session, call, turn, batch.connection)
+            unacknowledged.made(session, call, turn, batch.connection, newest=newest) if repeated is None else None
             for call, repeated in zip(batch.calls, repeats, strict=True)
         ]
-        self._unacknowledged.missed([write for write in writes if write is not None], self._connection_number())
         if self._conversation.keep is not None and any(writes):
             await self._conversation.keep()
         return repeats, writes
@@ -130,7 +133,10 @@ class ToolCalls:
         writes: Sequence[UnacknowledgedWrite | None],
     ) -> list[dict[str, Any]]:
         """Every call's envelope: from the pipeline, or from a call that it repeats without knowing."""
-        answers = await self._unacknowledged.call_many(session, batch.calls, repeats)
+        if any(repeats):
+            answers = await self._unacknowledged.call_many(session, batch.calls, repeats)
+        else:
+            answers = await session.call_many(batch.calls)
         while late := [
             place
             for place, one in enumerate(answers)

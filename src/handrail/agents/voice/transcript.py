@@ -41,13 +41,6 @@ class VoiceTranscript:
                 said += _answer_in_history(made, message)
         return said
 
-    def heard(self, input_id: str, text: str) -> None:
-        """The words of an input are known now."""
-        conversation = self.conversation
-        place = conversation.inputs.get(input_id)
-        if place is not None and text.strip():
-            conversation.messages[place] = UserMessage(text)
-
     def say(self, text: str) -> AssistantMessage | None:
         """Something that the user was told."""
         if not text.strip():

@@ -86,7 +86,7 @@ class Farewell:
         self._activity = activity
         self._host = host
         self._max_seconds = max_seconds
-        self._own: PlannedEnd | None = None
+        self.own: PlannedEnd | None = None
         self._asked = False
         self.due_at: float | None = None
         """Since when an end is due."""
@@ -96,8 +96,8 @@ class Farewell:
     @property
     def planned(self) -> PlannedEnd | None:
         """The end that is due."""
-        if self._own is not None:
-            return self._own
+        if self.own is not None:
+            return self.own
         pending = self._session.state.get("pendingEndVoiceSession")
         if pending is None:
             return None
@@ -108,8 +108,8 @@ class Farewell:
 
     def plan(self, planned: PlannedEnd) -> None:
         """The host wants the end, for a reason of its own."""
-        if self._own is None:
-            self._own = planned
+        if self.own is None:
+            self.own = planned
             self.consider()
 
     def consider(self) -> None:
@@ -141,8 +141,8 @@ class Farewell:
         """The person has something more to say. The request for the end stays recorded, and that it was taken back."""
         if planned.reason == BLOCKED:
             return
-        is_of_a_tool = self._own is None
-        self._own, self.due_at = None, None
+        is_of_a_tool = self.own is None
+        self.own, self.due_at = None, None
         self._asked = self.is_held = False
         self.close()
         if is_of_a_tool:

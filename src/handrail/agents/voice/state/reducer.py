@@ -260,7 +260,7 @@ class ConversationReducer:
         at = self.detection.started(ago_seconds, name, by_provider=by_provider)
         if self.confirmation.is_active:
             self.confirmation.speech_started(at)
-        if self.farewell.planned is not None:
+        if self._is_end_due():
             self.farewell.is_held = True
         if self.is_generating or self.playback.latest is not None or self.calls.running:
             self._cut_in(stop_model=not self._model_hears)
@@ -297,7 +297,7 @@ class ConversationReducer:
 
     def _model_interrupted(self) -> None:
         """The provider has stopped the model: because the user spoke, or because we wanted it."""
-        if not self._cut_by_us and self.farewell.planned is not None:
+        if not self._cut_by_us and self._is_end_due():
             self.farewell.is_held = True  # before the farewell is over by it
         self.speech.cut()
         self._end_item()
@@ -345,7 +345,7 @@ class ConversationReducer:
         self.is_generating = False
         if self.calls.has_just_run_out:
             self._effects.append(TellClient("error", {"code": "too_many_rounds", "message": unfinished_words(rounds)}))
-            self._finish_turn()
+            self.turns.finish(interrupted=False, unclaimed=self.speech.unclaimed)
         elif self.calls.runs_away:  # a provider that asks it to continue whatever it is answered
             self._end(Ending(reason="fault", resumable=True, message=unfinished_words(rounds)))
         self._settle()
@@ -367,14 +367,10 @@ class ConversationReducer:
         if interrupted:
             self.turns.finish(interrupted=True)
         else:
-            self._unacknowledged.answered()
-            self._finish_turn()
+            if self._unacknowledged.writes:
+                self._unacknowledged.answered()
+            self.turns.finish(interrupted=False, unclaimed=self.speech.unclaimed)
         self._settle()
-
-    def _finish_turn(self) -> None:
-        """The model has said all that it has to say: words of no turn go to the last one."""
-        unclaimed, self.speech.unclaimed = self.speech.unclaimed, []
-        self.turns.finish(interrupted=False, unclaimed=unclaimed)
 
     def _report_failure(self, event: TurnEnded) -> None:
         """A provider's code is no sentence for a user: it is added for whoever looks into it."""
@@ -564,7 +560,7 @@ class ConversationReducer:
             case TimerKind.FAREWELL_LATE:
                 self.farewell.late_elapsed()
             case TimerKind.FAREWELL_QUIET:
-                self._consider_farewell()
+                self.farewell.consider()
 
     def watch_for_idleness(self) -> None:
         self._moved()
@@ -608,12 +604,13 @@ class ConversationReducer:
         """It may be quiet now: time for a question that waits, or for the end that is due."""
         if self.confirmation.is_active:
             self.confirmation.consider()
-        self._consider_farewell()
+        if not self.is_over and self._is_end_due():
+            self.farewell.consider()
         self._moved()
 
-    def _consider_farewell(self) -> None:
-        if not self.is_over and self.farewell.planned is not None:
-            self.farewell.consider()
+    def _is_end_due(self) -> bool:
+        """Whether a tool has asked for the end, or the host has."""
+        return self.farewell.own is not None or self._session.state.get("pendingEndVoiceSession") is not None
 
     def _end(self, ending: Ending, *, to_text: bool = True) -> None:
         """The first who asks decides how it ends."""
@@ -660,10 +657,6 @@ class ConversationReducer:
 
     # ----------------------------------------------------------------------------- for turn detection (`SpeechObserver`)
 
-    def words_came(self, owner: UserUtterance | None) -> None:
-        if self.confirmation.is_active:
-            self.confirmation.words_came(owner)
-
     def first_words_came(self) -> None:
         """Where nobody reports the start of speech, the first words are the sign to stop an older answer."""
         playing = self.playback.latest
@@ -700,7 +693,7 @@ class ConversationReducer:
     def is_quiet(self) -> bool:
         if self.is_over or self.is_answering() or self.playback.latest is not None:
             return False
-        return not self.detection.is_speaking and self.farewell.planned is None
+        return not self.detection.is_speaking and not self._is_end_due()
 
     def is_answering(self) -> bool:
         return self.is_generating or any(not batch.interrupted for batch in self.calls.running)

@@ -178,6 +178,7 @@ class SpokenConfirmation:
     def _begin(self) -> None:
         """The first question: learn what went before it and may matter to its answer."""
         self.is_active = True
+        self._detection.words_came = self.words_came
         if self._detection.began_at is not None:
             self.speech_started(self._detection.began_at)
         playback = self._speech.playback

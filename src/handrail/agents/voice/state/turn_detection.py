@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, log10
 from operator import mul
@@ -223,10 +224,6 @@ class UserUtterance:
 class SpeechObserver(Protocol):
     """Learns what the user says, in the order in which it becomes known."""
 
-    def words_came(self, owner: UserUtterance | None) -> None:
-        """Words of this utterance; None: nobody knows of which."""
-        ...
-
     def first_words_came(self) -> None:
         """The first words of an utterance that is not committed."""
         ...
@@ -258,6 +255,8 @@ class TurnDetection:
         """What is being said, or was and is not committed."""
         self._last: UserUtterance | None = None
         """What was committed last; its words may still come."""
+        self.words_came: Callable[[UserUtterance | None], None] | None = None
+        """Learns whose words come, before they are credited; None: nobody knows whose."""
         self._named: dict[str, UserUtterance] = {}
         self._starts_are_reported = False
         """Somebody reports when speech starts: the provider, or the client."""
@@ -305,7 +304,8 @@ class TurnDetection:
     def lost(self) -> None:
         """The connection is gone, and with it what was said into it and not committed; the next one hears anew."""
         self.is_speaking = False
-        self._break_off()
+        if self.settling is not None:
+            self._break_off(self.settling)
         # The next connection may use the same names for other utterances.
         self._named.clear()
         if self._now is not None:
@@ -316,7 +316,8 @@ class TurnDetection:
     def committed(self, name: str = "") -> None:
         """The provider takes the user's speech to be complete: a turn begins with it."""
         self.is_speaking = False
-        self._break_off()
+        if self.settling is not None:
+            self._break_off(self.settling)
         now, heard = self._effects.now, self._named.get(name)
         if heard is None or heard.turn is not None:
             heard = self._now if self._now is not None and not (name and self._now.name) else self._new()
@@ -334,8 +335,8 @@ class TurnDetection:
 
     def words(self, event: InputTranscript) -> None:
         owner = self._named.get(event.item) if event.item or self._named else self._owner()
-        if any(map(str.isalnum, event.text)):
-            self._observer.words_came(owner)
+        if self.words_came is not None and any(map(str.isalnum, event.text)):
+            self.words_came(owner)
         if owner is None or (event.item and owner.final):
             return  # nobody knows when that was said, or it was reported before
         heard = owner
@@ -365,7 +366,8 @@ class TurnDetection:
 
     def said(self, text: str, input_id: str, *, spoken: bool) -> None:
         """Words that the client recognised, or the user typed: complete at once."""
-        self._break_off()
+        if self.settling is not None:
+            self._break_off(self.settling)
         now = self._effects.now
         heard = self._now if spoken and self._now is not None else self._new()
         self._now, self._last = None, heard
@@ -430,11 +432,10 @@ class TurnDetection:
         else:
             self._effects.timers[Timer(TimerKind.WORDS_SETTLED)] = self._effects.now + _SETTLE_SECONDS
 
-    def _break_off(self) -> None:
+    def _break_off(self, heard: UserUtterance) -> None:
         """Something else happens before it is known whether those were all words."""
-        if self.settling is not None:
-            self.settling.sure = False
-            self._settled()
+        heard.sure = False
+        self._settled()
 
     def _settled(self) -> None:
         heard, self.settling = self.settling, None

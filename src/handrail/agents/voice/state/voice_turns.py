@@ -8,7 +8,7 @@ whom they belong to, and who took them back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from handrail.agents.voice.transcript import UNHEARD, VoiceTranscript
 from handrail.contract.call import Call
 from handrail.contract.errors import ErrorType
 from handrail.contract.live import Answer
-from handrail.contract.model import ToolMessage
+from handrail.contract.model import ToolMessage, UserMessage
 
 _MAX_ITEMS = 200
 _RUNAWAY = 4
@@ -129,9 +129,12 @@ class VoiceTurns:
         """The words of a turn are known, or more of them."""
         turn.words = words
         turn.words_at = turn.words_at or self._effects.now
-        self._transcript.heard(turn.input_id, words)
+        conversation = self._transcript.conversation
+        place = conversation.inputs.get(turn.input_id)
+        if place is not None:
+            conversation.messages[place] = UserMessage(words)
 
-    def finish(self, *, interrupted: bool, unclaimed: Iterable[SpokenItem] = ()) -> None:
+    def finish(self, *, interrupted: bool, unclaimed: list[SpokenItem] | None = None) -> None:
         """The model has said all that it has to say, or the user cut it off: the turn is done, or done once more.
 
         Words of no turn (`unclaimed`) go to the last one.
@@ -139,9 +142,11 @@ class VoiceTurns:
         turn = self.current
         if turn is None:
             return
-        for item in unclaimed:
-            if item.turn is None:
-                turn.claim(item)
+        if unclaimed:
+            for item in unclaimed:
+                if item.turn is None:
+                    turn.claim(item)
+            unclaimed.clear()
         if turn.done and len(turn.items) == turn.reported:
             return
         turn.done, turn.reported = True, len(turn.items)
@@ -221,7 +226,8 @@ class CallBatches:
         """The user interrupted; whether anything runs that could be stopped."""
         for batch in self.running:
             batch.interrupted = True
-        self._unacknowledged.interrupted()
+        if self._unacknowledged.writes:
+            self._unacknowledged.interrupted()
         return bool(self.running)
 
     def are_all_that_runs(self, ids: Collection[str]) -> bool:
