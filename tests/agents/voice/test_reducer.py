@@ -515,6 +515,32 @@ def test_whoever_continues_after_a_yes_has_not_answered(more: Event) -> None:
     assert ("h1", "missed") in run.questions
 
 
+def test_a_preview_that_waits_is_not_read_when_its_request_was_decided_on_the_screen() -> None:
+    run = ReducerRun()
+    run.user_says("Book a table for four")
+    run.model_says("One moment.")
+    run.ask()
+    assert run.questions == [], "the model speaks, so the preview waits"
+    run.send(late("h1"))
+    run.model_ends()
+    run.client_plays()
+    run.wait(10.0)
+    assert run.questions == []
+    assert run.wanted(TellModel) == [], "nobody is asked about what was decided"
+
+
+def test_a_question_after_one_that_was_decided_on_the_screen_while_it_was_read_is_read() -> None:
+    run = ReducerRun()
+    run.ask()
+    run.model_says("Book a table")
+    run.send(late("h1"))
+    run.ask("h2", "Send the bill", "send_bill")
+    run.model_ends()
+    run.client_plays()
+    run.model_reads()
+    assert run.questions[-1] == ("h2", "asking")
+
+
 def test_a_revised_wish_is_asked_in_the_place_of_the_open_question() -> None:
     run = ReducerRun()
     run.ask_and_read()

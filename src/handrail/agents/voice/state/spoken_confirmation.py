@@ -200,6 +200,8 @@ class SpokenConfirmation:
         if confirmation_id == self._questions.open_id:
             self._stop_asking()
             self._forget_answer()
+        if self._next is not None and self._next.id == confirmation_id:
+            self._next = None  # nobody is asked about what was decided
         self._do(self._questions.closed(confirmation_id))
 
     def listener_changed(self) -> None:
