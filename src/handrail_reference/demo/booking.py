@@ -46,7 +46,9 @@ def is_booking(text: str, when: When) -> bool:
     order = SAYS["order"].match(when.rest)
     if order is None or SAYS["question"].match(text) or SAYS["forbids"].search(when.rest):
         return False
-    return not order["short"] or (bool(when) and ("@" in when.rest or not _names(when.rest)[1]))
+    unread = {word.lower() for word in _names(when.other)[1]}
+    unread -= set(re.findall(r"\w+", " ".join(SAYS["email"].findall(text.lower()))))  # "call bob", with his address
+    return not order["short"] or (bool(when) and not unread and not text.endswith("?"))
 
 
 def why_not(when: When) -> str:
@@ -90,6 +92,10 @@ def continued_booking(view: View, text: str) -> Step | None:
         return draft.asks("I understood no change in that.") if SAYS["remakes"].match(text) else None
     if SAYS["forbids"].search(when.rest):
         return draft.asks("Please say what it should be, not what it should not be.")
+    if not recap and changed.people == draft.people and SAYS["another"].search(text):
+        return Step(_SAY["another"])
+    if unread := _names(when.other)[1]:
+        return draft.asks(_SAY["unread_answer"].format(" ".join(unread)))
     return _next(view, changed, when)
 
 
@@ -128,7 +134,7 @@ def _changed(draft: MeetingDraft, text: str, when: When, *, replaces: bool = Fal
         names = [one for one in draft.people if "@" not in one][len(addresses) :]  # each address answers for one name
         people = [*(one for one in draft.people if "@" in one), *people, *names]
     found, everybody = SAYS["title"].search(when.rest), tuple(dict.fromkeys(people)) or draft.people
-    title = found["title"].strip(" ,").capitalize() if found else draft.title
+    title = re.sub("^.", lambda first: first[0].upper(), found["title"].strip(" ,")) if found else draft.title
     said = (when.day or draft.day, when.clock or draft.clock, when.minutes or draft.minutes)
     return MeetingDraft(title, everybody, *said, draft.unnoted)
 
@@ -140,9 +146,8 @@ def _names(rest: str) -> tuple[list[str], list[str]]:
     found = SAYS["with"].search(rest)
     unread = SAYS["kind"].sub("", SAYS["order"].sub("", SAYS["with"].sub(" ", rest)))
     for part in re.split(r",|&|\band\b|\bplus\b", re.sub(r"[\w ]*[<(]@[>)]", "@", found["names"])) if found else ():
-        words = re.findall(r"[\w'’-]+", part)
-        is_name = 0 < len(words) <= 3 and not re.search(r"[@\d]", part) and FILLERS.isdisjoint(part.lower().split())
-        names, unread = ([*names, " ".join(words).title()], unread) if is_name else (names, f"{unread} {part}")
+        is_name = SAYS["name"].fullmatch(part) and FILLERS.isdisjoint(part.lower().split())
+        names, unread = ([*names, " ".join(part.split()).title()], unread) if is_name else (names, f"{unread} {part}")
     return names, [word for word in re.findall(r"[\w'’-]+", unread) if word.lower() not in FILLERS]
 
 

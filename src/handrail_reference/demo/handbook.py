@@ -1,58 +1,60 @@
-"""Answers from the handbook: a passage is quoted only if it has the words of the question."""
+"""Answers from the handbook: only to questions that are known in every word, because a passage that has the words of a question
+often answers another one.
+
+`questions.toml` says which record answers which questions. What a thing is, is also quoted from records of the user that say so.
+Nothing else is answered.
+"""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from handrail.picking import split_words, stem, telling_words
+from handrail.picking import stem
 from handrail_reference.demo.phrases import LANGUAGE, SAYS
 
-_NO_PROSE = re.compile(r"```.*?(?:```|\Z)|^[-*] `[^`\n]*`:.*?(?=\n[-*#\n]|\Z)|^\|[^\n]*", re.S | re.M)
-_MARKUP = re.compile(r"!?\[([^\]\n]*)\]\([^)\n]*\)|[`*]{1,2}")
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\"*])")
-_FOCUSED = 450
-"""A record of fewer characters is about one thing; of a longer one, and for a single word, the title has to say so."""
+_SILENT = frozenset(LANGUAGE["silent"].split())
 
 
-def quoted_answer(records: Sequence[Mapping[str, Any]], question: str, voice: bool) -> str:
-    """The passage that answers a question, with its source; empty if none does."""
-    words = _stems(telling_words(re.sub(r"['’]\w+", "", question)))
-    wanted = words - set(map(stem, LANGUAGE["vague"])) or words & {"handrail"}
-    # What is the user's own ("my contacts"), no handbook knows, and some words in common say neither yes nor no.
-    needed = max(2, len(wanted)) if SAYS["all_words"].search(question) else max(1, len(wanted) - len(wanted) // 4)
-    best: tuple[tuple[int, int, int], list[str], Mapping[str, Any]] | None = None
-    for rank, record in enumerate(records):
-        text = str(record.get("full_text") or record.get("snippet") or "")
-        for title, sentences in _passages(str(record.get("title")), text):
-            here, named = (wanted & _stems(said) for said in (" ".join(sentences), title))
-            covered, enough = here | named, 4 * len(here) >= 3 * len(wanted)
-            in_one = max(len(wanted & _stems(one)) for one in sentences) >= max(2, needed)
-            key, about = (len(covered), len(here), -rank), named or (len(text) < _FOCUSED and in_one)
-            if about and enough and len(covered) >= needed and (best is None or key > best[0]):
-                best = key, sentences, record
-    if best is None:
-        return ""
-    _, sentences, record = best
-    start = max(range(len(sentences)), key=lambda place: (len(wanted & _stems(sentences[place])), -place))
-    passage = " ".join(sentences[0 if len(" ".join(sentences)) < 600 else start :][: 2 if voice else 5])
-    if voice:
-        return _MARKUP.sub(r"\1", f"The handbook says: {passage}")
-    source = f"[1] {record.get('title')} ({record.get('id')}) {record.get('url') or ''}".strip()
-    return f"The handbook says: {passage} [1]\n\nSources:\n{source}"
+def _slots(line: str) -> list[tuple[set[str], bool]]:
+    return [({*map(stem, slot.rstrip("?").split("/"))}, slot[-1] == "?") for slot in line.split()]
 
 
-def _stems(text: str) -> set[str]:
-    """The stems of the words of a text. What a link names is said elsewhere."""
-    return {stem(word) for word in split_words(re.sub(r"\[[^\]\n]*\]\([^)\n]*\)", " ", text))}
+_KNOWN = [(answer, _slots(line)) for answer in LANGUAGE["answers"] for line in answer["questions"]]
 
 
-def _passages(title: str, text: str) -> Iterator[tuple[str, list[str]]]:
-    """The whole sentences of each paragraph and list item, below their heading. Code, tables and the meaning of a
-    parameter ("`email`: the address") answer nothing."""
-    heading = ""
-    for block in re.split(r"\n\s*\n|\n(?=[-*] |\d+\. |#)", _NO_PROSE.sub("\n\n", text)):
-        plain = re.sub(r"^[-*#\s]+(?=\S)", "", " ".join(block.split()))
-        heading = plain if block.lstrip().startswith("#") else heading
-        sentences = [one for one in _SENTENCE.split(plain) if re.match(r"[A-Z`\"*]", one) and one[-1] in ".!?"]
-        if sentences and 2 * sum(map(len, re.findall(r"`[^`]*`", plain))) < len(plain):
-            yield f"{title} {heading}", sentences
+def known_answer(question: str) -> Mapping[str, str] | None:
+    """The record that answers a question, and what finds it; no record where one of the user may say what a thing is."""
+    words, asked = _words(question), SAYS["what_is"].fullmatch(SAYS["explain"].sub("what is ", question))
+    thing = re.escape(asked["thing"]) if asked else ""
+    for answer, slots in _KNOWN:
+        if words <= set[str]().union(*(slot for slot, _ in slots)) and all(may or words & slot for slot, may in slots):
+            return {**answer, "thing": thing}
+    return {"record": "", "search": question[:500], "thing": thing} if thing else None
+
+
+def quoted_answer(records: Sequence[Mapping[str, Any]], known: Mapping[str, str], voice: bool) -> str:
+    """The passage that answers a known question, with its source; empty if no record has it."""
+    answer, passage = known["record"], ""
+    for record in records:
+        own, text = str(record.get("id")), str(record.get("full_text") or record.get("snippet") or "")
+        if answer == own and "glossary" not in own:
+            passage = _first_sentences(text, 3 if voice else 5)
+        elif answer == own or not (answer or "handrail_" in own):  # its own pages say more by the way than they explain
+            said = re.search(LANGUAGE["in_glossary" if answer else "in_text"].format(known["thing"]), text, re.I | re.M)
+            passage = said[0].removeprefix("- ") if said else ""
+        if passage:
+            source = f"[1] {record.get('title')} ({own}) {record.get('url') or ''}".strip()
+            spoken = SAYS["markup"].sub(r"\1", f"The handbook says: {passage}")
+            return spoken if voice else f"The handbook says: {passage} [1]\n\nSources:\n{source}"
+    return ""
+
+
+def _words(question: str) -> set[str]:
+    """The stems of the words that say what is asked."""
+    words = re.findall(r"\w+", SAYS["explain"].sub("what ", question.lower()))
+    return {stem(word) for word in words if word not in _SILENT}
+
+
+def _first_sentences(text: str, count: int) -> str:
+    sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z`\"])", " ".join(text.split("\n\n")[0].split()))
+    return " ".join([one for one in sentences if re.match(r"[A-Z`\"*]", one) and one[-1] in ".!?"][:count])

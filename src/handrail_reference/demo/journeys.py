@@ -61,7 +61,7 @@ def _reply(view: View, text: str) -> Step | None:
         return _call(view, "end_voice_session", {"reason": "handover"}, lambda _: Step("All right, please type it."))
     if no and (last.endswith("?") or SAYS["recap"].search(last)):
         return Step("All right, I leave it.")
-    if _SAY["paste"] in last:
+    if _SAY["paste"] in last and SAYS["contact"].search(text):
         return _contacts(view, text, text)
     if _SAY["free_day"] in last and (when := read_when(text, view.now)):
         return _free(view, when, text)
@@ -78,12 +78,9 @@ def _voice(view: View, text: str) -> Step | None:
         if not SAYS["leave"].match(text) and small_talk(text) != "Goodbye.":
             return None
         return _call(view, "end_voice_session", {"reason": "user_requested"}, lambda _: Step("Goodbye."))
-    wish = SAYS["voice"].search(text)
-    if wish is None or SAYS["question"].match(text) or SAYS["forbids"].search(text[: wish.start()]):
-        return None
-    before, after = SAYS["joins"].sub("", text[: wish.start()]), SAYS["joined"].sub("", text[wish.end() :])
-    args = {"pending_request": f"{before} {after}".strip(" ,.;")[:500]}
-    return _call(view, "start_voice_session", args, lambda _: Step(_SAY["voice_starts"]))
+    wish = SAYS["voice"].fullmatch(text)
+    args = {"pending_request": wish["request"].strip(" ,.;?!")[:500] if wish else ""}
+    return _call(view, "start_voice_session", args, lambda _: Step(_SAY["voice_starts"])) if wish else None
 
 
 def _small_talk(view: View, text: str) -> Step | None:
@@ -111,7 +108,7 @@ def _free(view: View, when: When, text: str) -> Step:
     if when.questions or when.day is None:
         return Step(" ".join([*when.questions[:1], _SAY["free_day"]]))
     start = datetime.combine(when.day, when.clock or time(8), view.now.tzinfo)
-    end = start + timedelta(hours=1 if when.clock else 10)
+    end = start + timedelta(minutes=when.minutes or (60 if when.clock else 600))
 
     def say(seen: Outcome) -> Step:
         events, hours = seen.data["existing_events"], slice(11, 16)
@@ -124,27 +121,27 @@ def _free(view: View, when: When, text: str) -> Step:
 
 
 def _contacts(view: View, text: str, pasted: str = "") -> Step | None:
-    wish = SAYS["contacts"].match(text)
+    wish = SAYS["contacts"].fullmatch(text)
     if wish is None and not pasted:
         return None
-    pasted = pasted or (wish["text"].strip() if wish else "")
-    if wish and not (pasted if wish["colon"] else SAYS["contact"].search(pasted)):  # "this text", but no text
-        return Step(_SAY["paste"])
+    text, kind = (wish["text"].strip(), wish["kind"].lower()) if wish else (pasted, "")
 
     def say(done: Outcome) -> Step:
         names = {person["contact"]: f"{person['name']}: " for person in done.data["people"]}
-        found = [one[name] for name in ("email", "phone", "url") for one in done.data[f"{name}s"]]
+        wanted = [name for name in ("email", "phone") if name[1:] in kind] or ["email", "phone", "url"]
+        found = [one[name] for name in wanted for one in done.data[f"{name}s"]]
         lines = [f"- {names.get(one, '')}{one}" for one in dict.fromkeys(found)]
         return Step("\n".join(["I found:", *lines]) if lines else _SAY["no_contacts"])
 
-    return _call(view, "extract_contacts", {"text": pasted[:20_000]}, say)
+    # "this text", but no text
+    return _call(view, "extract_contacts", {"text": text[:20_000]}, say) if text else Step(_SAY["paste"])
 
 
 def _picture(view: View, text: str) -> Step | None:
     choice, wish = SAYS["choice"].match(text), SAYS["picture"].match(text)
     drafts = next((one for one in reversed(view.outcomes) if one.name == "image_draft_prompt" and one.ok), None)
     prompts: list[str] = drafts.data["prompts"] if drafts else []
-    if choice is not None:
+    if choice is not None and (prompts or not text.isdigit()):
         number = _PLACES.get(choice["which"].lower(), len(prompts))
         if not 0 < number <= len(prompts):
             offered = f"{len(prompts)} pictures" if prompts else "nothing"
@@ -159,6 +156,8 @@ def _picture(view: View, text: str) -> Step | None:
         return Step("\n".join([_SAY["prompts"], "", *lines, "", "Which one shall I draw?"]), (), picks)
 
     idea = wish["text"].strip(" .?!")[:500]
+    if other := SAYS["not_drawn"].search(idea):
+        return Step(_SAY["one_picture"].format(other[0].strip()), (), suggestions(view))
     return _call(view, "image_draft_prompt", {"idea": idea}, say) if idea else Step("A picture of what?")
 
 
@@ -174,12 +173,13 @@ def _draw(view: View, prompt: str) -> Step:
 def _handbook(view: View, text: str) -> Step | None:
     if not SAYS["for_handbook"].match(text) or "kb_search" not in view.tools:
         return None
-    if SAYS["follow_up"].match(text):
-        return declined(view, "I read each question by itself. Please ask the whole question.")
+    known = handbook.known_answer(text)
+    if known is None:
+        return declined(view, _SAY["follow_up" if SAYS["follow_up"].match(text) else "known_questions"])
 
     def say(found: Outcome) -> Step:
-        answer = handbook.quoted_answer(found.data.get("results", ()), text, view.voice)
-        return Step(answer) if answer else declined(view, "I found no passage in the handbook that answers this.")
+        answer = handbook.quoted_answer(found.data.get("results", ()), known, view.voice)
+        return Step(answer) if answer else declined(view, _SAY["known_questions"])
 
     fields = {} if view.voice else {"return_fields": ["snippet", "full_text", "url"]}
-    return _call(view, "kb_search", {"query": text[:500], **fields}, say)
+    return _call(view, "kb_search", {"query": known["search"], **fields}, say)

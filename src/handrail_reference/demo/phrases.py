@@ -6,7 +6,8 @@ from importlib.resources import files
 
 from handrail_reference.demo.view import Outcome, Step, View
 
-LANGUAGE = tomllib.loads(files(__package__).joinpath("language.toml").read_text("utf-8"))
+_TABLES = [files(__package__).joinpath(name).read_text("utf-8") for name in ("language.toml", "questions.toml")]
+LANGUAGE = tomllib.loads(_TABLES[0]) | tomllib.loads(_TABLES[1])
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -24,11 +25,10 @@ def small_talk(text: str) -> str | None:
     """The answer to a greeting, thanks, an apology or a goodbye, and to what is not English."""
     words = re.findall(r"[^\W\d_]+", text.lower())
     count = {answer: sum(word in known for word in words) for answer, known in _WORDS.items()}
-    other = max(count, key=lambda answer: (count[answer], answer == "english"))
-    if other != "english" and (count[other] > 1 or len(words) <= 2):
-        return f"In the demo I understand only English. {other}"
-    if sum(letter.isalpha() and not letter.isascii() for letter in text) > len(text) / 2:
-        return "In the demo I understand only English."
+    other = max(count, key=lambda answer: (count[answer], answer == ""))
+    foreign = sum(letter.isalpha() and not letter.isascii() for letter in text) > len(text) / 2
+    if foreign or (other and (count[other] > 1 or len(words) <= 2)):
+        return f"In the demo I understand only English. {other}".strip()
     return next((say for say, said in _SMALL_TALK.items() if said.fullmatch(text.strip(" .,!?\n"))), None)
 
 

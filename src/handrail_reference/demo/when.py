@@ -39,8 +39,8 @@ def read_when(text: str, now: datetime, *, expects_time: bool = False) -> When:
     rest = SAYS["minutes_in_words"].sub(lambda said: f"{_number(said[1])}:{'30' if said[2] else '15'}", rest)
     rest = SAYS["span"].sub(r"\1 to ", rest)
     rest = SAYS["number_alone"].sub(r"at \1", rest) if expects_time else rest
-    part, days = SAYS["part_of_day"].search(rest), list(SAYS["day"].finditer(rest))
-    half = ("a" if part[1].lower() == "morning" or "breakfast" in rest.lower() else "p") if part else ""
+    part, days = SAYS["part_of_day"].search(SAYS["title"].sub(" ", rest)), list(SAYS["day"].finditer(rest))
+    half = (part[1].lower() or ("morning" if "breakfast" in rest.lower() else "evening")) if part else ""
     rest = SAYS["day"].sub(" ", rest)
     if length := SAYS["length"].search(rest):
         unit = 1 if length["count"].lower() == "half" or length["unit"][0].lower() == "m" else 60
@@ -64,7 +64,8 @@ def read_when(text: str, now: datetime, *, expects_time: bool = False) -> When:
         when.questions.append("How long does it take?")
         when.minutes = None
     for name, question in LANGUAGE["unread"].items():
-        if unread := SAYS[name].search(when.other):
+        if unread := SAYS[name].search(when.rest if name == "repeats" else when.other):
+            when.minutes = when.minutes if name != "unread_time" else None  # "an hour before" is no length
             when.questions.insert(0, question.format(unread[0].strip()))
             when.other = SAYS[name].sub(" ", when.other)
     return when
@@ -148,11 +149,12 @@ def _read_clock(when: When, match: re.Match[str], half: str, said: str, start: t
         shift = _number(match["shift"])
         hour, minute = (hour, shift) if match["side"].lower() == "past" else (hour - 1 or 12, 60 - shift)
     half, is_24 = (match["half"] or half).lower(), hours[0] == "0" or hour > 12
-    if minute > 59 or hour > (12 if match["half"] else 23) or (match["fixed"] or "").lower() == "midnight":
+    fits = hour in ({} if start else LANGUAGE["hours"]).get(half, range(13 if match["half"] else 24))
+    if minute > 59 or not fits or (match["fixed"] or "").lower() == "midnight":
         when.questions.append(f'"{said}" is no time that I understand. At what time do you mean?')
     elif not (half or start or is_24 or hour > 7):
         when.questions.append(LANGUAGE["sentences"]["which_half"].format(said, ("afternoon", "evening")[hour == 7]))
     else:
-        late = half == "p" if half else start is not None and hour < 8 and time(hour, minute) <= start
+        late = half not in ("a", "morning") if half else start is not None and hour < 8 and time(hour, minute) <= start
         return time(hour if is_24 or not (half or late) else hour % 12 + 12 * late, minute)
     return None

@@ -146,11 +146,11 @@ async def test_a_picture_is_drafted_chosen_and_shown(talk: Opens) -> None:
         assert here.written["image_generate"]["prompt"].startswith("a lighthouse at dawn. Seen from low")
 
 
-async def test_who_wants_several_pictures_or_a_format_is_told_what_is_drawn(talk: Opens) -> None:
+async def test_who_wants_several_pictures_or_a_format_is_told_what_is_drawn_and_nothing_is(talk: Opens) -> None:
     async with talk() as here:
-        assert "I draw one picture at a time, and it is square" in await here.say(
-            "Make three pictures of a red bicycle, landscape format"
-        )
+        answer = await here.say("Make three pictures of a red bicycle, landscape format")
+        assert "I draft one square picture" in answer
+        assert here.calls == []
 
 
 async def test_contacts_are_found_in_a_text_that_is_pasted_afterwards(talk: Opens) -> None:

@@ -55,7 +55,7 @@ SENTENCES: list[tuple[list[str], Any]] = [
     (["How does it stop double bookings?"], {"quotes": "double_bookings"}),
     (["how are duplicate meetings prevented after a reconnect"], {"quoted": "double_bookings"}),
     (["can two people approve the same request"], {"quotes": "approv"}),
-    (["Tell me about the audit log"], {"quotes": "audit_log"}),
+    (["Tell me about the audit log"], {"quotes": "glossary_around_it"}),
     (["what is idempotency"], {"quotes": ""}),
     (["Is there a docker image?"], {"quotes": ""}),
     (["how do confirmations work"], {"quotes": "approval"}),
@@ -154,7 +154,7 @@ SENTENCES: list[tuple[list[str], Any]] = [
     (["you stupid piece of junk"], "not in this tone"),
     (["you are useless", "you are useless"], {"ignore_user": {"duration_seconds": 60}}),
     (["this stupid printer does not work"], DECLINES),
-    (["ban alice"], "cannot block other people"),
+    (["ban alice"], "cannot block anybody"),
     # Other languages.
     (["Kannst du mir ein Meeting buchen?"], "only English"),
     (["¿Puedes reservar una reunión mañana?"], "only English"),
@@ -265,7 +265,7 @@ SENTENCES: list[tuple[list[str], Any]] = [
     (["is it allowed?"], DECLINES),
     (["is bob@@example..com a valid email?"], DECLINES),
     (["What does Ana Kovac do on linkedin"], DECLINES),
-    (["whats the audit log"], {"quotes": "audit_log"}),
+    (["whats the audit log"], {"quotes": "glossary_around_it"}),
     # Only the user's own calendar is looked at.
     (["Is Anna free tomorrow at 10?"], DECLINES),
     (["Is the meeting room free tomorrow?"], DECLINES),
@@ -289,6 +289,52 @@ SENTENCES: list[tuple[list[str], Any]] = [
     (["Draw attention to the bug"], DECLINES),
     (["Draw the line at Friday"], DECLINES),
     (["Lunch was great today"], DECLINES),
+    # Several of something, and what repeats.
+    (["book meetings with ana@example.com and bob@example.com tomorrow at 10"], "one meeting at a time"),
+    (["book a meeting with either ana@example.com or bob@ex.org tomorrow at 3pm"], "one meeting at a time"),
+    (["book a meeting with a@x.org tomorrow at 10 about the budget every month"], "I cannot repeat events"),
+    (["book a standing meeting with a@x.org thursday at 10"], 'I could not read "standing"'),
+    (["make me a few images of a cat"], 'I could not read "images"'),
+    (["create a logo for Acme and three variants"], 'I could not read "variants"'),
+    # An order that is taken back, doubted, quoted or asked about.
+    (["book a call with a@x.org thursday at 10am, actually no"], PLAIN),
+    (["lunch with a@x.org on thursday at noon, maybe"], PLAIN),
+    (["lunch with a@x.org on thursday at noon is cancelled"], PLAIN),
+    (["lunch with a@x.org on thursday at noon?"], PLAIN),
+    (['"book a call with a@x.org thursday 10am" is what I would say'], PLAIN),
+    (["Only book a call with a@x.org tomorrow at 9am once I have asked my boss"], PLAIN),
+    # Another wish in the same sentence.
+    (["schedule a demo with a@x.org friday 2pm and prepare slides"], 'I cannot note "prepare slides"'),
+    (["book a call with a@x.org friday 2pm about the budget and send her the deck"], 'I cannot note "send deck"'),
+    (["draw a cat and send it to ana@example.com"], 'I could not read "and send"'),
+    (["draw a cat, then a dog"], 'I could not read "then"'),
+    (["start voice mode tomorrow at 9"], DECLINES),
+    (["let's talk about the weather"], DECLINES),
+    (["extract the emails but not a@x.org from: a@x.org, b@x.org"], DECLINES),
+    (["show my calendar for friday and Bob's"], DECLINES),
+    # A part of the day that does not have the hour; an hour before is no length.
+    (["book a meeting with a@x.org tomorrow night at 1"], "is no time that I understand"),
+    (["book a meeting with a@x.org tomorrow afternoon at 11"], "is no time that I understand"),
+    (["book a meeting with a@x.org tomorrow at quarter past"], "At what time?"),
+    (["book a meeting with a@x.org tomorrow at 3pm and remind me 2 hours before"], "60 minutes."),
+    (["book a meeting with a@x.org thursday at 10 for 30 min, 5 min break"], "at 10:00, 30 minutes."),
+    # A correction is understood in every word, and it is about the meeting that waits.
+    ([BOOK, "also on wednesday"], "That would be another meeting."),
+    ([BOOK, "2 hours later"], "60 minutes."),
+    ([BOOK, "I think 4 pm was taken"], "so I changed nothing"),
+    ([BOOK, "drop bob@example.com"], "so I changed nothing"),
+    ([BOOK, "move the standup to saturday"], "no tool that changes or deletes one"),
+    (
+        [BOOK, "lunch saturday 1pm"],
+        'With whom? I need at least one e-mail address; it may be your own. So far: "Lunch"',
+    ),
+    ([BOOK, "change the title to Budget"], at("2026-11-17T15:00", title="Budget")),
+    (["book a meeting with Ana tomorrow at 10am", "ask bob@ex.org"], "so I changed nothing"),
+    (["find the contacts", "never mind"], "All right, I leave it."),
+    # Whoever is quoted insults nobody here.
+    (['my boss said "you are an idiot"'], DECLINES),
+    (['he wrote "I will kill you", is that a threat?'], DECLINES),
+    (["you are not stupid"], DECLINES),
 ]
 
 

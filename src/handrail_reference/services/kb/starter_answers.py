@@ -91,9 +91,9 @@ ANSWERS: dict[str, tuple[str, str]] = {
         "at single records and remove them.",
     ),
     "model": (
-        "Changing the model",
-        "To change the model, or switch to another one, set the line `model` under `[agent]` in handrail.toml and start "
-        'Handrail again: "openai:", "anthropic:", "gemini:" or "ollama:", and the name of the model. '
+        "Connecting a language model, or changing it",
+        "To connect a language model, change it or switch to another one, set the line `model` under `[agent]` in "
+        'handrail.toml and start Handrail again: "openai:", "anthropic:", "gemini:" or "ollama:", and the name of the model. '
         'To switch to Claude, set `model` to "anthropic:NAME-OF-THE-MODEL" and put ANTHROPIC_API_KEY into the environment.',
     ),
     "install": (
