@@ -426,6 +426,33 @@ def test_a_blocked_user_does_not_take_the_end_back() -> None:
     assert [effect.ending.reason for effect in run.wanted(EndSession)] == ["blocked"]
 
 
+def test_a_blocked_user_who_speaks_into_the_farewell_hears_one_answer_at_most() -> None:
+    run = ReducerRun()
+    run.user_says("You fool")
+    run.session.blocked_seconds = 60.0
+    run.send(CallsReported())
+    run.model_ends()
+    run.model_says("This conversation is paused")
+    run.send(UserSpeechStarted("u2"), Interrupted(), TurnEnded("interrupted"))
+    run.wait(0.5)
+    run.send(UserSpeechEnded("u2"), InputTranscript("Wait", "Wait", True, "u2"))
+    run.model_says("No.")
+    run.model_ends()
+    run.client_plays()
+    assert [effect.ending.reason for effect in run.wanted(EndSession)] == ["blocked"]
+
+
+def test_a_blocked_user_does_not_put_the_end_off_by_speaking() -> None:
+    run = ReducerRun()
+    run.user_says("You fool")
+    run.session.blocked_seconds = 60.0
+    run.send(CallsReported())
+    for _ in range(10):
+        run.user_says("And another thing", seconds=2.0)
+        run.wait(0.5)
+    assert [effect.ending.reason for effect in run.wanted(EndSession)] == ["blocked"]
+
+
 def test_a_model_that_does_not_say_goodbye_is_asked_for_it_once() -> None:
     run = ReducerRun()
     run.user_says("That is all")

@@ -126,7 +126,8 @@ class Farewell:
             if item is not None and item.over:
                 self.consider()
             return
-        if self._playback.latest is None and not self._is_spoken_into():
+        # Whoever is blocked cannot put the end off by speaking.
+        if self._playback.latest is None and (planned.reason == BLOCKED or not self._is_spoken_into()):
             self._host.end_as_planned(planned)
 
     def person_spoke(self, started_at: float | None) -> None:
@@ -185,7 +186,7 @@ class Farewell:
         planned = self.planned
         if planned is None:
             return
-        left = self._max_seconds - self._host.quiet_seconds()
+        left = self._max_seconds - self._host.quiet_seconds() if planned.reason != BLOCKED else 0.0
         if self._host.has_running_calls():
             self._arm()
         elif left > 0:
