@@ -43,6 +43,8 @@ TABLE = ROOT / "scripts" / "mutants.toml"
 RESULTS = ROOT / "build" / "mutants"
 KILLED_PERCENT = 80
 SEED = 16
+MAX_SECONDS = 12.0
+"""The quickest tests that enter a function, up to this together; a function that all tests enter need not meet them all."""
 PYTEST = (
     "-q",
     "-x",
@@ -246,16 +248,21 @@ def _run_tests(tests: Sequence[str], plugin: object, finder: _MutantFinder | Non
     if finder is not None:
         sys.meta_path.insert(0, finder)
     files = list(dict.fromkeys(each.partition("::")[0] for each in tests))
-    return int(pytest.main([*PYTEST, *files], plugins=[plugin]))
+    # A folder of its own: the numbered ones of other runs are no business of a process that may be killed.
+    return int(pytest.main([*PYTEST, "--basetemp", str(RESULTS / "tmp"), *files], plugins=[plugin]))
 
 
 def try_mutant(target: Target, mutant: Mutant, tests: Mapping[str, float]) -> tuple[str, float]:
-    """What became of it, and after how many seconds. `tests`: the quickest first, with their seconds without a mutant."""
+    """What became of it, and after how many seconds. `tests`: with their seconds without a mutant."""
     started = time.perf_counter()
     if not tests:
         return "survived", 0.0
-    names = sorted(tests, key=lambda name: tests[name])
-    usual = sum(tests.values())
+    names, usual = list[str](), 0.0
+    for name in sorted(tests, key=lambda name: tests[name]):
+        if names and usual + tests[name] > MAX_SECONDS:
+            break
+        names.append(name)
+        usual += tests[name]
     status = _in_child(
         lambda: _run_tests(names, _Selection(names), _MutantFinder(target, mutant.source)),
         time_limit=15 + 4 * usual,
@@ -264,7 +271,8 @@ def try_mutant(target: Target, mutant: Mutant, tests: Mapping[str, float]) -> tu
     seconds = time.perf_counter() - started
     if status is None:
         return "hung", seconds
-    if status in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED, 70):
+    # A usage error is a module that a conftest could not import.
+    if status in (pytest.ExitCode.NO_TESTS_COLLECTED, 70):
         raise SystemExit(
             f'mutants: the tests of "{target.name}" could not be run with {mutant.name!r}; see MUTANTS_OUTPUT=1.'
         )
