@@ -1,19 +1,24 @@
-"""The reference package uses what any user of Handrail may use: the modules that docs/extending.md lists, and no others.
+"""The public interface is the names that tests/data/public_interface.txt lists: one that goes, or comes, is seen in review.
+
+The reference package uses what any user of Handrail may use: the modules that docs/extending.md lists, and no others.
 
 Import-linter says so of modules; tools are folders that are loaded by path, and imports for type checkers alone escape it too.
 """
 
 import ast
+import importlib
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "src" / "handrail_reference"
+FROZEN = ROOT / "tests" / "data" / "public_interface.txt"
 
 
 def public_modules() -> set[str]:
     page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-    return {"handrail", *re.findall(r"^\| `(handrail\.[a-z_]+)` \|", page, re.M)}
+    section = page.partition("## What a package may import")[2]
+    return set(re.findall(r"^\| `(handrail(?:\.[a-z_]+)?)` \|", section, re.M))
 
 
 def imported(path: Path) -> set[str]:
@@ -35,3 +40,18 @@ def test_the_reference_package_imports_public_modules_only():
         for name in imported(path) - public
     }
     assert private == set()
+
+
+def test_the_public_names_are_those_that_are_listed():
+    now = sorted(f"{module}.{name}" for module in public_modules() for name in importlib.import_module(module).__all__)
+    listed = FROZEN.read_text(encoding="utf-8").splitlines()
+    assert now == listed, "A public name came or went: say so in CHANGELOG.md, then change tests/data/public_interface.txt."
+
+
+def test_every_public_name_is_there_and_none_is_private():
+    for module in public_modules():
+        loaded = importlib.import_module(module)
+        assert len(set(loaded.__all__)) == len(loaded.__all__), module
+        for name in loaded.__all__:
+            assert not name.startswith("_"), f"{module}.{name}"
+            assert getattr(loaded, name) is not None, f"{module}.{name}"

@@ -13,6 +13,17 @@ from pathlib import Path
 from handrail.contract.errors import UsageError
 from handrail.stores.open_files import doubts_about, real_path
 
+__all__ = [
+    "check_database",
+    "check_folder",
+    "check_whole",
+    "check_writable",
+    "look",
+    "looked_at",
+    "make_private",
+    "scrub",
+]
+
 _BUSY_SECONDS = 2.0
 _SCRUB_SECONDS = 30.0
 """Others read and write meanwhile; each holds the file for a moment."""
