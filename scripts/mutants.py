@@ -223,6 +223,7 @@ def _in_child(work: Callable[[], int], *, time_limit: float, cpu_limit: int) -> 
         status = 70
         try:
             os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             nothing = os.open(os.devnull, os.O_RDWR)
             for each in (0, 1, 2) if "MUTANTS_OUTPUT" not in os.environ else (0,):
                 os.dup2(nothing, each)
@@ -234,10 +235,14 @@ def _in_child(work: Callable[[], int], *, time_limit: float, cpu_limit: int) -> 
             os._exit(status)
     os.close(writing)
     # The pipe closes when the child ends, or when it is killed and nothing it has started holds it.
-    ended = bool(select.select([reading], [], [], time_limit)[0])
-    os.close(reading)
-    if not ended:
-        os.killpg(child, signal.SIGKILL)
+    ended = False
+    try:
+        ended = bool(select.select([reading], [], [], time_limit)[0])
+    finally:
+        # Also when this run is stopped: the child would go on alone, and a mutant may never end.
+        os.close(reading)
+        if not ended:
+            os.killpg(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     if not ended or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)):
         return None
@@ -449,6 +454,7 @@ def main(arguments: list[str]) -> int:
     sys.path[:0] = [str(RESULTS / "tools"), str(ROOT)]
     from scripts.mutations import mutants_of  # noqa: PLC0415 - cosmic-ray stands in build/, beside the results
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     os.chdir(ROOT)
     for name in WARM:
         importlib.import_module(name)
