@@ -45,7 +45,9 @@ def test_the_reference_package_imports_public_modules_only():
 def test_the_public_names_are_those_that_are_listed():
     now = sorted(f"{module}.{name}" for module in public_modules() for name in importlib.import_module(module).__all__)
     listed = FROZEN.read_text(encoding="utf-8").splitlines()
-    assert now == listed, "A public name came or went: say so in CHANGELOG.md, then change tests/data/public_interface.txt."
+    assert now == listed, (
+        "A public name came or went: say so in CHANGELOG.md, then change tests/data/public_interface.txt."
+    )
 
 
 def test_every_public_name_is_there_and_none_is_private():

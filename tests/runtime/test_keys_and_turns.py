@@ -57,6 +57,49 @@ def test_no_two_calls_have_one_key_by_their_ids(one, other):
     assert [id_of_key(key) for key in keys] == [one[0], other[0]], "the id is found in its key again"
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "runs"),
+    [
+        (("r1", "call_0"), ("r1", "call_0"), 1),
+        (("r1", "call_0"), ("r2", "call_0"), 2),
+        (("r1", "call_0"), (None, "call_0"), 1),
+        ((None, "call_0"), ("r2", "call_0"), 1),
+        ((None, "call_0"), (None, "call_0"), 1),
+        (("r1", "call_0"), ("r1", "call_1"), 2),
+        ((None, "call_0"), (None, "call_1"), 2),
+        (("call_1", "call_0"), ("call_1", "call_1"), 2),
+        (("call_0", "call_0"), ("r1", "call_0"), 2),
+        (("r1", "call_0"), ("call_0", "call_0"), 2),
+    ],
+)
+async def test_a_call_of_a_message_is_the_same_where_id_and_message_may_be_the_same(make_tools, first, second, runs):
+    async with make_tools(TOOLS) as world:
+        session = await world.session()
+        answers = [
+            await pay(session, call_id, id_scope="message", response_id=message) for message, call_id in (first, second)
+        ]
+        assert [answer.ok for answer in answers] == [True, True]
+        assert world.starts == runs
+        assert (answers[1].meta.get("replayed") is True) is (runs == 1)
+
+
+async def test_a_call_of_a_message_is_another_than_one_of_the_session(make_tools):
+    async with make_tools(TOOLS) as world:
+        session = await world.session()
+        assert (await pay(session, "call_0")).ok
+        assert (await pay(session, "call_0", id_scope="message", response_id="r1")).ok
+        assert world.starts == 2
+
+
+async def test_identical_calls_of_a_turn_are_numbered_from_one(make_tools):
+    async with make_tools(TOOLS) as world:
+        session = await world.session(runtime=world.runtime(policy=MANY))
+        for number in range(3):
+            assert (await pay(session, f"c{number}")).ok
+        rows = await world.store.ledger_rows(limit=10)
+        assert [row.ordinal for row in reversed(rows)] == [1, 2, 3], "another process finds each by its number"
+
+
 async def test_an_id_of_the_session_that_looks_like_one_of_a_connection_is_another_call(make_tools):
     async with make_tools({"pay": (writing(), PAID)}, store="sqlite") as world:
         session = await world.session()

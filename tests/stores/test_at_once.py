@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.stores.values import LEASE, START, StillClock, alias, claim, done, session
 
 from handrail.contract.store import Block, Claim, ClaimVerdict, LedgerState, RateCharge, Store
+from handrail.stores import SqliteStore
 
 
 def many(count: int, **changes: Any) -> list[Claim]:
@@ -195,3 +197,36 @@ async def test_an_outcome_of_a_claim_that_was_taken_over_is_not_stored_however_i
     assert second.verdict is ClaimVerdict.TAKEN_OVER
     told = await store.finish(done(fence=1, envelope='"zombie"', claimed=first.row))
     assert (told.state, told.fence, told.envelope) == (LedgerState.RUNNING, 2, None)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5, 8, 13])
+async def test_nothing_is_looked_at_one_by_one_where_nothing_is_refused(tmp_path: Path, number: int) -> None:
+    store = SqliteStore(tmp_path / "s.db", clock=StillClock())
+    await store.open()
+    try:
+        await store.register_owner("o1")
+        await store.create_session(session())
+        statements: list[str] = []
+        await store._write(lambda tx: tx.db.set_trace_callback(statements.append))
+        claims = [
+            claim(
+                f"k{n}",
+                args_digest=f"k{n}",
+                counters={"total": n} if n % 2 else None,
+                alias=alias(f"provider:c{n}") if n % 3 else None,
+            )
+            for n in range(number)
+        ]
+        results = await asyncio.gather(*map(store.claim, claims))
+        assert [result.verdict for result in results] == [ClaimVerdict.CLAIMED] * number
+        rows = await asyncio.gather(*(store.finish(done(one.row.key, claimed=one.row)) for one in results if one.row))
+        assert [row.state for row in rows] == [LedgerState.SUCCEEDED] * number
+        await store._write(lambda tx: tx.db.set_trace_callback(None))
+        assert any("INSERT INTO wish" in line for line in statements), "all claims that wait, in one statement"
+        assert not any("SELECT EXISTS" in line for line in statements), "no claim by itself"
+        assert any("AS done" in line for line in statements), "all outcomes that wait, in one statement"
+        assert not any("RETURNING" in line for line in statements), "no outcome by itself"
+        for row in rows:
+            assert await store.ledger_row(row.key) == row
+    finally:
+        await store.close()
