@@ -335,7 +335,7 @@ def _to_dict(message: Message) -> dict[str, Any]:
     calls = []
     for call in message.calls:
         args = call.args
-        if not isinstance(args, str):
+        if not isinstance(args, (str, dict)):
             args = args.decode("utf-8", "replace") if isinstance(args, bytes) else thaw(args)
         named = {"name": call.name, "args": args, "callId": call.call_id}
         calls.append({**named, "provider": call.provider, "idScope": call.id_scope})
