@@ -181,9 +181,9 @@ def _is_annotation(node: Any) -> bool:
 
 
 def _is_negated_elsewhere(node: Any) -> bool:
-    """A condition that is one comparison or one `not`: other operators turn it round."""
+    """A condition that is one comparison or one `not`, which other operators turn round; or that of imports for types."""
     condition = node.children[2 if node.type == "test" else 1]
-    return condition.type in ("comparison", "not_test")
+    return condition.type in ("comparison", "not_test") or condition.get_code().strip() == "TYPE_CHECKING"
 
 
 def _offset(source: str, position: tuple[int, int]) -> int:
