@@ -308,6 +308,8 @@ SENTENCES: list[tuple[list[str], Any]] = [
     (["book a call with a@x.org friday 2pm about the budget and send her the deck"], 'I cannot note "send deck"'),
     (["draw a cat and send it to ana@example.com"], 'I could not read "and send"'),
     (["draw a cat, then a dog"], 'I could not read "then"'),
+    (["book a meeting with a@x.org and her tomorrow at 3pm"], 'I could not read "and her"'),
+    (["book a meeting with a@x.org by thursday at 16:00"], 'I cannot note "by"'),
     (["start voice mode tomorrow at 9"], DECLINES),
     (["let's talk about the weather"], DECLINES),
     (["extract the emails but not a@x.org from: a@x.org, b@x.org"], DECLINES),
@@ -320,6 +322,7 @@ SENTENCES: list[tuple[list[str], Any]] = [
     (["book a meeting with a@x.org thursday at 10 for 30 min, 5 min break"], "at 10:00, 30 minutes."),
     # A correction is understood in every word, and it is about the meeting that waits.
     ([BOOK, "also on wednesday"], "That would be another meeting."),
+    ([BOOK, "yes, and one on Friday"], "That would be another meeting."),
     ([BOOK, "2 hours later"], "60 minutes."),
     ([BOOK, "I think 4 pm was taken"], "so I changed nothing"),
     ([BOOK, "drop bob@example.com"], "so I changed nothing"),
