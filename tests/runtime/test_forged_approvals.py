@@ -15,7 +15,7 @@ from tests.runtime.desk import Held, kind, open_desk, the_real_one_still_works
 from handrail import Call
 from handrail.contract.errors import ConfigError
 from handrail.events import ConfirmationRunning
-from handrail.runtime.confirmation_view import confirmation_event
+from handrail.runtime.confirmation import confirmation_event
 from handrail.runtime.policy import Policy
 from handrail.testing import settle
 

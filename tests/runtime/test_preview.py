@@ -9,7 +9,7 @@ import pytest
 from tests.schema.work import calls_of
 
 from handrail.contract.hidden_characters import escaped
-from handrail.runtime.preview import MASK, MAX_LINES, render
+from handrail.runtime.confirmation import MASK, MAX_LINES, render
 
 
 def tool(preview: str | None = None, **properties: Any) -> Any:

@@ -13,11 +13,9 @@ PARTS = (
     "approval",
     "audit_recovery",
     "confirmation",
-    "dedup",
     "execution",
     "ledger",
     "ledger_claims",
-    "readmission",
     "session_restore",
     "write_path",
 )

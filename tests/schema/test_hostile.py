@@ -20,7 +20,7 @@ from handrail.contract.errors import JsonError, SchemaError
 from handrail.contract.hidden_characters import escaped
 from handrail.observe import redaction
 from handrail.observe.redaction import compile_redactor
-from handrail.runtime.preview import render
+from handrail.runtime.confirmation import render
 from handrail.schema.explain import Exhausted, Explainer, Steps
 from handrail.schema.strict_json import canonical, parse_arguments
 from handrail.schema.subschemas import LocalRefs

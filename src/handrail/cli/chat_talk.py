@@ -16,7 +16,7 @@ from handrail.cli.chat_lines import MAX_TIMES, Lines
 from handrail.cli.chat_screen import JsonScreen, Screen
 from handrail.cli.terminal_input import DROPPED, MORE_CAME, NOT_ASKED, is_yes
 from handrail.contract.errors import ErrorType, UsageError
-from handrail.runtime.confirmation_view import REPLACED_MARK
+from handrail.runtime.confirmation import REPLACED_MARK
 from handrail.runtime.session import Session
 
 _LEAVING = frozenset({"/quit", "/exit", "/q", "quit", "exit"})

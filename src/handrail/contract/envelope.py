@@ -189,10 +189,6 @@ class ToolResponse(_Parts):
             raise ValueError('A failure needs an "error" with "type" and "message".')
         return cls(False, None, ToolFailure.from_dict(error), asked, dict(meta))
 
-    def without_data(self) -> ToolResponse:
-        """The envelope for whoever keeps the data as JSON. The objects themselves then live as long as their user."""
-        return tuple.__new__(ToolResponse, (self[0], None, *self[2:]))
-
     def with_meta(self, **facts: object) -> ToolResponse:
         """The same envelope with more facts in `meta`."""
         return self._replace(meta={**self.meta, **facts})

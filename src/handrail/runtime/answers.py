@@ -275,7 +275,19 @@ class Answers:
     def _record(self, event: str, attempt: Attempt, duration: float, error_type: str | None, size: int) -> CallRecord:
         session, plan, write = attempt.session, attempt.plan, attempt.write
         _, _, call_id, provider, _, _, _ = attempt.call
-        more = _further_fields(attempt) if attempt.clamped or attempt.repaired or write is not None else None
+        more: dict[str, Any] | None = None
+        if attempt.clamped or attempt.repaired or write is not None:  # what few calls have
+            more = {}
+            if attempt.clamped:
+                more["clamped"] = list(attempt.clamped)
+            if attempt.repaired:
+                more["repaired"] = True
+            if attempt.asked_by is not None and not attempt.held:
+                more["gate"] = attempt.asked_by
+            if write is not None and write.key:
+                more["ledgerKey"] = write.key
+            if write is not None and write.hold_id is not None:
+                more["confirmationId"] = write.hold_id
         # fmt: off
         return _new(CallRecord, (
             session.id, plan.tool_id, int(duration * 1000) / 1000, error_type, size, event, self._now(), plan.audit_fields,
@@ -321,23 +333,6 @@ def _is_empty(data: Any) -> bool:
                 return False
             has_list = True
     return has_list
-
-
-def _further_fields(attempt: Attempt) -> dict[str, Any]:
-    """What the audit line of a call has that few calls have."""
-    fields: dict[str, Any] = {}
-    if attempt.clamped:
-        fields["clamped"] = list(attempt.clamped)
-    if attempt.repaired:
-        fields["repaired"] = True
-    if attempt.asked_by is not None and not attempt.held:
-        fields["gate"] = attempt.asked_by
-    write = attempt.write
-    if write is not None and write.key:
-        fields["ledgerKey"] = write.key
-    if write is not None and write.hold_id is not None:
-        fields["confirmationId"] = write.hold_id
-    return fields
 
 
 def _too_many_refusals(count: int, limit: int, last: Refusal) -> Refusal:

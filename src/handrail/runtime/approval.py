@@ -18,13 +18,19 @@ from handrail.contract.ports import Clock
 from handrail.contract.store import Approval, Hold, HoldState, LedgerState, Store, StoreUnavailable
 from handrail.runtime.answers import AuditTrail, declined_answer, not_recorded
 from handrail.runtime.attempt import Attempt, Refusal, RefusalRule
-from handrail.runtime.confirmation import Confirmations, token_hash
-from handrail.runtime.confirmation_view import OPEN, closed_answer, request_of, shown_digest
+from handrail.runtime.confirmation import (
+    OPEN,
+    Confirmations,
+    closed_answer,
+    readmit,
+    request_of,
+    shown_digest,
+    token_hash,
+)
 from handrail.runtime.known_calls import Entry
 from handrail.runtime.ledger import LedgerLookup, UnconfirmedClaims, settle_from_row
 from handrail.runtime.ledger_claims import LedgerClaims
 from handrail.runtime.policy import Policy
-from handrail.runtime.readmission import readmit
 from handrail.runtime.turns import pair_of
 
 if TYPE_CHECKING:

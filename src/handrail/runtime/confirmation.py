@@ -1,45 +1,44 @@
 """Step 13, confirmation: a call that a person must approve is held, and shown on the user's channel.
 
-The model can never approve its own call: the secret goes to the user's channel only, is stored as a hash, and no argument,
-tool, tool output or model text leads to an approval. What a person answers is taken by `approval.py`.
+The model can never approve its own call: the secret goes to the user's channel only, is stored as a hash, and no argument, tool,
+tool output or model text leads to an approval. What a person answers is taken by `approval.py`.
+
+What a person is shown is a trusted template and the exact arguments, never a word of the model's own (`render`). Every argument
+is shown or counted, whatever would not be seen as what it is is escaped, secrets are masked, cuts are said. A text that could be
+taken for another kind of value (`yes`, `nothing`, an empty one) stands in quotation marks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from datetime import datetime
 from hashlib import sha256
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from handrail.contract.call import Call
+from handrail.contract.definition import ToolDefinition
 from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType, RegistryError
-from handrail.contract.events import LateEnvelope
+from handrail.contract.events import ConfirmationWanted, LateEnvelope
+from handrail.contract.hidden_characters import escaped_exactly
 from handrail.contract.ports import MetricsPort
 from handrail.contract.store import Hold, HoldState, Store, StoreUnavailable
 from handrail.runtime.answers import Answers, AuditTrail, declined, declined_answer
-from handrail.runtime.attempt import Attempt, Refusal, RefusalRule
-from handrail.runtime.confirmation_view import (
-    OPEN,
-    closed_answer,
-    confirmation_event,
-    request_of,
-    shown_digest,
-    shown_to_user,
-    take_ordinal_of,
-)
+from handrail.runtime.attempt import Attempt, Refusal, RefusalRule, Write
 from handrail.runtime.execution import Execution
-from handrail.runtime.gates import give_back_budget
-from handrail.runtime.known_calls import Aliases, Entry, alias_of, attach_id, call_id_of
+from handrail.runtime.gates import admit, ask_host, give_back_budget, prepare
+from handrail.runtime.known_calls import Aliases, Entry, alias_of, args_digest, attach_id, call_id_of, key_of
 from handrail.runtime.ledger import LedgerLookup
-from handrail.runtime.preview import render, text_of_facts
-from handrail.runtime.readmission import readmit
-from handrail.runtime.turns import pair_of
+from handrail.runtime.turns import TurnRecord, pair_of
+from handrail.schema.strict_json import read_arguments
 
 if TYPE_CHECKING:
     from handrail.runtime.plan import ToolPlan
@@ -48,6 +47,23 @@ if TYPE_CHECKING:
 _PREVIEW_SECONDS = 5.0
 NOT_LOOKED_UP = "Not checked: the current facts, such as clashes or prices, could not be looked up."
 """What a person is told in place of the facts of a `preview` that failed or took too long."""
+
+OPEN = (HoldState.PENDING, HoldState.APPROVED)
+REPLACED_MARK = "A newer request has replaced this one. Approve it only if you want both."
+"""What a person is told of an open request with `replacedBy`."""
+MASK = "•••"
+MAX_LINES = 60
+"""So many arguments are shown on lines of their own; the rest are counted."""
+_ABSENT = "–"
+_WORDS = {True: "yes", False: "no", None: "nothing"}
+_PLACE = re.compile(r"\{([^{}]*)\}")
+# Texts that look like a word for another value, like nothing at all, like a list or an object, or like a quoted text.
+_MISTAKABLE = re.compile(
+    rf"""{"|".join(_WORDS.values())}|{_ABSENT}|{MASK}|\s*|\s.*|.*\s|\[.*\]|\{{\s*["}}].*|".*""",
+    re.DOTALL | re.IGNORECASE,
+)
+_LONG, _SHORT = 300, 60
+_MAX_ITEMS = 100
 
 
 class Confirmations:
@@ -94,9 +110,32 @@ class Confirmations:
     async def hold(self, attempt: Attempt, entry: Entry) -> ToolResponse:
         """Hold the call, ask the user's channel, and tell the model that it waits."""
         session, plan = attempt.session, attempt.plan
+        assert attempt.write is not None
         token = secrets.token_urlsafe(32)
         seconds = session.limits.confirmation_seconds
-        new, facts = await self._new_hold(attempt, await self._store.now() + seconds * 1000)
+        expires = await self._store.now() + seconds * 1000
+        preview, facts = await self.preview(attempt)
+        hold_id = "conf_" + secrets.token_hex(12)
+        new = Hold(
+            hold_id=hold_id,
+            tenant=session.tenant,
+            session_id=session.id,
+            user=session.user,
+            turn=attempt.turn.number,
+            tool=plan.tool_id,
+            tool_hash=plan.tool.hash,
+            args_digest=attempt.exact,
+            args=attempt.canonical.decode(),
+            raw_args=attempt.raw_digest.decode(),
+            preview=preview,
+            channel=plan.definition.confirmation_channel,
+            ledger_key=attempt.write.key,
+            ordinal=attempt.ordinal,
+            expires_at=expires,
+            alias=alias_of(attempt, None, hold_id),
+            repaired=attempt.repaired,
+            call_id=attempt.call.call_id,
+        )
         self._crash("before_hold")
         asked = await self._store.hold(new, token_hash(token), shown_digest(new, facts))
         self._crash("after_hold")
@@ -332,33 +371,6 @@ class Confirmations:
             self._log.error("%s", error)
             return False
 
-    async def _new_hold(self, attempt: Attempt, expires: int) -> tuple[Hold, str]:
-        session, plan = attempt.session, attempt.plan
-        assert attempt.write is not None
-        hold_id = "conf_" + secrets.token_hex(12)
-        preview, facts = await self.preview(attempt)
-        hold = Hold(
-            hold_id=hold_id,
-            tenant=session.tenant,
-            session_id=session.id,
-            user=session.user,
-            turn=attempt.turn.number,
-            tool=plan.tool_id,
-            tool_hash=plan.tool.hash,
-            args_digest=attempt.exact,
-            args=attempt.canonical.decode(),
-            raw_args=attempt.raw_digest.decode(),
-            preview=preview,
-            channel=plan.definition.confirmation_channel,
-            ledger_key=attempt.write.key,
-            ordinal=attempt.ordinal,
-            expires_at=expires,
-            alias=alias_of(attempt, None, hold_id),
-            repaired=attempt.repaired,
-            call_id=attempt.call.call_id,
-        )
-        return hold, facts
-
     async def preview(self, attempt: Attempt) -> tuple[str, str]:
         """The trusted text, with the facts that the tool's own `preview` finds, where it has one; and these uncut."""
         hook = attempt.plan.tool.handler.preview
@@ -401,3 +413,177 @@ class Confirmations:
 
 def token_hash(token: str) -> str:
     return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def readmit(session: Session, hold: Hold) -> Attempt | Refusal:
+    """The held call as an attempt that may be claimed, or why it may not. Its connection does not matter any more."""
+    plan = session.plans.find(hold.tool)
+    if plan is None or plan.tool.hash != hold.tool_hash:
+        return _superseded(f'"{hold.tool}" has changed since it was asked for.')
+    turn = session.turn or session.enter_turn(hold.turn, perf_counter())
+    attempt = Attempt(session, Call(name=hold.tool, args=None, call_id=call_id_of(hold)), plan, turn, perf_counter())
+    attempt.held = True
+    attempt.args, attempt.raw_digest, attempt.is_plain = read_arguments(hold.raw_args)
+    # A gate of the host that wants a person has one now; that it refuses stands.
+    refusal = admit(attempt) or prepare(attempt) or ask_host(attempt)
+    if refusal is not None:
+        return refusal
+    attempt.digest = args_digest(plan.definition, attempt.args, attempt.canonical)
+    attempt.exact = sha256(attempt.canonical).hexdigest()
+    if attempt.canonical.decode() != hold.args:
+        return _superseded(f'The arguments of "{hold.tool}" would now be others.')
+    attempt.ordinal = hold.ordinal
+    attempt.write = Write(session.interruptions)
+    attempt.key = key_of(hold)
+    return attempt
+
+
+def _superseded(message: str) -> Refusal:
+    return Refusal("confirmation", ErrorType.CONFLICT, message, rule=RefusalRule.SUPERSEDED)
+
+
+def request_of(hold: Hold) -> dict[str, Any]:
+    """What everyone may see of a held call; the secret is not in it."""
+    return {
+        "id": hold.hold_id,
+        "tool": hold.tool,
+        "args": orjson.loads(hold.args),
+        "preview": hold.preview,
+        "expires_at": hold.expires_at,
+    }
+
+
+def shown_to_user(hold: Hold, token: str) -> dict[str, Any]:
+    """What the user's channel is shown of it: the secret, where it may be answered, and the newer request that replaced it."""
+    return {**request_of(hold), "token": token, "channel": hold.channel, "replacedBy": hold.replaced_by}
+
+
+def confirmation_event(shown: Mapping[str, Any]) -> ConfirmationWanted:
+    """What `shown_to_user` gives, as an event."""
+    named = {name: value for name, value in shown.items() if name != "replacedBy"}
+    return ConfirmationWanted(**named, replaced_by=shown["replacedBy"])
+
+
+def shown_digest(hold: Hold, facts: str) -> str:
+    """Stands for what a person sees of it. A token keeps it, so that its approval is for this and nothing else.
+
+    `facts` are those of the tool's own `preview`, uncut: the preview may show only their beginning.
+    """
+    mark = b"replaced" if hold.replaced_by is not None else b""
+    parts = (mark, hold.preview.encode("utf-8", "surrogatepass"), facts.encode("utf-8", "surrogatepass"))
+    return sha256(b"\0".join(sha256(part).digest() for part in parts)).hexdigest()
+
+
+def take_ordinal_of(session: Session, turn: TurnRecord, hold: Hold) -> None:
+    """A held call that the model still knows takes its ordinal in its turn, as one that ran does."""
+    plan = session.plans.find(hold.tool)
+    if plan is not None and hold.turn == turn.number:
+        digest = args_digest(plan.definition, orjson.loads(hold.args), hold.args.encode())
+        turn.ordinals.setdefault((hold.tool, digest), {}).setdefault(hold.ordinal, None)
+
+
+def closed_answer(hold: Hold) -> ToolResponse:
+    words = {
+        HoldState.EXPIRED: (ErrorType.CONFLICT, "This request has expired; nothing was run."),
+        HoldState.DECLINED: (ErrorType.DECLINED, "This request was declined; nothing was run."),
+        HoldState.SUPERSEDED: (
+            ErrorType.CONFLICT,
+            "This request was replaced, because the tool or its arguments changed; nothing was run.",
+        ),
+    }
+    kind, message = words.get(hold.state, (ErrorType.CONFLICT, "This request can no longer be answered."))
+    return ToolResponse.failure(kind, message)
+
+
+def render(
+    definition: ToolDefinition, args: Mapping[str, Any], facts: Any = None, masked: Mapping[str, Any] | None = None
+) -> str:
+    """The text of a confirmation request. `facts` are what the tool's own `preview` found out, shown below; `masked` are the
+    arguments as the audit sees them, secrets hidden at any depth."""
+    shown = args if masked is None else masked
+    properties = definition.parameters.get("properties") or {}
+    secret = {name for name, schema in properties.items() if isinstance(schema, Mapping) and schema.get("writeOnly")}
+    named: set[str] = set()
+    filled: dict[str, str] = {}  # a template may name a long argument many times
+    template = definition.preview or f"Run {definition.tool_id}."
+    for place in _PLACE.findall(definition.preview or ""):
+        if place in filled:
+            continue
+        name, _, how = (part.strip() for part in place.partition("|"))
+        named.add(name)
+        if name not in args:
+            filled[place] = _ABSENT
+        elif name in secret:
+            filled[place] = MASK
+        elif how == "count":
+            filled[place] = _count(args[name])
+        else:
+            filled[place] = _argument(name, how, args, shown)
+    text = _PLACE.sub(lambda match: filled[match[1]], template) if filled else template
+    rest = [name for name in args if name not in named]
+    lines = [text]
+    for name in rest[:MAX_LINES]:
+        lines.append(f"{_cut(name, _SHORT)}: {MASK if name in secret else _argument(name, '', args, shown)}")
+    if len(rest) > MAX_LINES:
+        more = len(rest) - MAX_LINES
+        lines.append(f"… and {more} more argument{'' if more == 1 else 's'}")
+    if facts is not None:
+        lines.append(_cut(text_of_facts(facts), _LONG))
+    return "\n".join(lines)
+
+
+def _argument(name: str, how: str, args: Mapping[str, Any], shown: Mapping[str, Any]) -> str:
+    value = shown.get(name)
+    if isinstance(value, str) and value != args[name]:  # the audit's own mask, not the text of an argument
+        return _cut(value, _SHORT)
+    return _shown(value, how)
+
+
+def text_of_facts(facts: Any) -> str:
+    """What a tool's own `preview` found out, uncut and not escaped."""
+    return facts if isinstance(facts, str) else _text(facts)
+
+
+def _count(value: Any) -> str:
+    return str(len(value)) if isinstance(value, (list, str, dict)) else str(value)
+
+
+def _shown(value: Any, how: str) -> str:
+    if how == "date" and isinstance(value, str):
+        return _date(value)
+    limit = _SHORT if how == "short" else _LONG
+    if isinstance(value, str):
+        return f'"{_cut(value, limit)}"' if _MISTAKABLE.fullmatch(value) else _cut(value, limit)
+    if isinstance(value, list) and len(value) > _MAX_ITEMS:
+        # No more of them would be seen.
+        return f"{_cut(_text(value[:_MAX_ITEMS]), limit)}… and {len(value) - _MAX_ITEMS} more items"
+    return _cut(_text(value), limit)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return _WORDS[value]
+    # A comma inside an item would make one look like two.
+    if isinstance(value, list) and value and all(_is_plain_item(item) for item in value):
+        return ", ".join(map(str, value))
+    return orjson.dumps(value, default=str).decode()
+
+
+def _is_plain_item(item: Any) -> bool:
+    if isinstance(item, str):
+        return "," not in item and not _MISTAKABLE.fullmatch(item)
+    return isinstance(item, (int, float)) and not isinstance(item, bool)
+
+
+def _date(value: str) -> str:
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return _cut(value, _SHORT)
+    return moment.strftime("%A %d %B %Y, %H:%M") + (f" ({moment.strftime('UTC%z')})" if moment.tzinfo else "")
+
+
+def _cut(text: str, limit: int) -> str:
+    """The text, escaped, no more of it than `limit` characters; how much is left out is said."""
+    shown = escaped_exactly(text[:limit])
+    return shown if len(text) <= limit else f"{shown}… ({len(text) - limit} more characters)"

@@ -40,7 +40,6 @@ from handrail.runtime.approval import Approvals, no_such_request
 from handrail.runtime.attempt import Attempt
 from handrail.runtime.audit_recovery import AuditRecovery
 from handrail.runtime.confirmation import Confirmations
-from handrail.runtime.dedup import Dedup
 from handrail.runtime.execution import Execution
 from handrail.runtime.gates import checked_gates
 from handrail.runtime.housekeeper import Housekeeper
@@ -177,8 +176,9 @@ class RuntimeCore:
             crash=self.crash,
             spawn=self.spawn,
         )
-        dedup = Dedup(store, clock, self.answers, self.lookup, self.aliases, self.confirmations)
-        self.write_path = WritePath(self.answers, dedup, self.confirmations, self.claims, self.turns)
+        self.write_path = WritePath(
+            store, clock, self.answers, self.lookup, self.aliases, self.confirmations, self.claims, self.turns
+        )
 
     # Opening and closing
 
@@ -461,7 +461,7 @@ class RuntimeCore:
         saves = [(session.id, session.connection, session.fields()) for session in sessions]
         late = [turn for session in sessions for turn in session.late()]
         for turn in late:
-            turn.is_kept()
+            turn.kept, turn.kept_total = True, turn.total_used
         try:
             await self.store.save_sessions(saves)
         except BaseException:

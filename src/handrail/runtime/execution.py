@@ -26,6 +26,7 @@ from handrail.registry.snapshot import LoadedTool
 from handrail.runtime.attempt import Attempt
 from handrail.runtime.context import Context
 from handrail.runtime.runner import DeadlinePassed, NotStarted, Runner
+from handrail.schema.strict_json import trimmed
 
 MAX_RESULT_BYTES = 1024 * 1024
 _NULL_BYTES = 4
@@ -205,7 +206,7 @@ def checked_result(returned: Any, rules: ResultRules) -> tuple[ToolResponse, byt
     if max_bytes is not None and len(raw) > max_bytes:
         data = _cut(orjson.loads(raw), max_bytes)
         cut = ToolResponse(True, data, None, response.intents, {**response.meta, "truncated": True})
-        return cut, orjson.dumps(data)
+        return cut, trimmed(orjson.dumps(data))
     checker = checked.output_validator if checked is not None else None
     if checker is not None and not checker.is_valid(data):
         first = checker.violations(data)[0]

@@ -30,11 +30,12 @@ from handrail.contract.intents import Intent
 from handrail.contract.ports import Clock
 from handrail.contract.store import Alias, Hold, Store, StoreUnavailable
 from handrail.runtime.attempt import Attempt
-from handrail.schema.strict_json import canonical, trimmed
+from handrail.schema.strict_json import canonical
 
 if TYPE_CHECKING:
     from handrail.runtime.session import Session
 
+_new = tuple.__new__
 _LIKE_A_CONNECTION = re.compile(r"[0-9]*:")
 _KEY = re.compile(r"provider:(?::(?=[0-9]*:)|[0-9]+:)?(.*)", re.DOTALL)
 _HELD_KEY = re.compile(r"message:[^:]*:(.*)", re.DOTALL)
@@ -108,11 +109,6 @@ def args_digest(definition: ToolDefinition, args: Mapping[str, Any], canonical_a
     """What two writing calls are compared by: their validated arguments, or the tool's `dedupeFields` of them."""
     if definition.dedupe_fields:
         return sha256(canonical({name: args[name] for name in definition.dedupe_fields if name in args})).hexdigest()
-    return exact_digest(canonical_args)
-
-
-def exact_digest(canonical_args: bytes) -> str:
-    """What a person's yes or no is bound to: all of the validated arguments, whatever makes two calls the same booking."""
     return sha256(canonical_args).hexdigest()
 
 
@@ -177,9 +173,12 @@ class Entry:
         return self.response is not None
 
     def settle(self, response: ToolResponse, raw_data: bytes) -> None:
-        self.response = (response.without_data(), trimmed(raw_data))
+        """Keep the envelope, and its data as JSON, which is `trimmed` already."""
+        # Without the data, whose objects then live only as long as their user.
+        self.response = (_new(ToolResponse, (response[0], None, *response[2:])), raw_data)
         self.unknown = False
-        self._wake()
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
 
     def abandon(self) -> None:
         """It will not be settled here; whoever waits looks again."""
@@ -296,7 +295,8 @@ def trim(session: Session) -> None:
     }
     unstored = session.core.own_claims.unstored
     needed = {entry for _, entry in session.holds.values()}
-    needed |= {entry for entry in session.calls_by_id.whole() if entry.ledger_key in unstored}
+    if unstored:
+        needed |= {entry for entry in session.calls_by_id.whole() if entry.ledger_key in unstored}
     ids = {call_id for session_id, call_id in session.core.aliases.unstored if session_id == session.id}
     session.calls_by_id.trim(needed, ids)
 
@@ -350,7 +350,7 @@ def alias_of(attempt: Attempt, key: str | None, hold_id: str | None) -> Alias | 
         if in_message is None or hold_id is None:
             return None
         name = held_key(hold_id, in_message)
-    raw = _digest(attempt.raw_digest)
+    raw = sha256(attempt.raw_digest).hexdigest()
     return Alias(call_id=name, tool=attempt.plan.tool_id, raw_digest=raw, ledger_key=key, hold_id=hold_id)
 
 

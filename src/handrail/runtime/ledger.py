@@ -30,6 +30,7 @@ from handrail.contract.store import (
 from handrail.runtime.answers import Answers, declined_answer, running, unknown_answer
 from handrail.runtime.attempt import Attempt
 from handrail.runtime.known_calls import Entry
+from handrail.schema.strict_json import trimmed
 
 PASSING = (ErrorType.TRANSIENT, ErrorType.TIMEOUT, ErrorType.CANCELLED)
 """Outcomes that say nothing about the next try."""
@@ -81,7 +82,7 @@ def settle_from_row(entry: Entry, row: LedgerRow) -> None:
         )
         return
     response = ToolResponse.from_dict(orjson.loads(row.envelope))
-    entry.settle(response, orjson.dumps(response.data))
+    entry.settle(response, trimmed(orjson.dumps(response.data)))
 
 
 def may_try_again(response: ToolResponse) -> bool:

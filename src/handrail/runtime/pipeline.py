@@ -15,11 +15,11 @@ from handrail.contract.call import Call
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, JsonError
 from handrail.contract.store import StoreUnavailable
-from handrail.runtime.admission import admit, ask_host, charge, needs_person, prepare, read
 from handrail.runtime.answers import Answers, StartOver
 from handrail.runtime.attempt import Attempt, Refusal
 from handrail.runtime.context import Context
 from handrail.runtime.execution import Execution, Started
+from handrail.runtime.gates import admit, ask_host, charge, condition_wants_person, prepare, read
 from handrail.runtime.hydrate import unknown_tool
 from handrail.runtime.known_calls import Entry, args_digest, hash_key, id_in_message, id_key, known_by_id
 from handrail.runtime.turns import TurnRecord
@@ -77,9 +77,9 @@ class Pipeline:
         if refusal is not None:
             return self.answers.refuse(attempt, refusal)
         # 9. Key
-        asks = plan.may_ask and needs_person(attempt)
+        asks = plan.always_confirm or (plan.confirm_when is not None and condition_wants_person(attempt))
         if plan.writes or asks:
-            return await self._write(attempt, asks)
+            return await self._write(attempt, asks or attempt.repaired)
         if key is None:
             answer = await self._replay_by_content(attempt)
             if answer is not None:
@@ -214,6 +214,8 @@ class Pipeline:
 
     async def call_many(self, session: Session, calls: Sequence[Call]) -> list[ToolResponse]:
         """Several calls of one message: a writing call waits for all before it, and is waited for by all after it."""
+        if len(calls) == 1:
+            return [await self.call(session, calls[0])]
         answers: list[ToolResponse] = []
         together: list[Call] = []
         interruptions = session.interruptions

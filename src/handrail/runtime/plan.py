@@ -52,7 +52,6 @@ class ToolPlan:
         "latency_budget_ms",
         "limits",
         "loop",
-        "may_ask",
         "meaning",
         "meta",
         "policy",
@@ -138,7 +137,6 @@ class ToolPlan:
         """What the validator does for valid arguments, in its two parts; None where it does more."""
         self.defaults_plain = bool(getattr(self.validator, "defaults_plain", False))
         """Plain arguments stay plain, in the sense of `read_arguments`, when defaults are filled in."""
-        self.may_ask = self.always_confirm or self.confirm_when is not None or definition.writes
 
 
 def _differs(definition: ToolDefinition) -> bool:

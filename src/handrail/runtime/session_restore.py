@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from handrail.contract.store import Alias, Store
-from handrail.runtime.confirmation import Confirmations
-from handrail.runtime.confirmation_view import take_ordinal_of
+from handrail.runtime.confirmation import Confirmations, take_ordinal_of
 from handrail.runtime.known_calls import Aliases, CallIds, Entry, id_of_key
 from handrail.runtime.session import Session
 from handrail.runtime.turns import TurnRecord

@@ -139,10 +139,6 @@ class TurnRecord:
             "identical": self._digests(),
         }
 
-    def is_kept(self) -> None:
-        """The store is about to be told: what is counted from now on is not among it."""
-        self.kept, self.kept_total = True, self.total_used
-
     def restore(self, counters: Mapping[str, Any]) -> None:
         self.from_before = True
         if counters.get("turn") != self.number:
@@ -219,7 +215,18 @@ class Turns:
                 if session.turn is None and not is_here:
                     session.enter_turn(0, perf_counter())  # calls are answered in a turn, also with a refusal
                 return session.turn.number if session.turn is not None else 0
-            turn = self._enter(session, started)
+            if session.turn is not None and session.turn.number != started.turn:
+                self.end(session)
+            remembered = started.turn in session.turns
+            if not remembered and started.turn not in session.spent:
+                self.core.metrics.turn_started(session.id)
+            turn = session.enter_turn(started.turn, perf_counter())
+            turn.ended = False
+            if started.known:
+                if not remembered:
+                    turn.restore(started.counters)
+                # The same input again: the model answers it anew, and may not remember what it called.
+                turn.begin_again()
         except StoreUnavailable as error:
             return self._begin_unstored(session, input_id, error)
         finally:
@@ -230,30 +237,15 @@ class Turns:
         await self._learn_rates(session)
         return started.turn
 
-    def _enter(self, session: Session, started: TurnStart) -> TurnRecord:
-        if session.turn is not None and session.turn.number != started.turn:
-            self.end(session)
-        remembered = started.turn in session.turns
-        if not remembered and started.turn not in session.spent:
-            self.core.metrics.turn_started(session.id)
-        turn = session.enter_turn(started.turn, perf_counter())
-        turn.ended = False
-        if started.known:
-            if not remembered:
-                turn.restore(started.counters)
-            # The same input again: the model answers it anew, and may not remember what it called.
-            turn.begin_again()
-        return turn
-
     async def _begin_stored(self, session: Session, input_id: str | None, connection: int) -> TurnStart:
         """What was counted in the turn that is left is stored along: its input may come again in another process."""
-        if await self.store(session) and session.late():
+        if any(not turn.stored for turn in session.turns.values()) and await self.store(session) and session.late():
             await self.core.save(session)  # before they are let go
         left = session.turn
         if left is None or not left.stored:
             return await self.core.store.begin_turn(session.id, connection=connection, input_id=input_id)
         counters = left.counters()
-        left.is_kept()
+        left.kept, left.kept_total = True, left.total_used  # what is counted from now on is not among it
         try:
             return await self.core.store.begin_turn(
                 session.id, connection=connection, input_id=input_id, left=(left.number, counters)

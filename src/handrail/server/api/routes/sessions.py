@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from handrail.app import Runtime
 from handrail.contract.definition import Mode
 from handrail.contract.store import HoldState, LedgerState
-from handrail.runtime.confirmation_view import request_of
+from handrail.runtime.confirmation import request_of
 from handrail.runtime.session import Session
 from handrail.server.api.http import (
     EventStream,
