@@ -9,7 +9,7 @@ import pytest
 from tests.stores.values import START, StillClock, alias, claim, crash, done, held, session
 
 from handrail.contract.errors import UsageError
-from handrail.contract.store import HOLD_TOKENS, ClaimVerdict, Hold, HoldState, LedgerState, RateCharge, Store
+from handrail.contract.store import HOLD_TOKENS, ClaimVerdict, Finish, Hold, HoldState, LedgerState, RateCharge, Store
 
 OPEN = (HoldState.PENDING, HoldState.APPROVED)
 OTHER = {"args": '{"amount":6}', "args_digest": "d2"}
@@ -276,6 +276,42 @@ async def test_a_grant_of_another_call_does_not_open_a_row(store: Store) -> None
     await store.hold(held(), "x")
     await approve(store)
     assert (await store.claim(claim(hold_id="h1"))).verdict is ClaimVerdict.NO_GRANT
+
+
+async def test_a_grant_takes_over_what_a_dead_owner_had_begun_without_one(store: Store, clock: StillClock) -> None:
+    begun = await store.claim(claim(effects="idempotent"))
+    await crash(store, clock)
+    await store.hold(held(), "x")
+    assert (await store.claim(claim(hold_id="h1", effects="idempotent"))).verdict is ClaimVerdict.NO_GRANT
+    await approve(store)
+    taken = await store.claim(claim(hold_id="h1", effects="idempotent"))
+    assert (taken.verdict, taken.fence) == (ClaimVerdict.TAKEN_OVER, begun.fence + 1)
+    assert (await store.hold_by_id("h1")).state is HoldState.CONSUMED
+    assert (await store.ledger_row("k1")).hold_id == "h1"
+
+
+async def test_a_grant_gets_what_became_of_the_call_that_it_was_to_take_over(store: Store, clock: StillClock) -> None:
+    begun = await store.claim(claim(effects="idempotent"))
+    await crash(store, clock)
+    await store.hold(held(), "x")
+    await approve(store)
+    await store.finish(Finish(key="k1", fence=begun.fence, state=LedgerState.SUCCEEDED, envelope="{}"))
+    assert (await store.claim(claim(hold_id="h1", effects="idempotent"))).verdict is ClaimVerdict.SETTLED
+    assert (await store.hold_by_id("h1")).state is HoldState.CONSUMED
+
+
+async def test_a_no_settles_what_a_dead_owner_had_begun_and_nothing_else(store: Store, clock: StillClock) -> None:
+    await store.claim(claim(effects="idempotent"))
+    await store.hold(held(), "x")
+    await store.hold(held("h2", args='{"amount":6}', args_digest="d6"), "x")
+    assert (await store.decline_hold("h2", expected=OPEN, left='{"left":1}')).state is HoldState.DECLINED
+    assert (await store.ledger_row("k1")).state is LedgerState.RUNNING, "its owner lives"
+    await crash(store, clock)
+    assert (await store.decline_hold("h1", expected=OPEN, left='{"left":2}')).state is HoldState.DECLINED
+    row = await store.ledger_row("k1")
+    assert (row.state, row.envelope) == (LedgerState.CANCELLED, '{"left":2}')
+    assert (await store.decline_hold("h1", expected=OPEN, left='{"left":3}')).state is HoldState.DECLINED
+    assert (await store.ledger_row("k1")).envelope == '{"left":2}'
 
 
 async def test_a_claim_that_is_refused_keeps_the_grant(store: Store) -> None:

@@ -473,6 +473,11 @@ class Store(Protocol):
         is kept with a request that becomes approved."""
         ...
 
+    async def decline_hold(self, hold_id: str, *, expected: Sequence[HoldState], left: str) -> Hold | None:
+        """`move_hold` to DECLINED. If the call had been begun by an owner that died, nobody runs it again: the envelope `left` is
+        its outcome from now on."""
+        ...
+
     # Audit: what lets a reader see that lines are gone, and lets a start write those that a crash left out.
     async def audit_checkpoints(self) -> list[AuditCheckpoint]: ...
     async def audit_checkpoint_of(self, chain: str) -> AuditCheckpoint | None:

@@ -362,6 +362,17 @@ def declined_answer(hold: Hold) -> ToolResponse:
     return ToolResponse(False, None, declined(hold.tool).failure(), (), {"toolId": hold.tool})
 
 
+def declined_again(hold: Hold) -> ToolResponse:
+    """A person's no to a call that an owner had begun before it died."""
+    message = (
+        f'A person has declined to run "{hold.tool}" again. It had been begun before, and may have had its effect.'
+    )
+    failure = ToolFailure(
+        ErrorType.DECLINED, message, False, True, suggestion="Do not ask again; look at what is there."
+    )
+    return ToolResponse(False, None, failure, (), {"toolId": hold.tool})
+
+
 def unknown_message(tool: str) -> str:
     return f'It is not known whether "{tool}" has run with these arguments; a person has to look. It was not run again.'
 

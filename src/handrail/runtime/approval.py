@@ -12,11 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
+import orjson
+
 from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.ports import Clock
-from handrail.contract.store import Approval, Hold, HoldState, LedgerState, Store, StoreUnavailable
-from handrail.runtime.answers import AuditTrail, declined_answer, not_recorded
+from handrail.contract.store import Approval, Hold, HoldState, LedgerRow, LedgerState, Store, StoreUnavailable
+from handrail.runtime.answers import AuditTrail, declined_again, declined_answer, not_recorded
 from handrail.runtime.attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.confirmation import (
     OPEN,
@@ -228,16 +230,20 @@ class Approvals:
         if await self._shown_with(hold, token) is None:
             return no_such_request()
         # Also after a yes: a claim that comes later finds no grant.
-        moved = await self._store.move_hold(hold.hold_id, HoldState.DECLINED, expected=OPEN)
+        left = declined_again(hold)
+        envelope = orjson.dumps(left.to_dict()).decode()
+        moved = await self._store.decline_hold(hold.hold_id, expected=OPEN, left=envelope)
         was_open = moved is not None and moved.state is HoldState.DECLINED
         if moved is None or not (was_open or await self._unconfirmed.decline(moved)):
             return closed_answer(moved or hold)
+        row = await self._store.ledger_row(hold.ledger_key) if was_open else None
+        answer = left if row is not None and row.envelope == envelope else declined_answer(hold)
         session = await self._sessions.session_for(hold)
         if session is not None:
             known = session.holds.get(pair_of(hold))
             entry = known[1] if known is not None else Entry.of(hold.tool, "", hold_id=hold.hold_id)
-            self._confirmations.decline(session, moved, entry)
-        return declined_answer(hold)
+            self._confirmations.decline(session, moved, entry, answer)
+        return answer
 
     async def show_again(self, hold: Hold, token: object) -> dict[str, Any] | None:
         """An open request for somebody who was shown it before, its facts looked up now, with a fresh token."""
@@ -280,6 +286,10 @@ class Approvals:
                 if row is not None and row.state is not LedgerState.RUNNING:
                     settle_from_row(entry, row)
                     self._confirmations.deliver(session, stored, entry, entry.replay())
+                elif row is not None and await self._may_run_again(stored, row):
+                    attempt = readmit(session, stored)
+                    if isinstance(attempt, Attempt):
+                        self._spawn(self._carry_out(session, attempt, stored))
 
     async def carry_out_unconfirmed(self) -> None:
         """Approved calls whose claims the store did not answer: carried out now, unless they are given up."""
@@ -320,7 +330,14 @@ class Approvals:
         return None
 
     async def _outcome(self, hold: Hold) -> ToolResponse:
-        """The outcome of a call that was carried out before: a second approval gets the same one."""
+        """The outcome of a call that was carried out before: a second approval gets the same one. Where its process died and it
+        may be run again, this approval runs it."""
+        row = await self._store.ledger_row(hold.ledger_key)
+        if row is not None and await self._may_run_again(hold, row):
+            made = await self._sessions.session_for(hold)
+            attempt = readmit(made, hold) if made is not None else None
+            if made is not None and isinstance(attempt, Attempt):
+                return await self._carry_out(made, attempt, hold)
         session = self._sessions.open_session_of(hold)
         entry = session.writes.get(hold.ledger_key) if session is not None else None
         if entry is None or not entry.settled:
@@ -330,6 +347,12 @@ class Approvals:
             return entry.replay()
         message = f'"{hold.tool}" is still running.'
         return ToolResponse.failure(ErrorType.IN_PROGRESS, message, retryable=True, retry_after=1.0)
+
+    async def _may_run_again(self, hold: Hold, row: LedgerRow) -> bool:
+        """Whether its process has died and the yes still counts."""
+        if row.state is not LedgerState.RUNNING or hold.expires_at <= await self._store.now():
+            return False
+        return await self._lookup.may_be_taken_over(row)
 
     async def _shown_with(self, hold: Hold, token: object) -> str | None:
         """The digest of what was shown with this token; None if it is none of the request's secrets."""

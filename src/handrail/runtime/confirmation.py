@@ -249,12 +249,12 @@ class Confirmations:
             key = hold.ledger_key if hold.state is HoldState.CONSUMED else None
             await self._aliases.add(attempt, key, hold.hold_id)
 
-    def decline(self, session: Session, hold: Hold, entry: Entry) -> None:
+    def decline(self, session: Session, hold: Hold, entry: Entry, answer: ToolResponse | None = None) -> None:
         """A person said no: told once, and the answer to identical calls for the rest of the turn."""
         if session.turn is not None:
             session.turn.declined.add(pair_of(hold))
             session.dirty = True
-        answer = declined_answer(hold)
+        answer = answer or declined_answer(hold)
         entry.settle(answer, b"")
         self._trail.audit_hold("confirmation_declined", session, hold)
         self.deliver(session, hold, entry, answer)

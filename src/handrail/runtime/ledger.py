@@ -126,7 +126,7 @@ class LedgerLookup:
             row = await self._store.ledger_row(key)
             if row is None or row.state is not LedgerState.RUNNING:
                 return row
-            if await self._may_be_abandoned(row):
+            if await self.may_be_taken_over(row):
                 return None
             if waited >= seconds:
                 return row
@@ -144,7 +144,7 @@ class LedgerLookup:
             await self._clock.sleep(_POLL_SECONDS)
             waited += _POLL_SECONDS
 
-    async def _may_be_abandoned(self, row: LedgerRow) -> bool:
+    async def may_be_taken_over(self, row: LedgerRow) -> bool:
         """Whether a claim may take it over. The claim itself looks whether its owner lives, or is this process, unconfirmed."""
         if row.hold_id is None and row.key in self._own.unconfirmed:
             return True

@@ -171,6 +171,9 @@ class StatementStore(ABC):
             partial(sessions.move_hold, hold_id=hold_id, to=to, expected=expected, approval=approval)
         )
 
+    async def decline_hold(self, hold_id: str, *, expected: Sequence[HoldState], left: str) -> Hold | None:
+        return await self._write(partial(_decline_hold, hold_id=hold_id, expected=expected, left=left))
+
     # Audit
     async def audit_checkpoints(self) -> list[AuditCheckpoint]:
         return await self._read(auditing.audit_checkpoints)
@@ -265,6 +268,13 @@ def _open_session(tx: Transaction, record: SessionRecord, subject: AuditSubject 
         return SessionOpened(None, None)
     known = auditing.name_subject(tx, record.tenant, record.user, subject) if subject is not None else None
     return SessionOpened(known, sessions.revive_block(tx, record.tenant, record.user))
+
+
+def _decline_hold(tx: Transaction, hold_id: str, expected: Sequence[HoldState], left: str) -> Hold | None:
+    held = sessions.move_hold(tx, hold_id, HoldState.DECLINED, expected)
+    if held is not None and held.state is HoldState.DECLINED:
+        ledger.settle_abandoned(tx, held.ledger_key, left)
+    return held
 
 
 def _look_at(tx: Transaction, key: str) -> tuple[LedgerRow | None, bool]:

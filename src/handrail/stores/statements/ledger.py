@@ -59,9 +59,14 @@ def claim(tx: Transaction, claim: Claim) -> ClaimResult:
         )
     if (row.args_digest, row.tool, row.session_id) != (claim.args_digest, claim.tool, claim.session_id):
         return ClaimResult(verdict=ClaimVerdict.MISMATCH, row=row)
+    abandoned = is_abandoned(tx, row)
     if claim.hold_id is not None and not _consumed_by(tx, claim.hold_id, claim.key):
-        return ClaimResult(verdict=ClaimVerdict.NO_GRANT, row=row)
-    if not is_abandoned(tx, row):
+        # A dead owner had begun it without a person, who was asked when somebody wanted to go on with it. The grant is for
+        # that, or for what became known of it meanwhile; not for what others run.
+        is_asked_about = abandoned or (row.state in SETTLED and row.args == claim.args)
+        if not is_asked_about or _refused_by_grant(tx, claim) is not None:
+            return ClaimResult(verdict=ClaimVerdict.NO_GRANT, row=row)
+    if not abandoned:
         return _result_of(row)
     if claim.effects != "unsafe":
         return _taken_over(tx, claim, row)
@@ -187,8 +192,7 @@ def _first(tx: Transaction, claim: Claim) -> ClaimResult:
         tx.db.execute(
             "DELETE FROM rate WHERE scope = ? AND window_start <= ?", (claim.rate.scope, _over(claim.rate, slot))
         )
-    if claim.hold_id is not None:
-        tx.db.execute("UPDATE alias SET ledger_key = ? WHERE hold_id = ?", (claim.key, claim.hold_id))
+    _point_ids_to(tx, claim)
     _remember(tx, claim)
     _save_counters(tx, claim)
     return claimed(claim, tx.now, ClaimVerdict.CLAIMED, 1, tx.now)
@@ -198,9 +202,13 @@ def _taken_over(tx: Transaction, claim: Claim, row: LedgerRow) -> ClaimResult:
     """Run again what a dead owner left. The limit was paid by the first claim of this key."""
     tx.db.execute(
         """UPDATE ledger SET fence = fence + 1, owner = ?, claim_id = ?, lease_until = ?, tool_hash = ?,
-           registry_version = ? WHERE key = ?""",
-        (claim.owner, claim.claim_id, tx.now + claim.lease_ms, claim.tool_hash, claim.registry_version, claim.key),
+           registry_version = ?, args = ?, hold_id = coalesce(?, hold_id) WHERE key = ?""",
+        (
+            *(claim.owner, claim.claim_id, tx.now + claim.lease_ms, claim.tool_hash),
+            *(claim.registry_version, claim.args, claim.hold_id, claim.key),
+        ),
     )
+    _point_ids_to(tx, claim)
     _remember(tx, claim)
     _save_counters(tx, claim)
     return claimed(claim, tx.now, ClaimVerdict.TAKEN_OVER, row.fence + 1, row.created_at)
@@ -225,6 +233,12 @@ def _is_ours(tx: Transaction, claim: Claim) -> bool:
 
 def _consumed_by(tx: Transaction, hold_id: str, key: str) -> bool:
     return bool(tx.db.execute("SELECT 1 FROM hold WHERE hold_id = ? AND consumed_by = ?", (hold_id, key)).fetchone())
+
+
+def _point_ids_to(tx: Transaction, claim: Claim) -> None:
+    """The ids that stood for the held call stand for its execution from now on."""
+    if claim.hold_id is not None:
+        tx.db.execute("UPDATE alias SET ledger_key = ? WHERE hold_id = ?", (claim.key, claim.hold_id))
 
 
 def _remember(tx: Transaction, claim: Claim) -> None:
@@ -375,6 +389,16 @@ def settle(tx: Transaction, key: str, state: LedgerState, envelope: str) -> Ledg
         (state, envelope, tx.now, key),
     )
     return stored_row(tx, key)
+
+
+def settle_abandoned(tx: Transaction, key: str, envelope: str) -> None:
+    """A person does not want that what a dead owner left is run again: this is its outcome."""
+    row = stored_row(tx, key)
+    if row is not None and row.effects != "unsafe" and is_abandoned(tx, row):
+        tx.db.execute(
+            f"UPDATE ledger SET state = ?, {OUTCOME.format('?')}, finished_at = ? WHERE key = ?",
+            (LedgerState.CANCELLED, envelope, tx.now, key),
+        )
 
 
 def _stored_outcome(tx: Transaction, key: str) -> LedgerRow:
