@@ -350,6 +350,52 @@ def late(confirmation: str | None = "h1", *, known: bool = False) -> SessionNews
     return SessionNews(envelope, wall_time=0.0)
 
 
+def ended(run: ReducerRun) -> list[tuple[str, bool]]:
+    """What was said in the turns that have ended, and whether they were interrupted."""
+    reports = [effect.turn.report() for effect in run.wanted(EndTurn)]
+    return [(report["text"], report["interrupted"]) for report in reports]
+
+
+@pytest.mark.parametrize("end", [[Interrupted(), TurnEnded("interrupted")], [TurnEnded()], [TurnEnded("failed")]])
+def test_what_still_comes_of_an_answer_is_not_the_answer_to_what_was_typed_into_it(end: list[Event]) -> None:
+    run = ReducerRun()
+    run.user_says("Hello")
+    run.model_says("A long story.")
+    run.send(UserTextReceived("What is one and one?", "m1", False), UserTextSending())
+    heard = len(run.sounds)
+    run.model_says("It goes on.")
+    run.send(*end)
+    assert len(run.sounds) == heard
+    run.model_says("Two.")
+    run.model_ends()
+    assert ended(run) == [("", True), ("Two.", False)]
+    assert len(run.sounds) > heard
+
+
+def test_after_an_answer_that_was_stopped_and_has_ended_the_next_ones_end_as_ever() -> None:
+    run = ReducerRun()
+    run.user_says("Hello")
+    run.model_says("A long story.")
+    run.send(StopPressed(), TurnEnded("interrupted"))
+    for words in ("One.", "Two."):
+        run.send(UserTextReceived(f"Say {words}", words, False), UserTextSending())
+        run.model_says(words)
+        run.model_ends()
+        run.client_plays()
+    assert ended(run) == [("", True), ("One.", False), ("Two.", False)]
+
+
+@pytest.mark.parametrize("end", [[CallsMade((FIND,))], [Disconnected("gone"), Connected(2)]])
+def test_a_stopped_answer_may_also_end_in_calls_or_with_its_connection(end: list[Event]) -> None:
+    run = ReducerRun()
+    run.user_says("Hello")
+    run.model_says("A long story.")
+    run.send(UserTextReceived("What is one and one?", "m1", False), *end, UserTextSending())
+    run.model_says("Two.")
+    run.model_ends()
+    assert ended(run)[-1] == ("Two.", False)
+
+
 def test_a_late_result_is_told_to_the_model_once_and_shown() -> None:
     run = ReducerRun()
     (told,) = [effect for effect in run.send(late()) if isinstance(effect, TellModelLate)]

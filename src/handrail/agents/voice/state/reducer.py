@@ -143,6 +143,8 @@ class ConversationReducer:
         """The number of the model's connection that is up, or was last."""
         self._is_linked = False
         self._cut_by_us = False
+        self._stopped_answer_goes_on = False
+        """The user stopped an answer that the provider still sends: until its end has come, nothing is of the next one."""
         """The model's answer was broken off because the host had something to be said."""
         self._awaits_late_answer = False
         """The model was told something that it should speak about, and has not ended a turn since."""
@@ -239,7 +241,8 @@ class ConversationReducer:
         self._moved()
 
     def _user_text_sending(self, event: happened.UserTextSending) -> None:
-        self.speech.muted = False  # not before: until here the answer before it may still come
+        # Not before: until here the answer before it may still come, and where it was being spoken, until its end.
+        self.speech.muted = self._stopped_answer_goes_on
 
     def _client_speech(self, event: happened.ClientSpeech) -> None:
         if event.state == "started":
@@ -267,12 +270,14 @@ class ConversationReducer:
 
     def _cut_in(self, *, stop_model: bool) -> None:
         """The user speaks, types or presses stop while the model speaks or calls run."""
+        is_spoken = self.speech.item is not None
         heard = self.speech.cut()
         self._end_item()
         if heard is not None and heard.sent_ms:
             self._effects.append(TruncateModel(heard.played_ms))
         if stop_model and self.is_generating:
             self.speech.muted = True
+            self._stopped_answer_goes_on = is_spoken
             self._effects.append(InterruptModel())
         if self.calls.interrupt():
             self._effects.append(InterruptCalls())
@@ -320,6 +325,7 @@ class ConversationReducer:
     def _calls_made(self, event: CallsMade) -> None:
         """The model asks for calls. They start in their order, after the turn and the connection that they belong to."""
         self.is_generating = True
+        self._stopped_answer_goes_on = False  # some providers end an answer with its calls, and with nothing else
         self._unacknowledged.reacted()
         turn = self.turns.current
         if not self.calls.count_round(turn):
@@ -353,6 +359,10 @@ class ConversationReducer:
     def _model_turn_ended(self, event: TurnEnded) -> None:
         turn = self.turns.current
         interrupted = event.reason == "interrupted"
+        if self._stopped_answer_goes_on:
+            self._end_stopped_answer()
+            if turn is not None and not turn.done:
+                return  # whatever became of it; this turn is still to be answered
         if interrupted and turn is not None and not turn.has_output and not self._cut_by_us:
             return  # it is the end of an answer to an earlier input; this one's is still to come
         cut_by_us, self._cut_by_us = self._cut_by_us and interrupted, False
@@ -371,6 +381,11 @@ class ConversationReducer:
                 self._unacknowledged.answered()
             self.turns.finish(interrupted=False, unclaimed=self.speech.unclaimed)
         self._settle()
+
+    def _end_stopped_answer(self) -> None:
+        """An answer that the user had stopped has ended: what comes next is heard again."""
+        self._stopped_answer_goes_on = self.speech.muted = False
+        self._end_item()
 
     def _report_failure(self, event: TurnEnded) -> None:
         """A provider's code is no sentence for a user: it is added for whoever looks into it."""
@@ -418,6 +433,8 @@ class ConversationReducer:
     def _disconnected(self, event: Disconnected) -> None:
         _LOG.info("The live connection is gone: %s", event.reason)
         self._end_item()
+        if self._stopped_answer_goes_on:
+            self._end_stopped_answer()
         self.detection.lost()
         self._is_linked = False
         self._moved()
