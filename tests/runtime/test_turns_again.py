@@ -139,3 +139,46 @@ async def test_a_call_that_is_counted_after_its_turn_was_left_is_written_behind(
         session = await crash(world, first)
         await session.begin_turn("m1")
         assert kind(await session.call("note", {"q": "c"})) == "BUDGET_EXCEEDED"
+
+
+@stores
+async def test_a_call_that_claims_while_the_next_turn_begins_is_counted_once_and_in_its_own_turn(
+    make_tools, store, monkeypatch
+):
+    async with make_tools(TOOLS, store=store) as world:
+        first = await world.session(mode="voice", crash=CrashSwitch())
+        for word in "ab":
+            await first.call("note", {"q": word})
+        beginning, claimed, claims = asyncio.Event(), asyncio.Event(), []
+        begin_turn, claim = type(world.store).begin_turn, type(world.store).claim
+
+        async def after_the_claim(*args, **options):
+            beginning.set()
+            await claimed.wait()
+            return await begin_turn(*args, **options)
+
+        async def noted(self, wanted):
+            claims.append(wanted)
+            return await claim(self, wanted)
+
+        monkeypatch.setattr(type(world.store), "begin_turn", after_the_claim)
+        monkeypatch.setattr(type(world.store), "claim", noted)
+        begun = asyncio.ensure_future(first.begin_turn("m2"))
+        await beginning.wait()
+        assert (await first.call("pay", {"q": "a"})).ok
+        assert kind(await first.call("note", {"q": "c"})) == "BUDGET_EXCEEDED", "the turn that is left is full"
+        assert [one.counters for one in claims] == [None], "the store may have the session in another turn already"
+        claimed.set()
+        assert await begun == 2
+        assert (first.turns[1].total_used, first.turn.total_used) == (3, 0)
+        stored = await world.store.load_session(first.id)
+        assert (stored.counters or {}).get("turn") != 1, "what is left says nothing of the turn that the session is in"
+        assert (await first.call("note", {"q": "d"})).ok
+        await first.core.housekeeper.write_behind()
+        assert not first.left(), "it is written once"
+        session = await crash(world, first)
+        await session.begin_turn("m1")
+        assert kind(await session.call("note", {"q": "e"})) == "BUDGET_EXCEEDED"
+        assert session.turn.total_used == 3
+        await session.begin_turn("m2")
+        assert session.turn.total_used == 1
