@@ -39,7 +39,9 @@ class PostgresServer:
     def initialise(self) -> None:
         if os.geteuid() == 0:
             os.chown(self._folder, _NOBODY, _NOBODY)
-        self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C.UTF-8")
+        self._run(
+            "initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C.UTF-8"
+        )
 
     def start(self) -> None:
         settings = [part for setting in ("listen_addresses=", *self._settings) for part in ("-c", setting)]
@@ -52,7 +54,9 @@ class PostgresServer:
                 psycopg.connect(self.url("postgres"), connect_timeout=5).close()
             except psycopg.OperationalError:
                 if self._process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"PostgreSQL did not start: {(self._folder / 'log').read_text()[-2000:]}") from None
+                    raise RuntimeError(
+                        f"PostgreSQL did not start: {(self._folder / 'log').read_text()[-2000:]}"
+                    ) from None
                 time.sleep(0.02)
             else:
                 return

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.postgres_server import PostgresServer, postgres_server
 from tests.stores.values import StillClock, session
 
 from handrail.contract.store import Store
 from handrail.stores import MemoryStore, SqliteStore
+from handrail.stores.postgres import PostgresStore
 
 
 @pytest.fixture
@@ -16,9 +18,21 @@ def clock() -> StillClock:
     return StillClock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    with postgres_server("fsync=off") as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: StillClock) -> Iterator[Store]:
-    made: Store = MemoryStore(clock=clock) if request.param == "memory" else SqliteStore(tmp_path / "s.db", clock=clock)
+    made: Store
+    if request.param == "memory":
+        made = MemoryStore(clock=clock)
+    elif request.param == "sqlite":
+        made = SqliteStore(tmp_path / "s.db", clock=clock)
+    else:
+        made = PostgresStore(request.getfixturevalue("postgres").new_database(), clock=clock)
 
     async def prepare() -> None:
         await made.open()

@@ -12,7 +12,7 @@ from handrail.stores.statements import Clock
 
 __all__ = ["MemoryStore", "SqliteStore", "open_store"]
 
-_POSSIBLE = '"memory:", "sqlite:///relative.db" or "sqlite:////absolute.db"'
+_POSSIBLE = '"memory:", "sqlite:///relative.db", "sqlite:////absolute.db" or "postgresql://user@host/database"'
 
 
 def open_store(url: str, *, clock: Clock | None = None) -> Store:
@@ -27,6 +27,17 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     # Only the scheme is told: the rest may hold a password.
     scheme, colon, _ = url.partition(":")
     if colon and scheme.split("+")[0] in ("postgres", "postgresql"):
-        raise UsageError(f"PostgreSQL is not built into this version; use {_POSSIBLE} as the store.")
+        return _postgres(url, clock)
     named = f'"{scheme}:"' if colon else "This text"
     raise UsageError(f"{named} is not a store that is known; use {_POSSIBLE}.")
+
+
+def _postgres(url: str, clock: Clock | None) -> Store:
+    try:
+        # Only who uses it has its driver.
+        from handrail.stores.postgres import PostgresStore  # noqa: PLC0415
+    except ImportError:
+        raise UsageError(
+            "A store on PostgreSQL needs the driver psycopg; install it with: pip install 'handrail[postgres]'"
+        ) from None
+    return PostgresStore(url, clock=clock)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -283,3 +284,45 @@ def _look_at(tx: Transaction, key: str) -> tuple[LedgerRow | None, bool]:
         return row, False
     # What may be taken over is told with a lease that is over, whatever the clock of its owner said.
     return row._replace(lease_until=min(row.lease_until, tx.now - 1)), row.effects == "unsafe"
+
+
+@dataclass(slots=True)
+class Group:
+    """Neighbouring claims and finishes that are carried out together; or one request of another kind."""
+
+    requests: list[Request[Any]]
+    claims: list[Claim] = field(default_factory=list)
+    finishes: list[Finish] = field(default_factory=list)
+
+
+def grouped(requests: Sequence[Request[Any]], largest: int) -> list[Group]:
+    """The requests in their order, each group as large as it may be, and no larger than `largest`."""
+    groups: list[Group] = []
+    met: set[Hashable] | None = None
+    for request in requests:
+        # What no two requests of a group may have in common, because one could then refuse the other.
+        names: tuple[Hashable, ...] | None = None
+        if isinstance(request, ledger.ClaimRequest):
+            wish = request.claim
+            if wish.hold_id is None and wish.rate is None and wish.check_connection:
+                names = (wish.key, (wish.session_id, wish.turn, wish.tool, wish.args_digest))
+                if wish.alias is not None:
+                    names += ((wish.session_id, wish.alias.call_id),)
+        elif isinstance(request, ledger.FinishRequest):
+            end = request.finish
+            known = end.claimed is not None and end.claimed.fence == end.fence and end.state is not LedgerState.RUNNING
+            if known and end.block is None and end.session_state is None:
+                names = (end.key,)
+        if names is None or met is None or len(groups[-1].requests) == largest or not met.isdisjoint(names):
+            groups.append(Group([]))
+            met = None if names is None else set()
+        group = groups[-1]
+        group.requests.append(request)
+        if names is None or met is None:
+            continue
+        met.update(names)
+        if isinstance(request, ledger.ClaimRequest):
+            group.claims.append(request.claim)
+        elif isinstance(request, ledger.FinishRequest):
+            group.finishes.append(request.finish)
+    return groups

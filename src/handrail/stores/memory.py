@@ -14,7 +14,7 @@ from handrail.stores.base import Request, StatementStore
 from handrail.stores.failures import unavailable
 from handrail.stores.migrations import migrate
 from handrail.stores.statements import Clock, Transaction
-from handrail.stores.statements.transaction import Life
+from handrail.stores.statements.transaction import Database, Life
 
 T = TypeVar("T")
 _NAME = "memory:"
@@ -53,7 +53,7 @@ class MemoryStore(StatementStore):
         """The owner is gone: ended in order, or, for a test, died."""
         self._owners.discard(owner)
 
-    def _life(self, _: sqlite3.Connection, owner: str) -> Life:
+    def _life(self, _: Database, owner: str) -> Life:
         return Life.ALIVE if owner in self._owners else Life.ENDED
 
     async def _write(self, request: Request[T]) -> T:

@@ -3,11 +3,11 @@ that several processes may start on one file at once, and a crash in the middle 
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from handrail.contract.errors import UsageError
+from handrail.stores.statements.transaction import Database
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +186,19 @@ MIGRATIONS = (
 )
 
 
-def migrate(db: sqlite3.Connection, name: str, now: int, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+_TABLE_NAMES = "SELECT name FROM sqlite_master WHERE type = 'table'"
+
+
+def migrate(
+    db: Database, name: str, now: int, migrations: Sequence[Migration] = MIGRATIONS, *, tables: str = _TABLE_NAMES
+) -> None:
     """Bring the file to the newest version that is known; `UsageError` if it is newer still, or another program's."""
     newest = migrations[-1].version
     while True:
         # The version is read again inside each transaction: another process may have taken the step meanwhile.
         db.execute("BEGIN IMMEDIATE")
         try:
-            version = _version(db, name)
+            version = _version(db, name, tables)
             if version > newest:
                 raise UsageError(
                     f'The store "{name}" was written by a newer Handrail (its tables have version {version}; this one '
@@ -213,8 +218,8 @@ def migrate(db: sqlite3.Connection, name: str, now: int, migrations: Sequence[Mi
             return
 
 
-def _version(db: sqlite3.Connection, name: str) -> int:
-    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+def _version(db: Database, name: str, tables_of: str) -> int:
+    tables = {row[0] for row in db.execute(tables_of)}
     if "handrail_migration" not in tables:
         if tables:
             raise UsageError(f'"{name}" is a database of another program; name a file of its own for the store.')

@@ -9,7 +9,6 @@ import hashlib
 import logging
 import os
 import re
-import sqlite3
 import threading
 import time
 import weakref
@@ -19,7 +18,7 @@ from typing import NamedTuple
 
 from handrail.contract.errors import UsageError
 from handrail.contract.store import StoreUnavailable
-from handrail.stores.statements.transaction import Life, Transaction
+from handrail.stores.statements.transaction import Database, Life, Transaction
 
 try:
     import fcntl
@@ -258,7 +257,8 @@ def _started(pid: int) -> str | None:
 # The processes of owners in the store
 def register(tx: Transaction, owner: str, process: Process) -> list[str]:
     """Write down that `owner` is this process, and forget others that are over; whom calls still depend on."""
-    tx.db.execute("INSERT OR REPLACE INTO owner VALUES (?, ?, ?, ?, ?)", (owner, *process))
+    tx.db.execute("DELETE FROM owner WHERE owner = ?", (owner,))
+    tx.db.execute("INSERT INTO owner VALUES (?, ?, ?, ?, ?)", (owner, *process))
     rows = tx.db.execute(
         """SELECT DISTINCT owner FROM ledger INDEXED BY ledger_open
            WHERE state IN ('running', 'unknown') AND state = 'running'"""
@@ -275,6 +275,6 @@ def release(tx: Transaction, names: Sequence[str]) -> None:
     tx.db.executemany("DELETE FROM owner WHERE owner = ?", [(name,) for name in names])
 
 
-def process_of(db: sqlite3.Connection, owner: str) -> Process | None:
+def process_of(db: Database, owner: str) -> Process | None:
     row = db.execute("SELECT boot, namespace, pid, started FROM owner WHERE owner = ?", (owner,)).fetchone()
     return Process._make(row) if row else None

@@ -17,8 +17,7 @@ import contextlib
 import sqlite3
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,19 +29,18 @@ from handrail.contract.store import (
     ClaimVerdict,
     Finish,
     LedgerRow,
-    LedgerState,
     StoreLoad,
     StoreUnavailable,
 )
 from handrail.stores import owners
-from handrail.stores.base import Request, StatementStore
+from handrail.stores.base import Group, Request, StatementStore, grouped
 from handrail.stores.failures import is_busy, unavailable, unusable
 from handrail.stores.migrations import migrate
 from handrail.stores.open_files import LOG_PAGES, LogRoom, OpenFiles, check_names, identity, make_private, real_path
 from handrail.stores.owners import OwnerLocks, Process
 from handrail.stores.statements import Clock, Transaction
-from handrail.stores.statements.ledger import OUTCOME, SETTLED, ClaimRequest, FinishRequest, finish
-from handrail.stores.statements.transaction import Life, claimed, to_json
+from handrail.stores.statements.ledger import OUTCOME, SETTLED, ClaimRequest, finish
+from handrail.stores.statements.transaction import Database, Life, claimed, to_json
 from handrail.stores.worker import LIMIT_SECONDS, Job, Worker
 
 T = TypeVar("T")
@@ -180,10 +178,10 @@ class SqliteStore(StatementStore):
             begins = any(isinstance(job.request, ClaimRequest) for job in batch)
             if begins and any(identity(path) != known for path, known in list(self._owners.identities.items())):
                 batch = self._without_claims(batch)
-            groups = _grouped([job.request for job in batch])
+            groups = grouped([job.request for job in batch], _SIZES[-1])
             outcomes = None
             if len(groups) == 1 and (groups[0].claims or groups[0].finishes):
-                outcomes = groups[0].in_one_statement(Transaction(db, self._clock(), self._life))
+                outcomes = _in_one_statement(Transaction(db, self._clock(), self._life), groups[0])
             if outcomes is not None:
                 for job, outcome in zip(batch, outcomes, strict=True):
                     job.outcome = outcome
@@ -210,12 +208,12 @@ class SqliteStore(StatementStore):
                 job.error = StoreUnavailable(self._owners.lock_lost())
         return others
 
-    def _in_transaction(self, db: sqlite3.Connection, batch: Sequence[Job], groups: Sequence[_Group]) -> None:
+    def _in_transaction(self, db: sqlite3.Connection, batch: Sequence[Job], groups: Sequence[Group]) -> None:
         db.execute("BEGIN IMMEDIATE")
         tx = Transaction(db, self._clock(), self._life)
         try:
             # Without savepoints, which cost as much as a statement each. Nearly always nothing fails.
-            outcomes = [outcome for group in groups for outcome in group.carry_out(tx)]
+            outcomes = [outcome for group in groups for outcome in _carry_out(tx, group)]
         except Exception:  # whatever it is, it comes again where it is looked at
             if not db.in_transaction:
                 raise
@@ -231,7 +229,7 @@ class SqliteStore(StatementStore):
                 job.outcome = outcome
         db.execute("COMMIT")
 
-    def _life(self, db: sqlite3.Connection, owner: str) -> Life:
+    def _life(self, db: Database, owner: str) -> Life:
         if self._owners.holds(owner):
             return Life.ALIVE
         return self._owners.life(owner, owners.process_of(db, owner))
@@ -359,71 +357,31 @@ class SqliteStore(StatementStore):
         return StoreUnavailable(f'The store "{self._path.name}" is not open; call open() first.')
 
 
-@dataclass(slots=True)
-class _Group:
-    """Neighbouring claims and finishes that are carried out together; or one request of another kind."""
+def _in_one_statement(tx: Transaction, group: Group) -> Sequence[Any] | None:
+    """The outcomes, committed; None, and no claim made, if they cannot go this way. Outside of a transaction.
 
-    requests: list[Request[Any]]
-    claims: list[Claim] = field(default_factory=list)
-    finishes: list[Finish] = field(default_factory=list)
-
-    def in_one_statement(self, tx: Transaction) -> Sequence[Any] | None:
-        """The outcomes, committed; None, and no claim made, if they cannot go this way. Outside of a transaction.
-
-        `sqlite3.OperationalError`: the store cannot be written, whichever way is taken."""
-        try:
-            if len(self.claims) == len(self.requests):
-                return _claim_all(tx, self.claims)
-            if len(self.finishes) == len(self.requests):
-                return _finish_all(tx, self.finishes)
-        except sqlite3.OperationalError:
-            raise
-        except Exception:  # noqa: BLE001 - whatever it is, it comes again where each is looked at
-            return None
+    `sqlite3.OperationalError`: the store cannot be written, whichever way is taken."""
+    try:
+        if len(group.claims) == len(group.requests):
+            return _claim_all(tx, group.claims)
+        if len(group.finishes) == len(group.requests):
+            return _finish_all(tx, group.finishes)
+    except sqlite3.OperationalError:
+        raise
+    except Exception:  # noqa: BLE001 - whatever it is, it comes again where each is looked at
         return None
-
-    def carry_out(self, tx: Transaction) -> list[Any]:
-        """The outcomes, in a transaction that was begun. What one raises is raised, and the transaction is good for nothing
-        more."""
-        if not self.claims and not self.finishes:
-            return [request(tx) for request in self.requests]
-        # Finishes first: a claim then meets what is known at this moment.
-        finished = iter(_finish_all(tx, self.finishes) if self.finishes else ())
-        made = iter(_claim_all(tx, self.claims) if self.claims else ())
-        return [next(made if isinstance(request, ClaimRequest) else finished) for request in self.requests]
+    return None
 
 
-def _grouped(requests: Sequence[Request[Any]]) -> list[_Group]:
-    """The requests in their order, each group as large as it may be."""
-    groups: list[_Group] = []
-    met: set[Hashable] | None = None
-    for request in requests:
-        # What no two requests of a group may have in common, because one could then refuse the other.
-        names: tuple[Hashable, ...] | None = None
-        if isinstance(request, ClaimRequest):
-            wish = request.claim
-            if wish.hold_id is None and wish.rate is None and wish.check_connection:
-                names = (wish.key, (wish.session_id, wish.turn, wish.tool, wish.args_digest))
-                if wish.alias is not None:
-                    names += ((wish.session_id, wish.alias.call_id),)
-        elif isinstance(request, FinishRequest):
-            end = request.finish
-            known = end.claimed is not None and end.claimed.fence == end.fence and end.state is not LedgerState.RUNNING
-            if known and end.block is None and end.session_state is None:
-                names = (end.key,)
-        if names is None or met is None or len(groups[-1].requests) == _SIZES[-1] or not met.isdisjoint(names):
-            groups.append(_Group([]))
-            met = None if names is None else set()
-        group = groups[-1]
-        group.requests.append(request)
-        if names is None or met is None:
-            continue
-        met.update(names)
-        if isinstance(request, ClaimRequest):
-            group.claims.append(request.claim)
-        elif isinstance(request, FinishRequest):
-            group.finishes.append(request.finish)
-    return groups
+def _carry_out(tx: Transaction, group: Group) -> list[Any]:
+    """The outcomes, in a transaction that was begun. What one raises is raised, and the transaction is good for nothing
+    more."""
+    if not group.claims and not group.finishes:
+        return [request(tx) for request in group.requests]
+    # Finishes first: a claim then meets what is known at this moment.
+    finished = iter(_finish_all(tx, group.finishes) if group.finishes else ())
+    made = iter(_claim_all(tx, group.claims) if group.claims else ())
+    return [next(made if isinstance(request, ClaimRequest) else finished) for request in group.requests]
 
 
 def _claim_all(tx: Transaction, claims: Sequence[Claim]) -> list[ClaimResult]:

@@ -62,13 +62,15 @@ def save_audit_checkpoint(
 def _put(tx: Transaction, number: int, position: AuditPosition, seal: Callable[[bytes], str]) -> None:
     mac = seal(AuditCheckpoint(number, position, tx.now, "").covered())
     tx.db.execute(
-        f"INSERT OR REPLACE INTO audit_chain ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        f"""INSERT INTO audit_chain ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (number) DO UPDATE SET
+            chain = excluded.chain, file = excluded.file, seq = excluded.seq, head = excluded.head, at = excluded.at,
+            mac = excluded.mac""",
         (number, *position, tx.now, mac),
     )
 
 
 def begin_audit(tx: Transaction, owner: str) -> None:
-    tx.db.execute("INSERT OR IGNORE INTO audit_owner VALUES (?, ?, NULL)", (owner, tx.now))
+    tx.db.execute("INSERT INTO audit_owner VALUES (?, ?, NULL) ON CONFLICT DO NOTHING", (owner, tx.now))
 
 
 def end_audit(tx: Transaction, owner: str) -> None:

@@ -84,16 +84,16 @@ def _calls(tx: Transaction, batch: _Batch) -> _Looked:
         size += row[-1]
     rows.close()
     doomed, bodies = [], []
-    for rowid, key, finished_at, evicted, session_id, active, _ in seen:
+    for _, key, finished_at, evicted, session_id, active, _ in seen:
         if finished_at < batch.rows_before and not active:
             doomed.append((key, session_id))
         elif finished_at < batch.bodies_before and not evicted:
-            bodies.append(rowid)
+            bodies.append(key)
     keys, sessions = _json(key for key, _ in doomed), _json(session_id for _, session_id in doomed)
     tx.db.execute(f"UPDATE session SET pruned = 1 WHERE session_id {_LISTED}", (sessions,))
     tx.db.execute(f"DELETE FROM alias WHERE session_id {_LISTED} AND ledger_key {_LISTED}", (sessions, keys))
     tx.db.execute(f"DELETE FROM ledger WHERE key {_LISTED}", (keys,))
-    tx.db.execute(f"UPDATE ledger SET envelope = NULL, evicted = 1 WHERE rowid {_LISTED}", (_json(bodies),))
+    tx.db.execute(f"UPDATE ledger SET envelope = NULL, evicted = 1 WHERE key {_LISTED}", (_json(bodies),))
     after = [seen[-1][2], seen[-1][0]] if len(seen) == batch.batch_size or size >= MAX_BATCH_BYTES else None
     return _Looked(after, len(bodies), len(doomed))
 

@@ -21,7 +21,8 @@ from handrail.contract.store import (
 from handrail.stores.statements import sessions
 from handrail.stores.statements.transaction import LEDGER_COLUMNS, Life, Transaction, claimed, ledger_row, to_json
 
-OUTCOME = """envelope = iif(evicted, NULL, {}), args = iif(evicted, '{{}}', args), user = iif(evicted, NULL, user)"""
+OUTCOME = """envelope = CASE WHEN evicted = 0 THEN {} END, args = CASE WHEN evicted = 0 THEN args ELSE '{{}}' END,
+    user = CASE WHEN evicted = 0 THEN user END"""
 """What is stored with an outcome. A call whose user was forgotten while it ran keeps nothing of what was said."""
 SETTLED = (LedgerState.SUCCEEDED, LedgerState.FAILED, LedgerState.CANCELLED)
 
@@ -187,7 +188,8 @@ def _first(tx: Transaction, claim: Claim) -> ClaimResult:
     if claim.rate is not None:
         slot = _slot(claim.rate, tx.now)
         tx.db.execute(
-            "INSERT INTO rate VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET used = used + 1", (claim.rate.scope, slot)
+            "INSERT INTO rate VALUES (?, ?, 1) ON CONFLICT (scope, window_start) DO UPDATE SET used = rate.used + 1",
+            (claim.rate.scope, slot),
         )
         tx.db.execute(
             "DELETE FROM rate WHERE scope = ? AND window_start <= ?", (claim.rate.scope, _over(claim.rate, slot))
@@ -317,11 +319,8 @@ def ledger_rows(tx: Transaction, state: LedgerState | None, limit: int) -> list[
     for row in map(ledger_row, overdue):
         if becomes_unknown(tx, row):
             make_unknown(tx, row)
-    rows = tx.db.execute(
-        f"""SELECT {LEDGER_COLUMNS} FROM ledger WHERE :state IS NULL OR state = :state
-            ORDER BY rowid DESC LIMIT :limit""",
-        {"state": state, "limit": limit},
-    ).fetchall()
+    wanted, given = ("WHERE state = ?", (state, limit)) if state is not None else ("", (limit,))
+    rows = tx.db.execute(f"SELECT {LEDGER_COLUMNS} FROM ledger {wanted} ORDER BY rowid DESC LIMIT ?", given).fetchall()
     return [ledger_row(row) for row in rows]
 
 
@@ -354,14 +353,10 @@ def finish(tx: Transaction, finish: Finish) -> LedgerRow:
         else:
             sessions.block(tx, finish.block)
     if finish.session_state is not None:
+        current, given = ("AND connection = ?", (finish.connection,)) if finish.connection is not None else ("", ())
         tx.db.execute(
-            """UPDATE session SET state = :state
-               WHERE session_id = :session_id AND (:connection IS NULL OR connection = :connection)""",
-            {
-                "state": to_json(finish.session_state, '"state" of a session'),
-                "session_id": row.session_id,
-                "connection": finish.connection,
-            },
+            f"UPDATE session SET state = ? WHERE session_id = ? {current}",
+            (to_json(finish.session_state, '"state" of a session'), row.session_id, *given),
         )
     return row
 

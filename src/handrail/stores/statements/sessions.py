@@ -138,7 +138,9 @@ def save_sessions(tx: Transaction, saves: Sequence[tuple[str, int, Mapping[str, 
         if not given:
             continue
         # A session that has lost rows to `evict` stays closed: awake, it could run a call again that it has forgotten.
-        columns = ", ".join(f"{name} = ?" if name != "active" else "active = (? AND NOT pruned)" for name in given)
+        columns = ", ".join(
+            f"{name} = ?" if name != "active" else "active = CASE WHEN pruned = 0 THEN ? ELSE 0 END" for name in given
+        )
         values = [_stored(name, value) for name, value in given.items()]
         tx.db.execute(
             f"UPDATE session SET {columns}, saved_at = ? WHERE session_id = ? AND connection = ?",
@@ -149,7 +151,7 @@ def save_sessions(tx: Transaction, saves: Sequence[tuple[str, int, Mapping[str, 
 def _keep_counters(tx: Transaction, session_id: str, connection: int, turn: int, counters: Mapping[str, Any]) -> None:
     tx.db.execute(
         """INSERT INTO turn_left SELECT session_id, ?, ? FROM session WHERE session_id = ? AND connection = ?
-           ON CONFLICT DO UPDATE SET counters = excluded.counters""",
+           ON CONFLICT (session_id, turn) DO UPDATE SET counters = excluded.counters""",
         (turn, to_json(counters, '"counters" of a turn'), session_id, connection),
     )
 
@@ -182,9 +184,9 @@ def add_alias(tx: Transaction, session_id: str, alias: Alias) -> Alias:
 
 def put_alias(tx: Transaction, session_id: str, alias: Alias) -> None:
     tx.db.execute(
-        """INSERT INTO alias VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE
-           SET ledger_key = excluded.ledger_key, hold_id = coalesce(excluded.hold_id, hold_id)
-           WHERE ledger_key IS NULL AND tool = excluded.tool AND raw_digest = excluded.raw_digest""",
+        """INSERT INTO alias VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (session_id, call_id) DO UPDATE
+           SET ledger_key = excluded.ledger_key, hold_id = coalesce(excluded.hold_id, alias.hold_id)
+           WHERE alias.ledger_key IS NULL AND alias.tool = excluded.tool AND alias.raw_digest = excluded.raw_digest""",
         (session_id, alias.call_id, alias.tool, alias.raw_digest, alias.ledger_key, alias.hold_id),
     )
 
@@ -348,7 +350,8 @@ def operating(tx: Transaction) -> Operating:
 
 def block(tx: Transaction, block: Block) -> int:
     row = tx.db.execute(
-        """INSERT INTO block VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET until = max(until, excluded.until)
+        """INSERT INTO block VALUES (?, ?, ?) ON CONFLICT (tenant, user)
+           DO UPDATE SET until = CASE WHEN excluded.until > block.until THEN excluded.until ELSE block.until END
            RETURNING until""",
         (block.tenant, block.user, block.until),
     ).fetchone()
@@ -364,7 +367,7 @@ def switch(tx: Transaction, tool: str, off: str | None) -> None:
         tx.db.execute("DELETE FROM switch WHERE tool = ?", (tool,))
     else:
         tx.db.execute(
-            "INSERT INTO switch VALUES (?, ?) ON CONFLICT DO UPDATE SET reason = excluded.reason", (tool, off)
+            "INSERT INTO switch VALUES (?, ?) ON CONFLICT (tool) DO UPDATE SET reason = excluded.reason", (tool, off)
         )
 
 
@@ -374,7 +377,8 @@ def count_rates(
     totals: dict[tuple[str, int], int] = {}
     for (scope, window_start), added in charges.items():
         row = tx.db.execute(
-            "INSERT INTO rate VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET used = used + excluded.used RETURNING used",
+            """INSERT INTO rate VALUES (?, ?, ?) ON CONFLICT (scope, window_start)
+               DO UPDATE SET used = rate.used + excluded.used RETURNING used""",
             (scope, window_start, added),
         ).fetchone()
         totals[scope, window_start] = int(row[0])
@@ -395,7 +399,8 @@ def try_writing(tx: Transaction) -> None:
 # Blocks of users that nobody knows any more
 def store_block(tx: Transaction, block: Block) -> None:
     tx.db.execute(
-        "INSERT INTO forgotten_block VALUES (?, ?) ON CONFLICT DO UPDATE SET until = max(until, excluded.until)",
+        """INSERT INTO forgotten_block VALUES (?, ?) ON CONFLICT (digest) DO UPDATE SET
+           until = CASE WHEN excluded.until > forgotten_block.until THEN excluded.until ELSE forgotten_block.until END""",
         (_digest(tx, block.tenant, block.user), block.until),
     )
 
@@ -409,10 +414,7 @@ def revive_block(tx: Transaction, tenant: str, user: str) -> int | None:
     ).fetchone()
     if row is None or row[0] <= tx.now:
         return None
-    tx.db.execute(
-        "INSERT INTO block VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET until = max(until, excluded.until)",
-        (tenant, user, row[0]),
-    )
+    block(tx, Block(tenant=tenant, user=user, until=row[0]))
     return int(row[0])
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -25,13 +24,40 @@ class Life(Enum):
     """Nothing of it runs any more, whatever its leases say."""
 
 
+class Rows(Protocol):
+    """What a statement found, or how many rows it changed."""
+
+    @property
+    def rowcount(self) -> int: ...
+
+    def fetchone(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
+
+    def close(self) -> None: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Database(Protocol):
+    """A connection to the database, in a transaction that was begun. Statements are written so that SQLite and PostgreSQL both
+    understand them, but for a few words that the PostgreSQL store translates."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+
+    def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ..., /) -> Rows: ...
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """A transaction that has begun: its connection, its moment, and who lives."""
 
-    db: sqlite3.Connection
+    db: Database
     now: int
-    life: Callable[[sqlite3.Connection, str], Life]
+    life: Callable[[Database, str], Life]
 
     def alive(self, owner: str) -> bool:
         return self.life(self.db, owner) is Life.ALIVE

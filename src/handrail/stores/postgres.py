@@ -1,0 +1,723 @@
+"""The store in a PostgreSQL database, for any number of processes on any number of machines. A writer thread commits
+everything that waits in one transaction; a reader thread has a connection of its own, and so has the heartbeat.
+
+The rules are the functions of `statements`, the same as on SQLite. What differs is here: how their SQL is read by PostgreSQL
+(`_translated`), what is locked before they look (`_lock`), whose clock counts (`_ServerClock`), and who lives
+(`_Heartbeat`). Claims and finishes that wait together are one statement of each kind, and the whole transaction is one trip
+to the server.
+"""
+
+# ruff: noqa: S608 - what is put into SQL are our own columns
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from functools import lru_cache, partial
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
+
+from handrail.contract.errors import HandrailError, UsageError
+from handrail.contract.store import Claim, ClaimVerdict, Finish, LedgerRow, StoreLoad, StoreUnavailable
+from handrail.stores import owners
+from handrail.stores.base import Group, Request, StatementStore, grouped
+from handrail.stores.migrations import migrate
+from handrail.stores.owners import Process
+from handrail.stores.statements import Clock, Transaction
+from handrail.stores.statements.ledger import OUTCOME, SETTLED, ClaimRequest, FinishRequest
+from handrail.stores.statements.transaction import Life, claimed, to_json
+from handrail.stores.worker import LIMIT_SECONDS, Job, Worker
+
+T = TypeVar("T")
+_log = logging.getLogger("handrail.stores")
+_OLDEST = 140_000
+_SETTINGS = "-c statement_timeout={} -c lock_timeout=5000 -c idle_in_transaction_session_timeout=10000 -c timezone=UTC"
+"""A process that is frozen inside a transaction must not keep its locks for ever."""
+_BEAT_SECONDS = 2.0
+_FRESH_MS = 10_000
+"""A heartbeat that is younger shows that its owner lives. One that has lost its lock must have beaten within half of it."""
+_LOCKS = 0x68616E64
+"""The first half of our advisory locks, "hand" in ASCII; the second is a hash of the owner, or the number of a purpose."""
+_OWN_TABLES = ("CREATE TABLE IF NOT EXISTS heartbeat (owner TEXT PRIMARY KEY, seen_at BIGINT NOT NULL)",)
+_TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()"
+_NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+_LEDGER = {
+    "key": "text", "tenant": "text", "session_id": "text", "user": "text", "turn": "bigint", "ordinal": "bigint",
+    "tool": "text", "tool_hash": "text", "registry_version": "text", "args_digest": "text", "args": "text",
+    "effects": "text", "owner": "text", "claim_id": "text", "lease_until": "bigint", "created_at": "bigint",
+}  # fmt: skip
+_WISH = {
+    **_LEDGER, "connection": "bigint", "counters": "text", "call_id": "text", "call_tool": "text", "raw_digest": "text",
+    "hold_id": "text",
+}  # fmt: skip
+_CLAIMS = f"""
+    WITH wish AS MATERIALIZED (
+        SELECT * FROM unnest({", ".join(f"%s::{kind}[]" for kind in _WISH.values())})
+        WITH ORDINALITY AS wish ({", ".join(_WISH)}, place)
+    ), free AS MATERIALIZED (
+        SELECT wish.* FROM wish JOIN session USING (session_id)
+        WHERE session.active <> 0 AND session.connection = wish.connection
+        AND NOT EXISTS (SELECT 1 FROM ledger WHERE ledger.key = wish.key)
+        AND NOT EXISTS (SELECT 1 FROM ledger WHERE ledger.session_id = wish.session_id AND ledger.turn = wish.turn
+                        AND ledger.tool = wish.tool AND ledger.args_digest = wish.args_digest
+                        AND ledger.state IN ('running', 'unknown'))
+        AND NOT EXISTS (SELECT 1 FROM alias WHERE alias.session_id = wish.session_id AND alias.call_id = wish.call_id)
+        AND NOT EXISTS (SELECT 1 FROM switch WHERE switch.tool = wish.tool)
+        AND NOT EXISTS (SELECT 1 FROM block WHERE block.tenant = wish.tenant AND block.user = wish.user
+                        AND block.until > wish.created_at)
+    ), claimed AS (
+        INSERT INTO ledger ({", ".join(_LEDGER)}, state, fence)
+        SELECT {", ".join(_LEDGER)}, 'running', 1 FROM free
+    ), named AS (
+        INSERT INTO alias SELECT session_id, call_id, call_tool, raw_digest, key, hold_id FROM free
+        WHERE call_id IS NOT NULL
+    ), counted AS (
+        UPDATE session SET counters = newest.counters
+        FROM (SELECT DISTINCT ON (session_id) session_id, counters FROM free WHERE counters IS NOT NULL
+              ORDER BY session_id, place DESC) AS newest
+        WHERE session.session_id = newest.session_id
+    )
+    SELECT key FROM free""".replace("user", '"user"')
+_FINISHES = f"""
+    UPDATE ledger SET state = done.state, {OUTCOME.format("done.envelope").replace("user", '"user"')},
+        finished_at = done.finished_at
+    FROM unnest(%s::text[], %s::bigint[], %s::text[], %s::text[], %s::bigint[])
+        AS done (key, fence, state, envelope, finished_at)
+    WHERE ledger.key = done.key AND ledger.fence = done.fence AND ledger.state IN ('running', 'unknown')
+    RETURNING ledger.key"""
+
+
+class PostgresStore(StatementStore):
+    """See the module's docstring. Several runtimes may share one object, each opening and closing it."""
+
+    def __init__(self, url: str, *, clock: Clock | None = None, limit_seconds: float = LIMIT_SECONDS) -> None:
+        """`limit_seconds` is waited for a server that does not answer; `clock` is for tests."""
+        self._server_clock = _ServerClock()
+        super().__init__(clock or self._server_clock)
+        try:
+            self._address = conninfo_to_dict(url)
+        except psycopg.ProgrammingError:
+            # What psycopg says of it may hold the password.
+            raise UsageError("The URL of the store cannot be read; write postgresql://USER@HOST/DATABASE.") from None
+        self._name = str(self._address.get("dbname") or self._address.get("user") or "postgres")
+        self._title = f'The store "{self._name}"'
+        self._limit = limit_seconds
+        self._timeouts = 0
+        self._users = 0
+        self._turnstile = asyncio.Lock()
+        self._heartbeat: _Heartbeat | None = None
+        self._lines: tuple[_Line, ...] = ()
+        self._writer: Worker | None = None
+        self._reader: Worker | None = None
+
+    async def open(self) -> None:
+        async with self._turnstile:
+            if not self._users:
+                await self._start()
+            self._users += 1
+
+    async def _start(self) -> None:
+        # The heartbeat's connection makes the tables, so that the others find them.
+        heartbeat = _Heartbeat(_Line(self._connect, self._prepare), self._server_clock, self._title)
+        try:
+            await asyncio.wait_for(asyncio.to_thread(heartbeat.start), 3 * self._limit)
+        except TimeoutError:
+            raise StoreUnavailable(f"{self._title} could not be opened within {3 * self._limit:g} seconds.") from None
+        self._heartbeat = heartbeat
+        writing, reading = _Line(self._connect), _Line(self._connect, _read_only)
+        make = partial(Worker, title=self._title, limit=self._limit)
+        self._lines = (writing, reading)
+        self._writer = make("handrail-store-writer", lambda batch: self._commit(writing, batch))
+        self._reader = make("handrail-store-reader", lambda batch: self._look(reading, batch))
+
+    async def close(self) -> None:
+        """Wait for what was asked for, then let go of the connections and of every owner that was registered here."""
+        async with self._turnstile:
+            self._users = max(0, self._users - 1)
+            if self._users or self._writer is None or self._reader is None or self._heartbeat is None:
+                return
+            workers, self._writer, self._reader = (self._writer, self._reader), None, None
+            heartbeat, self._heartbeat = self._heartbeat, None
+            for worker in workers:
+                worker.hand_over(asyncio.get_running_loop())
+            await asyncio.to_thread(self._stop, workers, heartbeat)
+            self._timeouts += sum(worker.timeouts for worker in workers)
+
+    def _stop(self, workers: Sequence[Worker], heartbeat: _Heartbeat) -> None:
+        for worker, line in zip(workers, self._lines, strict=True):
+            if worker.stop():
+                line.close()
+        heartbeat.stop()
+
+    def load(self) -> StoreLoad:
+        workers = [worker for worker in (self._writer, self._reader) if worker is not None]
+        return StoreLoad(
+            waiting=self._writer.waiting if self._writer is not None else 0,
+            timeouts=self._timeouts + sum(worker.timeouts for worker in workers),
+        )
+
+    async def register_owner(self, owner: str) -> None:
+        heartbeat = self._opened()
+        await asyncio.to_thread(heartbeat.add, owner)
+        try:
+            await self._write(partial(owners.register, owner=owner, process=Process.this()))
+        except BaseException:
+            await asyncio.to_thread(heartbeat.remove, owner)
+            raise
+
+    async def release_owner(self, owner: str) -> None:
+        heartbeat = self._opened()
+        try:
+            await self._write(partial(owners.release, names=[owner]))
+        finally:
+            await asyncio.to_thread(heartbeat.remove, owner)
+
+    async def _write(self, request: Request[T]) -> T:
+        if self._writer is None:
+            raise self._not_open()
+        return await self._writer.submit(request)
+
+    async def _read(self, request: Request[T]) -> T:
+        if self._reader is None:
+            raise self._not_open()
+        return await self._reader.submit(request)
+
+    # On the threads
+    def _commit(self, line: _Line, batch: Sequence[Job]) -> None:
+        try:
+            db = line.get()
+            left = batch
+            if all(_is_grouped(job.request) for job in batch):
+                left = self._in_one_trip(db, batch)
+            if left:
+                self._in_transaction(db, left)
+        except (psycopg.Error, HandrailError) as error:
+            line.close()
+            for job in batch:
+                if job.outcome is None and job.error is None:
+                    # An exception of its own for each: they are raised in different tasks.
+                    job.error = self._failure(error)
+
+    def _in_one_trip(self, db: _Database, batch: Sequence[Job]) -> list[Job]:
+        """Commit those that nothing stands against, with one trip to the server; the others."""
+        left: list[Job] = []
+        by_request = {id(job.request): job for job in batch}
+        for group in grouped([job.request for job in batch], _LARGEST):
+            jobs = [by_request[id(request)] for request in group.requests]
+            if not group.claims and not group.finishes:
+                left += jobs
+                continue
+            try:
+                done = self._carry_out_group(db, group)
+            except (psycopg.errors.IntegrityError, psycopg.errors.DataError, UsageError):
+                db.roll_back()  # whatever it is, it comes again where each is looked at
+                done = {}
+            for job in jobs:
+                job.outcome = done.get(_key_of(job.request))
+                if job.outcome is None:
+                    left.append(job)
+        return left
+
+    def _carry_out_group(self, db: _Database, group: Group) -> dict[str, Any]:
+        now, done = self._clock(), dict[str, Any]()
+        with db.connection.pipeline():
+            # Each statement sees what was committed before it began, so the claims see what was stored before their locks.
+            db.connection.execute("BEGIN")
+            finished = (
+                db.connection.execute(_FINISHES, _columns_of_finishes(group.finishes, now)) if group.finishes else None
+            )
+            if group.claims:
+                _lock_rows(db, "session", sorted({claim.session_id for claim in group.claims}))
+            made = db.connection.execute(_CLAIMS, _columns_of_claims(group.claims, now)) if group.claims else None
+            db.connection.execute("COMMIT")
+        if finished is not None:
+            stored = {key for (key,) in finished}
+            done |= {one.key: _finished(one, now) for one in group.finishes if one.key in stored}
+        if made is not None:
+            free = {key for (key,) in made}
+            done |= {
+                one.key: claimed(one, now, ClaimVerdict.CLAIMED, 1, now) for one in group.claims if one.key in free
+            }
+        return done
+
+    def _in_transaction(self, db: _Database, batch: Sequence[Job]) -> None:
+        for attempt in range(_ATTEMPTS):
+            try:
+                if len(batch) > 1 and not attempt:
+                    self._together(db, batch)
+                else:
+                    self._one_by_one(db, batch)
+            except (errors.DeadlockDetected, errors.SerializationFailure):
+                db.roll_back()
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    def _together(self, db: _Database, batch: Sequence[Job]) -> None:
+        """All in one transaction; if one fails, each in one of its own."""
+        try:
+            db.connection.execute("BEGIN")
+            _lock(db, [job.request for job in batch])
+            tx = Transaction(db, self._clock(), self._life)
+            outcomes = [job.request(tx) for job in batch]
+            db.connection.execute("COMMIT")
+        except Exception as error:
+            if isinstance(error, psycopg.OperationalError) and not isinstance(error, errors.QueryCanceled):
+                raise
+            db.roll_back()
+            self._one_by_one(db, batch)
+            return
+        for job, outcome in zip(batch, outcomes, strict=True):
+            job.outcome = outcome
+
+    def _one_by_one(self, db: _Database, batch: Sequence[Job]) -> None:
+        for job in batch:
+            if job.outcome is not None or job.error is not None:
+                continue
+            try:
+                db.connection.execute("BEGIN")
+                _lock(db, [job.request])
+                outcome = job.request(Transaction(db, self._clock(), self._life))
+                db.connection.execute("COMMIT")
+                job.outcome = outcome
+            except psycopg.OperationalError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is belongs to the one that asked
+                db.roll_back()
+                job.error = self._failure(error)
+
+    def _look(self, line: _Line, batch: Sequence[Job]) -> None:
+        for job in batch:
+            try:
+                job.outcome = job.request(Transaction(line.get(), self._clock(), self._life))
+            except Exception as error:  # noqa: BLE001 - whatever it is belongs to the one that asked
+                job.error = self._failure(error)
+                if isinstance(error, psycopg.Error):
+                    line.close()
+
+    def _life(self, db: Any, owner: str) -> Life:
+        if self._heartbeat is not None and self._heartbeat.has(owner):
+            return Life.ALIVE
+        return _life_of(db, owner)
+
+    def _prepare(self, db: _Database) -> None:
+        """Make or upgrade the tables, one process at a time."""
+        if db.connection.info.server_version < _OLDEST:
+            raise UsageError(
+                f"{self._title} is on PostgreSQL {db.connection.info.server_version // 10_000}; 14 or newer is needed."
+            )
+        pid = db.connection.execute("SELECT pg_backend_pid()").fetchone()
+        if pid is None or pid[0] != db.connection.info.backend_pid:
+            raise UsageError(
+                f"{self._title} is reached through a connection pooler, which loses locks between transactions; "
+                "name the PostgreSQL server itself."
+            )
+        db.connection.execute("SELECT pg_advisory_lock(%s, 0)", (_LOCKS,))
+        try:
+            migrate(db, self._name, self._clock(), tables=_TABLES)
+            for statement in _OWN_TABLES:
+                db.connection.execute(statement)
+        finally:
+            db.roll_back()
+            db.connection.execute("SELECT pg_advisory_unlock(%s, 0)", (_LOCKS,))
+
+    def _connect(self) -> _Database:
+        wanted = {
+            "connect_timeout": max(2, int(self._limit)),
+            "application_name": "handrail",
+            "options": _SETTINGS.format(int(self._limit * 1_000)),
+            "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000,
+        }  # fmt: skip
+        if "options" in self._address:
+            wanted["options"] = f"{wanted['options']} {self._address['options']}"
+        try:
+            connection = psycopg.connect(**{**wanted, **self._address, "options": wanted["options"]}, autocommit=True)
+        except psycopg.Error as error:
+            raise _unreachable(self._title, error) from None
+        return _Database(connection)
+
+    def _failure(self, error: Exception) -> Exception:
+        if isinstance(error, psycopg.Error):
+            return _unavailable(self._title, error)
+        if isinstance(error, StoreUnavailable):
+            return StoreUnavailable(*error.args)
+        return error
+
+    def _opened(self) -> _Heartbeat:
+        if self._heartbeat is None:
+            raise self._not_open()
+        return self._heartbeat
+
+    def _not_open(self) -> StoreUnavailable:
+        return StoreUnavailable(f"{self._title} is not open; call open() first.")
+
+
+_LARGEST = 512
+_ATTEMPTS = 5
+"""How often a transaction that met a deadlock is tried. Rows are locked in one order, so that hardly any does."""
+
+
+class _ServerClock:
+    """Milliseconds since 1970 on the server's clock: read at every heartbeat, and counted on by this machine's monotonic clock,
+    which nobody can set."""
+
+    def __init__(self) -> None:
+        self._ahead = time.time() * 1_000 - time.monotonic() * 1_000
+
+    def __call__(self) -> int:
+        return int(time.monotonic() * 1_000 + self._ahead)
+
+    def read(self, db: _Database) -> None:
+        before = time.monotonic()
+        row = db.connection.execute(f"SELECT {_NOW}").fetchone()
+        after = time.monotonic()
+        if row is not None:
+            self._ahead = float(row[0]) - (before + after) * 500
+
+
+class _Database:
+    """A connection as the functions of `statements` use it."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+
+    def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> psycopg.Cursor[Any]:
+        given: Any = (
+            {name: _plain(value) for name, value in values.items()}
+            if isinstance(values, Mapping)
+            else [_plain(value) for value in values]
+        )
+        return self.connection.execute(_translated(statement), given)  # type: ignore[arg-type]
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        for row in rows:
+            self.execute(statement, row)
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE
+
+    def roll_back(self) -> None:
+        if not self.connection.closed and self.in_transaction:
+            self.connection.rollback()
+
+
+class _Line:
+    """A connection that is made when it is first needed, and again after it was lost; not more often than once in a while."""
+
+    def __init__(self, connect: Callable[[], _Database], prepare: Callable[[_Database], None] | None = None) -> None:
+        self._connect = connect
+        self._prepare = prepare
+        self._db: _Database | None = None
+        self._wait = 0.0
+        self._not_before = 0.0
+
+    def get(self) -> _Database:
+        if self._db is None or self._db.connection.closed:
+            time.sleep(max(0.0, min(self._not_before - time.monotonic(), 1.0)))
+            self._wait = min(self._wait * 2 + 0.05, 2.0)
+            self._not_before = time.monotonic() + self._wait
+            db = self._connect()
+            try:
+                if self._prepare is not None:
+                    self._prepare(db)
+            except BaseException:
+                db.connection.close()
+                raise
+            self._db, self._wait = db, 0.0
+        return self._db
+
+    def close(self) -> None:
+        if self._db is not None:
+            with contextlib.suppress(psycopg.Error):
+                self._db.connection.close()
+            self._db = None
+
+
+class _Heartbeat:
+    """Shows that the owners of this process live: by an advisory lock on a connection of its own, which the server frees when
+    the connection ends, and by a row that is written again and again, which a frozen process cannot."""
+
+    def __init__(self, line: _Line, clock: _ServerClock, title: str) -> None:
+        self._line = line
+        self._clock = clock
+        self._title = title
+        self._owners: dict[str, bool] = {}
+        self._guard = threading.Lock()
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="handrail-store-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        with self._guard:
+            self._clock.read(self._line.get())
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ends.set()
+        self._thread.join(_BEAT_SECONDS * 3)
+        with self._guard:
+            for owner in self._owners:
+                with contextlib.suppress(psycopg.Error, HandrailError):
+                    self._line.get().execute("DELETE FROM heartbeat WHERE owner = ?", (owner,))
+                    self._line.get().execute("DELETE FROM owner WHERE owner = ?", (owner,))
+            self._owners = {}
+            self._line.close()
+
+    def has(self, owner: str) -> bool:
+        return owner in self._owners
+
+    def add(self, owner: str) -> None:
+        with self._guard:
+            if owner in self._owners or not self._take(owner):
+                raise UsageError(f'The owner "{owner}" is registered already; each runtime needs a name of its own.')
+            self._owners[owner] = True
+            self._write([owner])
+
+    def remove(self, owner: str) -> None:
+        with self._guard:
+            if self._owners.pop(owner, None) is None:
+                return
+            with contextlib.suppress(psycopg.Error, HandrailError):
+                db = self._line.get()
+                db.execute("DELETE FROM heartbeat WHERE owner = ?", (owner,))
+                db.execute("SELECT pg_advisory_unlock(?, hashtext(?))", (_LOCKS, owner))
+
+    def _beat(self) -> None:
+        while not self._ends.wait(_BEAT_SECONDS):
+            with self._guard:
+                try:
+                    self._clock.read(self._line.get())
+                    for owner in self._owners:
+                        self._take(owner)
+                    self._write(list(self._owners))
+                except (psycopg.Error, HandrailError) as error:
+                    # The others are told by what they wait for; here it is only noted.
+                    _log.warning("%s does not take the heartbeat (%s)", self._title, error)
+                    self._line.close()
+
+    def _take(self, owner: str) -> bool:
+        db = self._line.get()
+        held = db.execute(
+            """SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND classid::bigint = ?
+               AND objid::bigint = hashtext(?)::bigint & 4294967295""",
+            (_LOCKS, owner),
+        ).fetchone()
+        if held is not None:
+            return True
+        taken = db.execute("SELECT pg_try_advisory_lock(?, hashtext(?))", (_LOCKS, owner)).fetchone()
+        return bool(taken and taken[0])
+
+    def _write(self, names: Sequence[str]) -> None:
+        for owner in names:
+            self._line.get().execute(
+                f"INSERT INTO heartbeat VALUES (?, {_NOW}) ON CONFLICT (owner) DO UPDATE SET seen_at = excluded.seen_at",
+                (owner,),
+            )
+
+
+def _life_of(db: Any, owner: str) -> Life:
+    """An owner whose process is known to be gone has died. Of one on another machine only its heartbeat is known: while that is
+    fresh it lives; after that its leases count, because what it began may still run."""
+    process = owners.process_of(db, owner)
+    if process is not None and process.is_gone():
+        return Life.DIED
+    row = db.execute(
+        f"""SELECT {_NOW} - seen_at, EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid::bigint = ?
+                AND objid::bigint = hashtext(owner)::bigint & 4294967295) FROM heartbeat WHERE owner = ?""",
+        (_LOCKS, owner),
+    ).fetchone()
+    if row is None:
+        return Life.ENDED
+    age, has_lock = row
+    return Life.ALIVE if age < (_FRESH_MS if has_lock else _FRESH_MS // 2) else Life.ENDED
+
+
+def _read_only(db: _Database) -> None:
+    db.connection.execute("SET default_transaction_read_only = on")
+
+
+# What is locked before a request looks: it decides by what it reads, and nobody may change that before it has written.
+def _lock(db: _Database, requests: Sequence[Request[Any]]) -> None:
+    """The rows of the sessions that these requests are about, in one order everywhere, so that no two processes wait for each
+    other; then the limits that they share."""
+    names: set[str] = set()
+    scopes: set[str] = set()
+    for request in requests:
+        names.update(_sessions_of(db, request))
+        if isinstance(request, ClaimRequest) and request.claim.rate is not None:
+            scopes.add(request.claim.rate.scope)
+    if names:
+        _lock_rows(db, "session", sorted(names))
+    for scope in sorted(scopes):
+        db.connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, %s))", (scope, _LOCKS))
+
+
+def _lock_rows(db: _Database, table: str, keys: Sequence[str]) -> None:
+    db.connection.execute(
+        f"SELECT FROM {table} WHERE session_id = ANY(%s) ORDER BY session_id FOR NO KEY UPDATE",
+        (list(keys),),  # type: ignore[arg-type]
+    )
+
+
+def _sessions_of(db: _Database, request: Request[Any]) -> list[str]:
+    if isinstance(request, ClaimRequest):
+        return [request.claim.session_id]
+    if isinstance(request, FinishRequest):
+        return _owning(db, "ledger", "key", request.finish.key)
+    given: Mapping[str, Any] = request.keywords if isinstance(request, partial) else {}
+    if "session_id" in given:
+        return [given["session_id"]]
+    if "hold" in given:
+        return [given["hold"].session_id]
+    if "hold_id" in given:
+        return _owning(db, "hold", "hold_id", given["hold_id"])
+    if "key" in given:
+        return _owning(db, "ledger", "key", given["key"])
+    if "saves" in given:
+        return [session_id for session_id, _, _ in given["saves"]]
+    if "tenant" in given and "user" in given:
+        mine = db.execute(
+            "SELECT session_id FROM session WHERE tenant = ? AND user = ?", (given["tenant"], given["user"])
+        )
+        return [session_id for (session_id,) in mine]
+    return []
+
+
+def _owning(db: _Database, table: str, column: str, key: str) -> list[str]:
+    """The session that a row belongs to, which never changes."""
+    return [name for (name,) in db.execute(f"SELECT session_id FROM {table} WHERE {column} = ?", (key,))]
+
+
+# Claims and finishes in one trip
+def _is_grouped(request: Request[Any]) -> bool:
+    return isinstance(request, ClaimRequest | FinishRequest)
+
+
+def _key_of(request: Any) -> str:
+    key: str = request.claim.key if isinstance(request, ClaimRequest) else request.finish.key
+    return key
+
+
+def _columns_of_claims(claims: Sequence[Claim], now: int) -> list[list[Any]]:
+    rows = []
+    for one in claims:
+        counters = None if one.counters is None else to_json(one.counters, '"counters" of a claim')
+        alias = one.alias
+        named = (None,) * 4 if alias is None else (alias.call_id, alias.tool, alias.raw_digest, alias.hold_id)
+        rows.append(
+            (
+                *(one.key, one.tenant, one.session_id, one.user, one.turn, one.ordinal, one.tool, one.tool_hash),
+                *(one.registry_version, one.args_digest, one.args, one.effects, one.owner, one.claim_id),
+                *(now + one.lease_ms, now, one.connection, counters, *named),
+            )
+        )
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _columns_of_finishes(finishes: Sequence[Finish], now: int) -> list[list[Any]]:
+    rows = [
+        (one.key, one.fence, one.state.value, one.envelope, now if one.state in SETTLED else None) for one in finishes
+    ]
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _finished(one: Finish, now: int) -> LedgerRow | None:
+    settled_at = now if one.state in SETTLED else None
+    return one.claimed and one.claimed._replace(state=one.state, envelope=one.envelope, finished_at=settled_at)
+
+
+# The language
+_WORDS = (
+    # PostgreSQL takes it for the role that is connected.
+    (re.compile(r'(?<![\w"])user(?![\w"])'), '"user"'),
+    (re.compile(r"\bIS \?"), "IS NOT DISTINCT FROM ?"),
+    (re.compile(r"SELECT value FROM json_each\(\?\)"), "SELECT jsonb_array_elements_text(?::jsonb)"),
+    (re.compile(r"\bINDEXED BY \w+"), ""),
+    (re.compile(r"ifnull\(length\(CAST\((\w+) AS BLOB\)\), 0\)"), r"coalesce(octet_length(\1), 0)"),
+    (re.compile(r"\bWITHOUT ROWID\b"), ""),
+    (re.compile(r"\bINTEGER\b"), "BIGINT"),
+    (re.compile(r"\bBLOB\b"), "BYTEA"),
+    (
+        re.compile(r"randomblob\(32\)"),
+        "decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex')",
+    ),
+    (re.compile(r"CAST\(strftime\('%s', 'now'\) AS BIGINT\) \* 1000"), _NOW),
+    (re.compile(r"\bBEGIN IMMEDIATE\b"), "BEGIN"),
+)
+_NAMED = re.compile(r"(?<![:\w]):(\w+)")
+
+
+@lru_cache(maxsize=500)
+def _translated(statement: str) -> bytes:
+    """A statement as PostgreSQL reads it."""
+    makes = re.match(r"\s*CREATE TABLE ", statement)
+    if makes and not re.search(r"\bWITHOUT ROWID\b", statement):
+        # What SQLite has by itself: the order in which rows were made.
+        statement = f"{statement.rstrip()[:-1]}, rowid BIGINT GENERATED ALWAYS AS IDENTITY)"
+    for pattern, replacement in _WORDS:
+        statement = pattern.sub(replacement, statement)
+    return _NAMED.sub(r"%(\1)s", statement.replace("%", "%%")).replace("?", "%s").encode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    return int(value) if isinstance(value, bool) else value
+
+
+# Failures
+_SENTENCES: Mapping[type[psycopg.Error], str] = {
+    errors.ReadOnlySqlTransaction: "may only be read; it is a standby, or set to read-only",
+    errors.DiskFull: "cannot be written because its disk is full; make room and try again",
+    errors.InsufficientPrivilege: "does not let this role do that; grant it the rights that the documentation lists",
+    errors.LockNotAvailable: "is locked by another process for longer than we wait; try again",
+    errors.QueryCanceled: "did not answer in time; try again",
+    errors.CannotConnectNow: "is starting up or shutting down; try again",
+    errors.AdminShutdown: "was shut down; try again when it is up",
+    errors.TooManyConnections: "takes no more connections; raise max_connections or run fewer processes",
+    errors.InvalidPassword: "does not take this password",
+    errors.InvalidAuthorizationSpecification: "does not let this role in",
+    errors.InvalidCatalogName: "is not there; create the database, or name another",
+}
+
+
+def _unavailable(title: str, error: psycopg.Error) -> HandrailError:
+    """What to raise when an operation failed with `error`."""
+    if isinstance(error, psycopg.IntegrityError):
+        return UsageError(f"{title} refused this: what it refers to is not there, or is there already.")
+    if isinstance(error, psycopg.DataError):
+        return UsageError(f"{title} cannot keep this value ({_first_line(error)}).")
+    said = next((words for kind, words in _SENTENCES.items() if isinstance(error, kind)), None)
+    return StoreUnavailable(f"{title} {said or f'did not answer ({_first_line(error)})'}.")
+
+
+def _unreachable(title: str, error: psycopg.Error) -> HandrailError:
+    text = str(error)
+    for sign, words in (
+        ("password authentication failed", _SENTENCES[errors.InvalidPassword]),
+        ("no password supplied", "asks for a password; put it into PGPASSWORD or a password file"),
+        ("does not exist", "is not there, or its role is not; create them, or name others"),
+        ("too many clients", _SENTENCES[errors.TooManyConnections]),
+        ("starting up", _SENTENCES[errors.CannotConnectNow]),
+        ("recovery", "is in recovery; try again"),
+    ):
+        if sign in text:
+            return StoreUnavailable(f"{title} {words}.")
+    return StoreUnavailable(f"{title} cannot be reached ({_first_line(error)}).")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+__all__ = ["PostgresStore"]
