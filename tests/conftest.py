@@ -4,12 +4,13 @@ import asyncio
 import functools
 import inspect
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
+from tests.postgres_server import PostgresServer, postgres_server
 
 # `make test` gives the same answer for the same code, on any machine: fixed examples, no deadlines. `make test-long`
 # searches at random, deeper, and remembers what it found; the printed blob replays a failure anywhere.
@@ -52,3 +53,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
         inner.inner_test = _in_a_fresh_loop(inner.inner_test)
     elif inspect.iscoroutinefunction(pyfuncitem.obj):
         pyfuncitem.obj = _in_a_fresh_loop(pyfuncitem.obj)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One server for all tests of a process. What it loses when the machine fails is nobody's loss here."""
+    with postgres_server("fsync=off", "max_connections=300") as server:
+        yield server

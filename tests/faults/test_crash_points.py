@@ -56,7 +56,7 @@ async def next_process(world, session):
     return await world.runtime(policy=QUICK).resume_session(session.id, token=session.token)
 
 
-@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
 @pytest.mark.parametrize("point", WRITING)
 async def test_a_writing_call_starts_at_most_once_wherever_it_crashes(make_tools, store, point):
     starts, told = WRITING[point]
@@ -82,7 +82,7 @@ async def test_a_claim_that_nobody_heard_of_does_not_run_twice(make_tools):
         assert world.starts == 0
 
 
-@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
 @pytest.mark.parametrize("point", HELD)
 async def test_a_held_call_survives_wherever_it_crashes_and_runs_once(make_tools, store, point):
     async with make_tools({"pay": (confirmed(), PAID)}, store=store) as world:
@@ -138,11 +138,12 @@ asyncio.run(main(*sys.argv[1:]))
         ("after_approve", "send", 1, None),
     ],
 )
-async def test_a_process_that_is_really_killed_leaves_the_same(make_tools, tmp_path, point, tool, starts, told):
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+async def test_a_process_that_is_really_killed_leaves_the_same(make_tools, tmp_path, store, point, tool, starts, told):
     tools = {"pay": (writing(), PAID), "set": (writing(idempotent=True), PAID), "send": (confirmed(), PAID)}
-    async with make_tools(tools, store="sqlite") as world:
+    async with make_tools(tools, store=store) as world:
         note = tmp_path / "session.json"
-        url = f"sqlite:////{str(tmp_path / 'store.db').lstrip('/')}"
+        url = world.store.url if store == "postgres" else f"sqlite:////{str(tmp_path / 'store.db').lstrip('/')}"
         command = [sys.executable, "-c", SCRIPT, str(world.tools.artifact), url, point, tool, str(note)]
         done = subprocess.run(command, capture_output=True, timeout=120, check=False, env={**os.environ})
         assert done.returncode == -signal.SIGKILL, done.stderr.decode()

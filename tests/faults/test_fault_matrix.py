@@ -45,7 +45,7 @@ async def execute(args, ctx):
         await asyncio.sleep(0.005)
     return {"ok": True, "data": {"by": number}}
 """
-both = pytest.mark.parametrize("store", ["memory", "sqlite"])
+every_store = pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
 
 
 async def pay(session, call_id=None, q="a", tool="pay"):
@@ -62,7 +62,7 @@ async def crashed(world, point, tool="pay"):
     return await world.runtime(policy=QUICK).resume_session(session.id, token=session.token)
 
 
-@both
+@every_store
 async def test_row_01_crash_before_the_claim_leaves_no_row_and_redelivery_runs_once(make_tools, store):
     async with make_tools(TOOLS, store=store) as world:
         session = await crashed(world, "before_claim")
@@ -72,7 +72,7 @@ async def test_row_01_crash_before_the_claim_leaves_no_row_and_redelivery_runs_o
         assert world.starts == 1
 
 
-@both
+@every_store
 @pytest.mark.parametrize("point", ["after_claim", "before_handler"])
 async def test_row_02_crash_after_the_claim_is_unknown_or_run_again(make_tools, store, point):
     async with make_tools(TOOLS, store=store) as world:
@@ -88,7 +88,7 @@ async def test_row_02_crash_after_the_claim_is_unknown_or_run_again(make_tools, 
         assert world.starts == 1
 
 
-@both
+@every_store
 @pytest.mark.parametrize("point", ["after_claim", "before_handler", "after_handler"])
 async def test_row_02_a_call_that_was_left_is_taken_over_once_by_all_that_deliver_it_at_once(make_tools, store, point):
     async with make_tools(TOOLS, store=store) as world:
@@ -101,7 +101,7 @@ async def test_row_02_a_call_that_was_left_is_taken_over_once_by_all_that_delive
         assert len(await world.store.ledger_rows()) == 1
 
 
-@both
+@every_store
 async def test_row_02_an_idempotent_call_is_taken_over_under_a_new_id_too(make_tools, store):
     async with make_tools(TOOLS, store=store) as world:
         session = await crashed(world, "after_claim", tool="set")
@@ -111,7 +111,7 @@ async def test_row_02_an_idempotent_call_is_taken_over_under_a_new_id_too(make_t
         assert [row.fence for row in await world.store.ledger_rows()] == [2]
 
 
-@both
+@every_store
 @pytest.mark.parametrize("point", ["after_handler", "before_finish"])
 async def test_row_03_crash_after_the_effect_is_unknown_until_it_is_reconciled(make_tools, store, point):
     source = (
@@ -131,7 +131,7 @@ async def test_row_03_crash_after_the_effect_is_unknown_until_it_is_reconciled(m
         assert len(keys) == 1
 
 
-@both
+@every_store
 @pytest.mark.parametrize("point", ["after_finish", "before_intents", "before_delivery"])
 async def test_row_04_crash_after_the_finish_replays_the_stored_result(make_tools, store, point):
     async with make_tools(TOOLS, store=store) as world:
@@ -143,7 +143,7 @@ async def test_row_04_crash_after_the_finish_replays_the_stored_result(make_tool
         assert world.starts == 1
 
 
-@both
+@every_store
 async def test_row_05_same_id_delivered_100_times_starts_once_with_equal_results(make_tools, store):
     async with make_tools(TOOLS, store=store) as world:
         session = await world.session()
@@ -176,7 +176,7 @@ async def test_row_06_same_call_in_two_processes_of_one_host_runs_in_one(make_to
         assert world.starts == 1
 
 
-@both
+@every_store
 async def test_row_07_reissued_with_a_new_id_after_a_resume_is_a_replay(make_tools, store):
     async with make_tools(TOOLS, store=store) as world:
         session = await world.session()
@@ -196,7 +196,7 @@ async def test_row_08_two_identical_calls_wanted_in_one_turn_both_run(make_tools
         assert world.starts == 2
 
 
-@both
+@every_store
 async def test_row_09_same_id_with_other_arguments_or_tool_is_refused(make_tools, store):
     async with make_tools(TOOLS, store=store) as world:
         session = await world.session()
@@ -220,7 +220,7 @@ async def zombie(world, tool):
     return running, await world.runtime(policy=QUICK).resume_session(session.id, token=session.token)
 
 
-@both
+@every_store
 async def test_row_10_a_zombie_that_finishes_after_a_takeover_gets_the_winner_s_outcome(make_tools, store):
     async with make_tools({"set": (writing(idempotent=True), FIRST_IS_SLOW)}, store=store) as world:
         running, session = await zombie(world, "set")
@@ -231,7 +231,7 @@ async def test_row_10_a_zombie_that_finishes_after_a_takeover_gets_the_winner_s_
         assert world.starts == 2
 
 
-@both
+@every_store
 async def test_row_11_a_zombie_that_finishes_after_unknown_is_accepted(make_tools, store):
     async with make_tools({"pay": (writing(), FIRST_IS_SLOW)}, store=store) as world:
         running, session = await zombie(world, "pay")
@@ -504,7 +504,7 @@ async def test_row_32_a_replay_is_not_charged_again(make_tools):
         assert (session.turn.total_used, session.turn.retrieval_used) == (2, 1)
 
 
-@both
+@every_store
 async def test_row_33_a_replay_after_its_body_was_evicted_runs_nothing(make_tools, store):
     async with make_tools(TOOLS, store=store) as world:
         session = await world.session()
@@ -517,7 +517,7 @@ async def test_row_33_a_replay_after_its_body_was_evicted_runs_nothing(make_tool
         assert world.starts == 1
 
 
-@both
+@every_store
 async def test_row_34_the_rows_of_an_open_session_never_expire(make_tools, store):
     async with make_tools(TOOLS, store=store) as world:
         session = await world.session()
@@ -621,7 +621,7 @@ async def test_row_40_the_third_of_the_same_is_a_loop_also_in_turns(make_tools):
         assert kinds == [None, None, None, None, "LOOP_DETECTED", "LOOP_DETECTED"]
 
 
-@both
+@every_store
 async def test_row_41_a_writer_on_a_stale_connection_is_refused(make_tools, store):
     async with make_tools(TOOLS, store=store) as world:
         old = await world.session()

@@ -144,7 +144,7 @@ async def test_a_request_that_is_made_while_the_connection_changes_can_be_approv
         assert world.starts == 1
 
 
-@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
 async def test_a_no_just_before_a_crash_is_the_answer_where_the_session_goes_on(make_tools, store):
     async with make_tools({"pay": (confirmed(), PAID)}, store=store) as world:
         session = await world.session()

@@ -1,4 +1,4 @@
-"""Tools written into a temporary folder, over a memory store or one in a file."""
+"""Tools written into a temporary folder, over a memory store, one in a file, or one in PostgreSQL."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,11 +7,13 @@ import pytest
 from tests.runtime.kit import Tools, World
 
 from handrail.stores import MemoryStore, SqliteStore
+from handrail.stores.postgres import PostgresStore
 
 
 @pytest.fixture
-def make_tools(tmp_path: Path) -> Callable[..., World]:
-    """`make_tools({name: (fields, handler)})`: a world with these tools; `store="sqlite"` for a store in a file."""
+def make_tools(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., World]:
+    """`make_tools({name: (fields, handler)})`: a world with these tools; `store="sqlite"` or
+    `"postgres"` for a store that others can open."""
 
     def make(tools, *, store="memory", clock=None):
         kit = Tools(tmp_path / "project")
@@ -21,6 +23,9 @@ def make_tools(tmp_path: Path) -> Callable[..., World]:
             kept = MemoryStore(clock=clock.milliseconds if clock else None)
         elif store == "sqlite":
             kept = SqliteStore(tmp_path / "store.db", clock=clock.milliseconds if clock else None)
+        elif store == "postgres":
+            url = request.getfixturevalue("postgres").new_database()
+            kept = PostgresStore(url, clock=clock.milliseconds if clock else None)
         return World(kit, kit.build(), kept)
 
     return make

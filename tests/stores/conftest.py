@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.postgres_server import PostgresServer, postgres_server
 from tests.stores.values import StillClock, session
 
 from handrail.contract.store import Store
@@ -16,12 +15,6 @@ from handrail.stores.postgres import PostgresStore
 @pytest.fixture
 def clock() -> StillClock:
     return StillClock()
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    with postgres_server("fsync=off") as server:
-        yield server
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

@@ -108,6 +108,7 @@ class PostgresStore(StatementStore):
         except psycopg.ProgrammingError:
             # What psycopg says of it may hold the password.
             raise UsageError("The URL of the store cannot be read; write postgresql://USER@HOST/DATABASE.") from None
+        self.url = url
         self._name = str(self._address.get("dbname") or self._address.get("user") or "postgres")
         self._title = f'The store "{self._name}"'
         self._limit = limit_seconds
