@@ -1,7 +1,8 @@
 """Kills worker processes at random while they deliver writing calls, in duplicate and again under new ids after a resume.
 
 The harness is the model and the network: it knows which calls were really asked for, which of them a restored model still
-remembers, and under which ids each was sent. The workers are real runtimes on one SQLite file. By hand:
+remembers, and under which ids each was sent. The workers are real runtimes on one SQLite file, or on one
+PostgreSQL database. By hand:
 
     python -m tests.crash.harness --kills 500 --seed 7
 """
@@ -21,11 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash.run import RunFigures, build_effects, processes_of, room
-from tests.crash.worker import POLICY, Job, NoLedger, Wanted, work
+from tests.crash.worker import POLICY, Job, Wanted, store_of, work
 
 from handrail import Registry, Runtime
 from handrail.contract.store import LedgerRow, LedgerState
-from handrail.stores import SqliteStore
 
 AT_ONCE = 3
 CONVERSATIONS_AT_ONCE = 5
@@ -86,7 +86,15 @@ class Harness:
     """One run in one folder: until there were `kills`, or at least `least` of them and the time is over."""
 
     def __init__(
-        self, folder: Path, *, seed: int, kills: int, seconds: float, least: int = 0, ledger: bool = True
+        self,
+        folder: Path,
+        *,
+        seed: int,
+        kills: int,
+        seconds: float,
+        least: int = 0,
+        ledger: bool = True,
+        database: str | None = None,
     ) -> None:
         self.folder = folder
         self.random = random.Random(seed)
@@ -94,6 +102,7 @@ class Harness:
         self.least = least
         self.seconds = seconds
         self.ledger = ledger
+        self.database = database
         self.figures = Figures(seed=seed)
         self.conversations: list[Conversation] = []
         self.live: dict[int, BaseProcess] = {}
@@ -182,6 +191,7 @@ class Harness:
             restored=tuple(known),
             sent=tuple(sent),
             id_scope=one.id_scope,
+            database=self.database,
             ledger=self.ledger,
             **facts,
         )
@@ -236,8 +246,7 @@ class Harness:
             time.sleep(0.003)
 
     async def _open_sessions(self, count: int) -> list[Conversation]:
-        path = self.folder / "handrail.db"
-        store = SqliteStore(path) if self.ledger else NoLedger(path)
+        store = store_of(self.folder, self.database, ledger=self.ledger)
         async with Runtime(Registry.load(self.folder / "tool_registry.json"), store=store, policy=POLICY) as runtime:
             sessions = [await runtime.open_session(user=f"user-{number}") for number in range(count)]
         return [self._conversation(session.id, session.token) for session in sessions]
@@ -319,7 +328,7 @@ class Harness:
         }
 
     async def _unknown_rows(self) -> list[LedgerRow]:
-        store = SqliteStore(self.folder / "handrail.db")
+        store = store_of(self.folder, self.database)
         await store.open()
         try:
             return await store.ledger_rows(state=LedgerState.UNKNOWN, limit=1_000_000)

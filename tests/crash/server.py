@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash.effects import Journal, prepare
-from tests.crash.worker import POLICY, NoLedger
+from tests.crash.worker import POLICY, store_of
 from tests.server.kit import KEYS
 from tests.server.model import PlayModel
 
@@ -27,7 +27,6 @@ from handrail.server.host.session_registry import SessionRegistry
 from handrail.server.keys import KeyRing
 from handrail.server.options import Options
 from handrail.server.uvicorn_server import bound, make_server
-from handrail.stores import SqliteStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,7 @@ def serve(post: Post) -> None:
 
 async def _serve(post: Post, journal: Journal) -> None:
     prepare(journal, post.number, post.number)
-    path = post.folder / "handrail.db"
-    store = SqliteStore(path) if post.ledger else NoLedger(path)
+    store = store_of(post.folder, ledger=post.ledger)
     runtime = Runtime(Registry.load(post.folder / "tool_registry.json"), store=store, policy=POLICY)
     options = replace(Options(), port=post.port, shutdown_seconds=2, requests_per_minute=1_000_000)
     agent = JournalAgent(TextAgent(runtime, PlayModel(pause=0.01), listen=False), journal, post.number)

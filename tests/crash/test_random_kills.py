@@ -7,20 +7,23 @@ seen a double in the real run either. `HANDRAIL_CRASH_SEED` chooses the seed; a 
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.crash.harness import Figures, Harness
 from tests.crash.run import room
+from tests.postgres_server import PostgresServer
 
 
-def kill(seed: int, *, kills: int, least: int, seconds: float, ledger: bool = True) -> Figures:
+def kill(seed: int, *, kills: int, least: int, seconds: float, **how: Any) -> Figures:
     with room() as folder:
-        return Harness(Path(folder) / "run", seed=seed, kills=kills, least=least, seconds=seconds, ledger=ledger).run()
+        return Harness(Path(folder) / "run", seed=seed, kills=kills, least=least, seconds=seconds, **how).run()
 
 
-def check(seed: int, *, kills: int, least: int, seconds: float) -> None:
-    real = kill(seed, kills=kills, least=least, seconds=seconds)
-    control = kill(seed, kills=max(20, kills // 20), least=20, seconds=seconds / 5, ledger=False)
+def check(seed: int, *, kills: int, least: int, seconds: float, server: PostgresServer | None = None) -> None:
+    database, empty = (server.new_database(), server.new_database()) if server is not None else (None, None)
+    real = kill(seed, kills=kills, least=least, seconds=seconds, database=database)
+    control = kill(seed, kills=max(20, kills // 20), least=20, seconds=seconds / 5, ledger=False, database=empty)
     print(f"\n{real}\ncontrol without the ledger, {control}")
 
     assert real.kills >= least
@@ -34,6 +37,12 @@ def test_killed_workers_double_nothing_and_merge_nothing() -> None:
     seed = int(os.environ.get("HANDRAIL_CRASH_SEED", "20260331"))
 
     check(seed, kills=400, least=60, seconds=20)
+
+
+def test_killed_workers_on_postgresql_double_nothing_and_merge_nothing(postgres: PostgresServer) -> None:
+    seed = int(os.environ.get("HANDRAIL_CRASH_SEED", "20260401"))
+
+    check(seed, kills=400, least=60, seconds=20, server=postgres)
 
 
 @pytest.mark.long

@@ -16,6 +16,7 @@ from tests.crash.effects import LOGICAL, Journal, prepare
 from handrail import Registry, Runtime, Session, ToolResponse
 from handrail.contract.store import Claim, ClaimResult, ClaimVerdict, Finish, LedgerRow
 from handrail.stores import SqliteStore
+from handrail.stores.postgres import PostgresStore
 
 POLICY = {
     # Short leases, so that what a dead owner left is soon known to be unknown. They lapse between two heartbeats: that a
@@ -52,6 +53,8 @@ class Job:
     sent: tuple[str | None, ...]
     """For each call, an id under which it was sent before and is sent again; None: the model makes a new one."""
     id_scope: str
+    database: str | None = None
+    """The URL of a PostgreSQL database; None: a file in the folder."""
     ledger: bool = True
     dies_at_points: bool = False
     """Whether it kills itself at a random crash point, beside being killed from outside at a random time."""
@@ -80,8 +83,7 @@ class _Worker:
     async def run(self) -> None:
         job = self.job
         registry = Registry.load(job.folder / "tool_registry.json")
-        path = job.folder / "handrail.db"
-        store = SqliteStore(path) if job.ledger else NoLedger(path)
+        store = store_of(job.folder, job.database, ledger=job.ledger)
         crash = self._perhaps_die if job.dies_at_points else None
         runtime = Runtime(registry, store=store, policy=POLICY, crash=crash)
         await runtime.open()
@@ -145,7 +147,7 @@ def _kind(answer: ToolResponse) -> str:
     return f"refused: {answer.error.type}: {answer.error.message}"
 
 
-class NoLedger(SqliteStore):
+class WithoutLedger:
     """The control: everything as it is, but whoever asks for a claim gets it, and nobody remembers."""
 
     async def claim(self, claim: Claim) -> ClaimResult:
@@ -175,3 +177,18 @@ class NoLedger(SqliteStore):
             evicted=False,
             hold_id=None,
         )
+
+
+class FileWithoutLedger(WithoutLedger, SqliteStore):
+    pass
+
+
+class DatabaseWithoutLedger(WithoutLedger, PostgresStore):
+    pass
+
+
+def store_of(folder: Path, database: str | None = None, *, ledger: bool = True) -> SqliteStore | PostgresStore:
+    if database is not None:
+        return PostgresStore(database) if ledger else DatabaseWithoutLedger(database)
+    path = folder / "handrail.db"
+    return SqliteStore(path) if ledger else FileWithoutLedger(path)
