@@ -333,7 +333,7 @@ class PostgresStore(StatementStore):
             db.connection.execute("SELECT pg_advisory_unlock(%s, 0)", (_LOCKS,))
 
     def _connect(self) -> _Database:
-        wanted = {
+        wanted: dict[str, Any] = {
             "connect_timeout": max(2, int(self._limit)),
             "application_name": "handrail",
             "options": _SETTINGS.format(int(self._limit * 1_000)),
@@ -398,7 +398,7 @@ class _Database:
             if isinstance(values, Mapping)
             else [_plain(value) for value in values]
         )
-        return self.connection.execute(_translated(statement), given)  # type: ignore[arg-type]
+        return self.connection.execute(_translated(statement), given)
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         for row in rows:
@@ -566,7 +566,7 @@ def _lock(db: _Database, requests: Sequence[Request[Any]]) -> None:
 def _lock_rows(db: _Database, table: str, keys: Sequence[str]) -> None:
     db.connection.execute(
         f"SELECT FROM {table} WHERE session_id = ANY(%s) ORDER BY session_id FOR NO KEY UPDATE",
-        (list(keys),),  # type: ignore[arg-type]
+        (list(keys),),
     )
 
 
