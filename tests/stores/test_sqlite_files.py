@@ -75,13 +75,6 @@ def test_any_other_url_is_refused_with_what_is_possible(url: str) -> None:
     assert "secret" not in str(raised.value)
 
 
-@pytest.mark.parametrize("url", ["postgresql://u:secret@h/d", "postgres://h", "postgresql+asyncpg://h"])
-def test_postgresql_is_named_as_not_built_in(url: str) -> None:
-    with pytest.raises(UsageError, match="PostgreSQL is not built into this version") as raised:
-        open_store(url)
-    assert "secret" not in str(raised.value)
-
-
 # Files
 
 

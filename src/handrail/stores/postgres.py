@@ -133,6 +133,8 @@ class PostgresStore(StatementStore):
             await asyncio.wait_for(asyncio.to_thread(heartbeat.start), 3 * self._limit)
         except TimeoutError:
             raise StoreUnavailable(f"{self._title} could not be opened within {3 * self._limit:g} seconds.") from None
+        except psycopg.Error as error:
+            raise _unavailable(self._title, error) from None
         self._heartbeat = heartbeat
         writing, reading = _Line(self._connect), _Line(self._connect, _read_only)
         make = partial(Worker, title=self._title, limit=self._limit)

@@ -1,0 +1,254 @@
+"""What only PostgreSQL can do to us: several machines at once, a server that stops, roles, and databases that are not ours."""
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import asynccontextmanager
+
+import psycopg
+import pytest
+from tests.postgres_server import PostgresServer, postgres_server
+from tests.stores.values import LEASE, alias, claim, done, held, session
+
+from handrail.contract.errors import UsageError
+from handrail.contract.store import ClaimVerdict, HoldState, LedgerState, RateCharge, StoreUnavailable
+from handrail.stores import open_store
+from handrail.stores import postgres as module
+from handrail.stores.postgres import PostgresStore
+
+
+@pytest.fixture
+def url(postgres: PostgresServer) -> str:
+    return postgres.new_database()
+
+
+@asynccontextmanager
+async def machines(url: str, *owners: str):
+    """A store for each owner, as each machine has its own, and the session "s1"."""
+    stores = [PostgresStore(url, limit_seconds=5) for _ in owners]
+    try:
+        for store, owner in zip(stores, owners, strict=True):
+            await store.open()
+            await store.register_owner(owner)
+        await stores[0].create_session(session())
+        yield stores
+    finally:
+        for store in stores:
+            await store.close()
+
+
+async def test_of_one_call_that_two_machines_ask_for_at_once_one_is_claimed(url):
+    async with machines(url, "o1", "o2") as stores:
+        asked = [
+            store.claim(claim(f"k{number}", args_digest=f"d{number}", alias=alias(f"provider:{number}"), owner=owner))
+            for number in range(150)
+            for store, owner in zip(stores, ("o1", "o2"), strict=True)
+        ]
+        results = await asyncio.gather(*asked)
+        by_key = Counter(result.row.key for result in results if result.verdict is ClaimVerdict.CLAIMED)
+        assert by_key == {f"k{number}": 1 for number in range(150)}
+        assert Counter(result.verdict for result in results)[ClaimVerdict.RUNNING] == 150
+
+
+async def test_the_same_call_under_two_keys_is_not_begun_beside_one_that_became_unknown(url):
+    async with machines(url, "o1", "o2") as (here, there):
+        assert (await here.claim(claim("k1", lease_ms=1))).verdict is ClaimVerdict.CLAIMED
+        await here.finish(done("k1", state=LedgerState.UNKNOWN))
+        assert (await there.claim(claim("k2", ordinal=2, owner="o2"))).verdict is ClaimVerdict.UNKNOWN
+
+
+async def test_a_limit_is_one_for_all_machines(url):
+    async with machines(url, "o1", "o2") as stores:
+        rate = RateCharge(scope="tool:pay", limit=10, window_ms=600_000)
+        asked = [
+            store.claim(claim(f"{owner}-{number}", args_digest=f"{owner}-{number}", owner=owner, rate=rate))
+            for number in range(30)
+            for store, owner in zip(stores, ("o1", "o2"), strict=True)
+        ]
+        verdicts = Counter(result.verdict for result in await asyncio.gather(*asked))
+        assert verdicts == {ClaimVerdict.CLAIMED: 10, ClaimVerdict.RATE_LIMITED: 50}
+
+
+async def test_a_yes_and_a_no_on_two_machines_have_one_outcome(url):
+    async with machines(url, "o1", "o2") as (here, there):
+        for number in range(40):
+            name = f"h{number}"
+            await here.hold(held(name, args=f'{{"n":{number}}}', args_digest=name, expires_at=2**50), f"token-{number}")
+            moved = await asyncio.gather(
+                here.move_hold(name, HoldState.APPROVED, expected=[HoldState.PENDING]),
+                there.move_hold(name, HoldState.DECLINED, expected=[HoldState.PENDING]),
+            )
+            assert len({one.state for one in moved}) == 1
+            assert (await there.hold_by_id(name)).state is moved[0].state
+
+
+async def test_machines_that_lock_many_sessions_in_any_order_wait_for_each_other_and_go_on(url):
+    async with machines(url, "o1", "o2") as stores:
+        for number in range(20):
+            await stores[0].create_session(session(f"s-{number}"))
+        names = [f"s-{number}" for number in range(20)]
+        orders = (names, names[::-1])
+        rounds = [
+            store.claim(
+                claim(f"{owner}-{turn}-{name}", args_digest=f"{owner}-{turn}", session_id=name, owner=owner, rate=rate)
+            )
+            for turn in range(5)
+            for store, owner, order in zip(stores, ("o1", "o2"), orders, strict=True)
+            for name in order
+            # A limit sends the claim the long way, in which everything is locked first.
+            for rate in [RateCharge(scope=f"user:{name}", limit=1_000, window_ms=60_000)]
+        ]
+        verdicts = {result.verdict for result in await asyncio.gather(*rounds)}
+        assert verdicts == {ClaimVerdict.CLAIMED}
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    with postgres_server() as server:
+        yield server
+
+
+async def test_a_server_that_crashes_keeps_what_was_answered_and_is_used_again_when_it_is_back(own_server):
+    async with machines(own_server.new_database(), "o1") as (store,):
+        wish = claim("k1", claim_id="c1")
+        assert (await store.claim(wish)).verdict is ClaimVerdict.CLAIMED
+        own_server.stop(signal.SIGQUIT)
+        with pytest.raises(StoreUnavailable, match=r"The store "):
+            await store.claim(claim("k2", args_digest="d2"))
+        with pytest.raises(StoreUnavailable):
+            await store.ledger_row("k1")
+        own_server.start()
+        # The claim whose answer was not heard is recognised by its own id, and by no other.
+        assert (await store.claim(wish)).verdict is ClaimVerdict.CLAIMED
+        assert (await store.claim(claim("k1", claim_id="another"))).verdict is ClaimVerdict.RUNNING
+        assert (await store.finish(done("k1"))).state is LedgerState.SUCCEEDED
+
+
+def _cut_connections(db):
+    db.execute(
+        """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+           WHERE datname = current_database() AND pid <> pg_backend_pid()"""
+    )
+
+
+async def test_a_connection_that_is_cut_is_made_again(url):
+    async with machines(url, "o1") as (store,):
+        with psycopg.connect(url, autocommit=True) as other:
+            _cut_connections(other)
+        results = []
+        for number in range(3):
+            try:
+                results.append((await store.claim(claim(f"k{number}", args_digest=f"d{number}"))).verdict)
+            except StoreUnavailable:
+                results.append(None)
+        assert results[-1] is ClaimVerdict.CLAIMED
+
+
+async def test_an_owner_is_alive_while_its_heart_beats_and_its_leases_count_after_that(url, monkeypatch):
+    monkeypatch.setattr(module, "_FRESH_MS", 0)
+    async with machines(url, "o1", "o2") as (here, there):
+        await here.claim(claim("k1", lease_ms=LEASE))
+        # Its process lives, so it has not died; its heartbeat is taken for old, so it is not known to live.
+        assert not await there.owner_lives("o1")
+        assert (await there.ledger_row("k1")).state is LedgerState.RUNNING
+        await here.claim(claim("k2", args_digest="d2", lease_ms=-1))
+        assert (await there.ledger_row("k2")).state is LedgerState.UNKNOWN
+        monkeypatch.undo()
+        assert await there.owner_lives("o1")
+
+
+async def test_two_runtimes_cannot_have_one_name(url):
+    async with machines(url, "o1") as (_,):
+        other = PostgresStore(url)
+        await other.open()
+        with pytest.raises(UsageError, match='The owner "o1" is registered already'):
+            await other.register_owner("o1")
+        await other.close()
+
+
+async def test_a_value_that_postgresql_cannot_keep_is_refused_and_changes_nothing(url):
+    async with machines(url, "o1") as (store,):
+        with pytest.raises(UsageError, match="cannot keep this value"):
+            await store.claim(claim("k\0", args_digest="d\0"))
+        assert (await store.claim(claim("k1"))).verdict is ClaimVerdict.CLAIMED
+
+
+# Databases that cannot be used
+async def _refused(url: str, match: str) -> None:
+    store = open_store(url)
+    with pytest.raises((UsageError, StoreUnavailable), match=match) as raised:
+        await store.open()
+    assert "secret" not in str(raised.value)
+    assert "\n" not in str(raised.value)
+    await store.close()
+
+
+async def test_a_database_that_is_not_there_is_named(postgres):
+    await _refused(postgres.url("nowhere"), 'The store "nowhere" is not there')
+
+
+async def test_a_server_that_is_not_there_is_named():
+    await _refused("postgresql://u:secret@127.0.0.1:9/d", 'The store "d" cannot be reached')
+
+
+@pytest.mark.parametrize("url", ["postgresql://u:secret@h/d?nonsense=1", "postgresql+asyncpg://u:secret@h/d"])
+def test_a_url_that_cannot_be_read_is_refused_without_its_password(url):
+    with pytest.raises(UsageError, match="cannot be read; write postgresql://") as raised:
+        open_store(url)
+    assert "secret" not in str(raised.value)
+
+
+async def test_a_newer_version_of_the_tables_is_refused(url):
+    async with machines(url, "o1"):
+        pass
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("INSERT INTO handrail_migration VALUES (999, 'of the future', 0)")
+    await _refused(url, "was written by a newer Handrail")
+
+
+async def test_a_database_of_another_program_is_refused_and_left_alone(url):
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("CREATE TABLE customers (id int)")
+    await _refused(url, "is a database of another program")
+    with psycopg.connect(url) as db:
+        assert db.execute(
+            "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'public'"
+        ).fetchone() == (1,)
+
+
+async def test_a_role_that_may_not_create_tables_is_told(url):
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("DROP ROLE IF EXISTS reader")
+        db.execute("CREATE ROLE reader LOGIN PASSWORD 'secret'")
+        db.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    await _refused(url.replace("postgres@", "reader:secret@", 1), "does not let this role do that")
+
+
+async def test_a_database_that_may_only_be_read_is_told(url):
+    async with machines(url, "o1") as (store,):
+        name = url.partition("@/")[2].partition("?")[0]
+        with psycopg.connect(url, autocommit=True) as db:
+            db.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+            db.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = %s",
+                (name,),
+            )
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable):
+                await store.claim(claim("k1"))
+        with pytest.raises(StoreUnavailable, match="may only be read"):
+            await store.claim(claim("k1"))
+        assert await store.ledger_row("k1") is None
+        with psycopg.connect(url, autocommit=True) as db:
+            db.execute("SET default_transaction_read_only = off")
+            db.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+
+
+def test_without_the_driver_the_command_that_installs_it_is_named(monkeypatch):
+    import sys
+
+    monkeypatch.delitem(sys.modules, "handrail.stores.postgres")
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(UsageError, match=r"pip install 'handrail\[postgres\]'"):
+        open_store("postgresql://u@h/d")
