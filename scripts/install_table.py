@@ -34,6 +34,7 @@ PURPOSES = {
     "ollama": "models of an Ollama server",
     "openai": "models of OpenAI and of servers that speak its protocol, typed and spoken",
     "otel": "spans for OpenTelemetry",
+    "postgres": "the store in PostgreSQL, for several machines",
     "reference": "the reference tools, their services and the demo model",
     "server": "`handrail serve`: HTTP, voice, the console",
     "speech": "a second opinion on spoken confirmations, on this machine",

@@ -217,7 +217,7 @@ def _store(settings: Settings) -> Check:
     except HandrailError as error:
         return Check("store", False, str(error))
     if path is None:
-        return Check("store", True, "kept in memory")
+        return Check("store", True, "kept in memory" if url.startswith("memory:") else "PostgreSQL answers")
     return _file_check("store", lambda: check_database(path, lambda: None, "", ".owners"))
 
 

@@ -396,9 +396,9 @@ class _Database:
 
     def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> psycopg.Cursor[Any]:
         given: Any = (
-            {name: _plain(value) for name, value in values.items()}
+            {name: _without_types(value) for name, value in values.items()}
             if isinstance(values, Mapping)
-            else [_plain(value) for value in values]
+            else [_without_types(value) for value in values]
         )
         return self.connection.execute(_translated(statement), given)
 
@@ -672,7 +672,7 @@ def _translated(statement: str) -> bytes:
     return _NAMED.sub(r"%(\1)s", statement.replace("%", "%%")).replace("?", "%s").encode()
 
 
-def _plain(value: Any) -> Any:
+def _without_types(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     return int(value) if isinstance(value, bool) else value
