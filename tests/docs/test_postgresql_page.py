@@ -13,7 +13,7 @@ SHOWN = "postgresql://handrail@db.example.com/handrail"
 def project(tmp_path, postgres):
     """The README's tool, with the settings of the page and the database of this test."""
     assert shell("handrail init . && handrail new lookup_order && handrail build", tmp_path).returncode == 0
-    url = postgres.new_database()
+    url = postgres.new_database(empty=True)
     texts = {block.language: block.text for block in blocks(PAGE)}
     assert SHOWN in texts["toml"]
     assert SHOWN in texts["python"]

@@ -23,6 +23,11 @@ def url(postgres: PostgresServer) -> str:
     return postgres.new_database()
 
 
+@pytest.fixture
+def empty(postgres: PostgresServer) -> str:
+    return postgres.new_database(empty=True)
+
+
 @asynccontextmanager
 async def machines(url: str, *owners: str):
     """A store for each owner, as each machine has its own, and the session "s1"."""
@@ -158,6 +163,15 @@ async def test_an_owner_is_alive_while_its_heart_beats_and_its_leases_count_afte
         assert await there.owner_lives("o1")
 
 
+async def test_processes_that_start_at_once_make_the_tables_once(empty):
+    stores = [PostgresStore(empty) for _ in range(4)]
+    await asyncio.gather(*(store.open() for store in stores))
+    await stores[0].create_session(session())
+    assert await stores[3].load_session("s1") is not None
+    for store in stores:
+        await store.close()
+
+
 async def test_two_runtimes_cannot_have_one_name(url):
     async with machines(url, "o1") as (_,):
         other = PostgresStore(url)
@@ -207,22 +221,22 @@ async def test_a_newer_version_of_the_tables_is_refused(url):
     await _refused(url, "was written by a newer Handrail")
 
 
-async def test_a_database_of_another_program_is_refused_and_left_alone(url):
-    with psycopg.connect(url, autocommit=True) as db:
+async def test_a_database_of_another_program_is_refused_and_left_alone(empty):
+    with psycopg.connect(empty, autocommit=True) as db:
         db.execute("CREATE TABLE customers (id int)")
-    await _refused(url, "is a database of another program")
-    with psycopg.connect(url) as db:
+    await _refused(empty, "is a database of another program")
+    with psycopg.connect(empty) as db:
         assert db.execute(
             "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'public'"
         ).fetchone() == (1,)
 
 
-async def test_a_role_that_may_not_create_tables_is_told(url):
-    with psycopg.connect(url, autocommit=True) as db:
+async def test_a_role_that_may_not_create_tables_is_told(empty):
+    with psycopg.connect(empty, autocommit=True) as db:
         db.execute("DROP ROLE IF EXISTS reader")
         db.execute("CREATE ROLE reader LOGIN PASSWORD 'secret'")
         db.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
-    await _refused(url.replace("postgres@", "reader:secret@", 1), "does not let this role do that")
+    await _refused(empty.replace("postgres@", "reader:secret@", 1), "does not let this role do that")
 
 
 async def test_a_database_that_may_only_be_read_is_told(url):
