@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from handrail.contract.call import Call
 from handrail.contract.envelope import ToolFailure
 from handrail.contract.errors import ErrorType
+from handrail.contract.frozen import FrozenDict
 from handrail.contract.intents import Intent
 
 if TYPE_CHECKING:
@@ -113,45 +114,57 @@ class Write:
     """The handler did not end in a way that tells what it has done."""
 
 
-@dataclass(slots=True, eq=False)
 class Attempt:
-    """The state of one call while it passes the pipeline."""
+    """The state of one call while it passes the pipeline.
 
-    session: Session
-    call: Call
-    plan: ToolPlan
-    turn: TurnRecord
-    started: float
-    connection: int | None = None
-    """The one that the call came on; None for an approval, which a person gives on none."""
-    args: dict[str, Any] = field(default_factory=dict)
-    raw_digest: bytes = b""
+    Defaults of the class: every call makes one, and sets few of its fields.
+    """
+
+    args: dict[str, Any] = FrozenDict()
+    raw_digest = b""
     """The arguments in canonical form, as they came."""
-    is_plain: bool = False
+    is_plain = False
     """orjson writes them so; see `read_arguments`."""
-    canonical: bytes = b""
+    canonical = b""
     """The arguments in canonical form: validated, with defaults, clamped."""
-    loop_key: bytes = b""
+    loop_key = b""
     """The same as the loop detector compares them."""
-    key: str = ""
-    digest: str = ""
-    exact: str = ""
+    key = ""
+    digest = ""
+    exact = ""
     """The digest of all arguments; `digest` is that of the tool's `dedupeFields`, where it names some."""
-    ordinal: int = 1
+    ordinal = 1
     defaulted: tuple[str, ...] = ()
     clamped: tuple[str, ...] = ()
-    repaired: bool = False
+    repaired = False
     asked_by: str | None = None
     """The gate of the host that wants a person to approve it."""
-    charged: bool = False
-    rate_slot: int = 0
+    charged = False
+    rate_slot = 0
     """Where the unit of its rate limit was counted."""
-    held: bool = False
+    held = False
     """A person was asked about it; as a call it was counted then."""
-    interrupted: bool = False
+    interrupted = False
     intents: list[Intent] | None = None
     """What the handler asked for through its capabilities; None if nothing."""
     write: Write | None = None
+
+    def __init__(
+        self,
+        session: Session,
+        call: Call,
+        plan: ToolPlan,
+        turn: TurnRecord,
+        started: float,
+        connection: int | None = None,
+    ) -> None:
+        self.session = session
+        self.call = call
+        self.plan = plan
+        self.turn = turn
+        self.started = started
+        self.connection = connection
+        """The one that the call came on; None for an approval, which a person gives on none."""
 
 
 Check = Callable[[Attempt], "Refusal | None"]

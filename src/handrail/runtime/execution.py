@@ -63,10 +63,6 @@ class Execution:
         self.jitter = jitter
         self._log = log
 
-    def context(self, attempt: Attempt, idempotency_key: str | None = None) -> Context:
-        """What the handler is given. For a writing call the idempotency key is that of the ledger."""
-        return Context(attempt, self.capabilities, idempotency_key or attempt.key)
-
     def start(self, attempt: Attempt, context: Context) -> Started:
         """What came of the handler's first step. Only the awaitable raises: the handler's exception, or `DeadlinePassed`."""
         execute = attempt.plan.start
@@ -81,11 +77,8 @@ class Execution:
             return False, self._runner.failed(error)
         return False, self._runner.waits(attempt, coroutine, waiting)
 
-    def outcome(self, attempt: Attempt, started: Started) -> tuple[ToolResponse, bytes] | None:
-        """The envelope and the data as JSON, if the handler has ended with a success; None if `run` has more to do."""
-        done, returned = started
-        if not done:
-            return None
+    def outcome(self, attempt: Attempt, returned: Any) -> tuple[ToolResponse, bytes] | None:
+        """The envelope and the data as JSON of a handler that has returned this; None if it may be tried again."""
         try:
             response, raw = checked_result(returned, attempt.plan.results or ResultRules.of(attempt.plan.tool))
         except BadResult as error:
@@ -98,7 +91,7 @@ class Execution:
 
     async def call_hook(self, hook: Callable[..., Any], args: Any, attempt: Attempt, seconds: float) -> Any:
         """What a tool's `preview` or `reconcile` returns; `TimeoutError` after this time."""
-        return await self._runner.call_hook(hook, args, self.context(attempt), seconds)
+        return await self._runner.call_hook(hook, args, Context(attempt, self.capabilities, attempt.key), seconds)
 
     async def run(self, attempt: Attempt, context: Context, first: Started | None = None) -> tuple[ToolResponse, bytes]:
         """The handler's envelope and its data as JSON. `first` is what `start` gave, where that was done already."""

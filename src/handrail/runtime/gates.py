@@ -132,12 +132,14 @@ class AvailabilityGate:
         refuse_always = definition.no_schema_mode == "refuse"
 
         def check(attempt: Attempt) -> Refusal | None:
-            reason = attempt.session.core.switches.get(tool_id)
+            core = attempt.session.core
+            reason = core.switches.get(tool_id) if core.switches else None
             if reason is not None:
                 return Refusal(
                     "availability", ErrorType.UNAVAILABLE, switched_off(tool_id, reason), rule="switch", value=reason
                 )
-            late = attempt.session.core.runner.crowded.get(tool_id)
+            crowded = core.runner.crowded
+            late = crowded.get(tool_id) if crowded else None
             if late is not None:
                 message = f'{late} calls of "{tool_id}" still run after their deadline; it takes no others until one has ended.'
                 return Refusal(
@@ -575,7 +577,7 @@ def charge(attempt: Attempt) -> Refusal | None:
     limit = plan.rate_limit
     if limit is not None and (not plan.writes or limit.scope == "session"):
         session.rates.write_behind(session, plan.tool_id, limit, attempt.rate_slot)
-    session.counted(attempt.turn)
+    attempt.turn.kept, session.dirty = False, True  # as `Session.counted` does
     return None
 
 

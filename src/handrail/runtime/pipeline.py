@@ -97,7 +97,7 @@ class Pipeline:
         # 15. Run (13 and 14 are for writing and held calls)
         context = Context(attempt, self.execution.capabilities, attempt.key)
         first = self.execution.start(attempt, context)
-        outcome = self.execution.outcome(attempt, first)
+        outcome = self.execution.outcome(attempt, first[1]) if first[0] else None
         if outcome is None:
             return await self._run(attempt, context, first)
         # 16. Settle
@@ -203,7 +203,11 @@ class Pipeline:
         retryable = not ok and _may_pass_later(attempt, answer)
         replays[attempt.key] = attempt.plan.tool_id, attempt.raw_digest, retryable, error, intents, meta, raw
         if len(replays) > replays.max_entries:
-            replays.drop_oldest()
+            oldest = next(iter(replays))
+            if type(replays[oldest]) is tuple:
+                del replays[oldest]
+            else:  # it may still run
+                replays.drop_oldest()
         if intents:
             self._apply_intents(attempt, answer)
         return answer

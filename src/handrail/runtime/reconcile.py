@@ -12,6 +12,7 @@ from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import UsageError
 from handrail.contract.store import LedgerRow, LedgerState
 from handrail.runtime.attempt import Attempt
+from handrail.runtime.context import Context
 from handrail.runtime.execution import ResultRules, checked_result
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ async def reconcile(core: RuntimeCore, row: LedgerRow) -> LedgerRow:
     assert plan is not None
     attempt = Attempt(session, Call(name=row.tool), plan, session.enter_turn(row.turn, perf_counter()), perf_counter())
     attempt.args = orjson.loads(row.args)
-    context = core.execution.context(attempt, row.key)
+    context = Context(attempt, core.execution.capabilities, row.key)
     returned = await core.runner.call_hook(tool.handler.reconcile, attempt.args, context, plan.timeout)
     if returned is None:
         return row
