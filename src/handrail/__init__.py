@@ -31,7 +31,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AskPerson": "handrail.contract.gates",
     "Call": "handrail.contract.call",
-    "Connection": "handrail.runtime.connection",
+    "Connection": "handrail.runtime.session",
     "Context": "handrail.runtime.context",
     "ErrorType": "handrail.contract.errors",
     "Gate": "handrail.contract.gates",

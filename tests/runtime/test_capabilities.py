@@ -10,7 +10,7 @@ from tests.runtime.kit import audited, kind, next_event, reading, utility, writi
 from handrail.app import find_services, open_registry, open_runtime
 from handrail.contract.errors import UsageError
 from handrail.runtime.capabilities import MAX_MESSAGES, MAX_NOTES, MESSAGES, built_in, checked_message
-from handrail.runtime.events import Events
+from handrail.runtime.session import Events
 from handrail.settings import load_settings
 from handrail.testing import settle
 

@@ -5,7 +5,7 @@ from tests.runtime.kit import PAID, confirmed, reading, writing
 
 from handrail import Intent
 from handrail.events import ConfirmationWanted, IntentApplied, LateEnvelope, MessageSent, Progress
-from handrail.runtime.events import MAX_WAITING, Events
+from handrail.runtime.session import MAX_WAITING, Events
 
 CHATTY = """
 async def execute(args, ctx):

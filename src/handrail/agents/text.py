@@ -50,10 +50,8 @@ from handrail.contract.model import (
     Usage,
     UserMessage,
 )
-from handrail.runtime.connection import Connection
 from handrail.runtime.core import RuntimeCore
-from handrail.runtime.events import Listener
-from handrail.runtime.session import Session
+from handrail.runtime.session import Connection, Listener, Session
 
 _LOG = logging.getLogger("handrail.agent")
 MAX_INPUT_CHARACTERS = 32_000

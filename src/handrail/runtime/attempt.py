@@ -114,57 +114,46 @@ class Write:
     """The handler did not end in a way that tells what it has done."""
 
 
+@dataclass(eq=False)
 class Attempt:
-    """The state of one call while it passes the pipeline.
+    """The state of one call while it passes the pipeline. Every call makes one and sets few of its fields, so the others are
+    defaults of the class."""
 
-    Defaults of the class: every call makes one, and sets few of its fields.
-    """
-
-    args: dict[str, Any] = FrozenDict()
-    raw_digest = b""
+    session: Session
+    call: Call
+    plan: ToolPlan
+    turn: TurnRecord
+    started: float
+    connection: int | None = None
+    """The one that the call came on; None for an approval, which a person gives on none."""
+    args: dict[str, Any] = field(default=FrozenDict(), init=False)
+    raw_digest: bytes = field(default=b"", init=False)
     """The arguments in canonical form, as they came."""
-    is_plain = False
+    is_plain: bool = field(default=False, init=False)
     """orjson writes them so; see `read_arguments`."""
-    canonical = b""
+    canonical: bytes = field(default=b"", init=False)
     """The arguments in canonical form: validated, with defaults, clamped."""
-    loop_key = b""
+    loop_key: bytes = field(default=b"", init=False)
     """The same as the loop detector compares them."""
-    key = ""
-    digest = ""
-    exact = ""
+    key: str = field(default="", init=False)
+    digest: str = field(default="", init=False)
+    exact: str = field(default="", init=False)
     """The digest of all arguments; `digest` is that of the tool's `dedupeFields`, where it names some."""
-    ordinal = 1
-    defaulted: tuple[str, ...] = ()
-    clamped: tuple[str, ...] = ()
-    repaired = False
-    asked_by: str | None = None
+    ordinal: int = field(default=1, init=False)
+    defaulted: tuple[str, ...] = field(default=(), init=False)
+    clamped: tuple[str, ...] = field(default=(), init=False)
+    repaired: bool = field(default=False, init=False)
+    asked_by: str | None = field(default=None, init=False)
     """The gate of the host that wants a person to approve it."""
-    charged = False
-    rate_slot = 0
+    charged: bool = field(default=False, init=False)
+    rate_slot: int = field(default=0, init=False)
     """Where the unit of its rate limit was counted."""
-    held = False
+    held: bool = field(default=False, init=False)
     """A person was asked about it; as a call it was counted then."""
-    interrupted = False
-    intents: list[Intent] | None = None
+    interrupted: bool = field(default=False, init=False)
+    intents: list[Intent] | None = field(default=None, init=False)
     """What the handler asked for through its capabilities; None if nothing."""
-    write: Write | None = None
-
-    def __init__(
-        self,
-        session: Session,
-        call: Call,
-        plan: ToolPlan,
-        turn: TurnRecord,
-        started: float,
-        connection: int | None = None,
-    ) -> None:
-        self.session = session
-        self.call = call
-        self.plan = plan
-        self.turn = turn
-        self.started = started
-        self.connection = connection
-        """The one that the call came on; None for an approval, which a person gives on none."""
+    write: Write | None = field(default=None, init=False)
 
 
 Check = Callable[[Attempt], "Refusal | None"]

@@ -95,12 +95,34 @@ class Execution:
 
     async def run(self, attempt: Attempt, context: Context, first: Started | None = None) -> tuple[ToolResponse, bytes]:
         """The handler's envelope and its data as JSON. `first` is what `start` gave, where that was done already."""
-        retries = attempt.session.limits.retries if attempt.plan.definition.idempotent else 0
+        plan = attempt.plan
+        retries = attempt.session.limits.retries if plan.definition.idempotent else 0
         attempts = 1
         while True:
-            response, raw = await self._run_once(attempt, first or self.start(attempt, context))
-            error = response.error
-            if error is None or attempts > retries or error.type is not ErrorType.TRANSIENT or not error.retryable:
+            done, returned = first or self.start(attempt, context)
+            try:
+                rules = plan.results or ResultRules.of(plan.tool)
+                response, raw = checked_result(returned if done else await returned, rules)
+                if response.error is not None and attempt.session.mode == "voice":
+                    response = response._replace(error=without_retry(response.error))
+            except DeadlinePassed as error:
+                response, raw = self._too_late(attempt, started=not isinstance(error, NotStarted)), b""
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if not attempt.interrupted or task is None:
+                    raise
+                task.uncancel()
+                message = f'"{plan.tool_id}" was cancelled because the user interrupted.'
+                response, raw = ToolResponse(False, None, ToolFailure(ErrorType.CANCELLED, message, True)), b""
+            except Exception as error:  # noqa: BLE001  # an author's code may raise anything
+                response, raw = self._failed(attempt, error), b""
+            failure = response.error
+            if (
+                failure is None
+                or attempts > retries
+                or failure.type is not ErrorType.TRANSIENT
+                or not failure.retryable
+            ):
                 break
             await self._clock.sleep(self.jitter() * _MAX_BACKOFF_SECONDS)
             attempts += 1
@@ -110,28 +132,6 @@ class Execution:
         if attempt.intents and response.ok:
             response = response._replace(intents=(*response.intents, *attempt.intents))
         return response, raw
-
-    async def _run_once(self, attempt: Attempt, started: Started) -> tuple[ToolResponse, bytes]:
-        plan = attempt.plan
-        done, returned = started
-        try:
-            response, raw = checked_result(
-                returned if done else await returned, plan.results or ResultRules.of(plan.tool)
-            )
-            if response.error is not None and attempt.session.mode == "voice":
-                response = response._replace(error=without_retry(response.error))
-            return response, raw
-        except DeadlinePassed as error:
-            return self._too_late(attempt, started=not isinstance(error, NotStarted)), b""
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not attempt.interrupted or task is None:
-                raise
-            task.uncancel()
-            message = f'"{plan.tool_id}" was cancelled because the user interrupted.'
-            return ToolResponse(False, None, ToolFailure(ErrorType.CANCELLED, message, True)), b""
-        except Exception as error:  # noqa: BLE001  # an author's code may raise anything
-            return self._failed(attempt, error), b""
 
     def _too_late(self, attempt: Attempt, *, started: bool) -> ToolResponse:
         plan = attempt.plan

@@ -113,7 +113,8 @@ def args_digest(definition: ToolDefinition, args: Mapping[str, Any], canonical_a
 
 
 def ledger_key(tenant: str, session: str, turn: int, tool: str, digest: str, ordinal: int) -> str:
-    return sha256(canonical(["call-v1", tenant, session, turn, tool, digest, ordinal])).hexdigest()
+    # Texts and small numbers in a list: orjson writes them in canonical form.
+    return sha256(orjson.dumps(["call-v1", tenant, session, turn, tool, digest, ordinal])).hexdigest()
 
 
 def loop_key(canonical_args: bytes) -> bytes:

@@ -1,12 +1,16 @@
-"""A session: one conversation with one user, pinned to a snapshot, and its connection to a model stream."""
+"""A session: one conversation with one user, pinned to a snapshot; its connection to a model stream; and its events.
+
+What happens beside the answers to calls reaches those who listen; what is dropped if nobody keeps up is decided here.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Coroutine, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from handrail.contract.call import Call, IdScope
 from handrail.contract.definition import Mode
@@ -15,8 +19,6 @@ from handrail.contract.errors import UsageError
 from handrail.contract.events import LateEnvelope, SessionEvent
 from handrail.contract.store import AuditSubject, Hold
 from handrail.runtime.attempt import Attempt
-from handrail.runtime.connection import Connection
-from handrail.runtime.events import Events
 from handrail.runtime.known_calls import CallIds, Entry, Replays, trim
 from handrail.runtime.plan import Plans
 from handrail.runtime.policy import ModePolicy, Policy
@@ -27,6 +29,174 @@ from handrail.runtime.turns import TURNS_COUNTED, TURNS_KEPT, TurnRecord
 if TYPE_CHECKING:
     from handrail.registry.snapshot import Snapshot
     from handrail.runtime.core import RuntimeCore
+
+MAX_WAITING = 1000
+MAX_PROGRESS = 50
+"""How many of those may report progress; only the newest matter."""
+_DROPPED_FIRST = ("progress", "message", "intent")
+"""What has to make room if too much waits; never a request or a result while any of these is there."""
+
+
+class WaitingEvents(deque[SessionEvent]):
+    """Events that nobody has taken yet, the oldest first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._progress = 0
+
+    def put(self, event: SessionEvent) -> None:
+        self.append(event)
+        if event.type == "progress":
+            self._progress += 1
+            if self._progress > MAX_PROGRESS:
+                self._drop("progress")
+        if len(self) > MAX_WAITING:
+            kinds = {waiting.type for waiting in self}
+            self._drop(next((kind for kind in _DROPPED_FIRST if kind in kinds), self[0].type))
+
+    def popleft(self) -> SessionEvent:
+        event = super().popleft()
+        self._progress -= event.type == "progress"
+        return event
+
+    def _drop(self, kind: str) -> None:
+        """The oldest of this kind."""
+        del self[next(place for place, event in enumerate(self) if event.type == kind)]
+        self._progress -= kind == "progress"
+
+
+class Listener:
+    """One who listens, from the moment on that it was made. Who does not keep up loses events, the least of them first."""
+
+    __slots__ = ("closed", "waiting", "wake")
+
+    def __init__(self) -> None:
+        self.waiting = WaitingEvents()
+        self.wake = asyncio.Event()
+        self.closed = False
+
+    def put(self, event: SessionEvent) -> None:
+        self.waiting.put(event)
+        self.wake.set()
+
+    def close(self) -> None:
+        self.closed = True
+        self.wake.set()
+
+
+class Events:
+    """The events of one session. What comes while nobody listens is kept for the first who does."""
+
+    __slots__ = ("_listeners", "_waiting", "is_closed")
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+        self._waiting: WaitingEvents | None = None
+        self.is_closed = False
+
+    def emit(self, event: SessionEvent) -> None:
+        for listener in self._listeners:
+            listener.put(event)
+        if not self._listeners:
+            self._keep((event,))
+
+    def close(self) -> None:
+        self.is_closed = True
+        for listener in self._listeners:
+            listener.close()
+
+    def attach(self) -> Listener:
+        """A listener that hears what happens from now on, before anybody asks it."""
+        listener = Listener()
+        while self._waiting:
+            listener.put(self._waiting.popleft())
+        if self.is_closed:
+            listener.close()
+        self._listeners.append(listener)
+        return listener
+
+    def detach(self, listener: Listener) -> None:
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+            if not self._listeners:
+                self._keep(listener.waiting)
+
+    async def listen(self, listener: Listener | None = None) -> AsyncGenerator[SessionEvent, None]:
+        """Every event from now on, and those that waited; ends when the session does."""
+        ear = listener or self.attach()
+        try:
+            while True:
+                while ear.waiting:
+                    yield ear.waiting.popleft()
+                if ear.closed:
+                    return
+                ear.wake.clear()
+                await ear.wake.wait()
+        finally:
+            self.detach(ear)
+
+    def _keep(self, events: Iterable[SessionEvent]) -> None:
+        if self._waiting is None:
+            self._waiting = WaitingEvents()
+        for event in events:
+            self._waiting.put(event)
+
+
+class Connection(int):
+    """The number of the attachment, and the session as its stream has it.
+
+    A stream keeps the one that it began on, `connection = session.connection`, and does everything through it. Once the session
+    is resumed, that one is replaced: its calls are refused, it begins no turn, and it neither ends turns, interrupts nor closes.
+    A `Session` speaks for whichever connection is current.
+    """
+
+    session: Session
+
+    def __new__(cls, number: int, session: Session) -> Self:
+        made = super().__new__(cls, number)
+        made.session = session
+        return made
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nobody has resumed the session since, here or in another process."""
+        return self == self.session.connection and not self.session.is_taken_over
+
+    def call(
+        self,
+        name: str,
+        args: Any = None,
+        *,
+        call_id: str | None = None,
+        provider: str | None = None,
+        id_scope: IdScope = "session",
+        response_id: str | None = None,
+    ) -> Coroutine[Any, Any, ToolResponse]:
+        """One call of this stream's model; `CONFLICT` once the connection was replaced."""
+        call = Call(name, args, call_id, provider, id_scope, response_id, self)
+        return self.session.core.pipeline.call(self.session, call)
+
+    async def call_many(self, calls: Sequence[Call]) -> list[ToolResponse]:
+        """The calls of one model message of this stream."""
+        return await self.session.call_many([call._replace(connection=self) for call in calls])
+
+    async def begin_turn(self, input_id: str | None = None) -> int:
+        """A user's input was committed on this stream: the turn's number. Once replaced: the number of the turn that there is."""
+        return await self.session.core.turns.begin(self.session, input_id, self)
+
+    async def end_turn(self) -> None:
+        """The model has finished answering. Nothing once replaced."""
+        if self.is_current:
+            self.session.core.turns.end(self.session)
+
+    async def interrupt(self, call_ids: Collection[str] | None = None) -> None:
+        """The user interrupted. Nothing once replaced."""
+        await self.session.interrupt(call_ids, connection=self)
+
+    async def close(self) -> None:
+        """The stream is over and the session with it. Nothing once replaced: the session goes on with the newer stream."""
+        await self.session.close(connection=self)
+
 
 _new = tuple.__new__  # a `Call` in half the time of calling it
 

@@ -58,8 +58,9 @@ class WritePath:
     async def call(self, attempt: Attempt, needs_person: bool) -> ToolResponse:
         """Steps 9 to 16 for a writing or held call."""
         session, plan = attempt.session, attempt.plan
-        attempt.digest = args_digest(plan.definition, attempt.args, attempt.canonical)
-        attempt.exact = sha256(attempt.canonical).hexdigest() if plan.definition.dedupe_fields else attempt.digest
+        attempt.exact = attempt.digest = sha256(attempt.canonical).hexdigest()
+        if plan.definition.dedupe_fields:
+            attempt.digest = args_digest(plan.definition, attempt.args, attempt.canonical)
         attempt.write = Write(session.interruptions)
         # A read that a host's gate sends to a person has a key by its content already, which is no id.
         by_id = attempt.key if attempt.key.startswith("provider:") else ""

@@ -52,6 +52,9 @@ _PART_OF_STRING = re.compile(_STRING)
 _NOT_SPACE = re.compile(r"[^ \t\n\r]")
 _SPACED_COLON = re.compile(r'"[ \t\n\r]+:')
 _NAMES = {list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
+_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
+_NOT_NUMERIC = bytes(set(range(256)) - set(b'0123456789.e+-,: "'))
+_LONG_NUMBER = b"0" * 16
 MAX_CONTAINERS = MAX_DEPTH
 """Of objects and lists in what the walk takes. It bounds their depth too."""
 MAX_TEXT = 16 * 1024
@@ -75,20 +78,32 @@ def read_arguments(raw: object) -> Arguments:
                 text = _dumps(args, None, _SORTED)
             except (ValueError, TypeError):  # no JSON, or nested too deeply to be written again
                 return _read_exactly(raw)
-            keys = _count_keys(args, text.isascii())
-            # Every key that was written has its colon, and `args` holds the distinct ones: equal numbers prove that none came
-            # twice. Where strings hold colons too, those that follow a quote are counted.
+            is_ascii = text.isascii()
+            # Every key that was written has its colon, and what was read holds the distinct ones. Without escapes both texts have
+            # the same strings, so that equal numbers of colons prove that no key came twice.
+            if is_ascii and "\\" not in raw and raw.count(":") == text.count(b":"):
+                # RFC 8785 writes floats otherwise than orjson, and integers from 2^53 on have sixteen digits. A string that
+                # looks like either is in doubt.
+                numbers = text.translate(_ZEROS, _NOT_NUMERIC)
+                if (
+                    b"0." not in numbers
+                    and b"0e" not in numbers
+                    and _LONG_NUMBER not in numbers
+                    and text.count(b"{") + text.count(b"[") <= MAX_CONTAINERS
+                ):
+                    return args, _join((text, b"")), True  # `trimmed`, as it is kept
+            keys = _count_keys(args, is_ascii)
+            # Where strings hold colons too, those that follow a quote are counted.
             if keys == raw.count(":") or (keys == raw.count('":') and _SPACED_COLON.search(raw) is None):
-                return args, _join((text, b"")), True  # `trimmed`, as it is kept
+                return args, _join((text, b"")), True
     elif type(raw) is dict:
-        copy = _copy_plain(raw)
-        if copy is not None:
-            try:
-                text = _dumps(copy, None, _SORTED)
-            except TypeError:  # half a surrogate pair: the exact reader names its place
-                return _read_exactly(raw)
-            if len(text) <= MAX_ARGUMENT_BYTES:
-                return copy, _join((text, b"")), True
+        try:
+            copy = _copy_plain(raw)
+            text = _dumps(copy, None, _SORTED) if copy is not None else b""
+        except TypeError:  # a key that is no text, or half a surrogate pair: the exact reader names its place
+            return _read_exactly(raw)
+        if copy is not None and len(text) <= MAX_ARGUMENT_BYTES:
+            return copy, _join((text, b"")), True
     return _read_exactly(raw)
 
 
@@ -141,13 +156,16 @@ def _copy_plain(raw: dict[Any, Any]) -> dict[str, Any] | None:
     root: dict[str, Any] = raw.copy()
     containers: list[Any] = [root]
     for container in containers:  # grows while it is gone through
-        has_keys = type(container) is dict
-        members: Iterable[tuple[Any, Any]] = container.items() if has_keys else enumerate(container)
-        for place, value in members:
-            if has_keys and (
-                type(place) is not str or len(place) > MAX_STRING or not (place.isascii() or max(place) < "\ud800")
-            ):
+        members: Iterable[tuple[Any, Any]]
+        if type(container) is dict:
+            # A key that is no text, or a subclass of it, raises here or when it is written.
+            keys = "".join(container)
+            if len(keys) > MAX_STRING or not (keys.isascii() or max(keys) < "\ud800"):
                 return None
+            members = container.items()
+        else:
+            members = enumerate(container)
+        for place, value in members:
             kind = type(value)
             if kind is str:
                 if len(value) > MAX_STRING:
