@@ -86,9 +86,10 @@ def read_arguments(raw: object) -> Arguments:
                 # looks like either is in doubt.
                 numbers = text.translate(_ZEROS, _NOT_NUMERIC)
                 if (
-                    b"0." not in numbers
-                    and b"0e" not in numbers
-                    and _LONG_NUMBER not in numbers
+                    # `find`, because `in` asks bytes for an index first, and pays for the exception.
+                    numbers.find(b"0.") < 0
+                    and numbers.find(b"0e") < 0
+                    and numbers.find(_LONG_NUMBER) < 0
                     and text.count(b"{") + text.count(b"[") <= MAX_CONTAINERS
                 ):
                     return args, _join((text, b"")), True  # `trimmed`, as it is kept
