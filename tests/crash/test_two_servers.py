@@ -37,7 +37,7 @@ def test_servers_killed_for_ten_minutes_lose_double_and_steal_nothing():
 )
 def test_the_run_sees_what_a_server_without_its_guards_does(control, fault):
     for seed in range(20260401, 20260411):
-        figures = run(seed, 4, **control)
+        figures = run(seed, 4, kills=4, **control)
         print(f"\ncontrol {control}, {figures}")
         if figures.faults.get(fault):
             return

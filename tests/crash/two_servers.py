@@ -89,10 +89,14 @@ class Figures(RunFigures):
 class TwoServers:
     """One run in one folder."""
 
-    def __init__(self, folder: Path, *, seed: int, seconds: float, ledger: bool = True, steals: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, seed: int, seconds: float, ledger: bool = True, steals: bool = False, kills: int = 1
+    ) -> None:
         self.folder = folder
         self.random = random.Random(seed)
         self.seconds = seconds
+        self.kills = kills
+        """At least so many: on a slow machine it takes longer until as much has happened."""
         self.ledger = ledger
         self.steals = steals
         self.figures = Figures(seed=seed)
@@ -135,8 +139,11 @@ class TwoServers:
             killing = group.create_task(self._kill(until))
             await killing
 
+    def _goes_on(self, until: float) -> bool:
+        return time.monotonic() < until or self.figures.kills < self.kills
+
     async def _kill(self, until: float) -> None:
-        while time.monotonic() < until:
+        while self._goes_on(until):
             await asyncio.sleep(self.random.uniform(0.2, 1.2))
             place = self.random.randrange(2)
             process = self.live[place]
@@ -178,7 +185,7 @@ class TwoServers:
     async def _talk(self, name: str, until: float) -> None:
         """One session after the other: of each a server shows its newest 500 turns, and the verdict wants all of them."""
         number = 0
-        while time.monotonic() < until:
+        while self._goes_on(until):
             client = Client(f"{name}.{number}", self.random.choice((USER, OTHER)))
             number += 1
             while not client.id:
@@ -186,7 +193,7 @@ class TwoServers:
                 if answer is not None and answer.status_code == 201:
                     client.id, client.token = answer.json()["sessionId"], answer.json()["token"]
             self.clients.append(client)
-            while time.monotonic() < until and len(client.said) < MESSAGES:
+            while self._goes_on(until) and len(client.said) < MESSAGES:
                 wanted = self._message(client)
                 client.said.append(wanted)
                 while not wanted.answered and self.disturbed:
@@ -234,7 +241,7 @@ class TwoServers:
 
     async def _look(self, until: float) -> None:
         """Somebody who only looks, anywhere, at any time."""
-        while time.monotonic() < until:
+        while self._goes_on(until):
             if not self.clients:
                 await asyncio.sleep(0.05)
                 continue
@@ -376,9 +383,9 @@ def _free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def run(seed: int, seconds: float, **control: bool) -> Figures:
+def run(seed: int, seconds: float, *, kills: int = 1, **control: bool) -> Figures:
     with room() as folder:
-        return asyncio.run(TwoServers(Path(folder) / "run", seed=seed, seconds=seconds, **control).run())
+        return asyncio.run(TwoServers(Path(folder) / "run", seed=seed, seconds=seconds, kills=kills, **control).run())
 
 
 def main() -> int:
