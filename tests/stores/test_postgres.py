@@ -108,6 +108,23 @@ async def test_machines_that_lock_many_sessions_in_any_order_wait_for_each_other
         assert verdicts == {ClaimVerdict.CLAIMED}
 
 
+async def test_a_session_that_somebody_else_has_locked_keeps_no_other_waiting_for_its_outcome(url):
+    async with machines(url, "o1") as (store,):
+        await store.create_session(session("s2"))
+        with psycopg.connect(url) as other:
+            other.execute("SELECT 1 FROM session WHERE session_id = 's2' FOR UPDATE")
+            rate = RateCharge(scope="tool:pay", limit=10, window_ms=600_000)
+            asked = [
+                store.claim(claim("k1", rate=rate)),
+                store.claim(claim("k2", session_id="s2", args_digest="d2", rate=rate)),
+            ]
+            free, locked = await asyncio.gather(*asked, return_exceptions=True)
+        assert free.verdict is ClaimVerdict.CLAIMED
+        assert isinstance(locked, StoreUnavailable)
+        assert "is locked by another process" in str(locked)
+        assert (await store.claim(claim("k2", session_id="s2", args_digest="d2"))).verdict is ClaimVerdict.CLAIMED
+
+
 @pytest.fixture
 def own_server() -> Iterator[PostgresServer]:
     with postgres_server() as server:

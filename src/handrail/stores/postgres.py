@@ -40,7 +40,7 @@ from handrail.stores.worker import LIMIT_SECONDS, Job, Worker
 T = TypeVar("T")
 _log = logging.getLogger("handrail.stores")
 _OLDEST = 140_000
-_SETTINGS = "-c statement_timeout={} -c lock_timeout=5000 -c idle_in_transaction_session_timeout=10000 -c timezone=UTC"
+_SETTINGS = "-c statement_timeout={} -c lock_timeout=2000 -c idle_in_transaction_session_timeout=10000 -c timezone=UTC"
 """A process that is frozen inside a transaction must not keep its locks for ever."""
 _BEAT_SECONDS = 2.0
 _FRESH_MS = 10_000
@@ -196,50 +196,48 @@ class PostgresStore(StatementStore):
 
     # On the threads
     def _commit(self, line: _Line, batch: Sequence[Job]) -> None:
+        left = list(batch)
+        """Those that have no answer yet; what is answered is committed, and never carried out again."""
         try:
             db = line.get()
-            left = batch
-            if all(_is_grouped(job.request) for job in batch):
-                left = self._in_one_trip(db, batch)
-            if left:
-                self._in_transaction(db, left)
+            if all(isinstance(job.request, ClaimRequest | FinishRequest) for job in batch):
+                self._in_one_trip(db, left)
+            if len(left) > 1:
+                self._together(db, left)
+            self._one_by_one(db, left)
         except (psycopg.Error, HandrailError) as error:
             line.close()
-            for job in batch:
-                if job.outcome is None and job.error is None:
-                    # An exception of its own for each: they are raised in different tasks.
-                    job.error = self._failure(error)
+            for job in left:
+                # An exception of its own for each: they are raised in different tasks.
+                job.error = self._failure(error)
 
-    def _in_one_trip(self, db: _Database, batch: Sequence[Job]) -> list[Job]:
-        """Commit those that nothing stands against, with one trip to the server; the others."""
-        left: list[Job] = []
-        by_request = {id(job.request): job for job in batch}
-        for group in grouped([job.request for job in batch], _LARGEST):
-            jobs = [by_request[id(request)] for request in group.requests]
+    def _in_one_trip(self, db: _Database, left: list[Job]) -> None:
+        """Commit what nothing stands against, each group with one trip to the server."""
+        jobs = {id(job.request): job for job in left}
+        for group in grouped([job.request for job in left], _LARGEST):
             if not group.claims and not group.finishes:
-                left += jobs
                 continue
             try:
                 done = self._carry_out_group(db, group)
-            except (psycopg.errors.IntegrityError, psycopg.errors.DataError, UsageError):
+            except (*_OF_ONE, *_PASSING, UsageError):
                 db.roll_back()  # whatever it is, it comes again where each is looked at
-                done = {}
-            for job in jobs:
-                job.outcome = done.get(_key_of(job.request))
-                if job.outcome is None:
-                    left.append(job)
-        return left
+                continue
+            for request in group.requests:
+                job = jobs[id(request)]
+                job.outcome = done.get(_key_of(request))
+                if job.outcome is not None:
+                    left.remove(job)
 
     def _carry_out_group(self, db: _Database, group: Group) -> dict[str, Any]:
         now, done = self._clock(), dict[str, Any]()
         with db.connection.pipeline():
             # Each statement sees what was committed before it began, so the claims see what was stored before their locks.
             db.connection.execute("BEGIN")
+            if group.claims:
+                _lock_rows(db, "session", sorted({claim.session_id for claim in group.claims}))
             finished = (
                 db.connection.execute(_FINISHES, _columns_of_finishes(group.finishes, now)) if group.finishes else None
             )
-            if group.claims:
-                _lock_rows(db, "session", sorted({claim.session_id for claim in group.claims}))
             made = db.connection.execute(_CLAIMS, _columns_of_claims(group.claims, now)) if group.claims else None
             db.connection.execute("COMMIT")
         if finished is not None:
@@ -252,52 +250,43 @@ class PostgresStore(StatementStore):
             }
         return done
 
-    def _in_transaction(self, db: _Database, batch: Sequence[Job]) -> None:
-        for attempt in range(_ATTEMPTS):
-            try:
-                if len(batch) > 1 and not attempt:
-                    self._together(db, batch)
-                else:
-                    self._one_by_one(db, batch)
-            except (errors.DeadlockDetected, errors.SerializationFailure):
-                db.roll_back()
-                if attempt == _ATTEMPTS - 1:
-                    raise
-            else:
-                return
-
-    def _together(self, db: _Database, batch: Sequence[Job]) -> None:
-        """All in one transaction; if one fails, each in one of its own."""
+    def _together(self, db: _Database, left: list[Job]) -> None:
+        """All in one transaction. If one fails nothing is done, and each is tried on its own."""
         try:
             db.connection.execute("BEGIN")
-            _lock(db, [job.request for job in batch])
+            _lock(db, [job.request for job in left])
             tx = Transaction(db, self._clock(), self._life)
-            outcomes = [job.request(tx) for job in batch]
+            outcomes = [job.request(tx) for job in left]
             db.connection.execute("COMMIT")
         except Exception as error:
-            if isinstance(error, psycopg.OperationalError) and not isinstance(error, errors.QueryCanceled):
+            if isinstance(error, psycopg.OperationalError) and not isinstance(error, _PASSING):
                 raise
             db.roll_back()
-            self._one_by_one(db, batch)
             return
-        for job, outcome in zip(batch, outcomes, strict=True):
+        for job, outcome in zip(left, outcomes, strict=True):
             job.outcome = outcome
+        left.clear()
 
-    def _one_by_one(self, db: _Database, batch: Sequence[Job]) -> None:
-        for job in batch:
-            if job.outcome is not None or job.error is not None:
-                continue
-            try:
-                db.connection.execute("BEGIN")
-                _lock(db, [job.request])
-                outcome = job.request(Transaction(db, self._clock(), self._life))
-                db.connection.execute("COMMIT")
-                job.outcome = outcome
-            except psycopg.OperationalError:
-                raise
-            except Exception as error:  # noqa: BLE001 - whatever it is belongs to the one that asked
-                db.roll_back()
-                job.error = self._failure(error)
+    def _one_by_one(self, db: _Database, left: list[Job]) -> None:
+        while left:
+            job = left[0]
+            for attempt in range(_ATTEMPTS):
+                try:
+                    db.connection.execute("BEGIN")
+                    _lock(db, [job.request])
+                    outcome = job.request(Transaction(db, self._clock(), self._life))
+                    db.connection.execute("COMMIT")
+                except Exception as error:
+                    if isinstance(error, psycopg.OperationalError) and not isinstance(error, _PASSING):
+                        raise
+                    db.roll_back()
+                    job.error = self._failure(error)
+                    if attempt < _ATTEMPTS - 1 and isinstance(error, _AGAIN):
+                        continue
+                else:
+                    job.outcome, job.error = outcome, None
+                break
+            left.pop(0)
 
     def _look(self, line: _Line, batch: Sequence[Job]) -> None:
         for job in batch:
@@ -368,6 +357,10 @@ class PostgresStore(StatementStore):
 _LARGEST = 512
 _ATTEMPTS = 5
 """How often a transaction that met a deadlock is tried. Rows are locked in one order, so that hardly any does."""
+_AGAIN = (errors.DeadlockDetected, errors.SerializationFailure)
+_PASSING = (*_AGAIN, errors.LockNotAvailable, errors.QueryCanceled)
+"""Errors of one transaction, after which the connection is good."""
+_OF_ONE = (psycopg.IntegrityError, psycopg.DataError)
 
 
 class _ServerClock:
@@ -425,6 +418,10 @@ class _Line:
         self._wait = 0.0
         self._not_before = 0.0
 
+    @property
+    def is_open(self) -> bool:
+        return self._db is not None and not self._db.connection.closed
+
     def get(self) -> _Database:
         if self._db is None or self._db.connection.closed:
             time.sleep(max(0.0, min(self._not_before - time.monotonic(), 1.0)))
@@ -469,8 +466,9 @@ class _Heartbeat:
         self._ends.set()
         self._thread.join(_BEAT_SECONDS * 3)
         with self._guard:
-            for owner in self._owners:
-                with contextlib.suppress(psycopg.Error, HandrailError):
+            # Over a connection that is there: nobody waits for a server that is away just to say good-bye.
+            with contextlib.suppress(psycopg.Error):
+                for owner in self._owners if self._line.is_open else ():
                     self._line.get().execute("DELETE FROM heartbeat WHERE owner = ?", (owner,))
                     self._line.get().execute("DELETE FROM owner WHERE owner = ?", (owner,))
             self._owners = {}
@@ -602,10 +600,6 @@ def _owning(db: _Database, table: str, column: str, key: str) -> list[str]:
 
 
 # Claims and finishes in one trip
-def _is_grouped(request: Request[Any]) -> bool:
-    return isinstance(request, ClaimRequest | FinishRequest)
-
-
 def _key_of(request: Any) -> str:
     key: str = request.claim.key if isinstance(request, ClaimRequest) else request.finish.key
     return key
