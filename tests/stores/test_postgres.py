@@ -174,7 +174,7 @@ async def test_an_owner_is_alive_while_its_heart_beats_and_its_leases_count_afte
         # Its process lives, so it has not died; its heartbeat is taken for old, so it is not known to live.
         assert not await there.owner_lives("o1")
         assert (await there.ledger_row("k1")).state is LedgerState.RUNNING
-        await here.claim(claim("k2", args_digest="d2", lease_ms=-1))
+        await here.claim(claim("k2", args_digest="d2", lease_ms=-10_000))
         assert (await there.ledger_row("k2")).state is LedgerState.UNKNOWN
         monkeypatch.undo()
         assert await there.owner_lives("o1")
@@ -187,6 +187,16 @@ async def test_processes_that_start_at_once_make_the_tables_once(empty):
     assert await stores[3].load_session("s1") is not None
     for store in stores:
         await store.close()
+
+
+async def test_the_clock_is_the_servers_whatever_this_machine_says(url, monkeypatch):
+    monkeypatch.setattr(module.time, "time", lambda: 0.0)
+    async with machines(url, "o1") as (store,):
+        with psycopg.connect(url) as db:
+            (now,) = db.execute("SELECT extract(epoch FROM clock_timestamp()) * 1000").fetchone()
+        assert abs(float(now) - await store.now()) < 60_000
+        row = (await store.claim(claim())).row
+        assert abs(float(now) - row.created_at) < 60_000
 
 
 async def test_two_runtimes_cannot_have_one_name(url):
