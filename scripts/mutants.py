@@ -349,6 +349,8 @@ def run_target(target: Target, mutants: list[Mutant], deadline: float | None) ->
     waiting = [mutant for mutant in mutants if mutant.name not in done]
     if not waiting:
         return True
+    # In no order of theirs: what a run that is stopped has tried is then a fair sample of all.
+    random.Random(SEED).shuffle(waiting)  # noqa: S311 - a sample, not a secret
     tests, now = look_at_tests(target), tests_digest(target)
     functions = functions_of(target.source)
     entering: dict[str, dict[str, float]] = {}
