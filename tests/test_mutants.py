@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from scripts.mutants import Figures, Survivor, Target, missing, read_table, report
+from scripts.mutants import Figures, Survivor, Target, missing, quickest_of_each_file, read_table, report
 
 ALIVE = ("give_back", "used -= 1", "used -= 2")
 LISTED = Survivor(function="give_back", before="used -= 1", after="used -= 2", reason="An example.")
@@ -45,3 +45,8 @@ def test_four_fifths_must_be_killed_and_all_tried():
     assert "70 %" in report([weak], [LISTED], whole=True)[1][0]
     unfinished = replace(GOOD, tried=9, killed=8)
     assert "not tried (1)" in report([unfinished], [LISTED], whole=True)[1][0]
+
+
+def test_the_quickest_tests_come_first_and_no_file_is_left_to_the_end():
+    tests = {"a.py::slow": 3.0, "a.py::quick": 0.1, "b.py::only": 2.0, "a.py::middling": 0.2}
+    assert quickest_of_each_file(tests) == ["a.py::quick", "b.py::only", "a.py::middling", "a.py::slow"]

@@ -5,9 +5,9 @@ import asyncio
 
 import pytest
 from tests.faults.accidents import Flaky, die
-from tests.runtime.kit import PAID, asked, confirmed, kind, next_event, until, writing
+from tests.runtime.kit import PAID, CrashSwitch, asked, confirmed, kind, next_event, until, writing
 
-from handrail.testing import settle
+from handrail.testing import CrashAt, Crashed, settle
 
 SLOWLY_PAID = """
 async def execute(args, ctx):
@@ -182,3 +182,21 @@ async def test_a_no_in_another_process_just_before_a_reconnect_is_heard(make_too
         event = await asyncio.wait_for(next_event(session, "envelope"), 2)
         assert event.data["envelope"]["error"]["type"] == "DECLINED"
         assert kind(await session.call("pay", {"q": "a"}, call_id="c2")) == "DECLINED"
+
+
+async def test_the_second_of_two_identical_calls_that_a_dead_process_left_goes_on_as_the_second(make_tools):
+    async with make_tools({"set": (writing(idempotent=True), PAID)}) as world:
+        switch = CrashSwitch()
+        session = await world.session(runtime=world.runtime(policy=QUICK, crash=switch))
+        first = await session.call("set", {"q": "a"}, call_id="c1")
+        switch.hook = CrashAt("after_claim")
+        with pytest.raises(Crashed):
+            await session.call("set", {"q": "a"}, call_id="c2")
+        left = next(row for row in await world.store.ledger_rows() if row.ordinal == 2)
+        await die(world, session.core)
+        session = await resumed(session, world.runtime(policy=QUICK))
+        second = await session.call("set", {"q": "a"}, call_id="c2")
+        assert (second.data["key"], "replayed" in second.meta) == (left.key, False)
+        assert (await session.call("set", {"q": "a"}, call_id="c1")).data == first.data
+        assert sorted(row.ordinal for row in await world.store.ledger_rows()) == [1, 2]
+        assert world.starts == 2
