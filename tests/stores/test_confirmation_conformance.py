@@ -9,7 +9,17 @@ import pytest
 from tests.stores.values import START, StillClock, alias, claim, crash, done, held, session
 
 from handrail.contract.errors import UsageError
-from handrail.contract.store import HOLD_TOKENS, ClaimVerdict, Finish, Hold, HoldState, LedgerState, RateCharge, Store
+from handrail.contract.store import (
+    HOLD_TOKENS,
+    Approval,
+    ClaimVerdict,
+    Finish,
+    Hold,
+    HoldState,
+    LedgerState,
+    RateCharge,
+    Store,
+)
 
 OPEN = (HoldState.PENDING, HoldState.APPROVED)
 OTHER = {"args": '{"amount":6}', "args_digest": "d2"}
@@ -172,6 +182,25 @@ async def test_an_overdue_request_is_told_as_expired_before_anyone_moves_it(stor
     found = await store.hold_by_id("h1")
     assert found is not None
     assert found.state is HoldState.EXPIRED
+
+
+async def test_who_approved_is_kept_until_the_request_is_opened_again(store: Store) -> None:
+    await store.hold(held(), "x")
+
+    async def moved(to: HoldState, *, by: Approval | None = None) -> tuple[str | None, str | None]:
+        told = await store.move_hold("h1", to, expected=OPEN, approval=by)
+        kept = await found(store, "h1")
+        assert told == kept
+        assert kept.state is to
+        return kept.approver, kept.approved_via
+
+    nobody = await moved(HoldState.PENDING, by=Approval("eve", "page"))
+    assert nobody == (held().approver, held().approved_via), "nothing was approved"
+    assert await moved(HoldState.APPROVED, by=Approval("ana", "page")) == ("ana", "page")
+    assert await moved(HoldState.APPROVED, by=Approval("ben", "voice")) == ("ana", "page"), "the first yes is the grant"
+    assert await moved(HoldState.PENDING) == nobody
+    assert await moved(HoldState.APPROVED, by=Approval("ben", "voice")) == ("ben", "voice")
+    assert await moved(HoldState.DECLINED) == ("ben", "voice"), "what was is not forgotten"
 
 
 # Grants
@@ -487,11 +516,13 @@ async def test_a_request_of_a_later_turn_replaces_open_ones_of_its_tool(store: S
 
 async def test_the_first_turn_in_which_the_outcome_was_told_stays(store: Store) -> None:
     await store.hold(held(), "x")
+    await store.hold(held("h2", **OTHER), "y")
     assert (await found(store, "h1")).told_turn is None
     await store.outcome_told("h1", 3)
     await store.outcome_told("h1", 5)
     await store.outcome_told("nothing", 5)
     assert (await found(store, "h1")).told_turn == 3
+    assert (await found(store, "h2")).told_turn is None
 
 
 async def found(store: Store, hold_id: str) -> Hold:
