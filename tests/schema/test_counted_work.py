@@ -4,6 +4,7 @@ The interpreter counts the calls, so that a loop that counts nothing is found, w
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -11,8 +12,9 @@ import pytest
 from tests.schema.test_hostile import MAX_CALLS, MAX_GUARD_CALLS
 from tests.schema.work import calls_of
 
+from handrail.contract.errors import JsonError
 from handrail.schema.explain import KEYWORD_CHECKS, Explainer, Steps
-from handrail.schema.strict_json import MAX_ARGUMENT_BYTES
+from handrail.schema.strict_json import MAX_ARGUMENT_BYTES, read_arguments
 from handrail.schema.subschemas import LocalRefs
 from handrail.schema.validator import compile_schema
 
@@ -191,3 +193,30 @@ def test_the_guard_before_the_check_is_bounded_work(costly: str, number: int, sh
     arguments = {"a": LARGE[shape]}
     assert len(orjson.dumps(arguments)) <= MAX_ARGUMENT_BYTES
     assert calls_of(lambda: compiled.is_valid(arguments)) <= MAX_GUARD_CALLS
+
+
+MAX_READING_CALLS = 140_000
+"""The most that were seen are 130,106, for numbers whose exponent RFC 8785 writes out."""
+LISTS = {
+    "large numbers": (["1e22"] * 13_000, "]"),
+    "numbers that are written out": (["1e17"] * 13_000, "]"),
+    "small numbers": (["1.5e-7"] * 9_000, "]"),
+    "numbers of many digits": (["1e22", "-1.5E+300", "123456789.125e10"] * 2_000, "]"),
+    "whole numbers with a point": (["1.0"] * 16_000, "]"),
+    "texts with colons": (['":"'] * 16_000, "]"),
+    "integers before one that is refused": (["1"] * 32_000, ",9007199254740992]"),
+    "integers in a list that is not closed": (["1"] * 32_000, ""),
+}
+
+
+@pytest.mark.parametrize("shape", LISTS)
+def test_reading_long_lists_is_bounded_work(shape: str) -> None:
+    items, end = LISTS[shape]
+    text = f'{{"a":[{",".join(items)}{end}}}'
+    assert len(text) <= MAX_ARGUMENT_BYTES
+
+    def read() -> None:
+        with suppress(JsonError):
+            read_arguments(text)
+
+    assert calls_of(read) <= MAX_READING_CALLS

@@ -274,6 +274,9 @@ def test_the_order_of_keys_is_kept() -> None:
         ("01", "invalid_json", "", "column 2"),
         ("[}", "invalid_json", "/0", "column 2"),
         ("\xa0{}", "invalid_json", "", "column 1"),
+        ('{"a":[1, "b,c",true,"d", 1e22 ,9007199254740992]}', "invalid_number", "/a/5", "column 32"),
+        ("[1,-2.5e9,12345678901234567,1]", "invalid_number", "/2", "column 11"),
+        ("[1,null,1e400,1]", "invalid_json", "/2", "column 9"),
     ],
     ids=short,
 )

@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
 from hashlib import sha256
 from itertools import islice
 from math import isfinite
@@ -48,6 +47,13 @@ _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?"
 _TOKEN = re.compile(
     rf'[ \t\n\r]*+(?:(?P<mark>[][{{}},:])|(?P<string>{_STRING}")|(?P<number>{_NUMBER})|(?P<word>true|false|null))'
 )
+# Items of a list, each with its comma, in which nothing can be wrong: integers of 15 digits are safe, exponents of two digits
+# finite, and ASCII has no surrogates. A comma inside a string would be counted as an item.
+_PLAIN_ITEM = (
+    r"(?:-?(?:0|[1-9][0-9]{0,14}+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]{1,2}+)?+|true|false|null"
+    r'|"[ !#-+\--\[\]-~]*+")'
+)
+_PLAIN_ITEMS = re.compile(rf"(?:[ \t\n\r]*+{_PLAIN_ITEM}[ \t\n\r]*+,)++")
 _PART_OF_STRING = re.compile(_STRING)
 _NOT_SPACE = re.compile(r"[^ \t\n\r]")
 _SPACED_COLON = re.compile(r'"[ \t\n\r]+:')
@@ -115,7 +121,9 @@ def is_plain_value(value: object) -> bool:
 
 def _read_exactly(raw: object) -> Arguments:
     args = parse_arguments(raw)
-    return args, trimmed(canonical(args)), False
+    # What was read is plain already: writing it needs no copy.
+    alike = _is_written_alike(args, MAX_CANONICAL_DEPTH)
+    return args, trimmed(orjson.dumps(args, option=_SORTED) if alike else _write(args)), False
 
 
 def _count_keys(root: Any, is_ascii: bool) -> int:
@@ -362,6 +370,11 @@ class _Reader:
             kind = str(token.lastgroup)
             self.start, end = token.span(kind)
             expected = self.take(kind, token[kind], expected)
+            if expected in (_VALUE, _VALUE_OR_END) and (items := _PLAIN_ITEMS.match(self.text, end)):
+                index = self.path[-1]
+                if isinstance(index, int):
+                    self.path[-1] = index + self.text.count(",", end, items.end())
+                    expected, end = _VALUE, items.end()
         rest = _NOT_SPACE.search(self.text, end)
         self.start = rest.start() if rest else len(self.text)
         if rest or expected != _END:
@@ -661,15 +674,18 @@ def _write(root: Any) -> bytes:
         elif kind is list:
             written.append(b"[")
             work.append(b"]")
+            if _FLOAT_ONLY.issuperset(map(type, item)):
+                written.append(b",".join(map(_number, item)))
+                continue
             for element in reversed(item):
                 work += (element, b",")
-            if item:
-                work.pop()
+            work.pop()
         else:
             written.append(_number(item) if kind is float else orjson.dumps(item))
     return b"".join(written)
 
 
+_FLOAT_ONLY = frozenset({float})
 _FIRST_ALIKE, _LAST_ALIKE = 9e-10, 1e21
 
 
@@ -682,9 +698,9 @@ def _number(value: float) -> bytes:
         return text.removesuffix(".0").encode()
     if not _FIRST_ALIKE < abs(value) < _LAST_ALIKE:
         return text.encode()  # exponents of two digits are written alike
-    _, numerals, exponent = Decimal(repr(abs(value))).as_tuple()
-    point = len(numerals) + int(exponent)  # where the decimal point is, counted from the first digit
-    digits = "".join(map(str, numerals)).rstrip("0")
+    mantissa, _, exponent = text.lstrip("-").partition("e")  # one digit, and maybe a point with those that follow
+    digits = mantissa.replace(".", "")
+    point = 1 + int(exponent)  # where the decimal point is, counted from the first digit
     if len(digits) <= point <= 21:
         text = digits.ljust(point, "0")
     elif 0 < point <= 21:
