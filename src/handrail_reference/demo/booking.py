@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
-from handrail_reference.demo.phrases import FILLERS, LANGUAGE, SAYS
+from handrail_reference.demo.phrases import FILLERS, REPLY, SAYS
 from handrail_reference.demo.view import Outcome, Step, View
 from handrail_reference.demo.when import When, read_when, spoken_day
 
 CREATE, LOOK = "calendar_create_event", "calendar_get_availability"
-_SAY: dict[str, str] = LANGUAGE["sentences"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +28,14 @@ class MeetingDraft:
     minutes: int = 60
     unnoted: str = ""
     """Words that a booking cannot keep. Nothing is booked before the user has settled them."""
+    hint: str = ""
+    """What was said of the time, while the start is not known: "in the morning", "until 15:00"."""
 
     def recap(self) -> str:
         who = f" with {', '.join(self.people)}" if self.people else ""
         day = f" on {spoken_day(self.day)}" if self.day else ""
-        clock = f" at {self.clock:%H:%M}" if self.clock else ""
-        return f'So far: "{self.title}"{who}{day}{clock}, {self.minutes} minutes.'
+        clock = f" at {self.clock:%H:%M}" if self.clock else f" {self.hint}".rstrip()
+        return f'So far: "{self.title}"{who}{day}{clock}{"" if "until" in clock else f", {self.minutes} minutes"}.'
 
     def asks(self, question: str) -> Step:
         unnoted = f'I cannot note "{self.unnoted}". ' if self.unnoted else ""
@@ -56,7 +57,7 @@ def why_not(when: When) -> str:
     forbids, repeats = (SAYS[name].search(when.rest) for name in ("forbids", "repeats"))
     unread = forbids[0] if forbids else " ".join(_names(when.rest)[1])
     why = "no_repeats" if repeats else "unread" if unread and SAYS["begins"].match(when.rest) else "plain"
-    return _SAY[why].format(unread)
+    return REPLY[why].format(unread)
 
 
 def new_booking(view: View, text: str, when: When) -> Step:
@@ -81,32 +82,36 @@ def continued_booking(view: View, text: str) -> Step | None:
     recap = SAYS["recap"].search(question)
     if not (recap or before) or (bare and SAYS["new_topic"].match(bare.rest)):
         return None
-    draft = _from_recap(recap) if recap else _from_args(before[0].args, view)
+    draft = _from_recap(recap.groupdict("")) if recap else _from_args(before[0].args, view)
     if recap and "Shall I book it" in question and SAYS["without" if draft.unnoted else "yes"].match(text):
-        return _next(view, replace(draft, unnoted=""), When(), look=_SAY["anyway"] not in question)
-    when = read_when(_answered(question, SAYS["email"].sub("@", text)), view.now, expects_time=not draft.clock)
+        return _next(view, replace(draft, unnoted=""), When(), look=REPLY["anyway"] not in question)
+    when = read_when(_answered(question, SAYS["email"].sub("@", text), draft), view.now, draft.clock)
     changed = _changed(draft, text, when, replaces=recap is None)
     if when.several:
         return draft.asks("I understood more than one day or time. Which one do you mean?")
-    if (changed == draft and not when.questions) or (len(when.rest.split()) > 6 and not SAYS["fixing"].match(text)):
+    # What is as it was may yet be an answer: "an hour".
+    is_same = changed == draft and not when.questions and not (recap and bare)
+    if is_same or (len(when.rest.split()) > 6 and not SAYS["fixing"].match(text)):
         return draft.asks("I understood no change in that.") if SAYS["remakes"].match(text) else None
     if SAYS["forbids"].search(when.rest):
         return draft.asks("Please say what it should be, not what it should not be.")
     if not recap and changed.people == draft.people and SAYS["another"].search(text):
-        return Step(_SAY["another"])
+        return Step(REPLY["another"])
     if unread := _names(when.other)[1]:
-        return draft.asks(_SAY["unread_answer"].format(" ".join(unread)))
+        return draft.asks(REPLY["unread_answer"].format(" ".join(unread)))
     return _next(view, changed, when)
 
 
-def _answered(question: str, text: str) -> str:
-    """A choice between two days, a part of the day or an hour, completed by the words that were left out."""
+def _answered(question: str, text: str, draft: MeetingDraft) -> str:
+    """A choice between two days, a part of the day or an hour, completed by the words that were left out or said before."""
     options, choice = SAYS["options"].search(question), SAYS["choice"].match(text)
     if options and choice:
-        return options["first" if choice["which"].lower() in ("first", "former", "earlier", "1") else "second"]
-    text = text if "How long" in question else SAYS["bare_hour"].sub(r"at \g<hour>", text)
+        text = options["first" if choice["which"].lower() in ("first", "former", "earlier", "1") else "second"]
+    name, said = ("end_alone", "until ") if REPLY["how_long"] in question else ("bare_hour", r"at \g<hour>")
+    text = SAYS[name].sub(said, text if draft.clock else SAYS["number_alone"].sub(r"at \1", text))
     asked = re.search(r'mean "(.+?)" in the morning', question)
-    return f"{asked[1]} {text}" if asked and SAYS["half_of_day"].match(text) else text
+    text = f"{asked[1]} {text}" if asked and SAYS["half_of_day"].match(text) else text
+    return text if SAYS["hint"].search(text) else f"{text} {draft.hint}".strip()
 
 
 def booked(view: View) -> Step:
@@ -135,15 +140,16 @@ def _changed(draft: MeetingDraft, text: str, when: When, *, replaces: bool = Fal
         people = [*(one for one in draft.people if "@" in one), *people, *names]
     found, everybody = SAYS["title"].search(when.rest), tuple(dict.fromkeys(people)) or draft.people
     title = re.sub("^.", lambda first: first[0].upper(), found["title"].strip(" ,")) if found else draft.title
-    said = (when.day or draft.day, when.clock or draft.clock, when.minutes or draft.minutes)
-    return MeetingDraft(title, everybody, *said, draft.unnoted)
+    # "Tomorrow morning" is no time, and takes the old one back.
+    clock = when.clock or (None if when.hint else draft.clock)
+    said = (when.day or draft.day, clock, when.minutes or draft.minutes, draft.unnoted, when.hint)
+    return MeetingDraft(title, everybody, *said)
 
 
 def _names(rest: str) -> tuple[list[str], list[str]]:
     """The names of people in a sentence, and the words that say something else than is understood."""
     names: list[str] = []
-    rest = SAYS["title"].sub(" ", rest)
-    found = SAYS["with"].search(rest)
+    found = SAYS["with"].search(rest := SAYS["title"].sub(" ", rest))
     unread = SAYS["kind"].sub("", SAYS["order"].sub("", SAYS["with"].sub(" ", rest)))
     for part in re.split(r",|&|\band\b|\bplus\b", re.sub(r"[\w ]*[<(]@[>)]", "@", found["names"])) if found else ():
         is_name = SAYS["name"].fullmatch(part) and FILLERS.isdisjoint(part.lower().split())
@@ -151,11 +157,11 @@ def _names(rest: str) -> tuple[list[str], list[str]]:
     return names, [word for word in re.findall(r"[\w'’-]+", unread) if word.lower() not in FILLERS]
 
 
-def _from_recap(said: re.Match[str]) -> MeetingDraft:
+def _from_recap(said: Mapping[str, str]) -> MeetingDraft:
     day = datetime.strptime(said["day"], "%d %B %Y").date() if said["day"] else None  # noqa: DTZ007  # only its date
     clock = time.fromisoformat(said["clock"]) if said["clock"] else None
-    people = said["people"].split(", ") if said["people"] else ()
-    return MeetingDraft(said["title"], tuple(people), day, clock, int(said["minutes"]), said["unnoted"] or "")
+    people = tuple(said["people"].split(", ")) if said["people"] else ()
+    return MeetingDraft(said["title"], people, day, clock, int(said["minutes"] or 60), said["unnoted"], said["hint"])
 
 
 def _from_args(args: Mapping[str, Any], view: View) -> MeetingDraft:
@@ -176,29 +182,30 @@ def _next(view: View, draft: MeetingDraft, when: When, *, look: bool = True) -> 
     old = "" if when.minutes and SAYS["unnoted_length"].fullmatch(draft.unnoted) else draft.unnoted
     unnoted = " ".join(dict.fromkeys(one for one in [*old.split(), *_names(when.other)[1]] if one.lower() not in known))
     asked = " ".join(when.questions)  # whatever day or time stood there before, another one was meant
-    day, clock = None if "day" in asked else draft.day, None if re.search("time|morning", asked) else draft.clock
+    is_day = "day" in (asked if when.day else asked.replace("Which day and time", ""))
+    day, clock = None if is_day else draft.day, None if re.search("time|morning", asked) else draft.clock
     draft = replace(draft, day=day, clock=clock, unnoted=unnoted)
     if question or unnoted or draft.day is None or draft.clock is None:
         return draft.asks(question or "Shall I book it without that?")
     start = datetime.combine(draft.day, draft.clock, view.now.tzinfo)
     begin, end = start.isoformat(), (start + timedelta(minutes=draft.minutes)).isoformat()
     if LOOK in view.tools and look:
-        seen = view.turn.outcome(LOOK)
-        if seen is None:
+        if (seen := view.turn.outcome(LOOK)) is None:
             return Step("", [(LOOK, {"start_date": begin, "end_date": end})])
         if seen.data.get("existing_events"):
-            return draft.asks(_SAY["anyway"])
+            return draft.asks(REPLY["anyway"])
     title = _title(draft.title, draft.people) if SAYS["kind"].fullmatch(draft.title) else draft.title
     return Step("", [(CREATE, {"title": title, "start_time": begin, "end_time": end, "attendees": [*draft.people]})])
 
 
 def _missing(draft: MeetingDraft, now: datetime) -> str:
     if draft.day is None or draft.clock is None:
-        return "On which day?" if draft.clock else "At what time?" if draft.day else "On which day, and at what time?"
+        at = "At what time" if draft.day else "On which day, and at what time"
+        return "On which day?" if draft.clock else f"{at}{' does it start' if 'until' in draft.hint else ''}?"
     start = datetime.combine(draft.day, draft.clock, now.tzinfo)
     if start <= now:
         return "That time is over. Which day and time do you mean?"
     if datetime.fromtimestamp(start.timestamp(), now.tzinfo).time() != draft.clock:
         return "Clocks are put forward then, and that time does not exist. At what other time?"
     nameless = [one for one in draft.people if "@" not in one]
-    return f"What is the e-mail address of {nameless[0]}?" if nameless else "" if draft.people else _SAY["whom"]
+    return f"What is the e-mail address of {nameless[0]}?" if nameless else "" if draft.people else REPLY["whom"]

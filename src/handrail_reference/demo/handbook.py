@@ -51,8 +51,7 @@ def quoted_answer(records: Sequence[Mapping[str, Any]], known: Mapping[str, str]
 
 def _words(question: str) -> set[str]:
     """The stems of the words that say what is asked."""
-    words = re.findall(r"\w+", SAYS["explain"].sub("what ", question.lower()))
-    return {stem(word) for word in words if word not in _SILENT}
+    return {*map(stem, {*re.findall(r"\w+", SAYS["explain"].sub("what ", question.lower()))} - _SILENT)}
 
 
 def _first_sentences(text: str, count: int) -> str:

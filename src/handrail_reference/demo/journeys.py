@@ -5,11 +5,10 @@ from datetime import datetime, time, timedelta
 from typing import Any
 
 from handrail_reference.demo import booking, handbook
-from handrail_reference.demo.phrases import LANGUAGE, SAYS, declined, failure, small_talk, suggestions
+from handrail_reference.demo.phrases import REPLY, SAYS, declined, failure, small_talk, suggestions
 from handrail_reference.demo.view import Outcome, Step, View
 from handrail_reference.demo.when import When, read_when, spoken_day
 
-_SAY: dict[str, str] = LANGUAGE["sentences"]
 _PLACES = {"first": 1, "second": 2, "third": 3, "fourth": 4, "1": 1, "2": 2, "3": 3, "4": 4}
 
 
@@ -29,13 +28,12 @@ def next_step(view: View) -> Step:
 
 def _call(view: View, tool: str, args: dict[str, Any], say: Callable[[Outcome], Step]) -> Step:
     """A call, and what to say when it is done; or that this conversation does not have the tool."""
-    done = view.turn.outcome(tool)
-    if done is not None:
+    if (done := view.turn.outcome(tool)) is not None:
         return say(done)
     if tool in view.tools:
         return Step("", [(tool, args)])
     if view.voice:
-        return Step(_SAY["offer_text"] if "end_voice_session" in view.tools else "I can do that in text only.")
+        return Step(REPLY["offer_text"] if "end_voice_session" in view.tools else "I can do that in text only.")
     return declined(view, f"`{tool}` is not offered in this conversation.")
 
 
@@ -46,9 +44,9 @@ def _abuse(view: View, text: str) -> Step | None:
     warned = False
     for turn in view.turns[:-1]:  # a block that is over, and an apology, make a warning forgotten
         forgotten = turn.outcome("ignore_user") or SAYS["sorry"].search(turn.text)
-        warned = _SAY["warning"] in turn.answer or bool(warned and not forgotten)
+        warned = REPLY["warning"] in turn.answer or bool(warned and not forgotten)
     if not threat and not warned:
-        return Step(_SAY["warning"])
+        return Step(REPLY["warning"])
     farewell = f"I will not go on like this. This conversation is paused for {'today' if threat else 'a minute'}."
     args = {"duration_seconds": 86_400 if threat else 60, "farewell_message": farewell}
     return _call(view, "ignore_user", args, lambda _: Step(farewell))
@@ -57,37 +55,34 @@ def _abuse(view: View, text: str) -> Step | None:
 def _reply(view: View, text: str) -> Step | None:
     """An answer to what the model asked last, or a word about what waits."""
     last, yes, no = view.turn_before.answer, SAYS["yes"].match(text), SAYS["no"].match(text)
-    if yes and _SAY["offer_text"] in last:
+    if yes and REPLY["offer_text"] in last:
         return _call(view, "end_voice_session", {"reason": "handover"}, lambda _: Step("All right, please type it."))
     if no and (last.endswith("?") or SAYS["recap"].search(last)):
         return Step("All right, I leave it.")
-    if _SAY["paste"] in last and SAYS["contact"].search(text):
+    if REPLY["paste"] in last and SAYS["contact"].search(text):
         return _contacts(view, text, text)
-    if _SAY["free_day"] in last and (when := read_when(text, view.now)):
+    if REPLY["free_day"] in last and (when := read_when(text, view.now)):
         return _free(view, when, text)
-    step = booking.continued_booking(view, text)
+    step = None if no else booking.continued_booking(view, text)
     if step is not None or not (yes or no):
         return step
     if any(outcome.held for outcome in view.outcomes):
-        return Step("" if view.voice else _SAY["cannot_decide"])  # in voice, the host asks and hears the answer
-    return None if SAYS["undo"].match(text) else Step(_SAY["nothing_asked"], (), suggestions(view))
+        return Step("" if view.voice else REPLY["cannot_decide"])  # in voice, the host asks and hears the answer
+    return None if SAYS["undo"].match(text) else Step(REPLY["nothing_asked"], (), suggestions(view))
 
 
 def _voice(view: View, text: str) -> Step | None:
-    if view.voice:
-        if not SAYS["leave"].match(text) and small_talk(text) != "Goodbye.":
-            return None
+    if view.voice and (SAYS["leave"].match(text) or small_talk(text) == "Goodbye."):
         return _call(view, "end_voice_session", {"reason": "user_requested"}, lambda _: Step("Goodbye."))
-    wish = SAYS["voice"].fullmatch(text)
+    wish = None if view.voice else SAYS["voice"].fullmatch(text)
     args = {"pending_request": wish["request"].strip(" ,.;?!")[:500] if wish else ""}
-    return _call(view, "start_voice_session", args, lambda _: Step(_SAY["voice_starts"])) if wish else None
+    return _call(view, "start_voice_session", args, lambda _: Step(REPLY["voice_starts"])) if wish else None
 
 
 def _small_talk(view: View, text: str) -> Step | None:
     if SAYS["abilities"].search(text) and len(text) < 80:
         return declined(view, "I am the demo model of Handrail.")
-    answer = small_talk(view.turn.text)
-    return Step(answer, (), suggestions(view)) if answer else None
+    return Step(answer, (), suggestions(view)) if (answer := small_talk(view.turn.text)) else None
 
 
 def _calendar(view: View, text: str) -> Step | None:
@@ -101,12 +96,12 @@ def _calendar(view: View, text: str) -> Step | None:
         return declined(view, booking.why_not(when))
     if SAYS["free"].match(text):
         return _free(view, when, text)
-    return Step(_SAY["no_changes"]) if SAYS["undo"].match(text) else None
+    return Step(REPLY["no_changes"]) if SAYS["undo"].match(text) else None
 
 
 def _free(view: View, when: When, text: str) -> Step:
     if when.questions or when.day is None:
-        return Step(" ".join([*when.questions[:1], _SAY["free_day"]]))
+        return Step(" ".join([*when.questions[:1], REPLY["free_day"]]))
     start = datetime.combine(when.day, when.clock or time(8), view.now.tzinfo)
     end = start + timedelta(minutes=when.minutes or (60 if when.clock else 600))
 
@@ -131,10 +126,10 @@ def _contacts(view: View, text: str, pasted: str = "") -> Step | None:
         wanted = [name for name in ("email", "phone") if name[1:] in kind] or ["email", "phone", "url"]
         found = [one[name] for name in wanted for one in done.data[f"{name}s"]]
         lines = [f"- {names.get(one, '')}{one}" for one in dict.fromkeys(found)]
-        return Step("\n".join(["I found:", *lines]) if lines else _SAY["no_contacts"])
+        return Step("\n".join(["I found:", *lines]) if lines else REPLY["no_contacts"])
 
     # "this text", but no text
-    return _call(view, "extract_contacts", {"text": text[:20_000]}, say) if text else Step(_SAY["paste"])
+    return _call(view, "extract_contacts", {"text": text[:20_000]}, say) if text else Step(REPLY["paste"])
 
 
 def _picture(view: View, text: str) -> Step | None:
@@ -153,18 +148,18 @@ def _picture(view: View, text: str) -> Step | None:
     def say(done: Outcome) -> Step:
         lines = [f"{number}. {prompt}" for number, prompt in enumerate(done.data["prompts"], 1)]
         picks = [f"Use the {word} one" for word in list(_PLACES)[: len(lines)]]
-        return Step("\n".join([_SAY["prompts"], "", *lines, "", "Which one shall I draw?"]), (), picks)
+        return Step("\n".join([REPLY["prompts"], "", *lines, "", "Which one shall I draw?"]), (), picks)
 
     idea = wish["text"].strip(" .?!")[:500]
     if other := SAYS["not_drawn"].search(idea):
-        return Step(_SAY["one_picture"].format(other[0].strip()), (), suggestions(view))
+        return Step(REPLY[other.lastgroup or "one_picture"].format(other[0].strip()), (), suggestions(view))
     return _call(view, "image_draft_prompt", {"idea": idea}, say) if idea else Step("A picture of what?")
 
 
 def _draw(view: View, prompt: str) -> Step:
     def say(made: Outcome) -> Step:
         image = made.data["images"][0]
-        shown = _SAY["draft_card" if "draft" in image["engine"] else "picture"]
+        shown = REPLY["draft_card" if "draft" in image["engine"] else "picture"]
         return _call(view, "send_image", {"image_id": image["id"]}, lambda _: Step(shown))
 
     return _call(view, "image_generate", {"prompt": prompt}, say)
@@ -175,11 +170,12 @@ def _handbook(view: View, text: str) -> Step | None:
         return None
     known = handbook.known_answer(text)
     if known is None:
-        return declined(view, _SAY["follow_up" if SAYS["follow_up"].match(text) else "known_questions"])
+        why = "calendar" if SAYS["about_calendar"].search(text) and read_when(text, view.now) else "known_questions"
+        return declined(view, REPLY["follow_up" if SAYS["follow_up"].match(text) else why])
 
     def say(found: Outcome) -> Step:
         answer = handbook.quoted_answer(found.data.get("results", ()), known, view.voice)
-        return Step(answer) if answer else declined(view, _SAY["known_questions"])
+        return Step(answer) if answer else declined(view, REPLY["known_questions"])
 
     fields = {} if view.voice else {"return_fields": ["snippet", "full_text", "url"]}
     return _call(view, "kb_search", {"query": known["search"], **fields}, say)

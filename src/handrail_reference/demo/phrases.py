@@ -8,11 +8,11 @@ from handrail_reference.demo.view import Outcome, Step, View
 
 _TABLES = [files(__package__).joinpath(name).read_text("utf-8") for name in ("language.toml", "questions.toml")]
 LANGUAGE = tomllib.loads(_TABLES[0]) | tomllib.loads(_TABLES[1])
+REPLY: dict[str, str] = LANGUAGE["sentences"]
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    whole = re.sub(r"(?<!\?P)<(\w+)>", lambda part: str(LANGUAGE["parts"][part[1]]), pattern)
-    return re.compile(whole, re.IGNORECASE | re.VERBOSE)
+    return re.compile(re.sub(r"(?<!\?P)<(\w+)>", lambda part: str(LANGUAGE["parts"][part[1]]), pattern), re.I | re.X)
 
 
 SAYS = {name: _compiled(pattern) for name, pattern in LANGUAGE["patterns"].items()}
@@ -33,8 +33,9 @@ def small_talk(text: str) -> str | None:
 
 
 def suggestions(view: View) -> list[str]:
-    """What the user may say next."""
-    return [say for tool, (_, say) in LANGUAGE["journeys"].items() if tool in view.tools]
+    """What the user may say next; nothing about somebody whom they have just named, whom they may not want to meet."""
+    offered, named = LANGUAGE["journeys"].items(), SAYS["email"].findall(view.turn.text)
+    return [say for tool, (_, say) in offered if tool in view.tools and not any(one in say for one in named)]
 
 
 def declined(view: View, why: str = "") -> Step:
@@ -44,7 +45,7 @@ def declined(view: View, why: str = "") -> Step:
     can = ", ".join(words for tool, (words, _) in LANGUAGE["journeys"].items() if tool in view.tools)
     lines = [why, f"No language model is connected.{f' What I can do without one: {can}.' if can else ''}"]
     if own := ", ".join(f"`{name}`" for name in sorted(view.tools.difference(LANGUAGE["reference_tools"]))[:8]):
-        lines.append(LANGUAGE["sentences"]["own_tools"].format(own))
+        lines.append(REPLY["own_tools"].format(own))
     if not any(LANGUAGE["connect"] in turn.answer for turn in view.turns[-4:]):
         lines.append(LANGUAGE["connect"])
     return Step("\n\n".join(filter(None, lines)), (), suggestions(view))
@@ -54,8 +55,7 @@ def failure(outcome: Outcome, voice: bool) -> str:
     """Why a call did not do what was wanted, for the person who wanted it."""
     error, message = outcome.error, " ".join(str(outcome.error.get("message", "")).split())
     if outcome.held:
-        held = LANGUAGE["sentences"]["held"].format(error["confirmation_request"]["preview"])
-        return "That needs your word." if voice else held
+        return "That needs your word." if voice else REPLY["held"].format(error["confirmation_request"]["preview"])
     if error.get("type") == "DECLINED":
         return "You declined that, so I left it."
     if error.get("partialSideEffects"):

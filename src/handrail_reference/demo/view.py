@@ -70,14 +70,15 @@ class View:
         self.voice = request.session.get("mode") == "voice"
         zone = ZoneInfo(str(request.session.get("time_zone") or "UTC"))
         self.now = datetime.fromisoformat(str(request.session.get("now", "2000-01-01T00:00:00Z"))).astimezone(zone)
-        self.turns = [DialogueTurn("")]
+        self.turn = DialogueTurn("")
+        self.turns = [self.turn]
         self.news: Outcome | None = None
         """What became of a held call, if the host has told since the model spoke last."""
         calls: dict[str | None, Call] = {}
         for message in request.messages:
             if isinstance(message, UserMessage):
-                self.turns.append(DialogueTurn(message.text))
-                self.news = None
+                self.turn, self.news = DialogueTurn(message.text), None
+                self.turns.append(self.turn)
             elif isinstance(message, AssistantMessage):
                 calls = {call.call_id: call for call in message.calls}
                 self.turn.answer = f"{self.turn.answer}\n\n{message.text}".strip()
@@ -90,10 +91,6 @@ class View:
                 self._settle(note[1], note[2], json.loads(note[3]))
         self.turn_before = self.turns[-2] if len(self.turns) > 1 else DialogueTurn("")
         self.outcomes = [outcome for turn in self.turns for outcome in turn.outcomes]
-
-    @property
-    def turn(self) -> DialogueTurn:
-        return self.turns[-1]
 
     def _settle(self, tool: str, call_id: str | None, envelope: Mapping[str, Any]) -> None:
         """A held call was decided: its envelope takes the place of the one that said that it waits."""

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 
-from handrail_reference.demo.phrases import LANGUAGE, SAYS
+from handrail_reference.demo.phrases import LANGUAGE, REPLY, SAYS
 
 _NUMBERS = dict(zip(LANGUAGE["numbers"], range(1, 13), strict=True)) | LANGUAGE["other_numbers"]
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -21,6 +21,8 @@ class When:
     day: date | None = None
     clock: time | None = None
     minutes: int | None = None
+    hint: str = ""
+    """What is said of the time without its start: "in the morning", "until 15:00"."""
     questions: list[str] = field(default_factory=list)
     several: bool = False
     """It names more than one day, or more than one time."""
@@ -29,16 +31,15 @@ class When:
     """The rest without a title, and without days and times that are asked about."""
 
     def __bool__(self) -> bool:
-        return bool(self.day or self.clock or self.minutes or self.questions or self.several)
+        return bool(self.day or self.clock or self.minutes or "until" in self.hint or self.questions or self.several)
 
 
-def read_when(text: str, now: datetime, *, expects_time: bool = False) -> When:
-    """Read a sentence that is said at `now`. With `expects_time`, a bare number is a time."""
+def read_when(text: str, now: datetime, start: time | None = None) -> When:
+    """Read a sentence that is said at `now`, maybe about a meeting whose `start` is known."""
     when = When()
     rest = re.sub(r"(\d{4}-\d\d-\d\d)T(?=\d\d:)", r"\1 ", " ".join(text.split()))
     rest = SAYS["minutes_in_words"].sub(lambda said: f"{_number(said[1])}:{'30' if said[2] else '15'}", rest)
     rest = SAYS["span"].sub(r"\1 to ", rest)
-    rest = SAYS["number_alone"].sub(r"at \1", rest) if expects_time else rest
     part, days = SAYS["part_of_day"].search(SAYS["title"].sub(" ", rest)), list(SAYS["day"].finditer(rest))
     half = (part[1].lower() or ("morning" if "breakfast" in rest.lower() else "evening")) if part else ""
     rest = SAYS["day"].sub(" ", rest)
@@ -49,19 +50,23 @@ def read_when(text: str, now: datetime, *, expects_time: bool = False) -> When:
     clocks = [match for match in SAYS["clock"].finditer(rest) if _is_clock(match)]
     when.rest = SAYS["part_of_day"].sub(" ", SAYS["clock"].sub(lambda one: " " if _is_clock(one) else one[0], rest))
     when.other = SAYS["title"].sub(" ", when.rest)
-    is_span = len(clocks) == 2 and (clocks[1]["at"] or "").strip().lower() in ("to", "until", "till")
-    when.several = len(days) > 1 or len(clocks) > 1 + is_span
+    starts, ends = ([one for one in clocks if bool(one["end"]) == is_end] for is_end in (False, True))
+    when.several = max(len(days), len(starts), len(ends)) > 1
     if when.several:
         return when
     if days:
         _read_day(when, days[0], now.date())
-    if clocks:
-        said = rest[clocks[0].start() : clocks[-1].end()].strip()
-        when.clock = _read_clock(when, clocks[0], clocks[-1]["half"] or half, said)
-    if is_span and when.clock and (end := _read_clock(when, clocks[1], half, clocks[1][0], when.clock)):
-        when.minutes = 60 * (end.hour - when.clock.hour) + end.minute - when.clock.minute
+    said = " ".join(rest[clocks[0].start() : clocks[-1].end()].split()) if clocks else ""
+    if starts:
+        start = when.clock = _read_clock(when, starts[0], clocks[-1]["half"] or half, said)
+    end = _read_clock(when, ends[0], half, said, start) if ends and (start or not starts) else None
+    if start and end:  # an end before its start is on the next day; one that contradicts a length is asked about
+        span = (60 * (end.hour - start.hour) + end.minute - start.minute) % 1440
+        when.minutes = span if when.minutes in (None, span) else 0
+    elif not starts:
+        when.hint = f"{half and f'in the {half}'} {f'until {end:%H:%M}' if end else ''}".strip()
     if when.minutes is not None and not 0 < when.minutes <= 720:
-        when.questions.append("How long does it take?")
+        when.questions.append(REPLY["how_long"])
         when.minutes = None
     for name, question in LANGUAGE["unread"].items():
         if unread := SAYS[name].search(when.rest if name == "repeats" else when.other):
@@ -113,9 +118,8 @@ def _days(said: dict[str, str], today: date) -> list[date]:
         next_year = len(re.findall(r"\d+|[a-z]{3,}", written, re.I)) < 3 and day.date() < today - timedelta(days=180)
         return [day.date() + relativedelta(years=1 if next_year else 0)]
     if said["nth"]:
-        number = int(said["nth"][:-2])
-        days = (today + relativedelta(months=ahead, day=1, days=number - 1) for ahead in range(12))
-        return [day for day in days if day >= today and day.day == number][:1]
+        days = (today + timedelta(days=ahead) for ahead in range(62))
+        return [day for day in days if day.day == int(said["nth"][:-2])][:1]
     if said["word"]:
         ahead = {"yes": -1, "tod": 0, "ton": 0}.get(said["word"][:3].lower(), 1 + ("after" in said["word"].lower()))
         return [today + timedelta(days=ahead)]
@@ -133,11 +137,10 @@ def _days(said: dict[str, str], today: date) -> list[date]:
 
 def _is_clock(match: re.Match[str]) -> bool:
     """A bare number is a time only where something says so."""
-    at, before, after = match["at"], match.string[: match.start()], match.string[match.end() :]
-    # "talk to three people"
-    is_no_end = at and at.strip().lower() == "to" and not re.search(r"(?:\d|[ap]m|noon)\s*$", before, re.I)
-    said = at or match["fixed"] or match["side"] or match["half"] or match["oclock"] or ":" in (match["digits"] or "")
-    return not is_no_end and bool(said or SAYS["after_clock"].match(after))
+    is_to = (match["end"] or "").strip().lower() == "to"  # "talk to three people"
+    is_no_end = is_to and not re.search(r"(?:\d|[ap]m|noon)\s*$", match.string[: match.start()], re.I)
+    said = any(match.group("at", "end", "limit", "fixed", "side", "half", "oclock")) or ":" in (match["digits"] or "")
+    return not is_no_end and bool(said or SAYS["after_clock"].match(match.string, match.end()))
 
 
 def _read_clock(when: When, match: re.Match[str], half: str, said: str, start: time | None = None) -> time | None:
@@ -150,11 +153,11 @@ def _read_clock(when: When, match: re.Match[str], half: str, said: str, start: t
         hour, minute = (hour, shift) if match["side"].lower() == "past" else (hour - 1 or 12, 60 - shift)
     half, is_24 = (match["half"] or half).lower(), hours[0] == "0" or hour > 12
     fits = hour in ({} if start else LANGUAGE["hours"]).get(half, range(13 if match["half"] else 24))
-    if minute > 59 or not fits or (match["fixed"] or "").lower() == "midnight":
+    if minute > 59 or not fits or match["limit"] or (match["fixed"] or "").lower() == "midnight":
         when.questions.append(f'"{said}" is no time that I understand. At what time do you mean?')
     elif not (half or start or is_24 or hour > 7):
-        when.questions.append(LANGUAGE["sentences"]["which_half"].format(said, ("afternoon", "evening")[hour == 7]))
+        when.questions.append(REPLY["which_half"].format(said, ("afternoon", "evening")[hour == 7]))
     else:
-        late = half not in ("a", "morning") if half else start is not None and hour < 8 and time(hour, minute) <= start
+        late = half not in ("a", "morning") if half else start is not None and time(hour, minute) <= start
         return time(hour if is_24 or not (half or late) else hour % 12 + 12 * late, minute)
     return None

@@ -130,6 +130,13 @@ async def test_a_question_of_its_own_is_dropped_by_a_no_and_by_another_wish(talk
         assert [name for name, _ in here.calls] == ["kb_search"]
 
 
+async def test_what_is_forbidden_is_not_offered_as_an_example(talk: Opens) -> None:
+    async with talk() as here:
+        answer = await here.say("Don't book anything with ana@example.com tomorrow at 3 pm")
+        assert "Nothing is booked." in answer
+        assert "ana@example.com" not in f"{answer}{here.events[-1].data['suggestions']}"
+
+
 async def test_a_yes_that_answers_nothing_does_nothing(talk: Opens) -> None:
     async with talk() as here:
         assert "I have asked nothing that this answers" in await here.say("yes")

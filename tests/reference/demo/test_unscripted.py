@@ -42,7 +42,11 @@ def at(start: str, end: str = "", **more: Any) -> dict[str, Any]:
 SENTENCES: list[tuple[list[str], Any]] = [
     # Questions about Handrail: the only page that may be quoted; "" means that none may be.
     (["How do I write my own tool?"], {"quotes": "new_tool"}),
-    (["What happens if the server crashes in the middle of a write?"], {"quotes": ""}),
+    (["What happens if the server crashes in the middle of a write?"], {"quoted": "crash"}),
+    (["Can the model approve its own booking?"], {"quoted": "approval"}),
+    (["Can the model book a meeting without my approval?"], {"quoted": "approval"}),
+    (["how do I connect an Anthropic key instead of this demo"], {"quoted": "model"}),
+    (["is it open source?"], {"quoted": "licence"}),
     (["is there a limit on how many calls a model can make"], {"quotes": "budget"}),
     (["Does it work with Claude?"], {"quotes": "providers"}),
     (["how much does it cost"], {"quotes": ""}),
@@ -294,8 +298,8 @@ SENTENCES: list[tuple[list[str], Any]] = [
     (["book a meeting with either ana@example.com or bob@ex.org tomorrow at 3pm"], "one meeting at a time"),
     (["book a meeting with a@x.org tomorrow at 10 about the budget every month"], "I cannot repeat events"),
     (["book a standing meeting with a@x.org thursday at 10"], 'I could not read "standing"'),
-    (["make me a few images of a cat"], 'I could not read "images"'),
-    (["create a logo for Acme and three variants"], 'I could not read "variants"'),
+    (["make me a few images of a cat"], "I draft one square picture at a time."),
+    (["create a logo for Acme and three variants"], "I draft one square picture at a time."),
     # An order that is taken back, doubted, quoted or asked about.
     (["book a call with a@x.org thursday at 10am, actually no"], PLAIN),
     (["lunch with a@x.org on thursday at noon, maybe"], PLAIN),
@@ -309,7 +313,7 @@ SENTENCES: list[tuple[list[str], Any]] = [
     (["draw a cat and send it to ana@example.com"], 'I could not read "and send"'),
     (["draw a cat, then a dog"], 'I could not read "then"'),
     (["book a meeting with a@x.org and her tomorrow at 3pm"], 'I could not read "and her"'),
-    (["book a meeting with a@x.org by thursday at 16:00"], 'I cannot note "by"'),
+    (["book a meeting with a@x.org by thursday at 16:00"], '"by at 16:00" is no time that I understand.'),
     (["start voice mode tomorrow at 9"], DECLINES),
     (["let's talk about the weather"], DECLINES),
     (["extract the emails but not a@x.org from: a@x.org, b@x.org"], DECLINES),
@@ -334,6 +338,57 @@ SENTENCES: list[tuple[list[str], Any]] = [
     ([BOOK, "change the title to Budget"], at("2026-11-17T15:00", title="Budget")),
     (["book a meeting with Ana tomorrow at 10am", "ask bob@ex.org"], "so I changed nothing"),
     (["find the contacts", "never mind"], "All right, I leave it."),
+    # An end without a start: the start is asked for, and the end is kept; where the start is known, it sets the length.
+    (["book a call with a@x.org tomorrow until 3 pm"], "At what time does it start?"),
+    (["book a call with a@x.org tomorrow until 3 pm", "1 pm"], at("2026-11-17T13:00", "2026-11-17T15:00")),
+    (["book a call with a@x.org tomorrow until 3 pm", "10"], at("2026-11-17T10:00", "2026-11-17T15:00")),
+    (["book a call with a@x.org tomorrow until 3 pm", "from 2 to 4 pm"], at("2026-11-17T14:00", "2026-11-17T16:00")),
+    (["book a call with a@x.org tomorrow until 3", "pm", "1 pm"], at("2026-11-17T13:00", "2026-11-17T15:00")),
+    (["book a call with Ana next friday until 3 pm", "the second one"], "At what time does it start?"),
+    (["book a call with a@x.org tomorrow by 3 pm"], '"by 3 pm" is no time that I understand.'),
+    ([NINE, "until 11 am"], at("2026-11-17T09:00", "2026-11-17T11:00")),
+    ([NINE, "make it end at 10:30"], at("2026-11-17T09:00", "2026-11-17T10:30")),
+    ([NINE, "move it to 3 pm"], at("2026-11-17T15:00", "2026-11-17T16:00")),
+    # A part of the day counts for the hour that is said later, and takes a time back that was said before.
+    (["book a call with a@x.org tomorrow afternoon", "at 3"], at("2026-11-17T15:00")),
+    (["book a call with a@x.org tomorrow afternoon"], "on Tuesday 17 November 2026 in the afternoon, 60 minutes."),
+    (["book a call with a@x.org tomorrow morning", "16:00", "16:00"], at("2026-11-17T16:00")),
+    ([BOOK, "no, on wednesday morning"], "At what time? So far"),
+    # What is not understood of the time leaves the day.
+    ([BOOK, "to 5 pm"], "on Tuesday 17 November 2026, 60 minutes."),
+    ([BOOK, "after 5 pm"], "on Tuesday 17 November 2026, 60 minutes."),
+    ([BOOK, "2 hours later"], "on Tuesday 17 November 2026, 60 minutes."),
+    # The usual length is an answer, too, and so is an end.
+    *(
+        (["book a call with a@x.org tomorrow from 3 pm to 2 pm", said], at("2026-11-17T15:00", "2026-11-17T16:00"))
+        for said in ("60 minutes", "one hour", "an hour", "4 pm", "until 4")
+    ),
+    (
+        ["Book a meeting with a@x.org from 23:30 to 00:30 tomorrow night"],
+        at("2026-11-17T23:30", "2026-11-18T00:30"),
+    ),
+    # Whoever wants to drop what waits is told where.
+    *(
+        ([BOOK, said], "please use the confirmation")
+        for said in (
+            "actually forget it",
+            "scrap that",
+            "forget about it",
+            "I changed my mind, don't book it",
+            "cancel the meeting",
+            "I no longer need it",
+            "let's not",
+            "on second thought, no",
+        )
+    ),
+    (["book a meeting tomorrow", "actually, scrap that"], "All right, I leave it."),
+    # Questions about a calendar are no questions about Handrail.
+    (["What slots are open next Tuesday afternoon?"], "plain requests about your own calendar"),
+    (
+        ["My boss told me to book a room for tomorrow at 10, is that possible?"],
+        "plain requests about your own calendar",
+    ),
+    (["What happens tomorrow?"], "only a few questions about Handrail"),
     # Whoever is quoted insults nobody here.
     (['my boss said "you are an idiot"'], DECLINES),
     (['he wrote "I will kill you", is that a threat?'], DECLINES),

@@ -1,6 +1,6 @@
 """Days and times: a clear one is read, everything else becomes a question. It is Monday, 16 November 2026, 10:00."""
 
-from datetime import datetime
+from datetime import datetime, time
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -52,6 +52,13 @@ NOW = datetime(2026, 11, 16, 10, 0, tzinfo=ZoneInfo("Europe/Zagreb"))
         ("tomorrow at 1pm for 9h", "2026-11-17", "13:00", 540),
         ("tomorrow for 2 hours 3pm", "2026-11-17", "15:00", 120),
         ("at four pm", None, "16:00", None),
+        ("from 23:30 to 00:30 tomorrow night", "2026-11-17", "23:30", 60),
+        ("from 11 pm to 1 am on friday", "2026-11-20", "23:00", 120),
+        ("from 10 pm to 11 tomorrow", "2026-11-17", "22:00", 60),
+        ("tomorrow at 1 pm, ending at 3", "2026-11-17", "13:00", 120),
+        ("tomorrow until 3 pm, starting at 1 pm", "2026-11-17", "13:00", 120),
+        ("tomorrow at 1 pm up to 3 pm", "2026-11-17", "13:00", 120),
+        ("move it to 3 pm", None, "15:00", None),
     ],
 )
 def test_what_is_clear_is_read(words: str, day: str | None, clock: str | None, minutes: int | None) -> None:
@@ -94,12 +101,25 @@ def test_what_is_clear_is_read(words: str, day: str | None, clock: str | None, m
         "in half an hour",
         "tomorrow from 4 to 3",
         "tomorrow at 10 for 2.25 hours",
+        *(f"tomorrow {limit} 3 pm" for limit in ("by", "before", "around", "no later than", "to")),
+        "tomorrow by 3",
+        "tomorrow from 3 pm to 2 pm",
+        "tomorrow at 1 pm for an hour until 3 pm",
     ],
 )
 def test_what_is_not_clear_is_asked_about(words: str) -> None:
     when = read_when(words, NOW)
     assert when.questions
     assert when.day is None or when.clock is None or when.minutes is None
+
+
+@pytest.mark.parametrize(
+    "end", ["until", "till", "up to", "ends at", "finishing at", "ending", "over by", "wraps up at"]
+)
+def test_an_end_alone_is_no_start(end: str) -> None:
+    when = read_when(f"tomorrow {end} 3 pm", NOW)
+    assert (when.clock, when.minutes, when.hint) == (None, None, "until 15:00")
+    assert read_when(f"{end} 3 pm", NOW, time(13)).minutes == 120
 
 
 @pytest.mark.parametrize("words", ["tomorrow at 3 and friday at 4", "friday 3pm or 4pm", "tuesday or wednesday at 9"])

@@ -138,6 +138,12 @@ ANSWERS: dict[str, tuple[str, str]] = {
         "A held call waits 300 seconds for its approval in text and 60 seconds in voice by default; then it expires. "
         "A model cannot approve a call.",
     ),
+    "crash": (
+        "When the process dies in the middle of a writing call",
+        "When the server crashes in the middle of a writing call, such as a booking, its claim stays in the ledger. "
+        "An idempotent call is taken over and run again; any other becomes unknown and is never run again by itself. "
+        "`handrail ledger settle` settles it once a person has looked.",
+    ),
 }
 """name → title, text."""
 _ROW = re.compile(r"^\s*\|(.+)\|\s*$")
