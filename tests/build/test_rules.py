@@ -130,10 +130,17 @@ SPEAKING = [
     Case("condition", fields(confirmation={"when": "total > 5"}), "schema.json", "/confirmation/when", 'uses "total"'),
     Case(
         "costly-schema",
-        argument("n", {"anyOf": [{"const": i} for i in range(300)]}),
+        argument("n", {"type": "array", "items": {"anyOf": [{"const": i} for i in range(100)]}}),
         "schema.json",
-        "/parameters",
-        "One value can meet 301 subschemas",
+        "/parameters/properties/n",
+        "10 wrong values are not explained in full",
+    ),
+    Case(
+        "costly-schema",
+        argument("n", {"anyOf": [{"const": i} for i in range(700)]}),
+        "schema.json",
+        "/parameters/properties/n",
+        "One wrong value is not explained in full",
     ),
     Case(
         "costly-schema",
@@ -144,10 +151,10 @@ SPEAKING = [
     ),
     Case(
         "costly-schema",
-        argument("n", {"type": "string", "pattern": "^((a{1,50}){1,40}){1,4}$"}),
+        both(*(argument(f"n{i}", {"type": "string", "pattern": f"^a{{1,6000}}{i}$"}) for i in range(4))),
         "schema.json",
-        "/parameters/properties/n/pattern",
-        "very large when its repetitions are written out",
+        "/parameters/properties/n3/pattern",
+        "very large when their repetitions are written out",
     ),
     Case("dedupe-fields", fields(dedupeFields=["id", "order"]), "schema.json", "/dedupeFields/1", '"order" is not'),
     Case(
@@ -408,6 +415,8 @@ SILENT = [
     Case("condition", fields(availability={"condition": 'mode == "text" && user != ""'}), "", "", ""),
     Case("condition", fields(confirmation={"when": "size(args.id) > 5"}), "", "", ""),
     Case("costly-schema", argument("n", {"enum": list(range(300)), "pattern": "^[a-z]{1,80}$"}), "", "", ""),
+    Case("costly-schema", argument("n", {"anyOf": [{"const": i} for i in range(300)]}), "", "", ""),
+    Case("costly-schema", argument("n", {"type": "string", "pattern": "^((a{1,50}){1,40}){1,4}$"}), "", "", ""),
     Case("costly-schema", argument("n", {"type": "array", "contains": {"type": "string"}}), "", "", ""),
     Case("costly-schema", argument("n", {"type": "array", "items": {"$ref": "#/properties/n"}}), "", "", ""),
     Case("condition", fields(confirmation={"when": 'args.id.exists(x, x == "a")'}), "", "", ""),

@@ -264,11 +264,6 @@ def effort_of(schema: Mapping[str, Json]) -> Effort:
     return Effort(schema, heaviest(_work_here), heaviest(_work_per_characters, 0), heaviest(_work_per_number, 0))
 
 
-def widest_place(schema: Mapping[str, Json]) -> int:
-    """How many subschemas one value of an instance can meet, at the place where they are most."""
-    return _Graph(schema).heaviest(lambda part: 1)
-
-
 def check_effort(schema: Mapping[str, Json]) -> None:
     """`SchemaError` if a single value can cost too much."""
     patterns = [pattern for _, part in walk(schema) if isinstance(part, dict) for pattern in patterns_of(part)]
