@@ -173,7 +173,7 @@ async def _steps(runtime: Runtime) -> list[Result]:
     """What single steps cost by themselves."""
     session = await runtime.open_session(user="u1")
     await session.begin_turn()
-    plan = session.plans.find("tool_00000")
+    plan = session.plans["tool_00000"]
     assert plan is not None
     assert session.turn is not None
     args = {"query": "question", "top_k": 3}

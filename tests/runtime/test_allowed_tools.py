@@ -36,7 +36,7 @@ async def test_no_pattern_means_no_tool(make_tools):
     world = make_tools(TOOLS)
     async with world.runtime(policy={"user_tools": []}) as runtime:
         session = await runtime.open_session(user="u1")
-        assert session.plans.names() == []
+        assert not session.plans.allowed
         assert (await session.call("kb_look", {})).error.type is ErrorType.NOT_FOUND
 
 

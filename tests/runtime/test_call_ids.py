@@ -44,12 +44,12 @@ async def test_what_is_held_of_calls_is_bounded_and_holds_no_outcome_of_an_earli
         session, _ = await desk.open()
         await _many(desk, session)
         assert len(session.calls_by_id) <= MAX_KNOWN
-        assert not any(entry.settled for entry in session.calls_by_id.values())
+        assert not any(entry.response is not None for entry in session.calls_by_id.values())
         assert not session.writes
         await session.call("write_note", {"text": "0"}, call_id="w0")
-        assert sum(entry.settled for entry in session.calls_by_id.values()) == 1
+        assert sum(entry.response is not None for entry in session.calls_by_id.values()) == 1
         await session.begin_turn("one more")
-        assert not any(entry.settled for entry in session.calls_by_id.values())
+        assert not any(entry.response is not None for entry in session.calls_by_id.values())
 
 
 async def test_a_request_that_waits_for_a_person_is_kept_whatever_comes_after_it(monkeypatch) -> None:
@@ -137,7 +137,7 @@ def test_a_call_that_runs_stays_and_one_whose_outcome_is_not_known_too() -> None
     known.trim(())
     assert known["a"] is running
     assert known["b"] is unknown
-    assert (known["c"].settled, known["c"].ledger_key) == (False, "key")
+    assert (known["c"].response, known["c"].ledger_key) == (None, "key")
 
 
 def test_what_was_forgotten_is_always_found_and_hardly_anything_else() -> None:

@@ -118,7 +118,7 @@ async def test_handlers_that_hang_are_counted_and_logged_and_their_tool_alone_is
             "hang takes no further calls until one of its 1 stragglers ends",
             "hang takes calls again",
         ]
-        plan = sessions[3].plans.find("hang")
+        plan = sessions[3].plans["hang"]
         plan.timeout = 60.0  # the handler ends at once now, and how busy the machine is must not matter
         assert (await sessions[3].call("hang", {}, call_id="c1")).ok
         assert world.starts == 4, "two of its own, and those of the other tools in between"

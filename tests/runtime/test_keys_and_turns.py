@@ -39,7 +39,7 @@ def test_the_key_of_a_call_is_as_the_contract_writes_it():
     assert id_key(Call(name="x", call_id="c1", id_scope="message"), 3) is None
     assert id_key(Call(name="x"), 3) is None
     digest = sha256(canonical({"tool": "x", "args": {"b": 1, "a": 2}, "turn": 4})).hexdigest()[:16]
-    assert hash_key("x", {"a": 2, "b": 1}, 4) == f"hash:4:{digest}"
+    assert hash_key("x", canonical({"a": 2, "b": 1}), 4) == f"hash:4:{digest}"
     assert len(ledger_key("t", "s", 1, "x", "d", 1)) == 64
 
 

@@ -301,7 +301,7 @@ def without_the_ledger() -> Iterator[None]:
     async def straight(session: Session, calls: Sequence[Call]) -> list[ToolResponse]:
         answers = []
         for one in calls:
-            plan = session.plans.find(one.name) if isinstance(one.name, str) else None
+            plan = session.plans[one.name] if isinstance(one.name, str) else None
             if plan is not None and plan.writes:
                 answers.append(await _directly(session, one))
             else:

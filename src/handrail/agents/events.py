@@ -27,7 +27,7 @@ from typing import Any, Literal, TypeAlias
 from handrail.contract.call import Call
 from handrail.contract.errors import ErrorType, JsonError
 from handrail.runtime.session import Session
-from handrail.schema.strict_json import parse_arguments
+from handrail.schema.strict_json import read_arguments
 
 EventType: TypeAlias = Literal[
     "turn",
@@ -81,8 +81,8 @@ def started(session: Session, call: Call, number: int, message: str = "") -> Age
     """The card of a call that begins. Its arguments are for a person's eyes: read if they can be, with what is secret masked."""
     args: Any
     try:
-        args = parse_arguments(call.args)
-        plan = session.plans.find(call.name)
+        args = read_arguments(call.args)[0]
+        plan = session.plans[call.name] if isinstance(call.name, str) else None
         args = args if plan is None or plan.redact is None else plan.redact(args)
     except JsonError:
         args = str(call.args)[:_MAX_SHOWN]
@@ -123,7 +123,7 @@ def _refused_by(session: Session, tool: object, error: Mapping[str, Any]) -> str
     kind = error["type"]
     if kind in _GATES:
         return _GATES[kind]
-    if kind == ErrorType.NOT_FOUND and session.plans.find(tool) is None:
+    if kind == ErrorType.NOT_FOUND and (not isinstance(tool, str) or session.plans[tool] is None):
         return "find"
     details = error.get("details") or ()
     if kind == ErrorType.VALIDATION and any("keyword" in detail or "code" in detail for detail in details):

@@ -23,13 +23,15 @@ class Guides:
     def get(self, tool_id: str) -> tuple[str, str] | None:
         """Summary and guide of a tool; None if this session has no such tool."""
         tool = self._session.snapshot.get(tool_id)
-        if tool is None or self._session.mode not in tool.modes or not self._session.plans.allows(tool_id):
+        if tool is None or self._session.mode not in tool.modes or tool_id not in self._session.plans.allowed:
             return None
         return tool.summary, tool.documentation
 
     def nearest(self, tool_id: str) -> str | None:
         """The name that was probably meant."""
         session = self._session
-        names = [tool.tool_id for tool in session.snapshot.in_mode(session.mode) if session.plans.allows(tool.tool_id)]
+        names = [
+            tool.tool_id for tool in session.snapshot.in_mode(session.mode) if tool.tool_id in session.plans.allowed
+        ]
         near = get_close_matches(tool_id, names, n=1)
         return near[0] if near else None

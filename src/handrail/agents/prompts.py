@@ -177,9 +177,9 @@ class Offering:
 
 def offered(session: Session, mode: Mode | None = None) -> list[LoadedTool]:
     """The tools of the session's mode, or another, that its user may use and that are switched on, by name."""
-    allows, switches = session.plans.allows, session.switches
+    allowed, switches = session.plans.allowed, session.switches
     tools = session.snapshot.in_mode(mode or session.mode)
-    return [tool for tool in tools if allows(tool.tool_id) and tool.tool_id not in switches]
+    return [tool for tool in tools if tool.tool_id in allowed and tool.tool_id not in switches]
 
 
 def _only_written(session: Session) -> list[LoadedTool]:

@@ -581,7 +581,7 @@ def _no_turn(session: Session, connection: Connection) -> tuple[str, dict[str, A
     """The words for somebody who cannot be answered now, and why; none if a turn can begin."""
     if not session.is_active:
         return ended_words(), {"reason": "ended"}
-    if not session.is_current(connection):
+    if not connection.is_current:
         return moved_words(), {"reason": "stale"}
     left = session.blocked_for()
     if left > 0:

@@ -27,7 +27,7 @@ from handrail.runtime.answers import unknown_answer
 from handrail.runtime.known_calls import Entry, id_key, known_by_id
 from handrail.runtime.ledger import settle_from_row
 from handrail.runtime.session import Session
-from handrail.schema.strict_json import canonical, parse_arguments
+from handrail.schema.strict_json import read_arguments
 
 _MAX_KEPT = 200
 
@@ -189,7 +189,7 @@ class UnacknowledgedWrites:
             if first.answered:
                 continue
             try:
-                args = canonical(parse_arguments(call.args)).decode()
+                args = read_arguments(call.args)[1].decode()
             except JsonError:
                 args = str(call.args)  # mended by the pipeline, which mends them again
             outcome = thaw(first.outcome) if first.outcome is not None else None
@@ -262,20 +262,20 @@ def _counts(envelope: Mapping[str, Any]) -> bool:
 
 def writes(session: Session, call: Call) -> bool:
     """Whether the tool that is called writes."""
-    plan = session.plans.find(call.name) if isinstance(call.name, str) else None
+    plan = session.plans[call.name] if isinstance(call.name, str) else None
     return plan is not None and plan.writes
 
 
 def _key(session: Session, call: Call) -> tuple[str, str] | None:
     """The tool and what its arguments are compared by: as the ledger does, and as they came only where they are refused."""
-    plan = session.plans.find(call.name) if isinstance(call.name, str) else None
+    plan = session.plans[call.name] if isinstance(call.name, str) else None
     if plan is None or not plan.writes:
         return None
     digest = session.core.pipeline.digest(session, plan, call)
     if digest is not None:
         return plan.tool_id, digest
     try:
-        return plan.tool_id, canonical(parse_arguments(call.args)).decode()
+        return plan.tool_id, read_arguments(call.args)[1].decode()
     except JsonError:
         return None
 

@@ -219,7 +219,7 @@ class Answers:
     async def replay(self, attempt: Attempt, known: Entry) -> ToolResponse:
         """The envelope of an earlier execution, which is waited for a little if it still runs; or `StartOver`."""
         held = known.hold_id
-        if not known.settled and not await known.wait(self._clock, attempt.session.limits.wait_seconds):
+        if known.response is None and not await known.wait(self._clock, attempt.session.limits.wait_seconds):
             if known.abandoned or (known.hold_id is not None and known.hold_id != held):
                 raise StartOver
             message = f'"{attempt.plan.tool_id}" is still running from an earlier request.'

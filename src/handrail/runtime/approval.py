@@ -270,7 +270,7 @@ class Approvals:
         """What became of held calls in other processes. This one has the session's connection: it runs what was approved
         there, and tells the model what was carried out or declined there."""
         for hold, entry in list(session.holds.values()):
-            if entry.settled or hold.ledger_key in session.writes:
+            if entry.response is not None or hold.ledger_key in session.writes:
                 continue
             stored = await self._store.hold_by_id(hold.hold_id)
             if stored is None or stored.state in (HoldState.EXPIRED, HoldState.SUPERSEDED):
@@ -279,7 +279,7 @@ class Approvals:
                 attempt = readmit(session, stored)
                 if isinstance(attempt, Attempt):
                     self._spawn(self._carry_out(session, attempt, stored))
-            elif stored.state is HoldState.DECLINED and not entry.settled:
+            elif stored.state is HoldState.DECLINED and entry.response is None:
                 self._confirmations.decline(session, stored, entry)
             elif stored.state is HoldState.CONSUMED:
                 row = await self._store.ledger_row(hold.ledger_key)
@@ -340,10 +340,10 @@ class Approvals:
                 return await self._carry_out(made, attempt, hold)
         session = self._sessions.open_session_of(hold)
         entry = session.writes.get(hold.ledger_key) if session is not None else None
-        if entry is None or not entry.settled:
+        if entry is None or entry.response is None:
             entry = Entry.of(hold.tool, "", ledger_key=hold.ledger_key)
             await self._lookup.settle(entry, hold.ledger_key, self._policy.text.wait_seconds)
-        if entry.settled:
+        if entry.response is not None:
             return entry.replay()
         message = f'"{hold.tool}" is still running.'
         return ToolResponse.failure(ErrorType.IN_PROGRESS, message, retryable=True, retry_after=1.0)

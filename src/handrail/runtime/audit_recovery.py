@@ -144,7 +144,7 @@ class AuditRecovery:
     async def _write(self, row: LedgerRow, call: str | None) -> None:
         """A line as `AuditTrail.audit_call` writes it, from what the ledger knows."""
         session = await self._sessions.detached_session(row.session_id)
-        plan = session.plans.find(row.tool) if session is not None else None
+        plan = session.plans[row.tool] if session is not None else None
         envelope = orjson.loads(row.envelope) if row.envelope else {}
         meta, error = envelope.get("meta") or {}, envelope.get("error") or {}
         args = orjson.loads(row.args)

@@ -141,7 +141,7 @@ class Confirmations:
         self._crash("after_hold")
         if session.writes.get(new.ledger_key) is entry:
             del session.writes[new.ledger_key]
-        pair = pair_of(asked)
+        pair = (plan.tool_id, attempt.exact)
         there = session.holds.get(pair)
         if asked.hold_id != new.hold_id:
             give_back_budget(attempt)  # somebody has asked for the same meanwhile, and has paid for it
@@ -150,7 +150,8 @@ class Confirmations:
         if there is not None and there[0].hold_id == asked.hold_id:
             entry = there[1]
         session.holds[pair] = (asked, entry)
-        entry.held(asked.hold_id, asked.ledger_key)
+        entry.hold_id, entry.ledger_key, entry.kept = asked.hold_id, asked.ledger_key, True
+        entry.wake()  # whoever waits gets the same request
         if attempt.key.startswith("provider:"):
             attach_id(attempt, entry)
         limit = plan.definition.rate_limit
@@ -158,7 +159,8 @@ class Confirmations:
             # No claim will carry this unit.
             session.rates.write_behind(session, plan.tool_id, limit, attempt.rate_slot)
         if asked.hold_id == new.hold_id:
-            self.announce(session, shown_to_user(asked, token))
+            shown: dict[str, Any] = {"token": token, "channel": asked.channel, "replaced_by": asked.replaced_by}
+            session.events_queue.emit(ConfirmationWanted(**request_of(asked), **shown))
         else:
             await self.announce_again(session, asked)
         self._announce_replaced(session, asked)
@@ -202,35 +204,25 @@ class Confirmations:
             and stored.expires_at > await self._store.now()
             and not (stored.told_turn is not None and attempt.turn.number > stored.told_turn)
         ):
-            if entry.unknown or not (entry.settled or hold.ledger_key in session.writes):
+            if entry.unknown or not (entry.response is not None or hold.ledger_key in session.writes):
                 await self._lookup.settle(entry, hold.ledger_key, session.limits.wait_seconds)
             failure = entry.response[0].error if entry.response is not None else None
             if failure is None or failure.partial_side_effects:
-                if entry.settled:
+                if entry.response is not None:
                     await self._same_hold(attempt, stored, entry)
                 return await self._replayed(attempt, entry, stored.hold_id)
             # It failed without effects, so it was not carried out: a person is asked anew.
-        if stored is not None and stored.state is HoldState.DECLINED and not entry.settled:
+        if stored is not None and stored.state is HoldState.DECLINED and entry.response is None:
             self.decline(session, stored, entry)  # by somebody who reached another process
         pair = pair_of(hold)
         if session.holds.get(pair, (None, None))[1] is entry:
             del session.holds[pair]
         return None
 
-    async def answered_under(self, attempt: Attempt, key: str) -> ToolResponse | None:
-        """The answer of a confirmation with this ledger key: of a call with other arguments that the tool's `dedupeFields`
-        make the same one. A call with an id of its own takes another key; one that may be a repetition does not."""
-        for hold, entry in list(attempt.session.holds.values()):
-            if hold.ledger_key == key:
-                answer = await self.answered_from(attempt, hold, entry)
-                if answer is not None:
-                    return answer
-        return None
-
     async def _replayed(self, attempt: Attempt, entry: Entry, hold_id: str) -> ToolResponse:
         """The outcome as the answer to a further call: so the model knows it."""
         answer = await self._answers.replay(attempt, entry)
-        if entry.settled:
+        if entry.response is not None:
             await self.outcome_told(hold_id, attempt.turn.number)
         return answer
 
@@ -298,7 +290,7 @@ class Confirmations:
 
     def _restore_no(self, session: Session, hold: Hold, known: Entry | None) -> None:
         """The turn's counters are written behind, so that a crash just after a no has left them without it."""
-        if known is not None and not known.settled:
+        if known is not None and known.response is None:
             self.decline(session, hold, known)  # by somebody who reached another process
         elif session.turn is not None and session.turn.number == hold.turn:
             session.turn.declined.add(pair_of(hold))
@@ -355,7 +347,7 @@ class Confirmations:
     async def _looked_up(self, session: Session, hold: Hold) -> tuple[Hold, str]:
         """The request with the facts of this moment, and these uncut. Where the call would be refused now, nothing is looked
         up for it."""
-        plan = session.plans.find(hold.tool)
+        plan = session.plans[hold.tool]
         if plan is None or not self.has_facts(plan):
             return hold, ""
         attempt = readmit(session, hold)
@@ -417,7 +409,7 @@ def token_hash(token: str) -> str:
 
 def readmit(session: Session, hold: Hold) -> Attempt | Refusal:
     """The held call as an attempt that may be claimed, or why it may not. Its connection does not matter any more."""
-    plan = session.plans.find(hold.tool)
+    plan = session.plans[hold.tool]
     if plan is None or plan.tool.hash != hold.tool_hash:
         return _superseded(f'"{hold.tool}" has changed since it was asked for.')
     turn = session.turn or session.enter_turn(hold.turn, perf_counter())
@@ -476,7 +468,7 @@ def shown_digest(hold: Hold, facts: str) -> str:
 
 def take_ordinal_of(session: Session, turn: TurnRecord, hold: Hold) -> None:
     """A held call that the model still knows takes its ordinal in its turn, as one that ran does."""
-    plan = session.plans.find(hold.tool)
+    plan = session.plans[hold.tool]
     if plan is not None and hold.turn == turn.number:
         digest = args_digest(plan.definition, orjson.loads(hold.args), hold.args.encode())
         turn.ordinals.setdefault((hold.tool, digest), {}).setdefault(hold.ordinal, None)
@@ -536,19 +528,6 @@ def _argument(name: str, how: str, args: Mapping[str, Any], shown: Mapping[str, 
     value = shown.get(name)
     if isinstance(value, str) and value != args[name]:  # the audit's own mask, not the text of an argument
         return _cut(value, _SHORT)
-    return _shown(value, how)
-
-
-def text_of_facts(facts: Any) -> str:
-    """What a tool's own `preview` found out, uncut and not escaped."""
-    return facts if isinstance(facts, str) else _text(facts)
-
-
-def _count(value: Any) -> str:
-    return str(len(value)) if isinstance(value, (list, str, dict)) else str(value)
-
-
-def _shown(value: Any, how: str) -> str:
     if how == "date" and isinstance(value, str):
         return _date(value)
     limit = _SHORT if how == "short" else _LONG
@@ -558,6 +537,15 @@ def _shown(value: Any, how: str) -> str:
         # No more of them would be seen.
         return f"{_cut(_text(value[:_MAX_ITEMS]), limit)}… and {len(value) - _MAX_ITEMS} more items"
     return _cut(_text(value), limit)
+
+
+def text_of_facts(facts: Any) -> str:
+    """What a tool's own `preview` found out, uncut and not escaped."""
+    return facts if isinstance(facts, str) else _text(facts)
+
+
+def _count(value: Any) -> str:
+    return str(len(value)) if isinstance(value, (list, str, dict)) else str(value)
 
 
 def _text(value: Any) -> str:

@@ -39,7 +39,7 @@ class SessionView:
 
     @property
     def is_active(self) -> bool:
-        return self._session.is_active
+        return self._session.state.is_active
 
     @property
     def tools_version(self) -> str:
@@ -98,7 +98,7 @@ class Context:
 
     @property
     def mode(self) -> Mode:
-        return self._attempt.session.mode
+        return self._attempt.session.state.mode
 
     @property
     def deadline(self) -> float:

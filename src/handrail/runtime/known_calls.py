@@ -44,8 +44,6 @@ Settled = tuple[str, bytes, bool, ToolFailure | None, tuple[Intent, ...], Mappin
 error, intents and meta of its envelope, and its data as JSON. A tuple, because every call leaves one and few are asked for."""
 MAX_KNOWN = 256
 _BYTES = 16 * 1024
-_HELD_MS = 60_000
-"""So long after its time a request that was carried out is still held: clocks differ."""
 
 
 def id_in_message(call: Call) -> str | None:
@@ -68,11 +66,6 @@ def id_key(call: Call, connection: int) -> str | None:
     return f"provider::{call_id}" if ":" in call_id and _LIKE_A_CONNECTION.match(call_id) else f"provider:{call_id}"
 
 
-def held_key(hold_id: str, call_id: str) -> str:
-    """What a held call is stored under if its id counts for one message: the id is shown, and nothing is looked up by it."""
-    return f"message:{hold_id}:{call_id}"
-
-
 def id_of_key(key: str) -> str:
     """The provider's id in a key that was made of one."""
     found = _KEY.fullmatch(key) or _HELD_KEY.fullmatch(key)
@@ -86,9 +79,10 @@ def is_text(call_id: object) -> bool:
     return call_id.isascii() or call_id == call_id.encode(errors="replace").decode()
 
 
-def hash_key(tool: str, args: Mapping[str, Any], turn: int) -> str:
+def hash_key(tool: str, canonical_args: bytes, turn: int) -> str:
     """The key by content, for calls without a stable id."""
-    return f"hash:{turn}:{sha256(canonical({'tool': tool, 'args': args, 'turn': turn})).hexdigest()[:16]}"
+    content = b'{"args":%b,"tool":%b,"turn":%d}' % (canonical_args, orjson.dumps(tool), turn)  # in canonical form
+    return f"hash:{turn}:{sha256(content).hexdigest()[:16]}"
 
 
 def call_id_of(hold: Hold) -> str | None:
@@ -102,7 +96,7 @@ def key_of(hold: Hold) -> str:
     """The key of the call within its session."""
     if hold.alias is not None and hold.alias.call_id.startswith("provider:"):
         return hold.alias.call_id
-    return hash_key(hold.tool, orjson.loads(hold.args), hold.turn)
+    return hash_key(hold.tool, hold.args.encode(), hold.turn)
 
 
 def args_digest(definition: ToolDefinition, args: Mapping[str, Any], canonical_args: bytes) -> str:
@@ -169,10 +163,6 @@ class Entry:
         entry.call_id, entry.response, entry.unknown = self.call_id, self.response, self.unknown
         return entry
 
-    @property
-    def settled(self) -> bool:
-        return self.response is not None
-
     def settle(self, response: ToolResponse, raw_data: bytes) -> None:
         """Keep the envelope, and its data as JSON, which is `trimmed` already."""
         # Without the data, whose objects then live only as long as their user.
@@ -184,12 +174,7 @@ class Entry:
     def abandon(self) -> None:
         """It will not be settled here; whoever waits looks again."""
         self.abandoned = True
-        self._wake()
-
-    def held(self, hold_id: str, ledger_key: str) -> None:
-        """A person is asked about it; whoever waits looks again, and gets the same request."""
-        self.hold_id, self.ledger_key, self.kept = hold_id, ledger_key, True
-        self._wake()
+        self.wake()
 
     async def wait(self, clock: Clock, seconds: float) -> bool:
         """Whether it was settled within this time of the runtime's clock, by which the call that is waited for is timed too."""
@@ -210,7 +195,8 @@ class Entry:
         data = orjson.loads(raw) if first.ok else None
         return ToolResponse(first.ok, data, first.error, first.intents, {**first.meta, "replayed": True, **facts})
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Whoever waits looks again."""
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
@@ -232,7 +218,7 @@ class Replays(dict[str, Entry | Settled]):
     def drop_oldest(self) -> None:
         """Let go of the oldest call that has ended."""
         for key, known in self.items():
-            if isinstance(known, tuple) or known.settled:
+            if isinstance(known, tuple) or known.response is not None:
                 del self[key]
                 return
 
@@ -242,7 +228,7 @@ class Replays(dict[str, Entry | Settled]):
 
     def drop_settled(self) -> None:
         """Give the memory back, for a session that has been idle for long. Running calls stay."""
-        for key in [key for key, known in self.items() if not isinstance(known, Entry) or known.settled]:
+        for key in [key for key, known in self.items() if not isinstance(known, Entry) or known.response is not None]:
             del self[key]
 
 
@@ -277,29 +263,16 @@ class CallIds(dict[str, Entry]):
                 continue
             del self._whole[key]
             if entry is not None:
-                super().__setitem__(key, _names_of(entry))
+                raw = entry.raw_digest
+                names = Entry(entry.tool, raw if isinstance(raw, str) else sha256(raw).hexdigest())
+                names.ledger_key, names.hold_id, names.call_id = entry.ledger_key, entry.hold_id, entry.call_id
+                super().__setitem__(key, names)
         if len(self) > MAX_KNOWN:
             self.forgotten = self.forgotten or Forgotten()
             stored = [key for key in self if key not in self._whole and key not in unstored]
             for key in stored[: len(self) - MAX_KNOWN]:
                 del self[key]
                 self.forgotten.add(key)
-
-
-def trim(session: Session) -> None:
-    """A turn begins: of those before only that is held which the store does not have."""
-    now = session.core.clock.time() * 1000
-    session.holds = {
-        pair: (hold, entry)
-        for pair, (hold, entry) in session.holds.items()
-        if not entry.settled or hold.expires_at + _HELD_MS > now
-    }
-    unstored = session.core.own_claims.unstored
-    needed = {entry for _, entry in session.holds.values()}
-    if unstored:
-        needed |= {entry for entry in session.calls_by_id.whole() if entry.ledger_key in unstored}
-    ids = {call_id for session_id, call_id in session.core.aliases.unstored if session_id == session.id}
-    session.calls_by_id.trim(needed, ids)
 
 
 class Aliases:
@@ -350,20 +323,16 @@ def alias_of(attempt: Attempt, key: str | None, hold_id: str | None) -> Alias | 
         in_message = id_in_message(attempt.call)
         if in_message is None or hold_id is None:
             return None
-        name = held_key(hold_id, in_message)
+        name = f"message:{hold_id}:{in_message}"  # to be shown; nothing is looked up by it
     raw = sha256(attempt.raw_digest).hexdigest()
     return Alias(call_id=name, tool=attempt.plan.tool_id, raw_digest=raw, ledger_key=key, hold_id=hold_id)
 
 
 def attach_id(attempt: Attempt, entry: Entry) -> None:
     """Let the session find the entry by the id of this call, with the arguments as this call wrote them."""
-    if entry.raw_digest not in (attempt.raw_digest, _digest(attempt.raw_digest)):
+    if entry.raw_digest not in (attempt.raw_digest, sha256(attempt.raw_digest).hexdigest()):
         entry = entry.under(attempt.raw_digest)
     attempt.session.calls_by_id[attempt.key] = entry
-
-
-def _digest(raw: bytes | str) -> str:
-    return raw if isinstance(raw, str) else sha256(raw).hexdigest()
 
 
 async def known_by_id(session: Session, key: str) -> Entry | None:
@@ -377,16 +346,9 @@ async def known_by_id(session: Session, key: str) -> Entry | None:
 
 
 def _is_needed(entry: Entry, needed: Container[Entry]) -> bool:
-    if entry.settled:
+    if entry.response is not None:
         return entry.unknown or entry in needed or (entry.ledger_key is None and entry.hold_id is None)
     return entry in needed or (entry.kept and entry.hold_id is None) or (not entry.kept and entry.ledger_key is None)
-
-
-def _names_of(entry: Entry) -> Entry:
-    names = Entry.of(entry.tool, _digest(entry.raw_digest), ledger_key=entry.ledger_key, hold_id=entry.hold_id)
-    if entry.call_id is not None:
-        names.call_id = entry.call_id
-    return names
 
 
 class Forgotten:

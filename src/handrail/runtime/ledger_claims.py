@@ -213,7 +213,7 @@ class LedgerClaims:
             patience.cancel()
         if hold is None:
             self._forget(attempt, entry, None)
-        elif entry.settled:
+        elif entry.response is not None:
             return await self._answers.replay(attempt, entry)
         elif first.done() and not first.cancelled() and first.exception() is None:
             answer: ToolResponse | BaseException = first.result()

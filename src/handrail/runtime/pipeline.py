@@ -104,7 +104,7 @@ class Pipeline:
         return self._settle(attempt, *outcome)
 
     def _refuse_name(self, session: Session, call: Call, started: float) -> ToolResponse:
-        message = unknown_tool(call.name, session.plans.names())
+        message = unknown_tool(call.name, session.plans.allowed)
         refusal = Refusal("find", ErrorType.NOT_FOUND, message, rule="name", value=call.name)
         return self.answers.refuse_unplanned(session, call, refusal, started)
 
@@ -136,9 +136,9 @@ class Pipeline:
             refusal = Refusal("replay", ErrorType.CONFLICT, message, rule="call_id_reused", value=attempt.call.call_id)
             return self.answers.refuse(attempt, refusal)
         try:
-            if known.hold_id is not None and not known.settled:
+            if known.hold_id is not None and known.response is None:
                 return await self.core.confirmations.answer_held(attempt, known)
-            if known.ledger_key is not None and (known.unknown or not (known.settled or known.kept)):
+            if known.ledger_key is not None and (known.unknown or not (known.response is not None or known.kept)):
                 return await self.core.lookup.replay(attempt, known)
             if known.ledger_key is not None and attempt.turn.from_before:
                 await self.core.lookup.take_ordinal(attempt, known.ledger_key)
@@ -147,14 +147,14 @@ class Pipeline:
             return self.answers.refuse_unrecorded(attempt, error)
         except StartOver:
             return await self.call(attempt.session, attempt.call)
-        if known.hold_id is not None and known.settled:
+        if known.hold_id is not None and known.response is not None:
             await self.core.confirmations.outcome_told(known.hold_id, attempt.turn.number)
         return answer
 
     async def _replay_by_content(self, attempt: Attempt) -> ToolResponse | None:
         """Step 9 without an id: the same content in the same turn, which counts as a call for loops; None: it is the first."""
         plan, session, turn = attempt.plan, attempt.session, attempt.turn
-        attempt.key = hash_key(plan.tool_id, attempt.args, turn.number)
+        attempt.key = hash_key(plan.tool_id, attempt.canonical, turn.number)
         # An id of its own message is a call of its own: what it reads may have changed since the last one.
         known = session.replays.find(attempt.key) if id_in_message(attempt.call) is None else None
         if known is None or known.retryable:
@@ -218,8 +218,6 @@ class Pipeline:
 
     async def call_many(self, session: Session, calls: Sequence[Call]) -> list[ToolResponse]:
         """Several calls of one message: a writing call waits for all before it, and is waited for by all after it."""
-        if len(calls) == 1:
-            return [await self.call(session, calls[0])]
         answers: list[ToolResponse] = []
         together: list[Call] = []
         interruptions = session.interruptions
@@ -230,7 +228,7 @@ class Pipeline:
                 together = []
                 answers.append(await self._refuse_id(session, call))
                 continue
-            plan = session.plans.find(call.name)
+            plan = session.plans[call.name] if type(call.name) is str else None
             if plan is not None and (plan.writes or plan.always_confirm or plan.confirm_when is not None):
                 answers += await self._together(session, together, interruptions)
                 together = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import translate
 from functools import partial
 from typing import Any
@@ -164,7 +164,8 @@ def _handler(tool: LoadedTool) -> Handler | None:
 
 
 class Plans(dict[str, ToolPlan | None]):
-    """The plans of the tools of a snapshot that some users may use, each made when its tool is first called."""
+    """The plans of the tools of a snapshot that some users may use, each made when its tool is first called; None for any other
+    name."""
 
     def __init__(
         self,
@@ -177,7 +178,11 @@ class Plans(dict[str, ToolPlan | None]):
         host_gates: Sequence[Gate] = (),
     ) -> None:
         super().__init__()
-        self._allowed = None if "*" in allowed else re.compile("|".join(map(translate, allowed)) or r"(?!)")
+        self.allowed: Collection[str] = snapshot.tools
+        """The tools that these users may use; for them no others exist."""
+        if "*" not in allowed:
+            pattern = re.compile("|".join(map(translate, allowed)) or r"(?!)")
+            self.allowed = dict.fromkeys(name for name in snapshot.tools if pattern.match(name))
         self._make = partial(
             ToolPlan,
             registry_version=snapshot.version,
@@ -189,25 +194,13 @@ class Plans(dict[str, ToolPlan | None]):
         )
         self._snapshot = snapshot
 
-    def find(self, name: object) -> ToolPlan | None:
-        """The plan of the tool of this name; None if there is none for these users."""
-        return self[name] if isinstance(name, str) else None
-
     def __missing__(self, name: str) -> ToolPlan | None:
         # Only tools are kept: the names that a model makes up are without end.
         tool = self._snapshot.get(name)
-        if tool is None or not self.allows(tool.tool_id):
+        if tool is None or tool.tool_id not in self.allowed:
             return None
         plan = self[tool.tool_id] = self._make(tool)
         return plan
-
-    def allows(self, tool_id: str) -> bool:
-        """Whether these users may use the tool; for all others it does not exist."""
-        return self._allowed is None or self._allowed.match(tool_id) is not None
-
-    def names(self) -> list[str]:
-        """The tools that these users may use."""
-        return [name for name in self._snapshot.tools if self.allows(name)]
 
 
 def _checks(

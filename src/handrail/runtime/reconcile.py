@@ -29,7 +29,7 @@ async def reconcile(core: RuntimeCore, row: LedgerRow) -> LedgerRow:
         raise UsageError(
             f"The session of the call {row.key[:12]} is no longer kept; settle the call by hand with `--as`."
         )
-    plan = session.plans.find(row.tool)
+    plan = session.plans[row.tool]
     assert plan is not None
     attempt = Attempt(session, Call(name=row.tool), plan, session.enter_turn(row.turn, perf_counter()), perf_counter())
     attempt.args = orjson.loads(row.args)

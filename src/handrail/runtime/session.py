@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,10 +20,9 @@ from handrail.contract.errors import UsageError
 from handrail.contract.events import LateEnvelope, SessionEvent
 from handrail.contract.store import AuditSubject, Hold
 from handrail.runtime.attempt import Attempt
-from handrail.runtime.known_calls import CallIds, Entry, Replays, trim
+from handrail.runtime.known_calls import CallIds, Entry, Replays
 from handrail.runtime.plan import Plans
 from handrail.runtime.policy import ModePolicy, Policy
-from handrail.runtime.rates import Rates
 from handrail.runtime.state import StateController
 from handrail.runtime.turns import TURNS_COUNTED, TURNS_KEPT, TurnRecord
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from handrail.registry.snapshot import Snapshot
     from handrail.runtime.core import RuntimeCore
 
+_HELD_MS = 60_000
+"""So long after its time a request that was carried out is still held: clocks differ."""
 MAX_WAITING = 1000
 MAX_PROGRESS = 50
 """How many of those may report progress; only the newest matter."""
@@ -40,29 +42,17 @@ _DROPPED_FIRST = ("progress", "message", "intent")
 class WaitingEvents(deque[SessionEvent]):
     """Events that nobody has taken yet, the oldest first."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._progress = 0
-
     def put(self, event: SessionEvent) -> None:
         self.append(event)
-        if event.type == "progress":
-            self._progress += 1
-            if self._progress > MAX_PROGRESS:
-                self._drop("progress")
+        if event.type == "progress" and sum(waiting.type == "progress" for waiting in self) > MAX_PROGRESS:
+            self._drop("progress")
         if len(self) > MAX_WAITING:
             kinds = {waiting.type for waiting in self}
             self._drop(next((kind for kind in _DROPPED_FIRST if kind in kinds), self[0].type))
 
-    def popleft(self) -> SessionEvent:
-        event = super().popleft()
-        self._progress -= event.type == "progress"
-        return event
-
     def _drop(self, kind: str) -> None:
         """The oldest of this kind."""
         del self[next(place for place, event in enumerate(self) if event.type == kind)]
-        self._progress -= kind == "progress"
 
 
 class Listener:
@@ -74,10 +64,6 @@ class Listener:
         self.waiting = WaitingEvents()
         self.wake = asyncio.Event()
         self.closed = False
-
-    def put(self, event: SessionEvent) -> None:
-        self.waiting.put(event)
-        self.wake.set()
 
     def close(self) -> None:
         self.closed = True
@@ -96,7 +82,8 @@ class Events:
 
     def emit(self, event: SessionEvent) -> None:
         for listener in self._listeners:
-            listener.put(event)
+            listener.waiting.put(event)
+            listener.wake.set()
         if not self._listeners:
             self._keep((event,))
 
@@ -108,8 +95,8 @@ class Events:
     def attach(self) -> Listener:
         """A listener that hears what happens from now on, before anybody asks it."""
         listener = Listener()
-        while self._waiting:
-            listener.put(self._waiting.popleft())
+        if self._waiting is not None:
+            listener.waiting, self._waiting = self._waiting, None
         if self.is_closed:
             listener.close()
         self._listeners.append(listener)
@@ -299,14 +286,10 @@ class Session:
         self.dirty = False
         self.last_used = perf_counter()
 
-    @property
-    def mode(self) -> Mode:
-        mode: Mode = self.state.mode
-        return mode
-
-    @property
-    def is_active(self) -> bool:
-        return self.state.is_active
+    mode = property(attrgetter("state.mode"))
+    is_active = property(attrgetter("state.is_active"))
+    switches = property(attrgetter("core.switches"))
+    rates = property(attrgetter("core.rates"))
 
     def is_current(self, connection: int) -> bool:
         """Whether calls of this connection are accepted: nobody has resumed the session since, here or elsewhere."""
@@ -317,18 +300,12 @@ class Session:
         self.connection = Connection(connection, self)
         self.snapshot, self.plans, self.policy = snapshot, plans, policy
         self.limits = policy.for_mode(self.mode)
-        self.drop_settled_writes()
+        self.writes = {
+            key: entry for key, entry in self.writes.items() if entry.response is None
+        }  # the store has the others
         for turn in self.turns.values():
             turn.remembered = {}
             turn.begin_again()
-
-    @property
-    def switches(self) -> Mapping[str, str]:
-        return self.core.switches
-
-    @property
-    def rates(self) -> Rates:
-        return self.core.rates
 
     def blocked_for(self) -> float:
         """The seconds for which the user is still blocked; 0 if not."""
@@ -383,6 +360,8 @@ class Session:
         """The calls of one model message: read-only neighbours together, a writing one alone; answers in the order asked."""
         # Those that wait for others to end came on today's connection all the same.
         made = [call if call.connection else call._replace(connection=self.connection) for call in calls]
+        if len(made) == 1:
+            return [await self.core.pipeline.call(self, made[0])]
         return await self.core.pipeline.call_many(self, made)
 
     async def interrupt(self, call_ids: Collection[str] | None = None, *, connection: int | None = None) -> None:
@@ -423,15 +402,27 @@ class Session:
             await self.core.close_session(self)
 
     def enter_turn(self, number: int, started: float) -> TurnRecord:
-        """The turn of this number. Those entered last are remembered whole, and of many more what they have spent."""
+        """The turn of this number. Those entered last are remembered whole, and of many more what they have spent. Of the calls
+        before a new turn only that is held which the store does not have."""
         turn = self.turns.pop(number, None)
         if turn is None:
             turn = TurnRecord(number, started)
             turn.retrieval_used, turn.total_used = self.spent.pop(number, (0, 0))
             self.let_go(TURNS_KEPT - 1)
             # Executions are found by keys that name their turn, so those of older turns cannot be asked for by key again.
-            self.drop_settled_writes()
-            trim(self)
+            self.writes = {key: entry for key, entry in self.writes.items() if entry.response is None}
+            now = self.core.clock.time() * 1000
+            self.holds = {
+                pair: (hold, entry)
+                for pair, (hold, entry) in self.holds.items()
+                if entry.response is None or hold.expires_at + _HELD_MS > now
+            }
+            needed = {entry for _, entry in self.holds.values()}
+            unstored = self.core.own_claims.unstored
+            if unstored:
+                needed |= {entry for entry in self.calls_by_id.whole() if entry.ledger_key in unstored}
+            ids = {call_id for session_id, call_id in self.core.aliases.unstored if session_id == self.id}
+            self.calls_by_id.trim(needed, ids)
         self.turn = self.turns[number] = turn
         return turn
 
@@ -474,11 +465,6 @@ class Session:
         """Something was counted in `turn`, perhaps late: it may have been left."""
         turn.kept = False
         self.dirty = True
-
-    def drop_settled_writes(self) -> None:
-        """Those are looked for in the store from now on."""
-        for key in [key for key, entry in self.writes.items() if entry.settled]:
-            del self.writes[key]
 
 
 class Client:

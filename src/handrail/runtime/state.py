@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from handrail.contract.definition import Mode
 from handrail.contract.errors import StateError
 from handrail.contract.fields import shown
 from handrail.contract.frozen import FrozenDict, freeze
@@ -57,7 +58,7 @@ class StateController:
         if self._state["mode"] != "voice":
             self._state["pendingEndVoiceSession"] = None  # as `set` does when the voice part ends
         # Every call asks for these two, so they stand one step nearer.
-        self.mode: Any = self._state["mode"]
+        self.mode: Mode = self._state["mode"]
         self.is_active: bool = self._state["isActive"]
 
     def get(self, key: str) -> Any:

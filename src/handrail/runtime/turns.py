@@ -234,7 +234,8 @@ class Turns:
             session.dirty = True
         if started.known:
             await self._learn_declined(session, turn)
-        await self._learn_rates(session)
+        if self._limits.get(session.snapshot.version) != []:
+            await self._learn_rates(session)
         return started.turn
 
     async def _begin_stored(self, session: Session, input_id: str | None, connection: int) -> TurnStart:

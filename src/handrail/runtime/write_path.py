@@ -73,7 +73,7 @@ class WritePath:
             # Before anything is awaited: the same id delivered at once a second time must find this one.
             session.calls_by_id[by_id] = entry
         else:
-            attempt.key = hash_key(plan.tool_id, attempt.args, attempt.turn.number)
+            attempt.key = hash_key(plan.tool_id, attempt.canonical, attempt.turn.number)
         try:
             return await self._answer(attempt, needs_person, entry)
         except StoreUnavailable as error:
@@ -85,7 +85,7 @@ class WritePath:
                 give_back_budget(attempt)
             raise
         finally:
-            if not entry.kept and not entry.settled:
+            if not entry.kept and entry.response is None:
                 # Refused, or answered from another: this entry stands for nothing.
                 if session.calls_by_id.get(by_id) is entry:
                     del session.calls_by_id[by_id]
@@ -165,7 +165,10 @@ class WritePath:
             write.key = ledger_key(
                 session.tenant, session.id, turn.number, plan.tool_id, attempt.digest, attempt.ordinal
             )
-            answer = await self._confirmations.answered_under(attempt, write.key) if session.holds else None
+            # A request with this key is of a call with other arguments that the tool's `dedupeFields` make the same one. A call
+            # with an id of its own takes another key; one that may be a repetition does not.
+            for held in [held for held in session.holds.values() if held[0].ledger_key == write.key]:
+                answer = answer or await self._confirmations.answered_from(attempt, *held)
             if answer is not None:
                 if answer.error is not None and answer.error.type is ErrorType.IN_PROGRESS:
                     write.taken.pop(attempt.ordinal, None)
@@ -174,7 +177,7 @@ class WritePath:
             entry = await self._entry(attempt, write.key) if may_exist else None
             if entry is None:
                 return None
-            if not entry.settled:
+            if entry.response is None:
                 write.taken.pop(attempt.ordinal, None)
                 return self._answers.refuse(attempt, running(plan.tool_id), free=True)
             assert entry.response is not None

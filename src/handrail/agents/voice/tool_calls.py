@@ -115,7 +115,7 @@ class ToolCalls:
         for call in batch.calls:
             event = events.started(session, call, batch.number)
             self._tell(event.type, event.data)
-            plan = session.plans.find(call.name) if isinstance(call.name, str) else None
+            plan = session.plans[call.name] if isinstance(call.name, str) else None
             if plan is None:
                 continue
             budget = plan.latency_budget_ms

@@ -28,7 +28,7 @@ def tools_in(session: Session) -> list[LoadedTool]:
     return [
         tool
         for tool in session.snapshot.in_mode(session.mode)
-        if session.plans.allows(tool.tool_id) and _holds(tool, session.policy, session.facts())
+        if tool.tool_id in session.plans.allowed and _holds(tool, session.policy, session.facts())
     ]
 
 

@@ -216,7 +216,7 @@ class TurnRun:
     def may_have_written(self, session: Session) -> bool:
         """Whether a call of the turn may have had an effect, or may still have one when a person approves it."""
         for tool, name in self.begun:
-            plan = session.plans.find(tool)
+            plan = session.plans[tool] if isinstance(tool, str) else None
             if name is True or (plan is not None and plan.writes):
                 return True
         return False

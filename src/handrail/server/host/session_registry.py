@@ -426,7 +426,7 @@ class SessionRegistry:
                     connection = session.connection
                     told = self._agent.run(session, hosted.conversation, turn.text, message_id=turn.message_id)
                     await self._speak(hosted, run, told)
-                    if not session.is_current(connection):
+                    if not connection.is_current:
                         # Somebody resumed it in spite of everything, such as a process that was ending: calls were refused
                         # here. What came of that is not kept, and the turn is answered anew when its client comes back.
                         run.cut = True
