@@ -326,8 +326,8 @@ class Confirmations:
 
     def _announce_replaced(self, session: Session, newest: Hold) -> None:
         """Whoever still sees an older request of this tool is told that there is a newer one."""
-        others = (hold for hold, _ in session.holds.values() if hold.tool == newest.tool)
-        if any(hold.hold_id != newest.hold_id for hold in others):
+        unanswered = (hold for hold, entry in session.holds.values() if entry.response is None)
+        if any(hold.tool == newest.tool and hold.hold_id != newest.hold_id for hold in unanswered):
             self._spawn(self._announce_those_replaced_by(session, newest))
 
     async def _announce_those_replaced_by(self, session: Session, newest: Hold) -> None:

@@ -203,7 +203,19 @@ def parse(raw: object, *, max_bytes: int = MAX_ARGUMENT_BYTES, max_depth: int = 
     text = raw if type(raw) is str else _text_of(raw, max_bytes)
     if text is None:
         return plain_copy(raw, max_bytes=max_bytes, max_depth=max_depth)
-    return _parse_text(text, max_bytes, max_depth)
+    if len(text) * 4 > max_bytes:  # no character has more than four bytes, so short text needs no counting
+        _check_size(text, max_bytes)
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        _Reader(text, max_depth).read()
+        raise JsonError("invalid_json", "The text is not JSON that can be read.") from None
+    # The text has a colon for every key that was written, the value holds the distinct ones: equal numbers prove that
+    # no key came twice. Where strings hold colons too, those that follow a quote are counted.
+    keys = _count_distinct_keys(value, max_depth)
+    if not (keys == text.count(":") or (keys == text.count('":') and not _SPACED_COLON.search(text))):
+        _Reader(text, max_depth).read()
+    return value
 
 
 def parse_arguments(raw: object, *, max_bytes: int = MAX_ARGUMENT_BYTES, max_depth: int = MAX_DEPTH) -> dict[str, Any]:
@@ -215,9 +227,9 @@ def parse_arguments(raw: object, *, max_bytes: int = MAX_ARGUMENT_BYTES, max_dep
     if text is None:
         value = plain_copy(raw, max_bytes=max_bytes, max_depth=max_depth)
     elif text[:1] == "{" and text[-1:] == "}":
-        value = _parse_text(text, max_bytes, max_depth)
+        value = parse(text, max_bytes=max_bytes, max_depth=max_depth)
     else:
-        value = _parse_text(_unwrap(text, max_bytes), max_bytes, max_depth)
+        value = parse(_unwrap(text, max_bytes), max_bytes=max_bytes, max_depth=max_depth)
         if type(value) is str and value.lstrip()[:1] == "{":
             value = _decode_again(value, max_bytes, max_depth)
     if type(value) is dict:
@@ -303,25 +315,9 @@ def _unwrap(text: str, max_bytes: int) -> str:
 
 def _decode_again(text: str, max_bytes: int, max_depth: int) -> Any:
     try:
-        return _parse_text(text, max_bytes, max_depth)
+        return parse(text, max_bytes=max_bytes, max_depth=max_depth)
     except JsonError as error:
         raise JsonError(error.code, f"Inside the doubly encoded text: {error.message}", pointer=error.pointer) from None
-
-
-def _parse_text(text: str, max_bytes: int, max_depth: int) -> Any:
-    if len(text) * 4 > max_bytes:  # no character has more than four bytes, so short text needs no counting
-        _check_size(text, max_bytes)
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        _Reader(text, max_depth).read()
-        raise JsonError("invalid_json", "The text is not JSON that can be read.") from None
-    # The text has a colon for every key that was written, the value holds the distinct ones: equal numbers prove that
-    # no key came twice. Where strings hold colons too, those that follow a quote are counted.
-    keys = _count_distinct_keys(value, max_depth)
-    if not (keys == text.count(":") or (keys == text.count('":') and not _SPACED_COLON.search(text))):
-        _Reader(text, max_depth).read()
-    return value
 
 
 def _count_distinct_keys(root: Any, max_depth: int) -> int:
