@@ -39,10 +39,12 @@ async def state_of(world, hold_id):
 # The same call again
 
 
-async def test_a_held_call_is_not_worth_a_retry(make_tools):
-    async with make_tools(TOOLS) as world:
-        answer = await pay(await world.session(), "c1")
+async def test_a_held_call_is_not_worth_a_retry_and_says_how_long_it_waits(make_tools):
+    clock = VirtualClock()
+    async with make_tools(TOOLS, clock=clock) as world:
+        answer = await pay(await world.session(clock=clock), "c1")
         assert (answer.ok, answer.error.retryable, answer.error.partial_side_effects) == (False, False, False)
+        assert answer.error.confirmation_request["expires_at"] == clock.milliseconds() + 300_000
 
 
 async def test_an_approved_call_that_failed_half_way_is_not_asked_for_again(make_tools):
