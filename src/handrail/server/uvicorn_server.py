@@ -24,7 +24,7 @@ from starlette.types import ASGIApp
 from handrail.contract.errors import UsageError
 from handrail.server.connections import ConnectionTable, WatchedProtocol
 from handrail.server.options import Options
-from handrail.server.voice.websocket_protocol import VoiceProtocol
+from handrail.server.voice.client_socket import VoiceProtocol
 
 _log = logging.getLogger("handrail.server")
 _KEEP_ALIVE_SECONDS = 30

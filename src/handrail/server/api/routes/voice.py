@@ -19,9 +19,8 @@ from handrail.server.api.http import (
 )
 from handrail.server.host.refusals import restarting
 from handrail.server.voice.asyncapi import document
-from handrail.server.voice.client_socket import ClientSocket
+from handrail.server.voice.client_socket import ClientSocket, pipe_of
 from handrail.server.voice.messages import PROTOCOL
-from handrail.server.voice.websocket_protocol import pipe_of
 
 
 async def give_ticket(request: Request) -> Response:
