@@ -1,7 +1,7 @@
 """The voice agent: a spoken conversation in a session, over any live model and without any socket to the user.
 
-`agent.py` begins a conversation, `state/` decides what happens in it, and `live_session.py` carries that out, tool calls
-with `tool_calls.py`. `host_port.py` is what a host has to know.
+`agent.py` begins a conversation, `state/` decides what happens in it, and `live_session.py` carries that out.
+`host_port.py` is what a host has to know.
 """
 
 from __future__ import annotations
