@@ -1,4 +1,5 @@
-"""A conversation: the messages of one session, as the model is sent them. Serialisable, so that a host can keep it.
+"""A conversation: the messages of one session, written or spoken, as the model is sent them. Serialisable, so
+that a host can keep it.
 
 Messages of one turn belong together: a call is always followed by its envelope, also where a turn was cancelled, because
 providers refuse a history in which one is missing.
@@ -18,7 +19,9 @@ from handrail.contract.call import Call
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import UsageError
 from handrail.contract.frozen import for_json, thaw
+from handrail.contract.live import Answer, Note, Utterance
 from handrail.contract.model import AssistantMessage, HostMessage, Message, ToolMessage, UserMessage
+from handrail.providers.live_history import late_note
 from handrail.runtime.session import Session
 
 FORMAT = 1
@@ -28,6 +31,8 @@ MAX_TOKENS = 200_000
 _MAX_TOLD = 200
 RESULT_LEFT_OUT = "This old result is no longer sent, to save room."
 ANSWER_LEFT_OUT = "(This old answer is no longer sent, to save room.)"
+UNHEARD = "(The person spoke; their words are not known.)"
+"""In the place of words that come later, or never."""
 
 
 def tokens_of(text: str) -> int:
@@ -219,6 +224,78 @@ class Conversation:
         self._measured = list(self.messages)
         return self._tokens
 
+    # ----------------------------------------------------------------------------------------------------- spoken
+    def live_history(self, tokens: int) -> list[Utterance | Answer | Note]:
+        """What was said, called and told before, for a model that begins to listen."""
+        self.tell_later()
+        said: list[Utterance | Answer | Note] = []
+        made: list[Call] = []
+        for message in self.within(tokens):
+            if isinstance(message, UserMessage) and message.text.strip():
+                said.append(Utterance("user", message.text))
+            elif isinstance(message, HostMessage):
+                said.append(Note(message.text))
+            elif isinstance(message, AssistantMessage):
+                said += [Utterance("model", message.text)] if message.text.strip() else []
+                made += message.calls
+            elif isinstance(message, ToolMessage):
+                said += _answer_in_history(made, message)
+        return said
+
+    def say(self, text: str) -> AssistantMessage | None:
+        """Something that the user was told."""
+        if not text.strip():
+            return None
+        message = AssistantMessage(text)
+        self.add(message)
+        return message
+
+    def cut(self, message: AssistantMessage, heard: str) -> AssistantMessage | None:
+        """The user heard only so much of it."""
+        if not heard.strip():
+            if not message.calls:
+                self.replace(message, None)
+                return None
+            kept = AssistantMessage("", message.calls)
+        else:
+            kept = AssistantMessage(f"{heard} …", message.calls)
+        self.replace(message, kept)
+        return kept
+
+    def add_calls(
+        self, text: str, calls: Sequence[Call], writes: Callable[[Call], bool]
+    ) -> tuple[AssistantMessage, list[ToolMessage]]:
+        """Calls that a live model makes, after these words. Until its envelope comes, a placeholder says that none has come."""
+        # At once: providers refuse a history in which a call has no answer, and anything may end the conversation in between.
+        made = AssistantMessage(text, tuple(calls))
+        waiting = [lost(call, doubtful=writes(call)) for call in calls]
+        self.add(made, *waiting)
+        return made, waiting
+
+    def farewell_words(self) -> str | None:
+        """The goodbye of the tool that ended this turn, if it has one."""
+        for message in reversed(self.current_turn()):
+            if isinstance(message, ToolMessage) and message.envelope.get("ok"):
+                data = message.envelope.get("data")
+                words = data.get("farewellMessage") if isinstance(data, Mapping) else None
+                if isinstance(words, str) and words:
+                    return words
+        return None
+
+    def replace(self, old: Message, new: Message | None) -> None:
+        """Put a message in the place of another, such as an envelope in that of what stands for it; None takes it away."""
+        # By identity, from the end: the conversation may have forgotten its older half, so that places do not last.
+        messages = self.messages
+        for place in range(len(messages) - 1, -1, -1):
+            if messages[place] is not old:
+                continue
+            if new is not None:
+                messages[place] = new
+                return
+            del messages[place]
+            self.inputs = {name: at - (at > place) for name, at in self.inputs.items()}
+            return
+
     # ------------------------------------------------------------------------------------------------------- kept
     def to_dict(self) -> dict[str, Any]:
         """Everything, as JSON."""
@@ -281,6 +358,15 @@ class Conversation:
         places = {id(message): place for place, message in enumerate(mended)}
         self.inputs = {name: places[id(self.messages[place])] for name, place in self.inputs.items()}
         self.messages = mended
+
+
+def _answer_in_history(made: list[Call], message: ToolMessage) -> list[Answer | Note]:
+    """The envelope and its call, which is then no longer open; in words if the call has no id."""
+    for place, call in enumerate(made):
+        if (call.name, call.call_id) == (message.name, message.call_id):
+            answer = Answer(made.pop(place), message.envelope)
+            return [answer] if call.call_id else [Note(late_note(answer))]
+    return []
 
 
 def _without(waiting: Sequence[Call], answer: ToolMessage) -> list[Call]:

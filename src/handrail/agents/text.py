@@ -471,7 +471,7 @@ class Loop:
 
     def _stopped(self, number: int) -> Iterable[AgentEvent]:
         """A call ended the conversation for now: its farewell is the answer, and the model is not asked again."""
-        farewell = _farewell(self._conversation.current_turn())
+        farewell = self._conversation.farewell_words() or "This conversation is paused for now."
         asked = Round()
         yield from self._say(asked, farewell)
         self._conversation.add(AssistantMessage(farewell))
@@ -593,13 +593,3 @@ def _nothing(text: str, message_id: str | None) -> dict[str, Any]:
     """The facts of an answer for which no model was asked."""
     usage = {"inputTokens": 0, "outputTokens": 0}
     return {"text": text, "citations": [], "rounds": 0, "usage": usage, "messageId": message_id}
-
-
-def _farewell(turn: Sequence[Any]) -> str:
-    for message in reversed(turn):
-        if isinstance(message, ToolMessage) and message.envelope.get("ok"):
-            data = message.envelope.get("data")
-            words = data.get("farewellMessage") if isinstance(data, dict) else None
-            if isinstance(words, str) and words:
-                return words
-    return "This conversation is paused for now."

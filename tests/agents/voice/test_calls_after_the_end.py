@@ -14,7 +14,6 @@ from tests.clients.live.kit import PROVIDERS, new_model, new_server
 from handrail.agents import Conversation, TextAgent
 from handrail.agents.voice.agent import VoiceAgent
 from handrail.agents.voice.live_session import VoiceSession
-from handrail.agents.voice.transcript import VoiceTranscript
 from handrail.contract.call import Call
 from handrail.contract.live import Answer, Note, Utterance
 from handrail.contract.model import (
@@ -289,7 +288,7 @@ def test_a_model_that_begins_to_listen_is_told_calls_with_their_outcomes_and_not
     conversation.add(ToolMessage("c1", "book_table", {"ok": True, "data": 1}))
     conversation.add(ToolMessage(None, "find_table", {"ok": True, "data": 2}))
     conversation.later.append(HostMessage("Note of the host: paid."))
-    user, model, answer, words, note = VoiceTranscript(conversation).history(10_000)
+    user, model, answer, words, note = conversation.live_history(10_000)
     assert user == Utterance("user", "Book it")
     assert model == Utterance("model", "One moment.")
     assert answer == Answer(named, {"ok": True, "data": 1})

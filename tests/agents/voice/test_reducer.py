@@ -50,7 +50,6 @@ from handrail.agents.voice.state.events_and_effects import (
     UserTextSending,
 )
 from handrail.agents.voice.state.reducer import ConversationReducer
-from handrail.agents.voice.transcript import VoiceTranscript
 from handrail.contract.call import Call
 from handrail.contract.events import ConfirmationWanted, LateEnvelope
 from handrail.contract.live import (
@@ -113,7 +112,7 @@ class ReducerRun:
         self.sounds: list[Sound] = []
         self.reducer = ConversationReducer(
             self.session,
-            VoiceTranscript(self.conversation),
+            self.conversation,
             policy=VoicePolicy(),
             max_rounds=2,
             abilities=Abilities(**abilities),

@@ -13,7 +13,6 @@ from handrail.agents.prompts import Offering, Picker, Prompt, Prompts
 from handrail.agents.voice.host_port import Abilities, VoiceError, VoiceListener, VoicePolicy
 from handrail.agents.voice.live_session import VoiceSession
 from handrail.agents.voice.spoken import Recogniser
-from handrail.agents.voice.transcript import VoiceTranscript
 from handrail.contract.errors import HandrailError
 from handrail.contract.live import LiveConfig, LiveConnection, LiveError, LiveModel
 from handrail.contract.model import UserMessage
@@ -65,7 +64,7 @@ class VoiceAgent:
         try:
             await session.set_mode("voice")
             await conversation.catch_up(session, session.turn.number if session.turn is not None else 0)
-            connection = await self._connect(session, VoiceTranscript(conversation))
+            connection = await self._connect(session, conversation)
             try:
                 # A connection of its own: calls that the text model made before must not run beside those of voice.
                 if await self.runtime.resume_session(session.id, token=session.token) is not session:
@@ -84,7 +83,7 @@ class VoiceAgent:
         voice = VoiceSession(
             self.runtime,
             session,
-            VoiceTranscript(conversation),
+            conversation,
             listener,
             connection,
             model=self.model,
@@ -105,8 +104,8 @@ class VoiceAgent:
             message = "The session is still answering a message; wait for the answer, or cancel it."
             raise VoiceError(message, code="busy", retryable=True) from None
 
-    async def _connect(self, session: Session, transcript: VoiceTranscript) -> LiveConnection:
-        prompt, time_zone = await self._prompt(session, transcript.conversation)
+    async def _connect(self, session: Session, conversation: Conversation) -> LiveConnection:
+        prompt, time_zone = await self._prompt(session, conversation)
         facts = {"mode": session.mode, "user": session.user or "", "time_zone": time_zone}
         slow = session.limits.turn_ms
         config = LiveConfig(
@@ -117,7 +116,7 @@ class VoiceAgent:
                 for tool in session.snapshot.in_mode("voice")
                 if slow is not None and tool.definition.latency_budget_ms > slow
             ),
-            history=tuple(transcript.history(self.agent_policy.history_tokens)),
+            history=tuple(conversation.live_history(self.agent_policy.history_tokens)),
             voice=self.policy.voice or None,
             language=self.policy.language or None,
             facts=facts,

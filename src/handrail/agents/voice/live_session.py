@@ -80,7 +80,6 @@ from handrail.agents.voice.state.events_and_effects import (
 )
 from handrail.agents.voice.state.reducer import ConversationReducer
 from handrail.agents.voice.state.voice_turns import CallBatch, cancelled_call, failed_call
-from handrail.agents.voice.transcript import VoiceTranscript
 from handrail.contract.errors import HandrailError, UsageError
 from handrail.contract.events import LateEnvelope, SessionEvent
 from handrail.contract.live import Answer, AudioOut, Direct, LiveConnection, LiveError, LiveEvent, LiveModel
@@ -102,7 +101,7 @@ class VoiceSession:
         self,
         runtime: RuntimeCore,
         session: Session,
-        transcript: VoiceTranscript,
+        conversation: Conversation,
         listener: VoiceListener,
         connection: LiveConnection,
         *,
@@ -116,7 +115,7 @@ class VoiceSession:
         self._runtime = runtime
         self._model = model
         self._policy = policy
-        self._transcript = transcript
+        self._conversation = conversation
         self._listener = listener
         self._recogniser = recogniser
         self.connection = connection
@@ -126,7 +125,7 @@ class VoiceSession:
         """The session's connection that the model's stream belongs to; calls of an older one are refused."""
         self.reducer = ConversationReducer(
             session,
-            transcript,
+            conversation,
             policy=policy,
             max_rounds=max_rounds,
             abilities=abilities,
@@ -140,7 +139,7 @@ class VoiceSession:
         self._decisions = ConfirmationDecisions(runtime, self._report)
         self._calls = ToolCalls(
             session,
-            transcript.conversation,
+            conversation,
             connection,
             report=self._report,
             tell=listener.tell,
@@ -232,7 +231,7 @@ class VoiceSession:
             checked_input(text)
         except UsageError as error:
             raise VoiceError(str(error), code="bad_text") from None
-        if id not in self._transcript.conversation.inputs:
+        if id not in self._conversation.inputs:
             self._report(UserTextReceived(text, id, spoken))
 
     def speech(self, state: SpeechState, ago_seconds: float = 0.0) -> None:
@@ -388,7 +387,7 @@ class VoiceSession:
             await self.connection.tell(effect.text, scheduling="silent" if effect.silent else "when_idle")
             if effect.confirmation_id is not None:
                 turn = self.reducer.turn_of_what_was_said()
-                await self._transcript.conversation.read(self.session, (effect.confirmation_id,), turn)
+                await self._conversation.read(self.session, (effect.confirmation_id,), turn)
 
     async def _record_withdrawn_end(self, intent: Mapping[str, Any]) -> None:
         session = self.session
@@ -445,7 +444,7 @@ class VoiceSession:
         except Exception as error:  # noqa: BLE001  # it ends, whatever happens
             _LOG.error("The end of a voice conversation was not clean", exc_info=error)
         finally:
-            self._transcript.conversation.lock.release()
+            self._conversation.lock.release()
             if to_text:
                 self._listener.tell("ended", ending.to_dict())
             if not self.ending.done():
@@ -461,7 +460,7 @@ class VoiceSession:
         except TimeoutError:
             _LOG.warning("A voice conversation ended before all of it was stored")
         # Not before everything was sent: what was answered by then is known to the model.
-        self._transcript.conversation.unacknowledged.left()
+        self._conversation.unacknowledged.left()
         await self._let_go()
         session = self.session
         is_current = self._attached_as.is_current
@@ -492,12 +491,12 @@ class VoiceSession:
 
     def _hand_over(self, ending: Ending) -> None:
         """The text chat shows, and its model knows, what was said at the end."""
-        transcript = self._transcript
-        said = " ".join(message.text for message in transcript.conversation.current_turn() if hasattr(message, "text"))
+        conversation = self._conversation
+        said = " ".join(message.text for message in conversation.current_turn() if hasattr(message, "text"))
         if ending.closing_message and not is_said(ending.closing_message, said):
-            transcript.say(ending.closing_message)
+            conversation.say(ending.closing_message)
         if ending.text_response:
-            transcript.say(ending.text_response)
+            conversation.say(ending.text_response)
 
 
 class ToolCalls:

@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from handrail.agents.conversation import Conversation
 from handrail.agents.voice.host_phrases import is_said, stays_words
 from handrail.agents.voice.state.events_and_effects import EffectQueue, RecordWithdrawnEnd, TellModel, Timer, TimerKind
 from handrail.agents.voice.state.session_port import SessionPort
 from handrail.agents.voice.state.speech_output import Playback, SpokenItem
 from handrail.agents.voice.state.turn_detection import TurnDetection, VoiceActivity
-from handrail.agents.voice.transcript import VoiceTranscript
+from handrail.contract.model import HostMessage
 
 _WORDS_SECONDS = 1.5
 """So long after a voice its words, or the provider's report that it heard one, may come."""
@@ -70,7 +71,7 @@ class Farewell:
         self,
         effects: EffectQueue,
         session: SessionPort,
-        transcript: VoiceTranscript,
+        conversation: Conversation,
         playback: Playback,
         detection: TurnDetection,
         activity: VoiceActivity,
@@ -80,7 +81,7 @@ class Farewell:
     ) -> None:
         self._effects = effects
         self._session = session
-        self._transcript = transcript
+        self._conversation = conversation
         self._playback = playback
         self._detection = detection
         self._activity = activity
@@ -153,7 +154,7 @@ class Farewell:
         else:
             self._host.watch_for_idleness()  # it stopped counting when nobody had spoken for long
         words = stays_words()
-        self._transcript.note(words)
+        self._conversation.add(HostMessage(words))
         self._effects.append(TellModel(words, "silent"))
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from handrail.agents import events
+from handrail.agents.conversation import Conversation
 from handrail.agents.host_words import late_words, unfinished_words
 from handrail.agents.voice.host_phrases import blocked_words, idle_words, lost_words, say_exactly
 from handrail.agents.voice.host_port import Abilities, Ending, Sound, VoicePolicy, taken_over
@@ -41,7 +42,6 @@ from handrail.agents.voice.state.speech_output import Playback, Purpose, SpeechO
 from handrail.agents.voice.state.spoken_confirmation import SpokenConfirmation
 from handrail.agents.voice.state.turn_detection import TurnDetection, UserUtterance, VoiceActivity
 from handrail.agents.voice.state.voice_turns import CallBatch, CallBatches, VoiceTurn, VoiceTurns, too_many_rounds
-from handrail.agents.voice.transcript import VoiceTranscript
 from handrail.contract.call import Call
 from handrail.contract.live import (
     Answer,
@@ -60,6 +60,7 @@ from handrail.contract.live import (
     UserSpeechEnded,
     UserSpeechStarted,
 )
+from handrail.contract.model import HostMessage
 
 _LOG = logging.getLogger("handrail.agent")
 
@@ -81,7 +82,7 @@ class ConversationReducer:
     def __init__(
         self,
         session: SessionPort,
-        transcript: VoiceTranscript,
+        conversation: Conversation,
         *,
         policy: VoicePolicy,
         max_rounds: int,
@@ -95,8 +96,8 @@ class ConversationReducer:
     ) -> None:
         self._session = session
         self._writes = writes
-        self._transcript = transcript
-        self._unacknowledged = transcript.conversation.unacknowledged
+        self._conversation = conversation
+        self._unacknowledged = conversation.unacknowledged
         self._policy = policy
         self._model_hears = model_hears
         effects = self._effects = EffectQueue()
@@ -113,9 +114,9 @@ class ConversationReducer:
             abilities=abilities,
             has_model_voice=model_speaks,
         )
-        self.turns = VoiceTurns(effects, session, transcript)
+        self.turns = VoiceTurns(effects, session, conversation)
         self.detection = TurnDetection(effects, self.turns, self.speech, self)
-        self.calls = CallBatches(transcript, writes, max_rounds=max_rounds)
+        self.calls = CallBatches(conversation, writes, max_rounds=max_rounds)
         self.activity = VoiceActivity()
         self.confirmation = SpokenConfirmation(
             effects,
@@ -129,7 +130,7 @@ class ConversationReducer:
         self.farewell = Farewell(
             effects,
             session,
-            transcript,
+            conversation,
             self.playback,
             self.detection,
             self.activity,
@@ -333,7 +334,7 @@ class ConversationReducer:
             return
         item = self.speech.end_item()
         said = item.text if item is not None else ""
-        message, placeholders = self._transcript.call(said, event.calls, self._writes)
+        message, placeholders = self._conversation.add_calls(said, event.calls, self._writes)
         if item is not None:
             item.message = message
         number = turn.rounds if turn is not None else 1
@@ -398,7 +399,7 @@ class ConversationReducer:
         item = self.speech.end_item()
         if item is not None and item.message is None:
             text = item.heard_text() if item.cut else item.text
-            item.message = self._transcript.say(f"{text} …" if item.cut and text else text)
+            item.message = self._conversation.say(f"{text} …" if item.cut and text else text)
 
     def _ask_model(self, words: str, purpose: Purpose) -> None:
         """Have the model say something now, which interrupts whatever it says."""
@@ -475,7 +476,7 @@ class ConversationReducer:
         if not self._session.is_active:
             self._end(Ending(reason="session_ended"))
         elif self._session.blocked_for() > 0:
-            closing = self._transcript.farewell_words() or blocked_words()
+            closing = self._conversation.farewell_words() or blocked_words()
             self.farewell.plan(PlannedEnd(reason=BLOCKED, closing=closing))
         else:
             self._settle()
@@ -517,7 +518,7 @@ class ConversationReducer:
         confirmation = told.get("confirmationId")
         silent = bool(told.get("silent"))
         if confirmation is not None:
-            if not self._transcript.conversation.tell(confirmation):
+            if not self._conversation.tell(confirmation):
                 return
             # The next question is read at once: what the model said to this one would be cut off by it, or spoil it.
             silent = silent or self.confirmation.waits_for(confirmation)
@@ -528,7 +529,7 @@ class ConversationReducer:
         self._effects.append(TellClient(card.type, card.data))
         words = late_words(told)
         if not told.get("known"):
-            self._transcript.note(words)
+            self._conversation.add(HostMessage(words))
         # Known to the conversation, but not to this model: the call was made before it began to listen.
         self._effects.append(TellModelLate(words, silent, confirmation))
         self._unacknowledged.mark_told_late(told.get("callId"), self._turn_number())
@@ -662,7 +663,7 @@ class ConversationReducer:
 
     def _item_over(self, item: SpokenItem) -> None:
         if item.cut and item.message is not None:
-            item.message = self._transcript.cut(item.message, item.heard_text())
+            item.message = self._conversation.cut(item.message, item.heard_text())
         if self.confirmation.is_active:
             self.confirmation.item_over(item)
         self._settle()
@@ -737,7 +738,7 @@ class ConversationReducer:
             self._ask_model(say_exactly(text), purpose)
             return None
         item = self.speech.say(text, "preview" if purpose == "preview" else "notice", self.turns.current, purpose)
-        item.message = self._transcript.say(text)
+        item.message = self._conversation.say(text)
         return item
 
     def end_as_planned(self, planned: PlannedEnd) -> None:

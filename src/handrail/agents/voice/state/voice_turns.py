@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from handrail.agents.conversation import UNHEARD, Conversation
 from handrail.agents.events import citations_in, cited_by
 from handrail.agents.unacknowledged_writes import UnacknowledgedWrites
 from handrail.agents.voice.state.events_and_effects import EffectQueue, EndTurn, StoreTurn
 from handrail.agents.voice.state.session_port import SessionPort
 from handrail.agents.voice.state.speech_output import SpokenItem
-from handrail.agents.voice.transcript import UNHEARD, VoiceTranscript
 from handrail.contract.call import Call
 from handrail.contract.errors import ErrorType
 from handrail.contract.live import Answer
@@ -97,9 +97,9 @@ class VoiceTurn:
 class VoiceTurns:
     """Begins and ends them."""
 
-    def __init__(self, effects: EffectQueue, session: SessionPort, transcript: VoiceTranscript) -> None:
+    def __init__(self, effects: EffectQueue, session: SessionPort, conversation: Conversation) -> None:
         self._effects = effects
-        self._transcript = transcript
+        self._conversation = conversation
         self.connection = session.connection
         """The session's, that the model is attached to."""
         self._inputs = 0
@@ -121,7 +121,7 @@ class VoiceTurns:
         # The answer may begin before the provider reports that the input is committed.
         if open_item is not None and open_item.turn is None:
             turn.claim(open_item)
-        self._transcript.conversation.begin(words or UNHEARD, input_id)
+        self._conversation.begin(words or UNHEARD, input_id)
         self._effects.append(StoreTurn(turn, before))
         return turn
 
@@ -129,7 +129,7 @@ class VoiceTurns:
         """The words of a turn are known, or more of them."""
         turn.words = words
         turn.words_at = turn.words_at or self._effects.now
-        conversation = self._transcript.conversation
+        conversation = self._conversation
         place = conversation.inputs.get(turn.input_id)
         if place is not None:
             conversation.messages[place] = UserMessage(words)
@@ -178,10 +178,10 @@ class CallBatch:
 class CallBatches:
     """The calls of one conversation."""
 
-    def __init__(self, transcript: VoiceTranscript, writes: Callable[[Call], bool], *, max_rounds: int) -> None:
+    def __init__(self, conversation: Conversation, writes: Callable[[Call], bool], *, max_rounds: int) -> None:
         self._writes = writes
-        self._transcript = transcript
-        self._unacknowledged: UnacknowledgedWrites = transcript.conversation.unacknowledged
+        self._conversation = conversation
+        self._unacknowledged: UnacknowledgedWrites = conversation.unacknowledged
         self.max_rounds = max_rounds
         """Messages with calls in one turn, those after late results included."""
         self.running: list[CallBatch] = []
@@ -217,7 +217,7 @@ class CallBatches:
         if not self.running and batch.turn is not None:
             batch.turn.tools_seconds += now - self.busy_since
         for placeholder, answer in zip(batch.placeholders, answers, strict=True):
-            self._transcript.replace(placeholder, ToolMessage(placeholder.call_id, placeholder.name, answer.envelope))
+            self._conversation.replace(placeholder, ToolMessage(placeholder.call_id, placeholder.name, answer.envelope))
             if batch.turn is not None:
                 for cited in citations_in(answer.envelope.get("data")):
                     batch.turn.evidence.setdefault(cited["id"], {**cited, "toolId": answer.call.name})
