@@ -120,7 +120,7 @@ def test_a_session_has_its_calls_turns_duration_and_peak_context():
     for tokens in (100, 900, 300):
         metrics.turn_started("s1")
         metrics.session_call("s1")
-        metrics.session_context("s1", tokens, 1_000)
+        metrics.session_context(("s1", tokens, 1_000))
     metrics.note(("s1", "search", 1.0, None, 20))
     clock.now = 2.5
     expected = {"calls": 4, "turns": 3, "duration": 2500, "peakContextTokens": 900}
@@ -154,10 +154,10 @@ def test_long_responses_and_a_full_context_are_warned_of():
     metrics = Metrics()
     metrics.record("short", 1, True, None, 1_500)
     metrics.session_opened("s1")
-    metrics.session_context("s1", 900_000, 1_000_000)
+    metrics.session_context(("s1", 900_000, 1_000_000))
     assert metrics.warnings() == []
     metrics.record("long", 1, True, None, 1_501)
-    metrics.session_context("s1", 950_000, 1_000_000)
+    metrics.session_context(("s1", 950_000, 1_000_000))
     assert metrics.warnings() == [
         'Responses of "long" are long: P95 is 1,501 characters, more than 1,500.',
         "A session used 95% of its model's context window, more than 90%.",

@@ -318,7 +318,7 @@ class Loop:
         tell = getattr(self._agent.runtime.metrics, "session_context", None)
         if tell is not None:
             tokens = prompt.prompt_tokens + prompt.declaration_tokens + history
-            tell(self._session.id, tokens, self._model.context_window)
+            tell((self._session.id, tokens, self._model.context_window))
         for attempt in range(policy.model_retries + 1):
             async with aclosing(self._stream(request, asked)) as told:
                 async for event in told:

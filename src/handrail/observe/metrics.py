@@ -9,7 +9,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from handrail.contract.ports import CallRecord
 from handrail.contract.store import StoreLoad
@@ -26,6 +26,8 @@ DECLARED_SIZE_LIMIT = 20_000
 CONTEXT_SHARE = 0.9
 _QUANTILES = (0.5, 0.95, 0.99)
 _RECENT_SESSIONS = 100
+ContextUse: TypeAlias = tuple[str, int, int | None]
+"""A session, how many tokens of its model's context it uses now, and how many the model has, where that is known."""
 
 
 class ToolMetrics:
@@ -103,6 +105,14 @@ class Metrics:
         self._noted: deque[CallRecord] = deque()
         self.note: Callable[[CallRecord], None] = self._noted.append
         """What every call does, so it is nothing but an append."""
+        self._held: deque[str] = deque()
+        self.held: Callable[[str], None] = self._held.append
+        """A call of this tool waits for a person: one call, whose duration and outcome are known when it has run."""
+        self._turns: deque[str] = deque()
+        self.turn_started: Callable[[str], None] = self._turns.append
+        """A turn of this session begins."""
+        self._contexts: deque[ContextUse] = deque()
+        self.session_context: Callable[[ContextUse], None] = self._contexts.append
         self.declared_size: Callable[[str], int | None] = lambda tool_id: None
         """How long the responses of a tool may be by its own definition, in bytes; None where it says nothing."""
         self._tools: dict[str, ToolMetrics] = {}
@@ -124,12 +134,6 @@ class Metrics:
         tool = self._tools.get(tool_id) or self._new_tool(tool_id)
         tool.calls += 1
         self._answered(tool, duration_ms, None if ok else error_type or "INTERNAL", size_chars)
-
-    def held(self, tool_id: str) -> None:
-        """A call that waits for a person: one call, whose duration and outcome are known when it has run."""
-        tool = self._tools.get(tool_id) or self._new_tool(tool_id)
-        tool.calls += 1
-        tool.held += 1
 
     def ran_held(
         self, session_id: str, tool_id: str, duration_ms: float, error_type: str | None, size_chars: int
@@ -161,7 +165,26 @@ class Metrics:
             tool.errors[error_type] = tool.errors.get(error_type, 0) + 1
 
     def fold(self) -> None:
-        """Count the calls that were noted. Done by whoever reads, and by the runtime's housekeeper."""
+        """Count what was noted. Done by whoever reads, and by the runtime's housekeeper."""
+        while self._turns:
+            self._session_turns += 1
+            session = self._open.get(self._turns.popleft())
+            if session is not None:
+                session.turns += 1
+        while self._held:
+            tool_id = self._held.popleft()
+            tool = self._tools.get(tool_id) or self._new_tool(tool_id)
+            tool.calls += 1
+            tool.held += 1
+        while self._contexts:
+            session_id, tokens, window = self._contexts.popleft()
+            self._peak_context = max(self._peak_context, tokens)
+            if window:
+                self._peak_share = max(self._peak_share, tokens / window)
+            session = self._open.get(session_id)
+            if session is not None:
+                session.peak_context = max(session.peak_context, tokens)
+                session.window = window or session.window
         noted = self._noted
         while noted:
             session_id, tool_id, duration, error_type, size = noted.popleft()[:5]
@@ -181,27 +204,11 @@ class Metrics:
             session.ended = self._clock()
             self._closed.append((session_id, session))
 
-    def turn_started(self, session_id: str) -> None:
-        self._session_turns += 1
-        session = self._open.get(session_id)
-        if session is not None:
-            session.turns += 1
-
     def session_call(self, session_id: str) -> None:
         self._session_calls += 1
         session = self._open.get(session_id)
         if session is not None:
             session.calls += 1
-
-    def session_context(self, session_id: str, tokens: int, window: int | None = None) -> None:
-        """How much of the model's context the session uses now; `window` is how much the model has."""
-        self._peak_context = max(self._peak_context, tokens)
-        if window:
-            self._peak_share = max(self._peak_share, tokens / window)
-        session = self._open.get(session_id)
-        if session is not None:
-            session.peak_context = max(session.peak_context, tokens)
-            session.window = window or session.window
 
     def context(self, prompt_tokens: int, declaration_tokens: int) -> None:
         """What a session starts with: the system prompt and the declarations of the tools."""
