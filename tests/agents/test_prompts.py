@@ -24,7 +24,7 @@ def snapshot():
 
 
 def composed(snapshot, mode="text", prompts=None, **options):
-    tools = list(snapshot.in_mode(mode))
+    tools = list(snapshot.by_mode[mode])
     declarations = snapshot.provider_schemas("openai-chat", mode)
     return (prompts or Prompts.load()).compose(
         mode, tools, version=snapshot.version, declarations=declarations, **options

@@ -31,7 +31,7 @@ class Guides:
         """The name that was probably meant."""
         session = self._session
         names = [
-            tool.tool_id for tool in session.snapshot.in_mode(session.mode) if tool.tool_id in session.plans.allowed
+            tool.tool_id for tool in session.snapshot.by_mode[session.mode] if tool.tool_id in session.plans.allowed
         ]
         near = get_close_matches(tool_id, names, n=1)
         return near[0] if near else None

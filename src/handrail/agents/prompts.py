@@ -163,7 +163,7 @@ class Offering:
         key = snapshot.version, provider, mode, more, *(tool.tool_id for tool in (*tools, *written))
         prompt = self._composed.get(key)
         if prompt is None:
-            names = [tool.tool_id for tool in snapshot.in_mode(mode)]
+            names = [tool.tool_id for tool in snapshot.by_mode[mode]]
             schemas = dict(zip(names, snapshot.provider_schemas(provider, mode), strict=True))
             declarations = [schemas[tool.tool_id] for tool in tools]
             prompt = self._prompts.compose(
@@ -178,7 +178,7 @@ class Offering:
 def offered(session: Session, mode: Mode | None = None) -> list[LoadedTool]:
     """The tools of the session's mode, or another, that its user may use and that are switched on, by name."""
     allowed, switches = session.plans.allowed, session.switches
-    tools = session.snapshot.in_mode(mode or session.mode)
+    tools = session.snapshot.by_mode[mode or session.mode]
     return [tool for tool in tools if tool.tool_id in allowed and tool.tool_id not in switches]
 
 

@@ -21,7 +21,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     _, registry = tools_at_hand(current_settings(), options.registry)
-    tools = [tool for tool in registry.snapshot().in_mode(options.mode) if options.category in (None, tool.category)]
+    tools = [tool for tool in registry.snapshot().by_mode[options.mode] if options.category in (None, tool.category)]
     if options.json:
         print_json(
             {

@@ -65,7 +65,7 @@ def run(options: Namespace) -> int:
 
 def _composed(settings: Settings, snapshot: Snapshot, options: Namespace) -> tuple[Prompt, list[LoadedTool]]:
     mode: Mode = options.mode
-    tools = list(snapshot.in_mode(mode))
+    tools = list(snapshot.by_mode[mode])
     names = [tool.tool_id for tool in tools]
     provider = options.provider or model_provider(settings)
     schemas = dict(zip(names, snapshot.provider_schemas(provider, mode), strict=True))

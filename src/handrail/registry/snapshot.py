@@ -98,16 +98,18 @@ class LoadedTool:
 class Snapshot:
     """An immutable view of one generation of the registry."""
 
-    __slots__ = ("_artifact", "_by_mode", "_providers", "tools", "version")
+    __slots__ = ("_artifact", "_providers", "by_mode", "tools", "version")
 
     def __init__(self, artifact: Artifact, tools: Mapping[str, LoadedTool]) -> None:
         self._artifact = artifact
         self._providers: bytes | None = None
         self.version = artifact.version
         self.tools: Mapping[str, LoadedTool] = MappingProxyType(dict(tools))
-        self._by_mode: dict[Mode | None, tuple[LoadedTool, ...]] = {None: tuple(tools.values())}
+        by_mode: dict[Mode | None, tuple[LoadedTool, ...]] = {None: tuple(tools.values())}
         for mode in get_args(Mode):
-            self._by_mode[mode] = tuple(tool for tool in tools.values() if mode in tool.modes)
+            by_mode[mode] = tuple(tool for tool in tools.values() if mode in tool.modes)
+        self.by_mode: Mapping[Mode | None, tuple[LoadedTool, ...]] = MappingProxyType(by_mode)
+        """The tools of a mode; under None all of them."""
 
     def __len__(self) -> int:
         return len(self.tools)
@@ -141,9 +143,6 @@ class Snapshot:
             raise UsageError(f'There is no tool "{tool_id}"' + (f'; did you mean "{near[0]}"?' if near else "."))
         return found
 
-    def in_mode(self, mode: Mode | None) -> tuple[LoadedTool, ...]:
-        return self._by_mode[mode]
-
     def provider_schemas(self, provider: str, mode: Mode | None = None) -> list[dict[str, Any]]:
         """What a model of this provider is offered, sorted by tool, as fresh data that the caller may change."""
         known = self._artifact.provider_file.providers
@@ -155,8 +154,8 @@ class Snapshot:
         for line in self._providers.splitlines() if self._providers is not None and wanted in known else ():
             if line.startswith(b'{"provider":"%s"' % wanted.encode()):
                 schemas = orjson.loads(line)["schemas"]
-                return [schemas[tool.tool_id] for tool in self.in_mode(mode)]
+                return [schemas[tool.tool_id] for tool in self.by_mode[mode]]
         raise RegistryError(f'The artifact has no schemas for "{provider}"; it was built for {", ".join(known)}.')
 
     def summaries(self, mode: Mode | None = None) -> dict[str, str]:
-        return {tool.tool_id: tool.summary for tool in self.in_mode(mode)}
+        return {tool.tool_id: tool.summary for tool in self.by_mode[mode]}

@@ -365,7 +365,7 @@ class Confirmations:
 
     async def preview(self, attempt: Attempt) -> tuple[str, str]:
         """The trusted text, with the facts that the tool's own `preview` finds, where it has one; and these uncut."""
-        hook = attempt.plan.tool.handler.preview
+        hook = (attempt.plan.handler or attempt.plan.tool.handler).preview
         facts: Any = None
         unknown = False
         if hook is not None:

@@ -47,6 +47,7 @@ class ToolPlan:
         "effects",
         "facts",
         "fill",
+        "handler",
         "host_check",
         "is_valid",
         "latency_budget_ms",
@@ -127,7 +128,8 @@ class ToolPlan:
         self.unvalidated = definition.unvalidated
         self.rate_limit = definition.rate_limit
         self.latency_budget_ms = definition.latency_budget_ms
-        handler = _handler(tool)
+        handler = self.handler = _handler(tool)
+        """None if it cannot be loaded; the tool's own says why."""
         self.start = handler.execute if handler is not None and handler.is_async else None
         """The handler itself where calling it gives a coroutine; None where the runner has more to do."""
         self.results = ResultRules.of(tool) if handler is not None else None

@@ -113,7 +113,7 @@ class VoiceAgent:
             tools=prompt.declarations,
             background=frozenset(
                 tool.tool_id
-                for tool in session.snapshot.in_mode("voice")
+                for tool in session.snapshot.by_mode["voice"]
                 if slow is not None and tool.definition.latency_budget_ms > slow
             ),
             history=tuple(conversation.live_history(self.agent_policy.history_tokens)),

@@ -27,7 +27,7 @@ def tools_in(session: Session) -> list[LoadedTool]:
     """The tools that the user of a session may use in it now, those that are switched off included."""
     return [
         tool
-        for tool in session.snapshot.in_mode(session.mode)
+        for tool in session.snapshot.by_mode[session.mode]
         if tool.tool_id in session.plans.allowed and _holds(tool, session.policy, session.facts())
     ]
 

@@ -61,7 +61,7 @@ def body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     made: dict[str, Any] = {"model": model, "messages": messages, "stream": True}
     made["stream_options"] = {"include_usage": True}
     if request.tools:
-        made["tools"] = [thaw(tool) for tool in request.tools]
+        made["tools"] = [tool if isinstance(tool, dict) else thaw(tool) for tool in request.tools]
         made["tool_choice"] = "auto" if request.allow_calls else "none"
     if request.max_output_tokens is not None:
         made["max_completion_tokens"] = request.max_output_tokens
