@@ -156,26 +156,19 @@ def citations_in(data: Any) -> list[dict[str, Any]]:
     if not isinstance(data, Mapping):
         return []
     found: dict[str, dict[str, Any]] = {}
-    for name in _RECORD_LISTS:
-        members = data.get(name)
+    for members in map(data.get, _RECORD_LISTS):
         if isinstance(members, Sequence) and not isinstance(members, str):
             for record in members:
-                cited = _citation(record)
-                if cited is not None:
-                    found.setdefault(cited["id"], cited)
+                if not isinstance(record, Mapping):
+                    continue
+                name, title, url = record.get("id"), record.get("title"), record.get("url")
+                if not isinstance(name, str) or not name or not (isinstance(title, str) or isinstance(url, str)):
+                    continue
+                cited = {"id": name, "title": title if isinstance(title, str) and title else name}
+                if isinstance(url, str) and _WEB.fullmatch(url):
+                    cited["url"] = url
+                found.setdefault(name, cited)
     return list(found.values())[:MAX_CITATIONS]
-
-
-def _citation(record: Any) -> dict[str, Any] | None:
-    if not isinstance(record, Mapping):
-        return None
-    name, title, url = record.get("id"), record.get("title"), record.get("url")
-    if not isinstance(name, str) or not name or not (isinstance(title, str) or isinstance(url, str)):
-        return None
-    cited: dict[str, Any] = {"id": name, "title": title if isinstance(title, str) and title else name}
-    if isinstance(url, str) and _WEB.fullmatch(url):
-        cited["url"] = url
-    return cited
 
 
 def cited_by(text: str, evidence: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

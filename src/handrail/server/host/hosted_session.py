@@ -194,7 +194,16 @@ class TurnRun:
         if type == "text":
             self.pieces.append(str(data.get("text", "")))
         elif type in ("tool_started", "tool_finished", "tool_refused"):
-            _put_card(answer.setdefault("toolCards", []), type, data)
+            # A call's card is what was last said about it. What is too large for a page is left out, and said to be.
+            card = {**data, "type": type}
+            if len(to_json(card)) > MAX_CARD_BYTES:
+                card = _bare_card(card)
+            cards: list[dict[str, Any]] = answer.setdefault("toolCards", [])
+            known = next((index for index, one in enumerate(cards) if _same(one, card)), None)
+            if known is not None:
+                cards[known] = {**cards[known], **card}
+            elif len(cards) < MAX_CARDS:
+                cards.append(card)
             tool, name = str(data.get("toolId")), data.get("callId")
             if type == "tool_started":
                 self.begun.add((tool, name))
@@ -335,7 +344,9 @@ class HostedSession:
         """Beyond `MAX_SHOWN_BYTES` cards lose what stands on them, the oldest first, and then the oldest turns are no longer
         shown, but never the newest. Their messages are still known: one that is sent again must not begin anew."""
         self._sizes = {
-            name: self._sizes.get(name) or _size(turn) for name, turn in self.turns.items() if turn.state != "running"
+            name: self._sizes.get(name) or len(to_json([turn.text, turn.answer]))
+            for name, turn in self.turns.items()
+            if turn.state != "running"
         }
         over = sum(self._sizes.values()) - MAX_SHOWN_BYTES
         for name in self._sizes:
@@ -435,18 +446,6 @@ def _without_detail(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**answer, "error": without_detail("error", answer["error"])} if "error" in answer else answer
 
 
-def _put_card(cards: list[dict[str, Any]], type: str, data: Mapping[str, Any]) -> None:
-    """A call's card is what was last said about it. What is too large for a page is left out, and said to be."""
-    card = {**data, "type": type}
-    if len(to_json(card)) > MAX_CARD_BYTES:
-        card = _bare_card(card)
-    known = next((index for index, one in enumerate(cards) if _same(one, card)), None)
-    if known is not None:
-        cards[known] = {**cards[known], **card}
-    elif len(cards) < MAX_CARDS:
-        cards.append(card)
-
-
 def _bare(turn: StoredTurn, over: int) -> int:
     """Clear cards until that many bytes are free; how many are."""
     freed, cards = 0, list(turn.answer.get("toolCards", ()))
@@ -466,10 +465,6 @@ def _bare(turn: StoredTurn, over: int) -> int:
 def _bare_card(card: Mapping[str, Any]) -> dict[str, Any]:
     kept = ("callId", "toolId", "ok", "round", "gate", "held", "late", "confirmationId", "type")
     return {name: card[name] for name in kept if name in card} | {"cut": True}
-
-
-def _size(turn: StoredTurn) -> int:
-    return len(to_json([turn.text, turn.answer]))
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
