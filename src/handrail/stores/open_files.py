@@ -343,7 +343,9 @@ class FileContent:
             moved, begun = _PROGRESS.unpack_from(known)
             if moved != begun:
                 return None  # a checkpoint is under way, or was cut off by a crash
-            if self._is_other_main(main, main_file.st_mtime_ns, index, known):
+            checkpoint, before = known[32:40] + known[96:100], self._main
+            seen = before is not None and (before.checkpoint, before.changed_ns) == (checkpoint, main_file.st_mtime_ns)
+            if not seen and self._is_other_main(main, checkpoint, index, known):
                 return "main"
         except (OSError, struct.error) as error:
             if not anew:
@@ -352,12 +354,9 @@ class FileContent:
         self._whole = state
         return None
 
-    def _is_other_main(self, main: int, changed_ns: int, index: int, known: bytes) -> bool:
+    def _is_other_main(self, main: int, checkpoint: bytes, index: int, known: bytes) -> bool:
         """Whether the main file was changed although nobody has moved anything to it since the last look."""
-        checkpoint = known[32:40] + known[96:100]
         before = self._main
-        if before is not None and before.checkpoint == checkpoint and before.changed_ns == changed_ns:
-            return False
         found = os.fstat(main)  # again: a checkpoint may have ended between the first look and that at the index
         header = os.pread(main, _MAIN_HEADER_BYTES, 0)
         if os.pread(index, _INDEX_BYTES, 0)[96:] != known[96:]:

@@ -8,6 +8,7 @@ once. What had not been begun is then never carried out; of what had been begun 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import queue
@@ -172,7 +173,15 @@ class Worker:
     def _work(self) -> None:
         going = True
         while going:
-            rounds, going = self._next_rounds()
+            rounds: list[_Round] = []
+            asked, size = self._waiting.get(), 0
+            while asked is not None:
+                rounds.append(asked)
+                size += len(asked.jobs)
+                if size >= _LARGEST_BATCH or self._waiting.empty():  # nobody else takes from it
+                    break
+                asked = self._waiting.get()
+            going = asked is not None
             batch = [job for asked in rounds for job in asked.jobs]
             if self._any_withdrawn:
                 batch = [job for job in batch if not job.withdrawn]
@@ -184,7 +193,11 @@ class Worker:
                         job.error = StoreUnavailable(f"The store failed in a way nobody foresaw ({error!r}).")
             for asked in rounds:
                 asked.is_answered = True
-            _deliver(batch)
+            loops = {job.loop for job in batch}
+            for loop in loops:
+                mine = batch if len(loops) == 1 else [job for job in batch if job.loop is loop]
+                with contextlib.suppress(RuntimeError):  # it was closed while we worked: nobody waits there any more
+                    loop.call_soon_threadsafe(_resolve, mine)
             if self._hung is not None and self._hung.is_answered:
                 self._hung = None
                 _log.warning("%s answers again", self._title)
@@ -194,20 +207,6 @@ class Worker:
             except Exception as error:  # noqa: BLE001 - what nobody waits for must not end the thread that everybody waits for
                 _log.error("What the store does between two writes failed and is given up", exc_info=error)
                 self._between = lambda: False
-
-    def _next_rounds(self) -> tuple[list[_Round], bool]:
-        rounds: list[_Round] = []
-        asked, size = self._waiting.get(), 0
-        while asked is not None:
-            rounds.append(asked)
-            size += len(asked.jobs)
-            if size >= _LARGEST_BATCH:
-                return rounds, True
-            try:
-                asked = self._waiting.get_nowait()
-            except queue.Empty:
-                return rounds, True
-        return rounds, False
 
 
 _ALL: weakref.WeakSet[Worker] = weakref.WeakSet()
@@ -220,17 +219,6 @@ def _in_forked_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_forked_child)
-
-
-def _deliver(batch: Sequence[Job]) -> None:
-    loops = {job.loop for job in batch}
-    for loop in loops:
-        mine = batch if len(loops) == 1 else [job for job in batch if job.loop is loop]
-        try:
-            loop.call_soon_threadsafe(_resolve, mine)
-        except RuntimeError:
-            # The loop was closed while we worked: nobody waits there any more.
-            continue
 
 
 def _resolve(batch: Sequence[Job]) -> None:

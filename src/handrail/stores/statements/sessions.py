@@ -36,6 +36,8 @@ _JSON = ("attributes", "state", "counters", "policy")
 _SAVED = ("mode", "active", "attributes", "state", "counters", "current_turn")
 _TURNS_LEFT = 200
 """How many turns of a session keep their counters, for messages that come again."""
+_KEEP_COUNTERS = """INSERT INTO turn_left SELECT session_id, ?, ? FROM session WHERE session_id = ? AND connection = ?
+    ON CONFLICT (session_id, turn) DO UPDATE SET counters = excluded.counters"""
 
 
 def create_session(tx: Transaction, record: SessionRecord) -> None:
@@ -99,7 +101,8 @@ def begin_turn(
     if row[0] != connection:
         return TurnStart(turn=0, known=False)
     if left is not None:
-        _keep_counters(tx, session_id, connection, *left)
+        kept = to_json(left[1], '"counters" of a turn')
+        tx.db.execute(_KEEP_COUNTERS, (left[0], kept, session_id, connection))
     if input_id is not None:
         known = tx.db.execute(
             "SELECT turn FROM turn_input WHERE session_id = ? AND input_id = ?", (session_id, input_id)
@@ -131,7 +134,8 @@ def save_sessions(tx: Transaction, saves: Sequence[tuple[str, int, Mapping[str, 
     for session_id, connection, changes in saves:
         given = dict(changes)
         for turn, counters in given.pop("left", {}).items():
-            _keep_counters(tx, session_id, connection, turn, counters)
+            kept = to_json(counters, '"counters" of a turn')
+            tx.db.execute(_KEEP_COUNTERS, (turn, kept, session_id, connection))
         unknown = [name for name in given if name not in _SAVED]
         if unknown:
             raise UsageError(f'A session\'s "{unknown[0]}" cannot be saved; what can are {", ".join(_SAVED)}.')
@@ -146,14 +150,6 @@ def save_sessions(tx: Transaction, saves: Sequence[tuple[str, int, Mapping[str, 
             f"UPDATE session SET {columns}, saved_at = ? WHERE session_id = ? AND connection = ?",
             (*values, tx.now, session_id, connection),
         )
-
-
-def _keep_counters(tx: Transaction, session_id: str, connection: int, turn: int, counters: Mapping[str, Any]) -> None:
-    tx.db.execute(
-        """INSERT INTO turn_left SELECT session_id, ?, ? FROM session WHERE session_id = ? AND connection = ?
-           ON CONFLICT (session_id, turn) DO UPDATE SET counters = excluded.counters""",
-        (turn, to_json(counters, '"counters" of a turn'), session_id, connection),
-    )
 
 
 def aliases(tx: Transaction, session_id: str) -> list[Alias]:
