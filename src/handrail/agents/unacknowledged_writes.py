@@ -103,10 +103,6 @@ class UnacknowledgedWrites:
         if first.ended is not None:
             first.ended.set()
 
-    def mark_told(self, first: UnacknowledgedWrite, turn: int) -> None:
-        """Its outcome was sent to the model in this turn."""
-        first.told_turn, first.answered = turn, False
-
     def reacted(self) -> None:
         """The model goes on after outcomes that it waited for: it knows them."""
         if self.writes:
@@ -147,7 +143,7 @@ class UnacknowledgedWrites:
         """A model was told the outcome of a call that another conversation had made. One without an id may be any."""
         for first in self.writes:
             if first.connection == 0 and call_id is not None and first.call.call_id == call_id:
-                self.mark_told(first, turn)
+                first.told_turn, first.answered = turn, False
 
     async def settle(self, seconds: float) -> None:
         """Wait until nothing runs here any more, for at most these seconds."""

@@ -78,7 +78,8 @@ class StateController:
         if key == "mode" and value == "text":
             # What belongs to the voice part ends with it.
             self._state.update(pendingEndVoiceSession=None, shouldSuppressAudio=False, shouldSuppressTranscript=False)
-        self._state[key] = freeze(value)
+        # The only one that is more than a text, a number or a flag.
+        self._state[key] = freeze(value) if key == "pendingEndVoiceSession" else value
         self.mode, self.is_active = self._state["mode"], self._state["isActive"]
 
     def apply_intent(self, intent: object) -> Verdict:

@@ -653,7 +653,7 @@ class ToolCalls:
                 turn = self._session.turn
                 for write in writes:
                     if write is not None:
-                        self._unacknowledged.mark_told(write, turn.number if turn is not None else 0)
+                        write.told_turn, write.answered = turn.number if turn is not None else 0, False
                 return
         for answer in answers:
             # The conversation has the envelope in its place already, so that only the card is to be settled.

@@ -355,11 +355,6 @@ class EventStream:
             "status": 200,
             "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers],
         }
-        if scope["method"] == "HEAD":
-            await send(start)
-            await send({"type": "http.response.body"})
-            await self._end()
-            return
         sending = asyncio.current_task()
         assert sending is not None
         gone = False
@@ -377,8 +372,9 @@ class EventStream:
             sending.cancel()
         try:
             await send(start)
-            async for chunk in self.source:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            if scope["method"] != "HEAD":
+                async for chunk in self.source:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
             watching.cancel()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except asyncio.CancelledError:
@@ -391,16 +387,13 @@ class EventStream:
             await send({"type": "http.response.body", "body": self.revoked, "more_body": False})
         finally:
             watching.cancel()
-            await self._end()
-
-    async def _end(self) -> None:
-        close = getattr(self.source, "aclose", None)
-        if close is not None:
-            await close()
-        # Not left to the source alone: one that was never begun does not end either.
-        for call in self.on_end:
-            call()
-        self.place.give_back()
+            close = getattr(self.source, "aclose", None)
+            if close is not None:
+                await close()
+            # Not left to the source alone: one that was never begun does not end either.
+            for call in self.on_end:
+                call()
+            self.place.give_back()
 
 
 async def frames(reader: EventReader, options: Options, *, until_turn: int | None = None) -> AsyncIterator[bytes]:
