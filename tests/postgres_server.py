@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import count
@@ -79,7 +80,10 @@ class PostgresServer:
         return self._create(f"test_{os.getpid()}_{next(_NUMBERS)}", "template1" if empty else "with_tables")
 
     def make_template(self) -> None:
-        asyncio.run(_make_tables(self._create("with_tables", "template1")))
+        url = self._create("with_tables", "template1")
+        # In a thread: whoever asks for the first server may be a test that runs in a loop.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, _make_tables(url)).result()
 
     def _create(self, name: str, template: str) -> str:
         with psycopg.connect(self.url("postgres"), autocommit=True) as db:
