@@ -1,6 +1,8 @@
 """What only PostgreSQL can do to us: several machines at once, a server that stops, roles, and databases that are not ours."""
 
 import asyncio
+import contextlib
+import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from tests.postgres_server import PostgresServer, postgres_server
 from tests.stores.values import LEASE, alias, claim, done, held, session
 
 from handrail.contract.errors import UsageError
-from handrail.contract.store import ClaimVerdict, HoldState, LedgerState, RateCharge, StoreUnavailable
+from handrail.contract.store import AuditPosition, ClaimVerdict, HoldState, LedgerState, RateCharge, StoreUnavailable
 from handrail.stores import open_store
 from handrail.stores import postgres as module
 from handrail.stores.postgres import PostgresStore
@@ -125,6 +127,155 @@ async def test_a_session_that_somebody_else_has_locked_keeps_no_other_waiting_fo
         assert (await store.claim(claim("k2", session_id="s2", args_digest="d2"))).verdict is ClaimVerdict.CLAIMED
 
 
+# What one machine decides by, another may not change before it has written
+@asynccontextmanager
+async def locked(url: str, statement: str):
+    """Somebody else has changed the session "s1", and has not committed it yet."""
+    with psycopg.connect(url) as other:
+        other.execute(statement)
+        yield other
+        other.commit()
+
+
+async def _waits_for(url: str, statement: str, work):
+    """What comes of `work`, which must wait for somebody else who has begun `statement`."""
+    async with locked(url, statement):
+        task = asyncio.ensure_future(work)
+        done, _ = await asyncio.wait({task}, timeout=0.5)
+        assert not done
+    return await task
+
+
+async def test_an_outcome_waits_for_whoever_decides_about_its_session(url):
+    async with machines(url, "o1") as (store,):
+        row = (await store.claim(claim("k1"))).row
+        finish = store.finish(done("k1", claimed=row))
+        assert (await _waits_for(url, "UPDATE session SET turn = turn", finish)).state is LedgerState.SUCCEEDED
+
+
+async def test_a_claim_waits_for_whoever_closes_its_session(url):
+    async with machines(url, "o1") as (store,):
+        asked = store.claim(claim("k1"))
+        assert (await _waits_for(url, "UPDATE session SET active = 0", asked)).verdict is ClaimVerdict.INACTIVE
+
+
+async def test_no_call_of_a_session_that_is_woken_meanwhile_is_dropped(url):
+    async with machines(url, "o1") as (store,):
+        row = (await store.claim(claim("k1"))).row
+        await store.finish(done("k1", claimed=row))
+        await store.save_sessions([("s1", 1, {"active": False})])
+        later = await store.now() + 60_000
+        await _waits_for(
+            url, "UPDATE session SET active = 1", store.evict(bodies_before=later, rows_before=later, batch_size=100)
+        )
+        assert (await store.claim(claim("k1"))).verdict is ClaimVerdict.SETTLED
+
+
+async def test_what_ends_while_its_user_is_forgotten_is_forgotten_too(url):
+    async with machines(url, "o1") as (store,):
+        row = (await store.claim(claim("k1"))).row
+        async with locked(url, "UPDATE session SET turn = turn"):
+            both = [
+                asyncio.ensure_future(work)
+                for work in (store.forget_user("t", "u"), store.finish(done("k1", claimed=row)))
+            ]
+            await asyncio.sleep(0.2)
+        await asyncio.gather(*both)
+        kept = await store.ledger_row("k1")
+        assert (kept.user, kept.args, kept.envelope) == (None, "{}", None)
+
+
+async def test_checkpoints_of_two_machines_are_all_kept(url):
+    async with machines(url, "o1", "o2") as stores:
+        chains = [AuditPosition(f"chain-{number}", "file", 1, "head") for number in range(40)]
+        saved = await asyncio.gather(
+            *(
+                store.save_audit_checkpoint(chain, seal=lambda covered: covered.hex(), after=None, follows=False)
+                for number, chain in enumerate(chains)
+                for store in [stores[number % 2]]
+            )
+        )
+        kept = {checkpoint.position.chain for checkpoint in await stores[0].audit_checkpoints()}
+        assert all(saved)
+        assert kept >= {chain.chain for chain in chains}
+
+
+async def test_one_of_two_machines_takes_the_audit_that_a_dead_one_left(url):
+    async with machines(url, "o1", "o2") as stores:
+        for number in range(20):
+            await stores[0].begin_audit(f"dead-{number}")
+            taken = await asyncio.gather(
+                *(store.abandoned_audits(owner) for store, owner in zip(stores, ("o1", "o2"), strict=True))
+            )
+            takers = [found for found in taken if f"dead-{number}" in {one.owner for one in found}]
+            assert len(takers) == 1
+
+
+async def test_a_text_that_is_none_fails_alone_and_leaves_nothing_open(url):
+    async with machines(url, "o1") as (store,):
+        asked = [
+            store.claim(claim("k1", args_digest="d1", alias=alias("provider:\ud800"))),
+            store.claim(claim("k2", args_digest="d2")),
+        ]
+        bad, good = await asyncio.gather(*asked, return_exceptions=True)
+        assert isinstance(bad, UsageError)
+        assert good.verdict is ClaimVerdict.CLAIMED
+        with psycopg.connect(url) as db:
+            (waiting,) = db.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'"
+            ).fetchone()
+        assert waiting == 0
+
+
+async def test_what_nobody_waits_for_any_more_is_not_carried_out_later(url):
+    store = PostgresStore(url, limit_seconds=1)
+    await store.open()
+    await store.register_owner("o1")
+    await store.create_session(session())
+    rate = RateCharge(scope="tool:pay", limit=100, window_ms=600_000)
+    async with locked(url, "UPDATE session SET turn = turn"):
+        asked = [store.claim(claim(f"k{number}", args_digest=f"d{number}", rate=rate)) for number in range(5)]
+        results = await asyncio.gather(*asked, return_exceptions=True)
+        assert all(isinstance(result, StoreUnavailable) for result in results)
+        await asyncio.sleep(2.5)
+    rows = [await store.ledger_row(f"k{number}") for number in range(5)]
+    assert [row for row in rows if row is not None] == []
+    await store.close()
+
+
+async def test_a_forked_child_that_closes_the_store_leaves_it_to_its_parent(url):
+    async with machines(url, "o1") as (store,):
+        child = os.fork()
+        if child == 0:
+            try:
+                asyncio.new_event_loop().run_until_complete(store.close())
+            finally:
+                os._exit(0)
+        await asyncio.to_thread(os.waitpid, child, 0)
+        assert (await store.claim(claim())).verdict is ClaimVerdict.CLAIMED
+        assert await store.owner_lives("o1")
+
+
+async def test_an_owner_is_registered_again_after_its_connection_was_cut(url):
+    async with machines(url, "o1") as (store,):
+        with psycopg.connect(url, autocommit=True) as other:
+            _cut_connections(other)
+        with pytest.raises(StoreUnavailable):
+            await store.register_owner("o3")
+        for _ in range(3):
+            with contextlib.suppress(StoreUnavailable):
+                await store.register_owner("o3")
+                break
+        assert await store.owner_lives("o3")
+
+
+async def test_a_server_that_may_lose_commits_is_refused(url):
+    name = url.partition("@/")[2].partition("?")[0]
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    await _refused(url, "has synchronous_commit = off")
+
+
 @pytest.fixture
 def own_server() -> Iterator[PostgresServer]:
     with postgres_server() as server:
@@ -233,7 +384,9 @@ async def test_a_server_that_is_not_there_is_named():
     await _refused("postgresql://u:secret@127.0.0.1:9/d", 'The store "d" cannot be reached')
 
 
-@pytest.mark.parametrize("url", ["postgresql://u:secret@h/d?nonsense=1", "postgresql+asyncpg://u:secret@h/d"])
+@pytest.mark.parametrize(
+    "url", ["postgresql://u:x/secret@h/d", "postgresql://u:secret@h/d?nonsense=1", "postgresql+asyncpg://u:secret@h/d"]
+)
 def test_a_url_that_cannot_be_read_is_refused_without_its_password(url):
     with pytest.raises(UsageError, match="cannot be read; write postgresql://") as raised:
         open_store(url)

@@ -14,10 +14,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache, partial
 from typing import Any, TypeVar
@@ -32,7 +33,7 @@ from handrail.stores import owners
 from handrail.stores.base import Group, Request, StatementStore, grouped
 from handrail.stores.migrations import migrate
 from handrail.stores.owners import Process
-from handrail.stores.statements import Clock, Transaction
+from handrail.stores.statements import Clock, Transaction, auditing, evicting
 from handrail.stores.statements.ledger import OUTCOME, SETTLED, ClaimRequest, FinishRequest
 from handrail.stores.statements.transaction import Life, claimed, to_json
 from handrail.stores.worker import LIMIT_SECONDS, Job, Worker
@@ -40,6 +41,8 @@ from handrail.stores.worker import LIMIT_SECONDS, Job, Worker
 T = TypeVar("T")
 _log = logging.getLogger("handrail.stores")
 _OLDEST = 140_000
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+"""Whatever the role's default is: each statement must see what was committed before its locks were had."""
 _SETTINGS = "-c statement_timeout={} -c lock_timeout=2000 -c idle_in_transaction_session_timeout=10000 -c timezone=UTC"
 """A process that is frozen inside a transaction must not keep its locks for ever."""
 _BEAT_SECONDS = 2.0
@@ -108,12 +111,16 @@ class PostgresStore(StatementStore):
         except psycopg.ProgrammingError:
             # What psycopg says of it may hold the password.
             raise UsageError("The URL of the store cannot be read; write postgresql://USER@HOST/DATABASE.") from None
+        if "@" in str(self._address.get("dbname", "")) or not str(self._address.get("port", "0")).isdecimal():
+            # A password with a slash in it, which would be shown as the name of a database.
+            raise UsageError("The URL of the store cannot be read; write postgresql://USER@HOST/DATABASE.")
         self.url = url
         self._name = str(self._address.get("dbname") or self._address.get("user") or "postgres")
         self._title = f'The store "{self._name}"'
         self._limit = limit_seconds
         self._timeouts = 0
         self._users = 0
+        self._process = os.getpid()
         self._turnstile = asyncio.Lock()
         self._heartbeat: _Heartbeat | None = None
         self._lines: tuple[_Line, ...] = ()
@@ -132,10 +139,12 @@ class PostgresStore(StatementStore):
         try:
             await asyncio.wait_for(asyncio.to_thread(heartbeat.start), 3 * self._limit)
         except TimeoutError:
+            heartbeat.give_up()
             raise StoreUnavailable(f"{self._title} could not be opened within {3 * self._limit:g} seconds.") from None
         except psycopg.Error as error:
             raise _unavailable(self._title, error) from None
         self._heartbeat = heartbeat
+        self._process = os.getpid()
         writing, reading = _Line(self._connect), _Line(self._connect, _read_only)
         make = partial(Worker, title=self._title, limit=self._limit)
         self._lines = (writing, reading)
@@ -146,6 +155,8 @@ class PostgresStore(StatementStore):
         """Wait for what was asked for, then let go of the connections and of every owner that was registered here."""
         async with self._turnstile:
             self._users = max(0, self._users - 1)
+            if self._process != os.getpid():
+                return  # forked: the connections are those of the process that opened them
             if self._users or self._writer is None or self._reader is None or self._heartbeat is None:
                 return
             workers, self._writer, self._reader = (self._writer, self._reader), None, None
@@ -170,7 +181,10 @@ class PostgresStore(StatementStore):
 
     async def register_owner(self, owner: str) -> None:
         heartbeat = self._opened()
-        await asyncio.to_thread(heartbeat.add, owner)
+        try:
+            await asyncio.to_thread(heartbeat.add, owner)
+        except psycopg.Error as error:
+            raise _unavailable(self._title, error) from None
         try:
             await self._write(partial(owners.register, owner=owner, process=Process.this()))
         except BaseException:
@@ -196,8 +210,8 @@ class PostgresStore(StatementStore):
 
     # On the threads
     def _commit(self, line: _Line, batch: Sequence[Job]) -> None:
+        # Those that have no answer yet: what is answered is committed, and never carried out again.
         left = list(batch)
-        """Those that have no answer yet; what is answered is committed, and never carried out again."""
         try:
             db = line.get()
             if all(isinstance(job.request, ClaimRequest | FinishRequest) for job in batch):
@@ -205,7 +219,7 @@ class PostgresStore(StatementStore):
             if len(left) > 1:
                 self._together(db, left)
             self._one_by_one(db, left)
-        except (psycopg.Error, HandrailError) as error:
+        except Exception as error:  # noqa: BLE001 - the connection is in nobody knows what state
             line.close()
             for job in left:
                 # An exception of its own for each: they are raised in different tasks.
@@ -219,7 +233,9 @@ class PostgresStore(StatementStore):
                 continue
             try:
                 done = self._carry_out_group(db, group)
-            except (*_OF_ONE, *_PASSING, UsageError):
+            except Exception as error:
+                if isinstance(error, psycopg.OperationalError) and not isinstance(error, _PASSING):
+                    raise
                 db.roll_back()  # whatever it is, it comes again where each is looked at
                 continue
             for request in group.requests:
@@ -230,15 +246,15 @@ class PostgresStore(StatementStore):
 
     def _carry_out_group(self, db: _Database, group: Group) -> dict[str, Any]:
         now, done = self._clock(), dict[str, Any]()
+        wishes, ends = _columns_of_claims(group.claims, now), _columns_of_finishes(group.finishes, now)
+        names = {claim.session_id for claim in group.claims}
+        names |= {end.claimed.session_id for end in group.finishes if end.claimed is not None}
         with db.connection.pipeline():
             # Each statement sees what was committed before it began, so the claims see what was stored before their locks.
-            db.connection.execute("BEGIN")
-            if group.claims:
-                _lock_rows(db, "session", sorted({claim.session_id for claim in group.claims}))
-            finished = (
-                db.connection.execute(_FINISHES, _columns_of_finishes(group.finishes, now)) if group.finishes else None
-            )
-            made = db.connection.execute(_CLAIMS, _columns_of_claims(group.claims, now)) if group.claims else None
+            db.connection.execute(_BEGIN)
+            _lock_sessions(db, names)
+            finished = db.connection.execute(_FINISHES, ends) if ends else None
+            made = db.connection.execute(_CLAIMS, wishes) if wishes else None
             db.connection.execute("COMMIT")
         if finished is not None:
             stored = {key for (key,) in finished}
@@ -252,8 +268,9 @@ class PostgresStore(StatementStore):
 
     def _together(self, db: _Database, left: list[Job]) -> None:
         """All in one transaction. If one fails nothing is done, and each is tried on its own."""
+        left[:] = [job for job in left if not job.withdrawn]
         try:
-            db.connection.execute("BEGIN")
+            db.connection.execute(_BEGIN)
             _lock(db, [job.request for job in left])
             tx = Transaction(db, self._clock(), self._life)
             outcomes = [job.request(tx) for job in left]
@@ -268,11 +285,16 @@ class PostgresStore(StatementStore):
         left.clear()
 
     def _one_by_one(self, db: _Database, left: list[Job]) -> None:
+        waits = True
         while left:
             job = left[0]
             for attempt in range(_ATTEMPTS):
+                if job.withdrawn:
+                    break  # nobody waits for it any more
                 try:
-                    db.connection.execute("BEGIN")
+                    db.connection.execute(_BEGIN)
+                    if not waits:
+                        db.connection.execute("SET LOCAL lock_timeout = 100")
                     _lock(db, [job.request])
                     outcome = job.request(Transaction(db, self._clock(), self._life))
                     db.connection.execute("COMMIT")
@@ -281,6 +303,8 @@ class PostgresStore(StatementStore):
                         raise
                     db.roll_back()
                     job.error = self._failure(error)
+                    # Who has waited once for somebody else's lock has kept the others waiting long enough.
+                    waits = waits and not isinstance(error, errors.LockNotAvailable)
                     if attempt < _ATTEMPTS - 1 and isinstance(error, _AGAIN):
                         continue
                 else:
@@ -314,6 +338,14 @@ class PostgresStore(StatementStore):
                 f"{self._title} is reached through a connection pooler, which loses locks between transactions; "
                 "name the PostgreSQL server itself."
             )
+        (durable,) = db.connection.execute("SHOW synchronous_commit").fetchone() or ("on",)
+        if durable in ("off", "local"):
+            raise UsageError(
+                f'{self._title} has synchronous_commit = {durable}, which loses calls that were answered; set it to "on".'
+            )
+        # Others may be at an upgrade, which takes its time.
+        db.connection.execute("SET lock_timeout = 60000")
+        db.connection.execute("SET statement_timeout = 60000")
         db.connection.execute("SELECT pg_advisory_lock(%s, 0)", (_LOCKS,))
         try:
             migrate(db, self._name, self._clock(), tables=_TABLES)
@@ -322,6 +354,8 @@ class PostgresStore(StatementStore):
         finally:
             db.roll_back()
             db.connection.execute("SELECT pg_advisory_unlock(%s, 0)", (_LOCKS,))
+            db.connection.execute("RESET lock_timeout")
+            db.connection.execute("RESET statement_timeout")
 
     def _connect(self) -> _Database:
         wanted: dict[str, Any] = {
@@ -343,6 +377,8 @@ class PostgresStore(StatementStore):
             return _unavailable(self._title, error)
         if isinstance(error, StoreUnavailable):
             return StoreUnavailable(*error.args)
+        if isinstance(error, UnicodeError):
+            return UsageError(f"{self._title} cannot keep this value: it is no Unicode text.")
         return error
 
     def _opened(self) -> _Heartbeat:
@@ -360,7 +396,6 @@ _ATTEMPTS = 5
 _AGAIN = (errors.DeadlockDetected, errors.SerializationFailure)
 _PASSING = (*_AGAIN, errors.LockNotAvailable, errors.QueryCanceled)
 """Errors of one transaction, after which the connection is good."""
-_OF_ONE = (psycopg.IntegrityError, psycopg.DataError)
 
 
 class _ServerClock:
@@ -464,12 +499,19 @@ class _Heartbeat:
     def start(self) -> None:
         with self._guard:
             self._clock.read(self._line.get())
+            if self._ends.is_set():
+                self._line.close()  # nobody waited for it
+                return
         self._thread.start()
+
+    def give_up(self) -> None:
+        self._ends.set()
 
     def stop(self) -> None:
         self._ends.set()
-        self._thread.join(_BEAT_SECONDS * 3)
-        with self._guard:
+        if self._thread.ident is not None:
+            self._thread.join(_BEAT_SECONDS * 3)
+        with contextlib.suppress(StoreUnavailable), self._guarded():
             # Over a connection that is there: nobody waits for a server that is away just to say good-bye.
             with contextlib.suppress(psycopg.Error):
                 for owner in self._owners if self._line.is_open else ():
@@ -481,15 +523,33 @@ class _Heartbeat:
     def has(self, owner: str) -> bool:
         return owner in self._owners
 
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """A server that hangs holds the beat; nobody else waits for it longer than this."""
+        if not self._guard.acquire(timeout=_BEAT_SECONDS * 3):
+            raise StoreUnavailable(f"{self._title} does not answer.")
+        try:
+            yield
+        finally:
+            self._guard.release()
+
     def add(self, owner: str) -> None:
-        with self._guard:
-            if owner in self._owners or not self._take(owner):
-                raise UsageError(f'The owner "{owner}" is registered already; each runtime needs a name of its own.')
+        with self._guarded():
+            try:
+                if owner in self._owners or not self._take(owner):
+                    raise UsageError(
+                        f'The owner "{owner}" is registered already; each runtime needs a name of its own.'
+                    )
+                self._write([owner])
+                # What crashed owners left, long after their leases.
+                self._line.get().execute(f"DELETE FROM heartbeat WHERE seen_at < {_NOW} - 86400000")
+            except psycopg.Error:
+                self._line.close()
+                raise
             self._owners[owner] = True
-            self._write([owner])
 
     def remove(self, owner: str) -> None:
-        with self._guard:
+        with self._guarded():
             if self._owners.pop(owner, None) is None:
                 return
             with contextlib.suppress(psycopg.Error, HandrailError):
@@ -507,7 +567,7 @@ class _Heartbeat:
                     self._write(list(self._owners))
                 except (psycopg.Error, HandrailError) as error:
                     # The others are told by what they wait for; here it is only noted.
-                    _log.warning("%s does not take the heartbeat (%s)", self._title, error)
+                    _log.warning("%s does not take the heartbeat (%s)", self._title, _first_line(error))
                     self._line.close()
 
     def _take(self, owner: str) -> bool:
@@ -533,17 +593,19 @@ class _Heartbeat:
 def _life_of(db: Any, owner: str) -> Life:
     """An owner whose process is known to be gone has died. Of one on another machine only its heartbeat is known: while that is
     fresh it lives; after that its leases count, because what it began may still run."""
-    process = owners.process_of(db, owner)
-    if process is not None and process.is_gone():
-        return Life.DIED
     row = db.execute(
-        f"""SELECT {_NOW} - seen_at, EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid::bigint = ?
-                AND objid::bigint = hashtext(owner)::bigint & 4294967295) FROM heartbeat WHERE owner = ?""",
+        f"""SELECT {_NOW} - seen_at, EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted
+                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                AND classid::bigint = ? AND objid::bigint = hashtext(owner)::bigint & 4294967295)
+            FROM heartbeat WHERE owner = ?""",
         (_LOCKS, owner),
     ).fetchone()
-    if row is None:
+    age, has_lock = row or (None, False)
+    process = owners.process_of(db, owner)
+    if not has_lock and process is not None and process.is_gone():
+        return Life.DIED
+    if age is None:
         return Life.ENDED
-    age, has_lock = row
     return Life.ALIVE if age < (_FRESH_MS if has_lock else _FRESH_MS // 2) else Life.ENDED
 
 
@@ -554,24 +616,30 @@ def _read_only(db: _Database) -> None:
 # What is locked before a request looks: it decides by what it reads, and nobody may change that before it has written.
 def _lock(db: _Database, requests: Sequence[Request[Any]]) -> None:
     """The rows of the sessions that these requests are about, in one order everywhere, so that no two processes wait for each
-    other; then the limits that they share."""
+    other; then the limits and the chains that they share."""
     names: set[str] = set()
-    scopes: set[str] = set()
+    shared: set[str] = set()
     for request in requests:
-        names.update(_sessions_of(db, request))
+        work = request.func if isinstance(request, partial) else None
+        if work in (evicting.evict, evicting.forget_user):
+            # Rare, and about any number of sessions: everybody else who writes waits for it, and it for them.
+            db.connection.execute("LOCK TABLE session IN EXCLUSIVE MODE")
+        elif work in (auditing.save_audit_checkpoint, auditing.abandoned_audits):
+            shared.add("audit")
+        else:
+            names.update(_sessions_of(db, request))
         if isinstance(request, ClaimRequest) and request.claim.rate is not None:
-            scopes.add(request.claim.rate.scope)
+            shared.add(f"limit {request.claim.rate.scope}")
+    _lock_sessions(db, names)
+    for name in sorted(shared):
+        db.connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, %s))", (name, _LOCKS))
+
+
+def _lock_sessions(db: _Database, names: Collection[str]) -> None:
     if names:
-        _lock_rows(db, "session", sorted(names))
-    for scope in sorted(scopes):
-        db.connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, %s))", (scope, _LOCKS))
-
-
-def _lock_rows(db: _Database, table: str, keys: Sequence[str]) -> None:
-    db.connection.execute(
-        f"SELECT FROM {table} WHERE session_id = ANY(%s) ORDER BY session_id FOR NO KEY UPDATE",
-        (list(keys),),
-    )
+        db.connection.execute(
+            "SELECT FROM session WHERE session_id = ANY(%s) ORDER BY session_id FOR NO KEY UPDATE", (sorted(names),)
+        )
 
 
 def _sessions_of(db: _Database, request: Request[Any]) -> list[str]:
@@ -653,7 +721,7 @@ _WORDS = (
         "decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex')",
     ),
     (re.compile(r"CAST\(strftime\('%s', 'now'\) AS BIGINT\) \* 1000"), _NOW),
-    (re.compile(r"\bBEGIN IMMEDIATE\b"), "BEGIN"),
+    (re.compile(r"\bBEGIN IMMEDIATE\b"), _BEGIN),
 )
 _NAMED = re.compile(r"(?<![:\w]):(\w+)")
 

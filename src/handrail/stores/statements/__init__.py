@@ -1,6 +1,5 @@
-"""The transactions of the store's port, one plain function each, over a `sqlite3` connection. Whoever calls one has
-begun the transaction and ends it; so both stores, the one in a file and the one in memory, run the very same
-statements."""
+"""The transactions of the store's port, one plain function each, over a connection. Whoever calls one has begun the
+transaction and ends it; so every store, in a file, in memory or in PostgreSQL, runs the very same statements."""
 
 from handrail.stores.statements.transaction import Clock, Transaction
 
