@@ -110,8 +110,8 @@ def test_a_missing_extra_says_what_to_install(monkeypatch):
 @pytest.mark.parametrize(
     ("spec", "found", "said"),
     [
-        ("openai:x", "1.99.9", "openai 3.49 or later, and 1.99.9 is installed"),
-        ("openai-responses:x", "3.48.12", "openai 3.49 or later, and 3.48.12 is installed"),
+        ("openai:x", "1.99.9", "openai 3.49 or later but before 4, and 1.99.9 is installed"),
+        ("openai-responses:x", "3.48.12", "openai 3.49 or later but before 4, and 3.48.12 is installed"),
         ("anthropic:x", "0.80.0", "anthropic 2.8 or later, and 0.80.0 is installed"),
         ("gemini:x", "4.0.0rc1", "google-genai 3.1 or later but before 4, and 4.0.0rc1 is installed"),
         ("gemini:x", "2.9", "google-genai 3.1 or later but before 4, and 2.9 is installed"),

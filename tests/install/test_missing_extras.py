@@ -153,7 +153,7 @@ def test_doctor_names_the_extra_of_a_model(project, extra, package, setting, che
     [
         ("numpy", {"embeddings"}, {"reference", "openai"}),
         ("handrail-reference", {"embeddings", "reference"}, {"openai"}),
-        ("websockets", {"openai", "server"}, {"embeddings"}),
+        ("websockets", {"gemini", "openai", "server"}, {"embeddings"}),
     ],
 )
 def test_an_extra_is_installed_only_with_all_that_its_packages_need(monkeypatch, package, lost, kept):

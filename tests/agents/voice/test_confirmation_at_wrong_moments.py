@@ -292,17 +292,17 @@ async def test_an_approved_call_whose_claim_nobody_heard_is_told_as_not_started(
         assert "approved" not in question(case.client)
 
 
-def not_heard_once(store: Any, landed: bool) -> None:
+def not_heard_once(store: Any, landed: bool, change: str = "move_hold") -> None:
     """The next change of a request is not answered; whether it was made."""
-    move = store.move_hold
+    move = getattr(store, change)
 
     async def unheard(*args: Any, **options: Any) -> Any:
-        store.move_hold = move
+        setattr(store, change, move)
         if landed:
             await move(*args, **options)
         raise StoreUnavailable("The store did not answer.")
 
-    store.move_hold = unheard
+    setattr(store, change, unheard)
 
 
 @both
@@ -407,7 +407,7 @@ async def test_an_approval_that_the_runtime_refuses_is_not_told_as_one(provider:
 async def test_a_no_that_nobody_heard_is_not_told_as_declined(provider: str, landed: bool) -> None:
     async with voice(provider, [BUY, Turn([Say("Fine.")], hears="No.")]) as case:
         await asked(case)
-        not_heard_once(case.runtime.store, landed)
+        not_heard_once(case.runtime.store, landed, "decline_hold")
         await case.speak()
         await case.client.until("error")
         assert question(case.client) == ["reading", "asking", "screen"]
@@ -426,14 +426,14 @@ async def test_a_yes_on_the_screen_that_overtakes_a_spoken_no_is_not_told_as_dec
     async with voice(provider, [BUY, Turn([Say("Fine.")], hears="No.")]) as case:
         await asked(case)
         store, request = case.runtime.store, case.client.of("confirmation")[-1]
-        move = store.move_hold
+        decline = store.decline_hold
 
         async def overtaken(*args: Any, **options: Any) -> Any:
-            store.move_hold = move
+            store.decline_hold = decline
             assert (await case.runtime.approve(request["id"], token=request["token"])).ok
-            return await move(*args, **options)
+            return await decline(*args, **options)
 
-        store.move_hold = overtaken
+        store.decline_hold = overtaken
         await case.speak()
         await case.client.until("confirmation_closed")
         await case.client.until(lambda client: len(question(client)) > 2)
@@ -453,14 +453,14 @@ async def test_a_no_to_a_request_that_nobody_decided_is_not_told_as_decided(
     async with voice(provider, [BUY, Turn([Say("Fine.")], hears="No.")]) as case:
         await asked(case)
         store = case.runtime.store
-        move = store.move_hold
+        decline = store.decline_hold
 
         async def too_late(hold_id: str, *args: Any, **options: Any) -> Any:
-            store.move_hold = move
-            await move(hold_id, state, expected=(HoldState.PENDING,))
-            return await move(hold_id, *args, **options)
+            store.decline_hold = decline
+            await store.move_hold(hold_id, state, expected=(HoldState.PENDING,))
+            return await decline(hold_id, *args, **options)
 
-        store.move_hold = too_late
+        store.decline_hold = too_late
         await case.speak()
         await case.client.until(lambda client: len(question(client)) > 2)
         last = case.client.of("question")[-1]
@@ -472,17 +472,17 @@ async def test_a_no_that_came_too_late_for_what_cannot_be_looked_at_is_not_known
     async with voice("gemini-live", [BUY, Turn([Say("Fine.")], hears="No.")]) as case:
         await asked(case)
         store = case.runtime.store
-        move = store.move_hold
+        decline = store.decline_hold
 
         async def away(_: str) -> Any:
             raise StoreUnavailable("The store did not answer.")
 
         async def too_late(hold_id: str, *args: Any, **options: Any) -> Any:
-            await move(hold_id, HoldState.EXPIRED, expected=(HoldState.PENDING,))
+            await store.move_hold(hold_id, HoldState.EXPIRED, expected=(HoldState.PENDING,))
             store.hold_by_id = away
-            return await move(hold_id, *args, **options)
+            return await decline(hold_id, *args, **options)
 
-        store.move_hold = too_late
+        store.decline_hold = too_late
         await case.speak()
         await case.client.until("error")
         assert case.client.of("question")[-1]["reason"] == "not_known"
