@@ -79,6 +79,10 @@ class PostgresServer:
         """The URL of a database that nobody has used: with the tables of the store, unless it is to be empty."""
         return self._create(f"test_{os.getpid()}_{next(_NUMBERS)}", "template1" if empty else "with_tables")
 
+    def clone(self, url: str) -> str:
+        """The URL of a database that holds what the other does, which nobody may use meanwhile."""
+        return self._create(f"test_{os.getpid()}_{next(_NUMBERS)}", psycopg.conninfo.conninfo_to_dict(url)["dbname"])
+
     def make_template(self) -> None:
         url = self._create("with_tables", "template1")
         # In a thread: whoever asks for the first server may be a test that runs in a loop.

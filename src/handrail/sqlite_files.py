@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from handrail.contract.errors import UsageError
-from handrail.stores.open_files import doubts_about, real_path
+from handrail.stores.open_files import connect_to_read, doubts_about, real_path
 
 __all__ = [
     "check_database",
@@ -52,10 +52,7 @@ def check_writable(path: Path) -> None:
 @contextmanager
 def looked_at(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that only reads. `sqlite3.Error` where the file is none of SQLite's, or is damaged."""
-    # Without a log beside it nobody is writing, and SQLite is told so: it would leave side files behind otherwise.
-    settled = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
-    place = f"{path.absolute().as_uri()}?mode=ro{settled}"
-    with closing(sqlite3.connect(place, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)) as db:
+    with closing(connect_to_read(path, timeout=_BUSY_SECONDS)) as db:
         yield db
 
 

@@ -102,6 +102,8 @@ def test_a_first_try_in_an_empty_folder_leaves_nothing_behind(tmp_path, process,
     "words",
     [
         ("ledger", "list"),
+        ("store", "migrate"),
+        ("store", "check"),
         ("ledger", "show", "3f2a"),
         ("tools", "list"),
         ("users", "forget", "ana", "--yes"),

@@ -32,3 +32,18 @@ def test_the_settings_of_the_page_are_used_by_commands(project):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PostgreSQL answers" in done.stdout
     assert not (project / "handrail.db").exists()
+
+
+def test_the_commands_of_the_page_move_a_store(project):
+    """They name the page's database, and start from the file that a project has by default."""
+    url = (project / "handrail.toml").read_text().split('"')[1]
+    (project / "handrail.toml").write_text("")
+    assert shell("""handrail call lookup_order --args '{"id": "A-1001"}'""", project).returncode == 0
+    [move] = [block.text for block in blocks(PAGE) if "handrail store copy" in block.text]
+    assert SHOWN in move
+    done = shell(move.replace(SHOWN, f"'{url}'"), project)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "copied and verified" in done.stdout
+    (project / "handrail.toml").write_text(f'[store]\nurl = "{url}"\n')
+    done = shell("handrail store check && handrail audit verify", project)
+    assert done.returncode == 0, done.stdout + done.stderr

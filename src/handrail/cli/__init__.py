@@ -34,6 +34,7 @@ COMMANDS = {
     "audit": "what was decided, and why",
     "users": "delete what is kept of a user",
     "ledger": "writing calls, and outcomes to settle",
+    "store": "bring the store to this release, check it, copy it",
     "doctor": "check this machine and project",
 }
 

@@ -91,6 +91,14 @@ def make_private(path: Path) -> None:
             raise OSError(problem, os.strerror(problem), str(path)) from None
 
 
+def connect_to_read(path: Path, *, timeout: float) -> sqlite3.Connection:
+    """A connection that only reads, for whoever looks at a file from outside."""
+    # Without a log beside it nobody is writing, and SQLite is told so: it would leave side files behind otherwise.
+    settled = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
+    place = f"{path.absolute().as_uri()}?mode=ro{settled}"
+    return sqlite3.connect(place, uri=True, timeout=timeout, isolation_level=None)
+
+
 def check_names(path: Path, *beside: str) -> None:
     """`UsageError` if the database, or a file beside it, is reached in a way that another process may not share."""
     if path.exists() and identity(str(path)) in _INHERITED:
