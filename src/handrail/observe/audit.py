@@ -53,12 +53,9 @@ class _Ring:
         first = self._count - len(self._entries) + 1
         return [_event(seq, *entry) for seq, entry in enumerate(self._entries, first)]
 
-    def write(self, entries: Sequence[Entry]) -> bool:
+    def write(self, entries: Sequence[Entry], *, to_disk: bool = False) -> bool:
         self._entries.extend(entries)
         self._count += len(entries)
-        return True
-
-    def sync(self) -> bool:
         return True
 
     def leads_to_here(self, known: AuditPosition) -> bool:
@@ -229,7 +226,7 @@ class AuditLog:
                 left -= count
             if self._dropped and not self._write_gap():
                 return False
-            return not to_disk or sink.sync()
+            return not to_disk or sink.write((), to_disk=True)
 
     @property
     def is_durable(self) -> bool:

@@ -215,22 +215,14 @@ class ChainWriter:
         self.is_behind = True
         """Whether something older waits to be written, or no file is open yet; then write that first."""
 
-    def sync(self) -> bool:
-        """Wait until the disk has what was written; False if it does not take it."""
-        return self._guarded(self._sync)
-
-    def _sync(self) -> None:
-        if self._file is not None:
-            self._drain()
-            self._file.sync()
-
     def leads_to_here(self, known: AuditPosition) -> bool:
         """Whether the line of an earlier checkpoint is still part of this chain. Nobody else writes it, so it is."""
         return known.chain == self._chain
 
-    def write(self, entries: Sequence[Entry]) -> bool:
-        """Take the entries over and write them, after what is left of earlier ones. False: they are kept here until later."""
-        return self._guarded(lambda: self._append(entries))
+    def write(self, entries: Sequence[Entry], *, to_disk: bool = False) -> bool:
+        """Take the entries over and write them, after what is left of earlier ones; with `to_disk` wait until the disk has them.
+        False: they are kept here until later, or the disk does not take them."""
+        return self._guarded(lambda: self._append(entries), to_disk=to_disk)
 
     def close(self) -> bool:
         """Write a last checkpoint; False if something could not be written."""
@@ -259,9 +251,11 @@ class ChainWriter:
         work()
         self._drain()
 
-    def _guarded(self, work: Callable[[], None]) -> bool:
+    def _guarded(self, work: Callable[[], None], *, to_disk: bool = False) -> bool:
         try:
             self._write_out(work)
+            if to_disk and self._file is not None:
+                self._file.sync()
         except OSError as error:
             if self.trouble is None:
                 _log.error("The audit log in %s cannot be written: %s", self._directory, error)
@@ -347,29 +341,22 @@ class ChainWriter:
         parts: list[bytes] = []
         seq = self._seq
         names, dumps = self._names, orjson.dumps
-        start, end, stamp = self._from, self._until, self._stamp
         for event, when, body in entries:
             seq += 1
-            if not start <= when < end:
-                start, end, stamp = self._set_time(when)
+            if not self._from <= when < self._until:  # the text of a millisecond is made once
+                millisecond = int(when * 1000)
+                second = millisecond // 1000
+                if second != self._second:
+                    self._second, self._prefix = second, stamp(second)
+                self._from, self._until = millisecond / 1000, (millisecond + 1) / 1000
+                self._ts = b"%b.%03dZ" % (self._prefix, millisecond % 1000)
+                self._stamp = self._ts + b'","seq":'
             head = names.get(event) or self._name(event)
-            parts += (head, stamp, dumps(seq), b"," if len(body) > 1 else b"", body, b"\n")
+            parts += (head, self._stamp, dumps(seq), b"," if len(body) > 1 else b"", body, b"\n")
         stem = b"".join(parts)[:-2]
         self._seq = seq
         self._hash = seal(self._key, self._hash + stem)
         self._file.push(SEALED_LINE % (stem, b"hash", self._hash))
-
-    def _set_time(self, when: float) -> tuple[float, float, bytes]:
-        """The text of this millisecond, and the times for which it holds."""
-        millisecond = int(when * 1000)
-        second = millisecond // 1000
-        if second != self._second:
-            self._second = second
-            self._prefix = stamp(second)
-        self._from, self._until = millisecond / 1000, (millisecond + 1) / 1000
-        self._ts = b"%b.%03dZ" % (self._prefix, millisecond % 1000)
-        self._stamp = self._ts + b'","seq":'
-        return self._from, self._until, self._stamp
 
     def _name(self, event: str) -> bytes:
         if len(self._names) >= _MAX_NAMES:

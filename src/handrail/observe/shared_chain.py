@@ -54,9 +54,9 @@ class SharedChainWriter(ChainWriter):
         self._chain = ""
         self._waiting: list[Entry] = []
 
-    def write(self, entries: Sequence[Entry]) -> bool:
+    def write(self, entries: Sequence[Entry], *, to_disk: bool = False) -> bool:
         self._waiting += entries
-        return self._guarded(_nothing)
+        return self._guarded(_nothing, to_disk=to_disk)
 
     def close(self) -> bool:
         done = self._guarded(self._last_checkpoint)
