@@ -92,14 +92,6 @@ def escaped(text: str, keep: str = "") -> str:
     return _hidden().sub(lambda match: match[0] if match[0] in keep else f"\\u{{{ord(match[0]):x}}}", text)
 
 
-def escaped_exactly(text: str) -> str:
-    """`escaped`, in which nothing looks like an escape that is none: the backslash of a literal `\\u{` is written out too.
-
-    For text that is escaped once; what only protects a screen may meet text that is escaped already.
-    """
-    return escaped(text.replace("\\u{", "\\u{5c}u{") if "\\u{" in text else text)
-
-
 def escaped_json(text: str) -> str:
     """JSON text that means the same, in which nothing can hide; the line breaks between its parts stay."""
     return text if text.isascii() else _hidden().sub(_json_escape, text)

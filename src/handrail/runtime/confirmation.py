@@ -28,7 +28,7 @@ from handrail.contract.definition import ToolDefinition
 from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType, RegistryError
 from handrail.contract.events import ConfirmationWanted, LateEnvelope
-from handrail.contract.hidden_characters import escaped_exactly
+from handrail.contract.hidden_characters import escaped
 from handrail.contract.ports import MetricsPort
 from handrail.contract.store import Hold, HoldState, Store, StoreUnavailable
 from handrail.runtime.answers import Answers, AuditTrail, declined, declined_answer
@@ -573,5 +573,6 @@ def _date(value: str) -> str:
 
 def _cut(text: str, limit: int) -> str:
     """The text, escaped, no more of it than `limit` characters; how much is left out is said."""
-    shown = escaped_exactly(text[:limit])
+    # Nothing looks like an escape that is none: the backslash of a literal `\u{` is written out too.
+    shown = escaped(text[:limit].replace("\\u{", "\\u{5c}u{"))
     return shown if len(text) <= limit else f"{shown}… ({len(text) - limit} more characters)"
