@@ -79,7 +79,7 @@ def create(context: ApiContext, keys: KeyRing, *, buckets: TokenBuckets | None =
             await context.sessions.close()
 
     app = Starlette(
-        routes=[*_routes(), WebSocketRoute("/api/sessions/{session}/voice", voice.VoiceEndpoint(context))],
+        routes=[*_routes(context), WebSocketRoute("/api/sessions/{session}/voice", voice.VoiceEndpoint(context))],
         middleware=[Middleware(Guard, keys=keys, options=context.options, buckets=buckets)],
         exception_handlers={HttpProblem: _refused, HTTPException: _not_routed},
         lifespan=lifespan,
@@ -89,13 +89,13 @@ def create(context: ApiContext, keys: KeyRing, *, buckets: TokenBuckets | None =
     return app
 
 
-def _routes() -> list[BaseRoute]:
+def _routes(context: ApiContext) -> list[BaseRoute]:
     """One route for each path, so that a wrong method is told which would be right."""
     by_path: dict[str, dict[str, Endpoint]] = {}
     for method, path, endpoint in ROUTES:
         by_path.setdefault(path, {})[method] = endpoint
     return [
-        Route(path, PathEndpoint(endpoints), methods=sorted(endpoints), include_in_schema=False)
+        Route(path, PathEndpoint(context, endpoints), methods=sorted(endpoints), include_in_schema=False)
         for path, endpoints in by_path.items()
     ]
 

@@ -1,7 +1,7 @@
 """What the routes share: who is asking, for which session, what the body, the query and the headers say, and how it is
 answered: with JSON, with a problem, or with a stream of events.
 
-`ApiContext`, found through the application's state, has the hosted sessions and the limits. A client is told what is wrong by a
+`ApiContext`, which every request carries, has the hosted sessions and the limits. A client is told what is wrong by a
 status, a stable type and one sentence, never by a traceback. One that does not take what is sent is cut off by its connection's
 watchdog, not here.
 """
@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -41,7 +41,7 @@ from handrail.server.wire import HEARTBEAT, notice, to_json
 _DEPTH = 40
 _MAX_DIGITS = 12
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
-Endpoint = Callable[[Request], Awaitable[Response | ASGIApp]]
+Endpoint: TypeAlias = "Callable[[ApiRequest], Awaitable[Response | ASGIApp]]"
 TYPES = {
     400: "BAD_REQUEST",
     401: "UNAUTHENTICATED",
@@ -177,14 +177,27 @@ class ApiContext:
         return place
 
 
+class ApiRequest(Request):
+    """A request as the endpoints see it."""
+
+    context: ApiContext
+    key: Key
+    """The one that the guard has found with it; paths that need none have none."""
+
+
 class PathEndpoint:
     """An ASGI application that gives a request to the endpoint of its method and sends what comes back."""
 
-    def __init__(self, endpoints: dict[str, Endpoint]) -> None:
+    def __init__(self, context: ApiContext, endpoints: dict[str, Endpoint]) -> None:
+        self._context = context
         self._endpoints = endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive, send)
+        request = ApiRequest(scope, receive, send)
+        request.context = self._context
+        key = scope.get("state", {}).get("key")
+        if key is not None:
+            request.key = key
         method = "GET" if request.method == "HEAD" else request.method
         try:
             response: Any = await self._endpoints[method](request)
@@ -201,38 +214,29 @@ class PathEndpoint:
         await response(scope, request.receive, send)
 
 
-def context_of(request: Request) -> ApiContext:
-    context: ApiContext = request.app.state.context
-    return context
-
-
-def key_of(request: Request) -> Key:
-    key: Key = request.state.key
-    return key
-
-
-async def hosted_session_of(request: Request, session_id: str | None = None, *, looks: bool = False) -> HostedSession:
+async def hosted_session_of(
+    request: ApiRequest, session_id: str | None = None, *, looks: bool = False
+) -> HostedSession:
     """The session that the path, or `session_id`, names; its secret comes in the header. Whoever only `looks` does not take it
     from another process, and may be given one that is remote."""
     token = request.headers.get("x-session-token", "")
     named = session_id if session_id is not None else str(request.path_params["session"])
-    sessions = context_of(request).sessions
-    return await sessions.find(named, token, key_of(request), looks=looks)
+    return await request.context.sessions.find(named, token, request.key, looks=looks)
 
 
 def operators_only(endpoint: Endpoint) -> Endpoint:
     """Refuses everybody whose key is not an operator's."""
 
     @wraps(endpoint)
-    async def checked(request: Request) -> Response | ASGIApp:
-        if not key_of(request).is_operator:
+    async def checked(request: ApiRequest) -> Response | ASGIApp:
+        if not request.key.is_operator:
             raise HttpProblem(403, "Only an operator's key may do this.")
         return await endpoint(request)
 
     return checked
 
 
-async def read_object(request: Request, options: Options, known: Collection[str] | None) -> dict[str, Any]:
+async def read_object(request: ApiRequest, options: Options, known: Collection[str] | None) -> dict[str, Any]:
     """The JSON object in the body, within its limit and in time. A field that is not `known` is named; None lets every field
     pass."""
     limit = options.max_body_bytes
@@ -290,7 +294,7 @@ def id_of(value: object, what: str) -> str:
     return value
 
 
-def number_in(request: Request, name: str, default: int, *, maximum: int) -> int:
+def number_in(request: ApiRequest, name: str, default: int, *, maximum: int) -> int:
     text = request.query_params.get(name)
     if text is None or text == "":
         return default
@@ -300,7 +304,7 @@ def number_in(request: Request, name: str, default: int, *, maximum: int) -> int
     return number
 
 
-def last_event_id(request: Request) -> int | None:
+def last_event_id(request: ApiRequest) -> int | None:
     """The last event that the client has seen, by header or query; None if it says nothing."""
     text = request.headers.get("last-event-id") or request.query_params.get("after")
     if text is None or text == "":

@@ -6,19 +6,18 @@ Whoever made the event, and operators, see all of it; others see what the calend
 
 from __future__ import annotations
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from handrail.contract.errors import ToolError
-from handrail.server.api.http import HttpProblem, answer, context_of, key_of
+from handrail.server.api.http import ApiRequest, HttpProblem, answer
 from handrail.server.keys import Key
 
 _TENANT = ""
 """Sessions of the server belong to no tenant, and so do the calendars that their users share."""
 
 
-async def show_event(request: Request) -> Response:
-    calendar = context_of(request).runtime.capabilities.get("calendar")
+async def show_event(request: ApiRequest) -> Response:
+    calendar = request.context.runtime.capabilities.get("calendar")
     describe = getattr(calendar, "describe_event", None)
     event_id = str(request.path_params["event"])
     if describe is None or not event_id.isascii():
@@ -30,7 +29,7 @@ async def show_event(request: Request) -> Response:
     if found is None:
         raise _none()
     event = found.event
-    own = _is_for(key_of(request), found.creator)
+    own = _is_for(request.key, found.creator)
     shown = own or not found.private
     return answer(
         {

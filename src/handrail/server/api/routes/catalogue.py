@@ -5,26 +5,25 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from handrail.contract.call import Call
 from handrail.registry.snapshot import LoadedTool
-from handrail.server.api.http import HttpProblem, answer, context_of, hosted_session_of, id_of, key_of, read_object
+from handrail.server.api.http import ApiRequest, HttpProblem, answer, hosted_session_of, id_of, read_object
 from handrail.server.api.visible_tools import MODES, nearest, tools_for, tools_in
 
 _PROVIDER = "handrail-console"
 
 
-async def list_tools(request: Request) -> Response:
+async def list_tools(request: ApiRequest) -> Response:
     """What the key's user may use; with `session` and its secret, what may be used in that session now."""
-    runtime = context_of(request).runtime
+    runtime = request.context.runtime
     version, visible = await _visible(request)
     return answer({"registryVersion": version, "tools": [_shown(tool, runtime.switches) for tool in visible]})
 
 
-async def show_tool(request: Request) -> Response:
-    runtime, name = context_of(request).runtime, str(request.path_params["tool"])
+async def show_tool(request: ApiRequest) -> Response:
+    runtime, name = request.context.runtime, str(request.path_params["tool"])
     _, visible = await _visible(request)
     tool = next((one for one in visible if one.tool_id == name), None)
     if tool is None:
@@ -40,7 +39,7 @@ async def show_tool(request: Request) -> Response:
     )
 
 
-async def _visible(request: Request) -> tuple[str, list[LoadedTool]]:
+async def _visible(request: ApiRequest) -> tuple[str, list[LoadedTool]]:
     """The version of the registry, and the tools that this request may see."""
     session_id, mode = request.query_params.get("session"), request.query_params.get("mode")
     if mode not in (None, *MODES):
@@ -48,14 +47,14 @@ async def _visible(request: Request) -> tuple[str, list[LoadedTool]]:
     if session_id is not None:
         session = (await hosted_session_of(request, session_id, looks=True)).session
         return session.snapshot.version, tools_in(session)
-    runtime = context_of(request).runtime
+    runtime = request.context.runtime
     snapshot = runtime.registry.snapshot()
-    return snapshot.version, tools_for(key_of(request), snapshot, runtime.policy, mode)
+    return snapshot.version, tools_for(request.key, snapshot, runtime.policy, mode)
 
 
-async def try_tool(request: Request) -> Response:
+async def try_tool(request: ApiRequest) -> Response:
     """One call as a turn of its own, governed like a model's."""
-    context = context_of(request)
+    context = request.context
     tool = str(request.path_params["tool"])
     body = await read_object(request, context.options, ("args", "sessionId"))
     hosted = await hosted_session_of(request, id_of(body.get("sessionId"), '"sessionId"'))

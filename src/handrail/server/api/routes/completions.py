@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import orjson
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
@@ -21,13 +20,12 @@ from handrail.agents.host_words import blocked_words
 from handrail.contract.model import AssistantMessage, HostMessage, Message, UserMessage
 from handrail.server.api.http import (
     ApiContext,
+    ApiRequest,
     EventStream,
     HttpProblem,
     answer,
-    context_of,
     hosted_session_of,
     id_of,
-    key_of,
     problem_of,
     read_object,
     text_of,
@@ -42,16 +40,16 @@ _MAX_MESSAGES = 1_000
 _REASONS = {"length": "length", "refusal": "content_filter"}
 
 
-async def models(request: Request) -> Response:
-    name = context_of(request).models.name
+async def models(request: ApiRequest) -> Response:
+    name = request.context.models.name
     listed = [
         {"id": one, "object": "model", "created": 0, "owned_by": "handrail"} for one in dict.fromkeys((MODEL, name))
     ]
     return answer({"object": "list", "data": listed})
 
 
-async def complete(request: Request) -> Response | ASGIApp:
-    context = context_of(request)
+async def complete(request: ApiRequest) -> Response | ASGIApp:
+    context = request.context
     context.check_model()
     body = await read_object(request, context.options, None)
     history, text = _messages(body)
@@ -63,7 +61,7 @@ async def complete(request: Request) -> Response | ASGIApp:
     if hosted.known(message_id) is None:
         await _check_welcome(context, hosted)
     streamed = body.get("stream") is True
-    place = context.take_stream(key_of(request)) if streamed else None
+    place = context.take_stream(request.key) if streamed else None
     try:
         run = await context.sessions.say(hosted, message_id, text)
     except BaseException as error:
@@ -136,7 +134,7 @@ def _problem(run: TurnRun) -> NoAnswer | None:
 
 
 async def _hosted_session(
-    request: Request, context: ApiContext, body: Mapping[str, Any], history: Sequence[Message]
+    request: ApiRequest, context: ApiContext, body: Mapping[str, Any], history: Sequence[Message]
 ) -> HostedSession:
     session = request.headers.get("x-handrail-session")
     if session is not None:
@@ -144,7 +142,7 @@ async def _hosted_session(
         if hosted.voice is not None:
             raise HttpProblem(409, "A voice conversation is on in this session; end it first.", retry_after=1)
         return hosted
-    key, user = key_of(request), _plain_user(request, text_of(body, "user", maximum=256))
+    key, user = request.key, _plain_user(request, text_of(body, "user", maximum=256))
 
     async def make() -> HostedSession:
         return await context.sessions.open(key, user=user, history=history, passing=True)
@@ -153,16 +151,16 @@ async def _hosted_session(
     return await context.resent.find(context.sessions, key, user, name, make) if name else await make()
 
 
-def _plain_user(request: Request, user: str) -> str | None:
+def _plain_user(request: ApiRequest, user: str) -> str | None:
     """Clients send `user` for their provider's statistics: a key that speaks for one user is not led astray by it."""
-    key = key_of(request)
+    key = request.key
     if key.user is not None and not key.is_operator:
         return None
     return user if user.isprintable() and user.strip() else None
 
 
 async def _finished(
-    request: Request, context: ApiContext, hosted: HostedSession, run: TurnRun, reader: EventReader, *, cancels: bool
+    request: ApiRequest, context: ApiContext, hosted: HostedSession, run: TurnRun, reader: EventReader, *, cancels: bool
 ) -> bool:
     """Wait for the end of the turn; False if the client went away, which `cancels` the turn unless it can ask again."""
     reader.close()

@@ -3,41 +3,40 @@ the key, the session's token and the request's own token, which stands for what 
 
 from __future__ import annotations
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from handrail.contract.errors import ErrorType
 from handrail.contract.store import Hold, HoldState
-from handrail.server.api.http import HttpProblem, answer, context_of, hosted_session_of, key_of, read_object, text_of
+from handrail.server.api.http import ApiRequest, HttpProblem, answer, hosted_session_of, read_object, text_of
 from handrail.server.host.hosted_session import HostedSession
 from handrail.server.host.refusals import RefusalReason, SessionRefused
 
 
-async def show(request: Request) -> Response:
+async def show(request: ApiRequest) -> Response:
     """An open request, its facts looked up now, with a fresh token."""
     hold, hosted = await _found(request)
-    confirmations = context_of(request).runtime.confirmations
+    confirmations = request.context.runtime.confirmations
     shown = await confirmations.show(hosted.session, hold) if hold.state is HoldState.PENDING else None
     if shown is None:
         raise HttpProblem(410, "This confirmation request was answered, or its time is over.")
     return answer({**shown, "turn": hold.turn})
 
 
-async def approve(request: Request) -> Response:
+async def approve(request: ApiRequest) -> Response:
     return await _decide(request, yes=True)
 
 
-async def decline(request: Request) -> Response:
+async def decline(request: ApiRequest) -> Response:
     return await _decide(request, yes=False)
 
 
-async def _decide(request: Request, *, yes: bool) -> Response:
-    context = context_of(request)
+async def _decide(request: ApiRequest, *, yes: bool) -> Response:
+    context = request.context
     body = await read_object(request, context.options, ("token",))
     token = text_of(body, "token", maximum=256, required=True)
     hold, hosted = await _found(request)
     if yes:
-        key = key_of(request)
+        key = request.key
         # A personal key may bear its user's name, which must not stay when the user is forgotten.
         named = key.name if key.is_operator or key.user is None else f"{key.hash[:12]}…"
         envelope = await context.runtime.approve(
@@ -50,9 +49,9 @@ async def _decide(request: Request, *, yes: bool) -> Response:
     return answer(envelope.to_dict())
 
 
-async def _found(request: Request) -> tuple[Hold, HostedSession]:
+async def _found(request: ApiRequest) -> tuple[Hold, HostedSession]:
     confirmation = str(request.path_params["confirmation"])
-    hold = await context_of(request).runtime.store.hold_by_id(confirmation) if confirmation.isascii() else None
+    hold = await request.context.runtime.store.hold_by_id(confirmation) if confirmation.isascii() else None
     if hold is None:
         raise _none()
     try:

@@ -8,10 +8,9 @@ from hashlib import sha256
 from importlib.resources import files as package_files
 from pathlib import Path
 
-from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from handrail.server.api.http import HttpProblem, answer, context_of
+from handrail.server.api.http import ApiRequest, HttpProblem, answer
 from handrail.server.api.openapi import document
 
 _TYPES = {
@@ -44,19 +43,19 @@ def console_files() -> dict[str, tuple[bytes, str, str]]:
     return found
 
 
-async def home(request: Request) -> Response:
+async def home(request: ApiRequest) -> Response:
     return _file(request, "index.html") or Response(_PAGE, media_type="text/html")
 
 
-async def console(request: Request) -> Response:
+async def console(request: ApiRequest) -> Response:
     found = _file(request, str(request.path_params["name"]))
     if found is None:
         raise HttpProblem(404, "The console has no such file.")
     return found
 
 
-def _file(request: Request, name: str) -> Response | None:
-    kept = context_of(request).console.get(name)
+def _file(request: ApiRequest, name: str) -> Response | None:
+    kept = request.context.console.get(name)
     if kept is None:
         return None
     content, kind, tag = kept
@@ -65,15 +64,15 @@ def _file(request: Request, name: str) -> Response | None:
     return Response(content, media_type=kind, headers={"ETag": tag})
 
 
-async def favicon(request: Request) -> Response:
-    icons = [name for name in context_of(request).console if name.startswith(("favicon.", "icon."))]
+async def favicon(request: ApiRequest) -> Response:
+    icons = [name for name in request.context.console if name.startswith(("favicon.", "icon."))]
     found = _file(request, icons[0]) if icons else None
     return found or Response(status_code=204)
 
 
-async def image(request: Request) -> Response:
+async def image(request: ApiRequest) -> Response:
     """A drawn image. Its id is the only thing that can name a file."""
-    service = context_of(request).runtime.capabilities.get("images")
+    service = request.context.runtime.capabilities.get("images")
     find = getattr(service, "path_of", None)
     path = await asyncio.to_thread(find, str(request.path_params["image"])) if find is not None else None
     if path is None:
@@ -82,17 +81,17 @@ async def image(request: Request) -> Response:
     return FileResponse(path, media_type=kind, headers={"Cache-Control": "private, max-age=3600"})
 
 
-async def openapi(request: Request) -> Response:
+async def openapi(request: ApiRequest) -> Response:
     return answer(document())
 
 
-async def alive(request: Request) -> Response:
+async def alive(request: ApiRequest) -> Response:
     """The process answers."""
     return answer({"ok": True})
 
 
-async def ready(request: Request) -> Response:
+async def ready(request: ApiRequest) -> Response:
     """Whether this process should be given work."""
-    checks = await context_of(request).readiness.checks()
+    checks = await request.context.readiness.checks()
     good = all(checks.values())
     return answer({"ok": good, "checks": checks}, 200 if good else 503)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from handrail.contract.errors import HandrailError
-from handrail.server.api.http import HttpProblem, answer, context_of, key_of, operators_only, read_object, text_of
+from handrail.server.api.http import ApiRequest, HttpProblem, answer, operators_only, read_object, text_of
 
 _MAX_NAME = 200
 
 
-async def show(request: Request) -> Response:
+async def show(request: ApiRequest) -> Response:
     """Everybody may know who answers; what else could be chosen is the operators' business."""
-    return answer(context_of(request).models.to_dict(offers=key_of(request).is_operator))
+    return answer(request.context.models.to_dict(offers=request.key.is_operator))
 
 
 @operators_only
-async def select(request: Request) -> Response:
+async def select(request: ApiRequest) -> Response:
     """Let another model answer from the next turn on. Only operators: it may cost money and sends conversations away."""
-    context, by = context_of(request), key_of(request).name
+    context, by = request.context, request.key.name
     body = await read_object(request, context.options, ("model",))
     name = text_of(body, "model", maximum=_MAX_NAME, required=True)
     previous = context.models.choice.model

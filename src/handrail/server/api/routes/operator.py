@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any
 
 import orjson
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
@@ -17,11 +16,10 @@ from handrail.observe.exposition import CONTENT_TYPE
 from handrail.observe.metrics import Metrics
 from handrail.server.api import audit_reader as auditing
 from handrail.server.api.http import (
+    ApiRequest,
     EventStream,
     HttpProblem,
     answer,
-    context_of,
-    key_of,
     number_in,
     operators_only,
     read_object,
@@ -35,8 +33,8 @@ _MAX_NOTE = 1_000
 
 
 @operators_only
-async def audit(request: Request) -> Response:
-    context, query = context_of(request), request.query_params
+async def audit(request: ApiRequest) -> Response:
+    context, query = request.context, request.query_params
     wanted = {name: query.get(name) or None for name in ("session", "call", "tool")}
     limit = number_in(request, "limit", 100, maximum=_MAX_LINES)
     async with context.reading:
@@ -45,36 +43,36 @@ async def audit(request: Request) -> Response:
 
 
 @operators_only
-async def audit_stream(request: Request) -> ASGIApp:
-    context = context_of(request)
-    place = context.take_stream(key_of(request))
+async def audit_stream(request: ApiRequest) -> ASGIApp:
+    context = request.context
+    place = context.take_stream(request.key)
     return EventStream(auditing.follow(context.runtime, context.audit, context.options), place=place)
 
 
 @operators_only
-async def audit_why(request: Request) -> Response:
-    context = context_of(request)
+async def audit_why(request: ApiRequest) -> Response:
+    context = request.context
     async with context.reading:
         found = await auditing.why(context.runtime, context.audit, str(request.path_params["call"]))
     return answer({"found": found.found, "sentence": found.sentence}, 200 if found.found else 404)
 
 
 @operators_only
-async def ledger(request: Request) -> Response:
+async def ledger(request: ApiRequest) -> Response:
     wanted = request.query_params.get("state") or None
     try:
         state = LedgerState(wanted) if wanted is not None else None
     except ValueError:
         raise HttpProblem(400, f'"state" must be one of {", ".join(LedgerState)}.') from None
     limit = number_in(request, "limit", 100, maximum=_MAX_ROWS)
-    rows = await context_of(request).runtime.store.ledger_rows(state=state, limit=limit)
+    rows = await request.context.runtime.store.ledger_rows(state=state, limit=limit)
     return answer({"rows": [_row(row) for row in rows]})
 
 
 @operators_only
-async def settle(request: Request) -> Response:
+async def settle(request: ApiRequest) -> Response:
     """A person has found out what became of a call whose outcome was not known."""
-    context, key = context_of(request), str(request.path_params["key"])
+    context, key = request.context, str(request.path_params["key"])
     body = await read_object(request, context.options, ("state", "note"))
     if body.get("state") not in ("succeeded", "failed"):
         raise HttpProblem(400, '"state" must be "succeeded" or "failed".')
@@ -83,7 +81,7 @@ async def settle(request: Request) -> Response:
     row = await store.ledger_row(key)
     if row is None:
         raise HttpProblem(404, "The ledger has no such call.")
-    meta = {"toolId": row.tool, "settledBy": key_of(request).name, "note": text_of(body, "note", maximum=_MAX_NOTE)}
+    meta = {"toolId": row.tool, "settledBy": request.key.name, "note": text_of(body, "note", maximum=_MAX_NOTE)}
     if state is LedgerState.SUCCEEDED:
         outcome = ToolResponse.success(None, meta=meta)
     else:
@@ -91,14 +89,14 @@ async def settle(request: Request) -> Response:
     settled = await store.settle(key, state=state, envelope=orjson.dumps(outcome.to_dict()).decode())
     if settled is None:
         raise HttpProblem(409, f"The call is {row.state.value}; only an unknown outcome can be settled.")
-    context.runtime.audit.emit("settled", {"ledgerKey": key, "ok": outcome.ok, "by": key_of(request).name, **meta})
+    context.runtime.audit.emit("settled", {"ledgerKey": key, "ok": outcome.ok, "by": request.key.name, **meta})
     return answer(_row(settled))
 
 
 @operators_only
-async def switch(request: Request) -> Response:
+async def switch(request: ApiRequest) -> Response:
     """Switch a tool off with a reason, or on with null: everywhere, within a second."""
-    context, tool = context_of(request), str(request.path_params["tool"])
+    context, tool = request.context, str(request.path_params["tool"])
     body = await read_object(request, context.options, ("off",))
     if "off" not in body or not (body["off"] is None or isinstance(body["off"], str)):
         raise HttpProblem(400, '"off" must be the reason why the tool is switched off, or null to switch it on.')
@@ -110,20 +108,20 @@ async def switch(request: Request) -> Response:
         raise HttpProblem(404, str(error)) from None
     await runtime.store.switch(tool, reason)
     await runtime.housekeeper.learn()
-    runtime.audit.emit("switch", {"toolId": tool, "off": reason, "by": key_of(request).name, "ok": True})
+    runtime.audit.emit("switch", {"toolId": tool, "off": reason, "by": request.key.name, "ok": True})
     return answer({"id": tool, "switchedOff": runtime.switches.get(tool)})
 
 
 @operators_only
-async def policy(request: Request) -> Response:
-    rules = asdict(context_of(request).runtime.policy)
+async def policy(request: ApiRequest) -> Response:
+    rules = asdict(request.context.runtime.policy)
     rules["observe"] = sorted(rules["observe"])
     return answer(rules)
 
 
 @operators_only
-async def forget_user(request: Request) -> Response:
-    context = context_of(request)
+async def forget_user(request: ApiRequest) -> Response:
+    context = request.context
     if context.forget is None:
         raise HttpProblem(503, "This server cannot delete a user's data.")
     tenant = request.query_params.get("tenant", "")
@@ -134,8 +132,8 @@ async def forget_user(request: Request) -> Response:
 
 
 @operators_only
-async def metrics(request: Request) -> Response:
-    context = context_of(request)
+async def metrics(request: ApiRequest) -> Response:
+    context = request.context
     found, voice = context.runtime.metrics, context.voice
     assert isinstance(found, Metrics)
     if "application/json" in request.headers.get("accept", ""):

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
@@ -16,14 +15,13 @@ from handrail.contract.store import HoldState, LedgerState
 from handrail.runtime.confirmation import request_of
 from handrail.runtime.session import Session
 from handrail.server.api.http import (
+    ApiRequest,
     EventStream,
     HttpProblem,
     answer,
-    context_of,
     frames,
     hosted_session_of,
     id_of,
-    key_of,
     last_event_id,
     read_object,
     text_of,
@@ -41,8 +39,8 @@ _MAX_USER = 256
 _MAX_LISTED = 100
 
 
-async def open_session(request: Request) -> Response:
-    context = context_of(request)
+async def open_session(request: ApiRequest) -> Response:
+    context = request.context
     body = await read_object(request, context.options, ("mode", "user", "timeZone"))
     mode = body.get("mode", "text")
     if mode not in ("text", "voice"):
@@ -51,20 +49,20 @@ async def open_session(request: Request) -> Response:
     if not user.isprintable() or (user and not user.strip()):
         raise HttpProblem(400, '"user" must be printable text that is not blank.')
     hosted = await context.sessions.open(
-        key_of(request), mode=cast(Mode, mode), user=user or None, time_zone=time_zone_of(body)
+        request.key, mode=cast(Mode, mode), user=user or None, time_zone=time_zone_of(body)
     )
     session = hosted.session
-    key, sealed = key_of(request), seal(_secret(request), session.id, session.token)
+    key, sealed = request.key, seal(_secret(request), session.id, session.token)
     await context.sessions.conversations.remember_opener(session.id, key.hash, sealed)
     tools = [tool.tool_id for tool in tools_in(session)]
     facts = {"sessionId": session.id, "token": session.token, "mode": session.mode, "user": session.user}
     return answer({**facts, "registryVersion": session.snapshot.version, "tools": tools}, 201)
 
 
-async def list_sessions(request: Request) -> Response:
+async def list_sessions(request: ApiRequest) -> Response:
     """The conversations that were opened with this key for its user, each with its secret: no other key is told of them. A key
     without a user is shared by people who do not know each other, and is told of none."""
-    sessions, key = context_of(request).sessions, key_of(request)
+    sessions, key = request.context.sessions, request.key
     if key.user is None:
         return answer({"sessions": []})
     found = await sessions.conversations.opened_with(key.hash, key.user, _MAX_LISTED)
@@ -79,14 +77,14 @@ async def list_sessions(request: Request) -> Response:
     return answer({"sessions": listed})
 
 
-def _secret(request: Request) -> str:
+def _secret(request: ApiRequest) -> str:
     return request.headers.get("authorization", "").partition(" ")[2].strip()
 
 
-async def show_session(request: Request) -> Response:
+async def show_session(request: ApiRequest) -> Response:
     hosted = await hosted_session_of(request, looks=True)
     session = hosted.session
-    sessions = context_of(request).sessions
+    sessions = request.context.sessions
     return answer(
         {
             "sessionId": session.id,
@@ -99,7 +97,7 @@ async def show_session(request: Request) -> Response:
             "registryVersion": session.snapshot.version,
             "tools": [tool.tool_id for tool in tools_in(session)],
             "budget": hosted.budget(),
-            "messages": hosted.messages(detailed=key_of(request).is_operator),
+            "messages": hosted.messages(detailed=request.key.is_operator),
             "confirmations": await open_confirmations(
                 sessions.runtime, session, tokens=request.query_params.get("tokens") == "true"
             ),
@@ -124,14 +122,14 @@ async def approved_confirmations(runtime: Runtime, session_id: str) -> list[dict
     return found
 
 
-async def end_session(request: Request) -> Response:
+async def end_session(request: ApiRequest) -> Response:
     hosted = await hosted_session_of(request)
-    await context_of(request).sessions.end(hosted)
+    await request.context.sessions.end(hosted)
     return answer({"sessionId": hosted.id, "active": False})
 
 
-async def post_message(request: Request) -> Response | ASGIApp:
-    context, key = context_of(request), key_of(request)
+async def post_message(request: ApiRequest) -> Response | ASGIApp:
+    context, key = request.context, request.key
     context.check_model()
     elsewhere: BusyElsewhere | None = None
     try:
@@ -167,9 +165,9 @@ async def _replayed_events(run: TurnRun, *, detailed: bool) -> AsyncIterator[byt
         yield notice(name, {"turn": run.turn.number, **told, "replayed": True})
 
 
-def _answered_elsewhere(request: Request, problem: BusyElsewhere, message_id: str, text: str) -> Response | ASGIApp:
+def _answered_elsewhere(request: ApiRequest, problem: BusyElsewhere, message_id: str, text: str) -> Response | ASGIApp:
     """Another process is busy in the session: if it is with this very message, its answer is told from what is stored."""
-    context, hosted = context_of(request), problem.hosted
+    context, hosted = request.context, problem.hosted
     turn = hosted.known(message_id)
     if turn is not None and turn.text != text:
         raise message_reused()
@@ -177,10 +175,10 @@ def _answered_elsewhere(request: Request, problem: BusyElsewhere, message_id: st
         raise problem
     if "text/event-stream" not in request.headers.get("accept", ""):
         return answer({"turn": turn.number, "messageId": message_id, "lastEventId": hosted.last_event}, 202)
-    place = context.take_stream(key_of(request))
+    place = context.take_stream(request.key)
     after = hosted.last_event if turn.state == "running" else turn.last_event - 1
     requests = _requests(context.runtime, hosted.session)
-    told = follow(context.sessions, hosted, after, requests, until=message_id, detailed=key_of(request).is_operator)
+    told = follow(context.sessions, hosted, after, requests, until=message_id, detailed=request.key.is_operator)
     return EventStream(told, place=place)
 
 
@@ -200,27 +198,27 @@ def _requests(runtime: Runtime, session: Session) -> Callable[[], Awaitable[list
     return find
 
 
-async def listen(request: Request) -> ASGIApp:
-    context, hosted = context_of(request), await hosted_session_of(request, looks=True)
+async def listen(request: ApiRequest) -> ASGIApp:
+    context, hosted = request.context, await hosted_session_of(request, looks=True)
     after = last_event_id(request)
-    place = context.take_stream(key_of(request))
+    place = context.take_stream(request.key)
     if hosted.is_remote:
         begin = hosted.last_event if after is None else after
         requests = _requests(context.runtime, hosted.session)
         return EventStream(
-            follow(context.sessions, hosted, begin, requests, detailed=key_of(request).is_operator), place=place
+            follow(context.sessions, hosted, begin, requests, detailed=request.key.is_operator), place=place
         )
-    reader = hosted.log.reader(after, detailed=key_of(request).is_operator)
+    reader = hosted.log.reader(after, detailed=request.key.is_operator)
     return EventStream(frames(reader, context.options), place=place, on_end=(reader.close,))
 
 
-async def cancel(request: Request) -> Response:
+async def cancel(request: ApiRequest) -> Response:
     hosted = await hosted_session_of(request, looks=True)
     if hosted.is_remote:
         if hosted.answering is not None or hosted.is_live:
             raise BusyElsewhere(hosted)
         return answer({"cancelled": False})
-    return answer({"cancelled": await context_of(request).sessions.cancel(hosted)})
+    return answer({"cancelled": await request.context.sessions.cancel(hosted)})
 
 
 def time_zone_of(body: dict[str, Any]) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from handrail.server.api.http import (
     ApiContext,
+    ApiRequest,
     HttpProblem,
     answer,
-    context_of,
     hosted_session_of,
-    key_of,
     problem_of,
     read_object,
     refusal,
@@ -23,18 +21,18 @@ from handrail.server.voice.client_socket import ClientSocket, pipe_of
 from handrail.server.voice.messages import PROTOCOL
 
 
-async def give_ticket(request: Request) -> Response:
-    context, hosted = context_of(request), await hosted_session_of(request)
+async def give_ticket(request: ApiRequest) -> Response:
+    context, hosted = request.context, await hosted_session_of(request)
     await read_object(request, context.options, ())
     if context.voice is None:
         raise HttpProblem(404, "This server has no voice.")
     if context.sessions.draining:
         raise restarting()
     context.check_not_trying(hosted)
-    return answer(context.voice.ticket(hosted, key_of(request)), 201)
+    return answer(context.voice.ticket(hosted, request.key), 201)
 
 
-async def asyncapi(request: Request) -> Response:
+async def asyncapi(request: ApiRequest) -> Response:
     return answer(document())
 
 
