@@ -11,7 +11,7 @@ from tests.server.model import PlayModel
 
 from handrail.agents import Conversation
 from handrail.contract.model import ModelError, ModelEvent, ModelRequest, ToolMessage
-from handrail.server.host.conversation_store import MAX_TURNS, StoredTurn
+from handrail.server.host.conversation_store import StoredTurn
 from handrail.server.host.hosted_session import MAX_SHOWN_BYTES, HostedSession
 from handrail.server.wire import to_json
 
@@ -35,7 +35,7 @@ def _bytes(talk: HostedSession) -> int:
 async def test_old_cards_are_cut_and_said_to_be_while_every_word_is_still_shown():
     talk = _talk()
     for number in range(200):
-        talk.keep(_turn(number, card="x" * 12_000), MAX_TURNS)
+        talk.keep(_turn(number, card="x" * 12_000))
     assert _bytes(talk) <= MAX_SHOWN_BYTES + 13_000
     shown = talk.messages()
     assert len(shown) == 400
@@ -47,7 +47,7 @@ async def test_old_cards_are_cut_and_said_to_be_while_every_word_is_still_shown(
 async def test_turns_that_are_long_by_themselves_go_the_oldest_first():
     talk = _talk()
     for number in range(40):
-        talk.keep(_turn(number, text="y" * 100_000), MAX_TURNS)
+        talk.keep(_turn(number, text="y" * 100_000))
     assert _bytes(talk) <= MAX_SHOWN_BYTES + 110_000
     assert list(talk.turns)[-1] == "m39"
     assert "m0" not in talk.turns
@@ -56,11 +56,11 @@ async def test_turns_that_are_long_by_themselves_go_the_oldest_first():
 async def test_one_large_turn_loses_its_own_cards_and_no_words_of_the_others():
     talk = _talk()
     for number in range(5):
-        talk.keep(_turn(number, card="small"), MAX_TURNS)
+        talk.keep(_turn(number, card="small"))
     large = _turn(5)
     large.answer["toolCards"] = [{"callId": f"c{n}", "toolId": "look", "data": "x" * 16_000} for n in range(70)]
-    talk.keep(large, MAX_TURNS)
-    talk.keep(StoredTurn(message_id="m6", text="Next", position=6), MAX_TURNS)
+    talk.keep(large)
+    talk.keep(StoredTurn(message_id="m6", text="Next", position=6))
     assert _bytes(talk) <= MAX_SHOWN_BYTES
     assert [one["text"] for one in talk.messages()] == ["Question", "Answer"] * 6 + ["Next"]
     cut = [bool(card.get("cut")) for card in large.answer["toolCards"]]
@@ -68,14 +68,17 @@ async def test_one_large_turn_loses_its_own_cards_and_no_words_of_the_others():
     assert 0 < sum(cut) < 10, "and no more than need be"
 
 
-async def test_a_message_is_known_when_its_turn_is_no_longer_shown_and_not_without_end():
+async def test_a_message_is_known_when_its_turn_is_no_longer_shown_and_not_without_end(monkeypatch):
+    monkeypatch.setattr("handrail.server.host.hosted_session.MAX_TURNS", 30)
     talk = _talk()
     for number in range(40):
-        talk.keep(_turn(number, text="y" * 100_000), 30)
+        talk.keep(_turn(number, text="y" * 100_000))
     assert [talk.known(f"m{number}") is not None for number in range(40)] == [False] * 10 + [True] * 30
     oldest = talk.known("m10")
     assert (oldest.text, oldest.state, oldest.answer) == ("Question", "done", {})
-    assert talk.next_position() == 40
+    new = StoredTurn(message_id="new", text="Next")
+    talk.keep(new)
+    assert new.position == 40
 
 
 @pytest.mark.parametrize(("most", "shown"), [(450, True), (1, False)], ids=["without its card", "not shown"])

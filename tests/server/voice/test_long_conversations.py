@@ -25,6 +25,7 @@ from handrail.runtime import known_calls
 from handrail.runtime.core import RuntimeCore
 from handrail.runtime.plan import Plans
 from handrail.server.host import conversation_store as conversations
+from handrail.server.host import hosted_session
 from handrail.server.voice import conversation_host as line_module
 from handrail.testing.servers.live import Ask, Say, Turn, call
 
@@ -39,7 +40,7 @@ SMALL = (
     (inputs, "_MAX_KNOWN", 12),
     (known_calls, "MAX_KNOWN", 8),
     (conversations, "MAX_TURNS", 6),
-    (line_module, "MAX_TURNS", 6),
+    (hosted_session, "MAX_TURNS", 6),
     (line_module, "MAX_EVENTS", 40),
 )
 SHARED = (RuntimeCore, Registry, Plans, asyncio.AbstractEventLoop, asyncio.Task, type, type(sys))

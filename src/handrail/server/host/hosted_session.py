@@ -23,7 +23,7 @@ from handrail.contract.errors import ErrorType
 from handrail.contract.events import SessionEvent
 from handrail.contract.model import ToolMessage
 from handrail.runtime.session import Session
-from handrail.server.host.conversation_store import StoredTurn
+from handrail.server.host.conversation_store import MAX_TURNS, StoredTurn
 from handrail.server.wire import frame, notice, to_json, without_detail
 
 LATE = "~late:"
@@ -59,17 +59,17 @@ class LoggedEvent:
 class EventLog:
     """What happened in a session lately. `before` is the last number that is known from an earlier process."""
 
-    __slots__ = ("_before", "_bytes", "_ending", "_held", "_kept", "_start", "last", "readers")
+    __slots__ = ("_bytes", "_ending", "_held", "before", "kept", "last", "readers", "start")
 
     def __init__(self, connection: int, before: int = 0) -> None:
-        self._start = connection * SPAN
-        self._before = before
-        self._kept: deque[LoggedEvent] = deque()
+        self.start = connection * SPAN
+        self.before = before
+        self.kept: deque[LoggedEvent] = deque()
         self._bytes = 0
         self.readers: set[EventReader] = set()
         self._ending = asyncio.Lock()
         self._held: list[tuple[str, Mapping[str, Any], int]] | None = None
-        self.last = self._start
+        self.last = self.start
 
     @asynccontextmanager
     async def next_is_ours(self) -> AsyncIterator[int]:
@@ -84,35 +84,25 @@ class EventLog:
                 for name, data, turn in held:
                     self.add(name, data, turn)
 
-    def tell(self, type: str, data: Mapping[str, Any], turn: int) -> None:
-        """Append an event, or let it wait for one that has been given its number. Every event says which turn it belongs to."""
-        if self._held is not None:
+    def add(
+        self, type: str, data: Mapping[str, Any], turn: int, *, seen_by: int = 0, is_reserved_for: bool = False
+    ) -> None:
+        """Append an event of a turn and wake whoever waits for it. It waits itself while the next number is reserved, unless that
+        `is_reserved_for` this event."""
+        if self._held is not None and not is_reserved_for:
             self._held.append((type, data, turn))
-        else:
-            self.add(type, data, turn)
-
-    def add(self, type: str, data: Mapping[str, Any], turn: int, *, seen_by: int = 0) -> None:
-        """Append an event now and wake whoever waits for it."""
+            return
         self.last += 1
         data, detailed = {"turn": turn, **data}, None
         if type == "error" and "detail" in data:
             detailed, data = frame(self.last, type, data), without_detail(type, data)
         kept = LoggedEvent(self.last, type, turn, frame(self.last, type, data), seen_by, detailed)
-        self._kept.append(kept)
+        self.kept.append(kept)
         self._bytes += len(kept.data)
-        while len(self._kept) > MAX_EVENTS or (self._bytes > MAX_BYTES and len(self._kept) > 1):
-            self._bytes -= len(self._kept.popleft().data)
+        while len(self.kept) > MAX_EVENTS or (self._bytes > MAX_BYTES and len(self.kept) > 1):
+            self._bytes -= len(self.kept.popleft().data)
         for reader in self.readers:
             reader.wake.set()
-
-    def after(self, number: int) -> tuple[list[LoggedEvent], bool]:
-        """The events after this number that are kept, rebuilt ones only for a reader that has not seen them before; and
-        whether something after it is no longer kept, or the number is none of ours."""
-        first = self._kept[0].number if self._kept else self.last + 1
-        lacking = number > self.last or number < self._before or max(number, self._start) < first - 1
-        if number < first:
-            return [one for one in self._kept if not one.seen_by or number < one.seen_by], lacking
-        return [self._kept[index] for index in range(number - first + 1, len(self._kept))], lacking
 
     def reader(self, after: int | None, *, stays: bool = False, detailed: bool = False) -> EventReader:
         """Somebody who reads from after this number on; None means from now on. One who `stays` is not sent away by a
@@ -152,8 +142,15 @@ class EventReader:
             except TimeoutError:
                 return []
         self.wake.clear()
-        events, lacking = self._log.after(self._at)
-        self._at = self._log.last
+        number, log = self._at, self._log
+        self._at = log.last
+        first = log.kept[0].number if log.kept else log.last + 1
+        # Something after the number is no longer kept, or it is none of ours.
+        lacking = number > log.last or number < log.before or max(number, log.start) < first - 1
+        if number < first:  # a reader that has seen the events that were rebuilt does not get them again
+            events = [one for one in log.kept if not one.seen_by or number < one.seen_by]
+        else:
+            events = [log.kept[index] for index in range(number - first + 1, len(log.kept))]
         if self.detailed:
             events = [one if one.detailed is None else replace(one, data=one.detailed) for one in events]
         if lacking:
@@ -321,9 +318,6 @@ class HostedSession:
             await self.voice.leave(why)
         self.log.end(why)
 
-    def next_position(self) -> int:
-        return max((turn.position for turns in (self.turns, self.earlier) for turn in turns.values()), default=0) + 1
-
     def known(self, message_id: str) -> StoredTurn | None:
         """The turn of this message, also one that is no longer shown and has lost its answer here."""
         return self.turns.get(message_id) or self.earlier.get(message_id)
@@ -332,10 +326,14 @@ class HostedSession:
         """Whether all of its answer is still here; if not, it is with the stored conversation."""
         return turn.message_id in self.turns and not any(card.get("cut") for card in turn.answer.get("toolCards", ()))
 
-    def keep(self, turn: StoredTurn, max_turns: int) -> None:
+    def keep(self, turn: StoredTurn) -> None:
+        """Show a turn from now on. A new one gets the next position."""
+        if not turn.position:
+            turns = (*self.turns.values(), *self.earlier.values())
+            turn.position = max((one.position for one in turns), default=0) + 1
         self.earlier.pop(turn.message_id, None)
         self.turns[turn.message_id] = turn
-        while len(self.turns) + len(self.earlier) > max_turns:
+        while len(self.turns) + len(self.earlier) > MAX_TURNS:
             oldest = self.earlier or self.turns
             del oldest[next(iter(oldest))]
         self.shorten()

@@ -34,7 +34,6 @@ from handrail.runtime.retention import end_detached
 from handrail.runtime.session import Session
 from handrail.server.host.agent_port import PortEvents, TextAgentPort
 from handrail.server.host.conversation_store import (
-    MAX_TURNS,
     ConversationStore,
     Moved,
     Quota,
@@ -348,7 +347,7 @@ class SessionRegistry:
             return await self._whole(hosted, known)
         if self.draining:
             raise restarting()
-        turn = known or StoredTurn(message_id=message_id, text=text, position=hosted.next_position())
+        turn = known or StoredTurn(message_id=message_id, text=text)
         if known is not None:
             turn.attempts, turn.state, turn.answer = known.attempts + 1, "running", hosted.remembered(known)
         run = await self._begin(hosted, turn)
@@ -380,7 +379,7 @@ class SessionRegistry:
         ):  # it went to another process and came back: this knows too little
             raise moved()
         run = hosted.current = TurnRun(turn, hosted.log.last)
-        hosted.keep(turn, MAX_TURNS)
+        hosted.keep(turn)
         try:
             await self.conversations.begin(hosted.id, turn)
         except (StoreUnavailable, Moved) as error:
@@ -442,7 +441,7 @@ class SessionRegistry:
                     turn.state = "failed"
                     error = {"message": "The turn failed in the server; try again.", "retryable": True}
                     run.note("error", error)
-                    hosted.log.tell("error", error, turn.number)
+                    hosted.log.add("error", error, turn.number)
                 hosted.last_used = monotonic()
                 await self._finish(hosted, run)
         except asyncio.CancelledError:
@@ -469,10 +468,10 @@ class SessionRegistry:
                     cards = tuple(turn.answer.get("toolCards", ()))
                     data = {**data, "attempt": turn.attempts} if turn.attempts > 1 else data
                 run.note(event.type, data)
-                hosted.log.tell(event.type, data, turn.number)
+                hosted.log.add(event.type, data, turn.number)
                 for card in cards:  # those of an earlier attempt: whoever listens has forgotten them with it
                     facts = {name: card[name] for name in card if name != "type"}
-                    hosted.log.tell(str(card["type"]), {**facts, "rebuilt": True}, turn.number)
+                    hosted.log.add(str(card["type"]), {**facts, "rebuilt": True}, turn.number)
 
     async def _finish(self, hosted: HostedSession, run: TurnRun) -> None:
         """Store how the turn ended, then say so: whoever has read the end need not ask again."""
@@ -485,7 +484,8 @@ class SessionRegistry:
             await self._store(hosted, turn)
             if hosted.current is run:
                 hosted.current = None
-            hosted.log.add("done", {**done, "state": turn.state, "messageId": turn.message_id}, turn.number)
+            told = {**done, "state": turn.state, "messageId": turn.message_id}
+            hosted.log.add("done", told, turn.number, is_reserved_for=True)
 
     async def _store(self, hosted: HostedSession, turn: StoredTurn) -> None:
         conversation = hosted.conversation
@@ -519,7 +519,7 @@ class SessionRegistry:
                 if not taken:
                     self._begin_late(hosted, event)
             elif event.type in ("confirmation", "confirmation_running", "message", "intent", "progress"):
-                hosted.log.tell(event.type, event.data, turn)
+                hosted.log.add(event.type, event.data, turn)
         if hosted.session.is_forgotten and not hosted.ended:
             self.runtime.spawn(self._drop(hosted))  # not here: it ends the task that this is
 
@@ -553,9 +553,8 @@ class SessionRegistry:
             run.gather()
             if not run.turn.answer and run.done is None:
                 return  # the model had heard of it before
-            run.turn.position = hosted.next_position()
             run.turn.state = "done"
-            hosted.keep(run.turn, MAX_TURNS)
+            hosted.keep(run.turn)
             await self._finish_late(hosted, run)
 
     async def _settle_card(self, hosted: HostedSession, turn: StoredTurn, event: LateEnvelope) -> None:
@@ -573,7 +572,8 @@ class SessionRegistry:
         run.note("done", done)
         async with hosted.log.next_is_ours() as run.turn.last_event:
             await self._store(hosted, run.turn)
-            hosted.log.add("done", {**done, "late": True, "messageId": run.turn.message_id}, run.turn.number)
+            told = {**done, "late": True, "messageId": run.turn.message_id}
+            hosted.log.add("done", told, run.turn.number, is_reserved_for=True)
 
     async def set_live(self, hosted: HostedSession, live: bool) -> None:
         """Something other than a turn begins or ends in the session, such as a voice conversation: it stays here meanwhile."""

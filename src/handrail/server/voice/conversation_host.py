@@ -21,7 +21,7 @@ from handrail.agents.voice.host_port import Ending, Sound, SpokenConversation
 from handrail.contract.errors import HandrailError
 from handrail.contract.events import SessionEvent
 from handrail.schema.strict_json import trimmed
-from handrail.server.host.conversation_store import MAX_TURNS, ConversationStore, StoredTurn, TurnState
+from handrail.server.host.conversation_store import ConversationStore, StoredTurn, TurnState
 from handrail.server.host.hosted_session import LATE, MAX_BYTES, MAX_EVENTS, SPAN, HostedSession, TurnRun
 from handrail.server.host.refusals import busy, ended, message_reused, restarting
 from handrail.server.keys import Key
@@ -100,7 +100,7 @@ class ConversationHost:
                 client.flush(int(data["item"]))
             client.tell(told)
         if type == "confirmation_closed":
-            self.hosted.log.tell(type, data, self._turn())  # a page that is not attached may show the request
+            self.hosted.log.add(type, data, self._turn())  # a page that is not attached may show the request
         try:
             if type in _WRITTEN_DOWN:
                 self._transcript.note(type, data)
@@ -142,7 +142,7 @@ class ConversationHost:
         """The conversation has begun."""
         self.voice = voice
         self._metrics.begun += 1
-        self.hosted.log.tell("voice", {"on": True}, self._turn())
+        self.hosted.log.add("voice", {"on": True}, self._turn())
         if self.client is not None and self.client.is_open:
             self._greet(self.client, resumed=False)
         else:
@@ -170,7 +170,7 @@ class ConversationHost:
         client = self.client
         self._leave()
         self._spawn(self._transcript.close(told))
-        self.hosted.log.tell("voice", {"on": False, "reason": told.reason}, self._turn())
+        self.hosted.log.add("voice", {"on": False, "reason": told.reason}, self._turn())
         if client is not None:
             client.close(_AFTER.get(told.reason, ENDED), told.message or "The conversation has ended.")
 
@@ -203,7 +203,7 @@ class ConversationHost:
                 _log.exception("A voice conversation could not be let go of")
             finally:  # also when the server is in a hurry
                 await self._transcript.close(None)
-        self.hosted.log.tell("voice", {"on": False, "reason": why}, turn)
+        self.hosted.log.add("voice", {"on": False, "reason": why}, turn)
         if self._work:
             await asyncio.wait(self._work)
 
@@ -349,7 +349,7 @@ class StoredTranscript:
         elif type == "transcript" and run is not None and data["text"]:
             run.note("text", {"text": data["text"]})
             if run.turn.message_id in self._typed:
-                self._hosted_session.log.tell("text", {"text": data["text"]}, run.turn.number)
+                self._hosted_session.log.add("text", {"text": data["text"]}, run.turn.number)
         elif type == "turn_done":
             self._done(data)
 
@@ -401,12 +401,11 @@ class StoredTranscript:
             run = TurnRun(StoredTurn(message_id=input_id, text=words), self._hosted_session.log.last)
             run.started.set_result(number)
         run.turn.number = number
-        run.turn.position = self._hosted_session.next_position()
         run.turn.answer.setdefault("voice", True)
         self._run = run
-        self._hosted_session.keep(run.turn, MAX_TURNS)
+        self._hosted_session.keep(run.turn)
         if input_id in self._typed:
-            self._hosted_session.log.tell("turn", {"messageId": input_id}, number)
+            self._hosted_session.log.add("turn", {"messageId": input_id}, number)
         if not run.started.done():
             run.started.set_result(number)
 
@@ -420,7 +419,7 @@ class StoredTranscript:
         elif run is not None:
             run.note(type, data)
             if run.turn.message_id in self._typed:
-                self._hosted_session.log.tell(type, data, run.turn.number)
+                self._hosted_session.log.add(type, data, run.turn.number)
 
     def _heard(self, data: Mapping[str, Any]) -> None:
         """What the user said may become known after the turn has begun, or even after it has ended."""
@@ -461,7 +460,7 @@ class StoredTranscript:
             answer = turn.answer
             shown = {"text": answer.get("text", ""), "citations": answer.get("citations", [])}
             ended_as = {"state": turn.state, "reason": turn.state, "messageId": turn.message_id}
-            self._hosted_session.log.tell("done", {**shown, **ended_as}, turn.number)
+            self._hosted_session.log.add("done", {**shown, **ended_as}, turn.number)
             del self._typed[turn.message_id]
         turn.last_event = self._hosted_session.log.last
         self._store(turn)
@@ -474,12 +473,12 @@ class StoredTranscript:
         if not text:
             self._store(None)
             return
-        position = self._hosted_session.next_position()
+        position = newest.position + 1 if newest is not None else 1
         number = newest.number if newest is not None else 0
         turn = StoredTurn(message_id=f"{LATE}voice:{position}", text="", number=number, position=position, state="done")
         turn.answer = {"text": text, "citations": [], "voice": True}
         turn.last_event = self._hosted_session.log.last
-        self._hosted_session.keep(turn, MAX_TURNS)
+        self._hosted_session.keep(turn)
         self._store(turn)
 
     def _store(self, turn: StoredTurn | None) -> None:
