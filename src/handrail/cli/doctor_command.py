@@ -88,7 +88,7 @@ def _checks() -> Iterator[Check]:
     yield from _models(settings)
     yield _voice(settings)
     yield _conversations(settings)
-    yield _store(settings)
+    yield from _store(settings)
     yield _folder(settings)
     yield _audit_key(settings)
     needed: dict[str, str] = {}
@@ -206,19 +206,38 @@ def _environment() -> Check:
         return Check("environment", False, str(error))
 
 
-def _store(settings: Settings) -> Check:
+def _store(settings: Settings) -> Iterator[Check]:
     """Whether the store can be used. One that is not there yet is not made: looking must leave nothing behind."""
     url = store_url(settings)
     path = Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
     if path is not None and not path.exists():
-        return _file_check("store", lambda: check_folder(path.parent, f"{path.name} is made at the first start"))
+        yield _file_check("store", lambda: check_folder(path.parent, f"{path.name} is made at the first start"))
+    elif path is None and not url.startswith("memory:"):
+        yield from _server(url)
+    else:
+        yield _opened_store(url, path)
+
+
+def _opened_store(url: str, path: Path | None) -> Check:
     try:
         asyncio.run(_open_and_close(url))
     except HandrailError as error:
         return Check("store", False, str(error))
     if path is None:
-        return Check("store", True, "kept in memory" if url.startswith("memory:") else "PostgreSQL answers")
+        return Check("store", True, "kept in memory")
     return _file_check("store", lambda: check_database(path, lambda: None, "", ".owners"))
+
+
+def _server(url: str) -> Iterator[Check]:
+    try:
+        open_store(url)  # which refuses a URL that cannot be read, and names a driver that is missing
+    except HandrailError as error:
+        yield Check("store", False, str(error))
+        return
+    from handrail.stores.maintenance.server_checks import server_findings  # only who uses it has its driver
+
+    for found in server_findings(url):
+        yield Check("store" if found.name == "store" else f"store {found.name}", found.ok, found.message)
 
 
 def _file_check(name: str, work: Callable[[], str]) -> Check:

@@ -51,11 +51,9 @@ class StoreFinding:
 
 def check_store(store: StoreAccess) -> Iterator[StoreFinding]:
     """Everything that was looked at, in the order in which one needs the other; it ends where the rest cannot be looked at."""
-    version, newest = store.version(), MIGRATIONS[-1].version
-    if version != newest:
-        yield StoreFinding("migrations", False, _other_version(version, newest))
+    yield version_finding(store)
+    if store.version() != MIGRATIONS[-1].version:
         return
-    yield _migrations(store)
     tables = _tables(store)
     yield tables
     damage = store.damage()
@@ -68,21 +66,24 @@ def check_store(store: StoreAccess) -> Iterator[StoreFinding]:
         yield StoreFinding("rule", not rows, f'{sentence}: {rows} of "{table}" break it' if rows else sentence)
 
 
-def _other_version(version: int, newest: int) -> str:
+def version_finding(store: StoreAccess) -> StoreFinding:
+    """Whether its tables are those of this release."""
+    version, newest = store.version(), MIGRATIONS[-1].version
     if version > newest:
-        return f"a newer Handrail wrote this (version {version}; this release knows {newest}); upgrade Handrail"
+        sentence = f"a newer Handrail wrote this (version {version}; this release knows {newest}); upgrade Handrail"
+        return StoreFinding("migrations", False, sentence)
     if not version:
-        return "no tables yet; `handrail store migrate` makes them, and so does the first start"
-    return f"version {version} of {newest}; `handrail store migrate` brings it to this release"
-
-
-def _migrations(store: StoreAccess) -> StoreFinding:
-    applied = {int(version): name for version, name in store.fetch(f"SELECT version, name FROM {MIGRATION_TABLE}")}
+        sentence = "no tables yet; `handrail store migrate` makes them, and so does the first start"
+        return StoreFinding("migrations", False, sentence)
+    if version < newest:
+        sentence = f"version {version} of {newest}; `handrail store migrate` brings it to this release"
+        return StoreFinding("migrations", False, sentence)
+    applied = {int(number): name for number, name in store.fetch(f"SELECT version, name FROM {MIGRATION_TABLE}")}
     wrong = [step.version for step in MIGRATIONS if applied.get(step.version) != step.name]
     if wrong:
         listed = ", ".join(map(str, wrong))
         return StoreFinding("migrations", False, f"of its migrations, these are not this release's: {listed}")
-    return StoreFinding("migrations", True, f"version {MIGRATIONS[-1].version}, which is this release's")
+    return StoreFinding("migrations", True, f"version {newest}, which is this release's")
 
 
 def _tables(store: StoreAccess) -> StoreFinding:
