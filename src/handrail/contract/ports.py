@@ -84,8 +84,8 @@ class DurableAudit(Protocol):
         """Whether something waits to be written."""
         ...
 
-    def sync(self) -> bool:
-        """Write what waits, and wait until the disk has it; whether it has."""
+    def flush(self, *, to_disk: bool = False) -> bool:
+        """Write what waits, and with `to_disk` wait until the disk has it; whether it has."""
         ...
 
     def leads_to_here(self, known: AuditPosition) -> bool:

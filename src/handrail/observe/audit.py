@@ -238,10 +238,6 @@ class AuditLog:
         """The last line that was written."""
         return self._sink.position
 
-    def sync(self) -> bool:
-        """Write what waits, and wait until the disk has it; whether it has."""
-        return self.flush(to_disk=True)
-
     def leads_to_here(self, known: AuditPosition) -> bool:
         """Whether the line of an earlier checkpoint of this chain is still there."""
         return self._sink.leads_to_here(known)

@@ -219,14 +219,28 @@ class ChainWriter:
         """Whether the line of an earlier checkpoint is still part of this chain. Nobody else writes it, so it is."""
         return known.chain == self._chain
 
-    def write(self, entries: Sequence[Entry], *, to_disk: bool = False) -> bool:
+    def write(self, entries: Sequence[Entry], *, to_disk: bool = False, is_last: bool = False) -> bool:
         """Take the entries over and write them, after what is left of earlier ones; with `to_disk` wait until the disk has them.
-        False: they are kept here until later, or the disk does not take them."""
-        return self._guarded(lambda: self._append(entries), to_disk=to_disk)
+        False: they are kept here until later, or the disk does not take them. `is_last`: with a checkpoint behind them."""
+        try:
+            self._write_out(entries, is_last=is_last)
+            if to_disk and self._file is not None:
+                self._file.sync()
+        except OSError as error:
+            if self.trouble is None:
+                _log.error("The audit log in %s cannot be written: %s", self._directory, error)
+            self.trouble = f'The audit log in "{self._directory}" cannot be written ({error.strerror or error}).'
+            self.is_behind = True
+            return False
+        if self.trouble is not None:
+            _log.warning("The audit log in %s can be written again", self._directory)
+        self.trouble = None
+        self.is_behind = False
+        return True
 
     def close(self) -> bool:
         """Write a last checkpoint; False if something could not be written."""
-        done = self._guarded(self._checkpoint)
+        done = self.write((), is_last=True)
         self._release()
         return done
 
@@ -241,32 +255,18 @@ class ChainWriter:
                 appender.close()
         self._file = self._checkpoints = None
 
-    def _write_out(self, work: Callable[[], None]) -> None:
+    def _write_out(self, entries: Sequence[Entry], *, is_last: bool) -> None:
         if self._file is None:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._checkpoints = self._checkpoints or Appender(self._directory / CHECKPOINTS, shared=True)
             self._next_file()
         if self.is_behind:
             self._drain()
-        work()
+        if entries:
+            self._append(entries)
+        if is_last:
+            self._checkpoint()
         self._drain()
-
-    def _guarded(self, work: Callable[[], None], *, to_disk: bool = False) -> bool:
-        try:
-            self._write_out(work)
-            if to_disk and self._file is not None:
-                self._file.sync()
-        except OSError as error:
-            if self.trouble is None:
-                _log.error("The audit log in %s cannot be written: %s", self._directory, error)
-            self.trouble = f'The audit log in "{self._directory}" cannot be written ({error.strerror or error}).'
-            self.is_behind = True
-            return False
-        if self.trouble is not None:
-            _log.warning("The audit log in %s can be written again", self._directory)
-        self.trouble = None
-        self.is_behind = False
-        return True
 
     # ------------------------------------------------------------------------------------------------------- files
     def _next_file(self) -> None:
@@ -307,8 +307,6 @@ class ChainWriter:
     # ------------------------------------------------------------------------------------------------------- lines
     def _append(self, entries: Sequence[Entry]) -> None:
         assert self._file is not None
-        if not entries:
-            return
         if not self._file.is_ours():
             _log.error("The audit file %s was deleted or changed while it was written", self._file.path)
             self._next_file()

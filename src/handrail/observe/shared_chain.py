@@ -54,15 +54,6 @@ class SharedChainWriter(ChainWriter):
         self._chain = ""
         self._waiting: list[Entry] = []
 
-    def write(self, entries: Sequence[Entry], *, to_disk: bool = False) -> bool:
-        self._waiting += entries
-        return self._guarded(_nothing, to_disk=to_disk)
-
-    def close(self) -> bool:
-        done = self._guarded(self._last_checkpoint)
-        self._release()
-        return done
-
     def restart(self) -> None:
         super().restart()
         self._waiting = []
@@ -79,19 +70,17 @@ class SharedChainWriter(ChainWriter):
             return False
         return False
 
-    def _write_out(self, work: Callable[[], None]) -> None:
+    def _write_out(self, entries: Sequence[Entry], *, is_last: bool) -> None:
+        self._waiting += entries
         with self._locked():
             if self._waiting:
                 self._add(lambda: self._append(self._waiting))
                 self._waiting = []
-            work()
+            # A command that has said nothing today leaves no line.
+            if is_last and self.position is not None and self._chain == self._today():
+                self._add(self._checkpoint)
             if self._checkpoints is not None:
                 self._checkpoints.drain()
-
-    def _last_checkpoint(self) -> None:
-        # A command that has said nothing today leaves no line.
-        if self.position is not None and self._chain == self._today():
-            self._add(self._checkpoint)
 
     def _add(self, render: Callable[[], None]) -> None:
         """Lines behind the last one of the chain: all of them, or none."""
@@ -196,10 +185,6 @@ class SharedChainWriter(ChainWriter):
             except OSError as error:
                 _log.warning("The audit file %s is left torn: %s", file.path, error)
         self._leave_file()
-
-
-def _nothing() -> None:
-    return None
 
 
 def _sealed_end(path: Path) -> tuple[bytes, int]:

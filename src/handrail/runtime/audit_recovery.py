@@ -88,7 +88,7 @@ class AuditRecovery:
         async with self._turnstile:
             # What is settled before this moment was noted before it, so that it is among the lines that are written now.
             until = await store.now()
-            if await asyncio.to_thread(log.sync):
+            if await asyncio.to_thread(log.flush, to_disk=True):
                 await self._save(log, until)
 
     async def _save(self, log: DurableAudit, until: int) -> bool:
@@ -137,7 +137,7 @@ class AuditRecovery:
                 await self._write(row, call)
             if missing:
                 self._notes.warning("%d audit lines that a process left out when it died were written", len(missing))
-            if not await asyncio.to_thread(log.sync):
+            if not await asyncio.to_thread(log.flush, to_disk=True):
                 return  # tried again by the next that starts
             await store.end_audit(left.owner)
 
