@@ -214,12 +214,48 @@ class Loop:
 
     async def play(self, query: str) -> AsyncGenerator[AgentEvent, None]:
         """The events of the turn, `done` last; `query` is what the user asks, by which tools are picked."""
-        queue = self._session.events_queue
+        queue, conversation = self._session.events_queue, self._conversation
         self._ear = queue.attach() if self._agent.listen else None
         try:
-            async with aclosing(self._rounds(query)) as played:
-                async for event in played:
+            if conversation.unacknowledged.writes:
+                await conversation.catch_up(self._session, self._turn)
+            prompt = await self._prompt(query)
+            for number in range(1, self._max_rounds + 1):
+                if conversation.later:
+                    conversation.tell_later()
+                unread = tuple(conversation.unread)
+                self._news = False
+                last = number == self._max_rounds
+                asked = self._asked = Round()
+                async with aclosing(self._ask(prompt, asked, number, allow_calls=not last)) as told:
+                    async for event in told:
+                        yield event
+                if asked.error is not None:
+                    for event in self._failed(asked, asked.error, number):
+                        yield event
+                    return
+                if unread:
+                    await conversation.read(self._session, unread, self._turn)
+                finished = asked.finished or Finished("stop")
+                if asked.calls and not last and finished.reason != "refusal":
+                    conversation.add(AssistantMessage("".join(asked.pieces), tuple(asked.calls), finished.raw))
+                    async with aclosing(self._call(asked.calls, number)) as told:
+                        async for event in told:
+                            yield event
+                    if self._session.blocked_for() > 0 or not self._session.is_active:
+                        for event in self._stopped(number):
+                            yield event
+                        return
+                    continue
+                for event in self._answered(asked, finished, number):
                     yield event
+                if self._ear is not None:
+                    for event in self._heard(self._ear):
+                        yield event
+                if not self._news or last or self._room < 0:
+                    reason = "rounds" if last and asked.calls else "stop"
+                    yield self._done(number, finished.reason if finished.reason in ("length", "refusal") else reason)
+                    return
         finally:
             try:
                 if not self._settled:
@@ -228,48 +264,6 @@ class Loop:
             finally:
                 if self._ear is not None:
                     queue.detach(self._ear)
-
-    async def _rounds(self, query: str) -> AsyncGenerator[AgentEvent, None]:
-        conversation = self._conversation
-        if conversation.unacknowledged.writes:
-            await conversation.catch_up(self._session, self._turn)
-        prompt = await self._prompt(query)
-        for number in range(1, self._max_rounds + 1):
-            if conversation.later:
-                conversation.tell_later()
-            unread = tuple(conversation.unread)
-            self._news = False
-            last = number == self._max_rounds
-            asked = self._asked = Round()
-            async with aclosing(self._ask(prompt, asked, number, allow_calls=not last)) as told:
-                async for event in told:
-                    yield event
-            if asked.error is not None:
-                for event in self._failed(asked, asked.error, number):
-                    yield event
-                return
-            if unread:
-                await conversation.read(self._session, unread, self._turn)
-            finished = asked.finished or Finished("stop")
-            if asked.calls and not last and finished.reason != "refusal":
-                conversation.add(AssistantMessage("".join(asked.pieces), tuple(asked.calls), finished.raw))
-                async with aclosing(self._call(asked.calls, number)) as told:
-                    async for event in told:
-                        yield event
-                if self._session.blocked_for() > 0 or not self._session.is_active:
-                    for event in self._stopped(number):
-                        yield event
-                    return
-                continue
-            for event in self._answered(asked, finished, number):
-                yield event
-            if self._ear is not None:
-                for event in self._heard(self._ear):
-                    yield event
-            if not self._news or last or self._room < 0:
-                reason = "rounds" if last and asked.calls else "stop"
-                yield self._done(number, finished.reason if finished.reason in ("length", "refusal") else reason)
-                return
 
     # ------------------------------------------------------------------------------------------------ asking
     async def _prompt(self, query: str) -> Prompt:

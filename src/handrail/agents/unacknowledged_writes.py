@@ -97,12 +97,6 @@ class UnacknowledgedWrites:
                 return first if first.outcome is None or _counts(first.outcome) else None
         return None
 
-    def settled(self, first: UnacknowledgedWrite, envelope: Mapping[str, Any]) -> None:
-        if first.outcome is None:
-            first.outcome = envelope
-        if first.ended is not None:
-            first.ended.set()
-
     def reacted(self) -> None:
         """The model goes on after outcomes that it waited for: it knows them."""
         if self.writes:

@@ -557,7 +557,9 @@ class ToolCalls:
         self._report(CallsEnded(batch, answers))
         for write, answer in zip(writes, answers, strict=True):
             if write is not None:
-                self._unacknowledged.settled(write, answer.envelope)
+                write.outcome = write.outcome or answer.envelope
+                if write.ended is not None:
+                    write.ended.set()
         # The model first, whose answer the user waits for; the cards on the screen can wait.
         await self._deliver(batch, answers, writes)
         for answer in answers if not self._is_over() else ():

@@ -335,14 +335,18 @@ class TurnDetection:
 
     def words(self, event: InputTranscript) -> None:
         owner = self._named.get(event.item) if event.item or self._named else self._owner()
-        if self.words_came is not None and any(map(str.isalnum, event.text)):
+        has_letters = any(map(str.isalnum, event.text))
+        if self.words_came is not None and has_letters:
             self.words_came(owner)
         if owner is None or (event.item and owner.final):
             return  # nobody knows when that was said, or it was reported before
         heard = owner
         now = self._effects.now
-        if self._may_be_of_another(heard, event.text, now):
-            heard.sure = False
+        if not heard.name and heard.ended_at is not None and has_letters:
+            # Words that nobody names, and that come too late for an utterance that has ended, may be of another.
+            is_long_ago = not heard.text and now - heard.ended_at > PAUSE_SECONDS
+            if is_long_ago or self._speech.playback.began_at >= heard.ended_at:
+                heard.sure = False
         heard.words_at = now
         if heard.turn is None and not heard.text:
             self._observer.first_words_came()
@@ -415,13 +419,6 @@ class TurnDetection:
             # These may be late words of an input that was answered: nobody reports that their speaker has finished.
             self._effects.timers[Timer(TimerKind.WORDS_STOPPED)] = self._effects.now + _SILENT_SECONDS
         return self._now
-
-    def _may_be_of_another(self, heard: UserUtterance, text: str, now: float) -> bool:
-        """Whether words that nobody names come too late for an utterance that has ended."""
-        if heard.name or heard.ended_at is None or not any(map(str.isalnum, text)):
-            return False
-        is_long_ago = not heard.text and now - heard.ended_at > PAUSE_SECONDS
-        return is_long_ago or self._speech.playback.began_at >= heard.ended_at
 
     def _settle(self, heard: UserUtterance) -> None:
         """Wait for more words, if there may be more."""
