@@ -22,7 +22,8 @@ from handrail.server.options import Options
 
 _log = logging.getLogger("handrail.server")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_OPEN = ("/healthz", "/readyz", "/openapi.json", "/asyncapi.json", "/favicon.ico", "/")
+OPEN_PATHS = re.compile(r"/(?:healthz|readyz|openapi\.json|asyncapi\.json|favicon\.ico|console/.*)?", re.DOTALL)
+"""Those that need no key."""
 _PROBES = ("/healthz", "/readyz")
 _WRONG_KEYS_PER_MINUTE = 60
 _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:@/\s]+))(?::[0-9]{0,5})?")
@@ -78,7 +79,7 @@ class Guard:
             if scope["method"] == "OPTIONS" and origin is not None:
                 await _preflight()(scope, answering.receive, answering.send)
                 return
-            if not is_open(path):
+            if OPEN_PATHS.fullmatch(path) is None:
                 key = self._authenticated(scope, headers)
                 scope.setdefault("state", {})["key"] = key
         except HttpProblem as problem:
@@ -184,11 +185,6 @@ class _GuardedResponse:
                 headers["connection"] = "close"
             message = {**message, "headers": headers.raw}
         await self._send(message)
-
-
-def is_open(path: str) -> bool:
-    """Whether a path needs no key."""
-    return path in _OPEN or path.startswith("/console/")
 
 
 def _preflight() -> Response:
