@@ -206,7 +206,17 @@ _OPEN = (HoldState.PENDING, HoldState.APPROVED)
 
 
 def hold(tx: Transaction, hold: Hold, token_hash: str, shown: str) -> Hold:
-    kept = _open_like(tx, hold)
+    row = tx.db.execute(
+        f"""SELECT {_HOLD_COLUMNS} FROM hold
+            WHERE session_id = ? AND tool = ? AND args = ? AND state IN ('pending', 'approved')""",
+        (hold.session_id, hold.tool, hold.args),
+    ).fetchone()
+    kept = _hold_of(row, tx.now) if row is not None else None
+    if kept is not None and not (kept.state in _OPEN and kept.tool_hash == hold.tool_hash):
+        # Neither an overdue request nor one for another version of the tool can ever be carried out: it makes room.
+        stale = HoldState.SUPERSEDED if kept.state in _OPEN else HoldState.EXPIRED
+        tx.db.execute("UPDATE hold SET state = ? WHERE hold_id = ?", (stale, kept.hold_id))
+        kept = None
     if kept is None:
         if forgotten_sessions(tx, [hold.session_id]):
             raise StoreUnavailable("The session has ended, and nothing is kept of it.")
@@ -304,23 +314,6 @@ def _newest_of_its_tool(tx: Transaction, held: Hold, turn: int) -> Hold:
         (held.hold_id, held.session_id, held.tool, held.asked_turn, held.hold_id),
     )
     return held
-
-
-def _open_like(tx: Transaction, hold: Hold) -> Hold | None:
-    row = tx.db.execute(
-        f"""SELECT {_HOLD_COLUMNS} FROM hold
-            WHERE session_id = ? AND tool = ? AND args = ? AND state IN ('pending', 'approved')""",
-        (hold.session_id, hold.tool, hold.args),
-    ).fetchone()
-    if row is None:
-        return None
-    held = _hold_of(row, tx.now)
-    if held.state in _OPEN and held.tool_hash == hold.tool_hash:
-        return held
-    # Neither an overdue request nor one for another version of the tool can ever be carried out: it makes room.
-    stale = HoldState.SUPERSEDED if held.state in _OPEN else HoldState.EXPIRED
-    tx.db.execute("UPDATE hold SET state = ? WHERE hold_id = ?", (stale, held.hold_id))
-    return None
 
 
 def _hold_of(row: Sequence[Any], now: int) -> Hold:
