@@ -269,7 +269,7 @@ async def test_an_outcome_told_without_an_id_is_not_taken_for_that_of_another_ca
         for one in calls:
             first = again.made(session, one, 1, 1, newest=1)
             assert first is not None
-            again.settled(first, {"ok": True, "data": {}, "error": None, "intents": [], "meta": {}})
+            first.outcome = {"ok": True, "data": {}, "error": None, "intents": [], "meta": {}}
         again.left()
         again.mark_told_late(None, 2)
         again.answered()
