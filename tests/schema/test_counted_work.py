@@ -220,3 +220,71 @@ def test_reading_long_lists_is_bounded_work(shape: str) -> None:
             read_arguments(text)
 
     assert calls_of(read) <= MAX_READING_CALLS
+
+
+ITEMS = [
+    *("[]", "{}", '{"a":1}', '{"":""}', '{"a":1,"b":2}', "[1]", "[{}]", "[[[]]]", "[" * 29 + "]" * 29, "[1,[2,[3]]]", " [ ] "),
+    *("1", "1e100", "9007199254740991", '""', '":"', '"\\u003a"', '"\\ud83d\\ude00"', '{"\\u0061":1}'),
+]  # fmt: skip
+ENDS = {
+    "not closed": "",
+    "a closing bracket too many": "]]}",
+    "the wrong closing bracket": "}",
+    "text behind it": "]}x",
+    "a comma at the end": ",]}",
+    "a key twice around the list": '],"a":1}',
+    "a key twice at the end": ',{"b":1,"b":2}]}',
+    "an unsafe integer": ",9007199254740992]}",
+    "a number that is too large": ",1e999]}",
+    "no number": ",NaN]}",
+    "half of a surrogate pair": ',"\\ud800"]}',
+    "half of a surrogate pair that is not escaped": ',"\ud800"]}',
+    "a control character": ',"\n"]}',
+    "an unknown escape": ',"\\x"]}',
+    "a string that is not closed": ',"a',
+    "a string in single quotes": ",'a']}",
+    "no comma": " 1]}",
+    "a key without quotes": "],b:1}",
+    "too many levels": f",{'[' * 40}{']' * 40}]}}",
+}
+
+
+def refusing_calls(text: str) -> int:
+    assert len(text.encode(errors="surrogatepass")) <= MAX_ARGUMENT_BYTES
+
+    def read() -> None:
+        with pytest.raises(JsonError):
+            read_arguments(text)
+
+    return calls_of(read)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("item", ITEMS)
+def test_refusing_a_long_list_is_bounded_work(item: str, end: str) -> None:
+    number = (MAX_ARGUMENT_BYTES - 200) // len(f"{item},")
+    text = f'{{"a":[{",".join([item] * number)}{ENDS[end]}'
+    assert refusing_calls(text) <= MAX_READING_CALLS
+
+
+@pytest.mark.parametrize("end", ["", ',"0":1}', ',"x":NaN}', ',"\\ud800":1}', "}}", ",1}", ',"x":9007199254740992}'])
+@pytest.mark.parametrize("member", ['"%x":1', '"%x":[]', '"%x" : {}', '":%x":""', '"\\u003a%x":1', '"%x":{"a":1}'])
+def test_refusing_many_keys_is_bounded_work(member: str, end: str) -> None:
+    members = [member % i for i in range((MAX_ARGUMENT_BYTES - 100) // len(member + "xxx"))]
+    if end == ',"0":1}':
+        end = f",{members[0]}}}"
+    assert refusing_calls(f"{{{','.join(members)}{end}") <= MAX_READING_CALLS
+
+
+DEEP = {
+    "lists": "[" * 30,
+    "objects": '{"a":' * 30 + "[",
+    "objects with long keys": "".join(f'{{"{"k" * 1_000}{i}":' for i in range(30)) + "[",
+}
+
+
+@pytest.mark.parametrize("around", DEEP)
+@pytest.mark.parametrize("item", ["[]", "1", '{"a":1}'])
+def test_refusing_what_stands_deep_inside_is_bounded_work(item: str, around: str) -> None:
+    number = (MAX_ARGUMENT_BYTES - len(DEEP[around])) // len(f"{item},")
+    assert refusing_calls(DEEP[around] + f"{item}," * number) <= MAX_READING_CALLS

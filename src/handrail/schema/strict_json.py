@@ -47,20 +47,24 @@ _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?"
 _TOKEN = re.compile(
     rf'[ \t\n\r]*+(?:(?P<mark>[][{{}},:])|(?P<string>{_STRING}")|(?P<number>{_NUMBER})|(?P<word>true|false|null))'
 )
-# Items of a list, each with its comma, in which nothing can be wrong: integers of 15 digits are safe, exponents of two digits
-# finite, and ASCII has no surrogates. A comma inside a string would be counted as an item.
-_PLAIN_ITEM = (
-    r"(?:-?(?:0|[1-9][0-9]{0,14}+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]{1,2}+)?+|true|false|null"
-    r'|"[ !#-+\--\[\]-~]*+")'
+# Whole tokens up to a comma, each comma after what may end a value. What stands before it is a comma too: `[1,]` is wrong.
+_SPACE = r"[ \t\n\r]*+"
+_STRETCH = re.compile(
+    rf'(?!{_SPACE}[]}}])(?:(?:(?:{_SPACE}[\[{{:])*+{_SPACE}(?:{_NUMBER}|{_STRING}"|[]}}]|true|false|null))++{_SPACE},)++'
 )
-_PLAIN_ITEMS = re.compile(rf"(?:[ \t\n\r]*+{_PLAIN_ITEM}[ \t\n\r]*+,)++")
+_ANY_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_LONG_NUMBER = re.compile(r"[-+.0-9eE]{16,}+")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_CLOSING = {"[": "]", "{": "}"}
+MAX_STRETCH = 2048
+"""Characters that are proved at once: fewer cost more proofs, more are read token by token where one fails."""
 _PART_OF_STRING = re.compile(_STRING)
 _NOT_SPACE = re.compile(r"[^ \t\n\r]")
 _SPACED_COLON = re.compile(r'"[ \t\n\r]+:')
 _NAMES = {list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
 _ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 _NOT_NUMERIC = bytes(set(range(256)) - set(b'0123456789.e+-,: "'))
-_LONG_NUMBER = b"0" * 16
+_SIXTEEN_DIGITS = b"0" * 16
 MAX_CONTAINERS = MAX_DEPTH
 """Of objects and lists in what the walk takes. It bounds their depth too."""
 MAX_TEXT = 16 * 1024
@@ -95,7 +99,7 @@ def read_arguments(raw: object) -> Arguments:
                     # `find`, because `in` asks bytes for an index first, and pays for the exception.
                     numbers.find(b"0.") < 0
                     and numbers.find(b"0e") < 0
-                    and numbers.find(_LONG_NUMBER) < 0
+                    and numbers.find(_SIXTEEN_DIGITS) < 0
                     and text.count(b"{") + text.count(b"[") <= MAX_CONTAINERS
                 ):
                     return args, _join((text, b"")), True  # `trimmed`, as it is kept
@@ -350,31 +354,96 @@ def _check_size(text: str, max_bytes: int) -> None:
 
 
 class _Reader:
-    """Reads text token by token and raises for the first thing that is wrong with it."""
+    """Raises for the first thing that is wrong with a text.
+
+    Long text is proved stretch by stretch, with little work for a token. The first stretch that is wrong is read token by token,
+    which finds the place, and so is short text.
+    """
 
     def __init__(self, text: str, max_depth: int) -> None:
         self.text, self.max_depth = text, max_depth
         self.start = 0  # of the token that is looked at
         self.path: list[str | int | None] = []  # the index or key in each open list or object; None before a key
         self.keys: list[set[str]] = []  # those seen in each open container
+        self.is_long = len(text) > MAX_STRETCH
 
     def read(self) -> None:
         if self.text.startswith("\ufeff"):
             raise self.error("invalid_json", "The text starts with a byte order mark; leave it out")
-        expected, end = _VALUE, 0
+        expected, end = self.skip(_VALUE, 0)
         while token := _TOKEN.match(self.text, end):
             kind = str(token.lastgroup)
             self.start, end = token.span(kind)
             expected = self.take(kind, token[kind], expected)
-            if expected in (_VALUE, _VALUE_OR_END) and (items := _PLAIN_ITEMS.match(self.text, end)):
-                index = self.path[-1]
-                if isinstance(index, int):
-                    self.path[-1] = index + self.text.count(",", end, items.end())
-                    expected, end = _VALUE, items.end()
+            if token[kind] == ",":
+                expected, end = self.skip(expected, end)
         rest = _NOT_SPACE.search(self.text, end)
         self.start = rest.start() if rest else len(self.text)
         if rest or expected != _END:
             raise self.unexpected(expected)
+
+    def skip(self, expected: str, end: int) -> tuple[str, int]:
+        """Go past the stretches in which nothing is wrong; what is expected then, and where."""
+        while self.is_long and (stretch := _STRETCH.match(self.text, end, end + MAX_STRETCH)):
+            self.is_long = self.prove(stretch[0])  # whatever is wrong with the text is in the first stretch that fails
+            if self.is_long:
+                expected, end = _KEY if self.path[-1] is None else _VALUE, stretch.end()
+        return expected, end
+
+    def prove(self, stretch: str) -> bool:
+        """Whether nothing is wrong up to the comma that ends a stretch; then all of it has been taken."""
+        bare = _ANY_STRING.sub("", stretch)
+        opened = ["[" if isinstance(part, int) else "{" for part in self.path]
+        for bracket in bare.encode().translate(None, _NOT_BRACKETS).decode():
+            if bracket in _CLOSING:
+                opened.append(bracket)
+                if len(opened) > self.max_depth:
+                    return False
+            elif opened:
+                opened.pop()
+        if not opened or any(map(_is_unsafe, _LONG_NUMBER.findall(bare))):
+            return False
+        # The containers around the stretch are opened and closed, so that it is read where it stands.
+        opening, closing = "".join(map(_opening, self.path)), "".join(map(_CLOSING.__getitem__, reversed(opened)))
+        try:
+            root = orjson.loads(opening + stretch[:-1] + closing)
+        except orjson.JSONDecodeError:
+            return False
+        # Every key has its colon. One that came twice is read once.
+        written = bare.count(":") + sum(isinstance(part, str) for part in self.path)
+        if written != _ANY_STRING.sub("", orjson.dumps(root).decode()).count(":"):
+            return False
+        before: list[Any] = []
+        inside = root
+        for part, seen in zip(self.path, self.keys, strict=True):
+            before.append(inside)
+            if isinstance(part, int):
+                inside = inside[0]
+            elif len(seen.intersection(inside)) > (part is not None):
+                return False
+            elif part is not None:
+                inside = inside[part]
+        self.take_stretch(root, before, len(opened))
+        return True
+
+    def take_stretch(self, root: Any, before: list[Any], depth: int) -> None:
+        """Follow a stretch to its end, where `depth` containers are open: `root` is what it says, in the ones open `before`."""
+        path: list[str | int | None] = []
+        keys: list[set[str]] = []
+        inside = root
+        for level in range(depth):
+            is_old = level < len(before) and inside is before[level]
+            keys.append(self.keys[level] if is_old else set())
+            if type(inside) is dict:
+                keys[level].update(inside)
+                path.append(key := next(reversed(inside)))
+                inside = inside[key]
+            else:
+                path.append(len(inside) - 1 + (cast(int, self.path[level]) if is_old else 0))
+                inside = inside[-1]
+        last = path[-1]
+        path[-1] = last + 1 if isinstance(last, int) else None
+        self.path, self.keys = path, keys
 
     def take(self, kind: str, token: str, expected: str) -> str:
         """Checks one token and says what is expected after it."""
@@ -415,12 +484,10 @@ class _Reader:
         return _END if not inside else _MORE_VALUES if isinstance(inside[0], int) else _MORE_KEYS
 
     def check_scalar(self, kind: str, token: str) -> None:
-        digits = token.lstrip("-")
         if kind == "string":
             self.decode(token)
-        elif kind == "number" and digits.isdigit():
-            if len(digits) > 16 or int(digits) > MAX_SAFE_INTEGER:
-                raise self.error("invalid_number", CanonicalRefusal.UNSAFE_INTEGER)
+        elif kind == "number" and _is_unsafe(token):
+            raise self.error("invalid_number", CanonicalRefusal.UNSAFE_INTEGER)
         elif kind == "number" and not isfinite(float(token)):
             raise self.error("invalid_json", "A number is too large for a JSON reader")
 
@@ -455,6 +522,16 @@ class _Reader:
         line = self.text.count("\n", 0, self.start) + 1
         column = self.start - self.text.rfind("\n", 0, self.start)
         return JsonError(code, f"{message} (line {line}, column {column}).", pointer=short_pointer(self.path))
+
+
+def _opening(part: str | int | None) -> str:
+    return "[" if isinstance(part, int) else "{" if part is None else f"{{{orjson.dumps(part).decode()}:"
+
+
+def _is_unsafe(number: str) -> bool:
+    """Whether a number of sixteen characters or more is an integer that not every reader keeps exact."""
+    digits = number.lstrip("-")
+    return digits.isdigit() and (len(digits) > 16 or int(digits) > MAX_SAFE_INTEGER)
 
 
 class CanonicalRefusal:
@@ -532,7 +609,10 @@ def plain_copy(root: object, *, max_bytes: int, max_depth: int) -> Any:
                     copy[key] = _plain_number(value, kind)
                     room -= 2
                 else:
-                    inner, copy[key] = _open_container(value, kind, room)
+                    if kind is list or kind is dict:  # the two that text can hold, without the cost of a call
+                        inner, copy[key] = value, [] if kind is list else {}
+                    else:
+                        inner, copy[key] = _open_container(value, kind, room)
                     work.append((inner, copy[key], depth + 1, key, branch))
                     room -= 2
                 if room < 0:
