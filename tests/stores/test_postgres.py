@@ -14,10 +14,18 @@ from tests.postgres_server import PostgresServer, postgres_server
 from tests.stores.values import LEASE, alias, claim, done, held, session
 
 from handrail.contract.errors import UsageError
-from handrail.contract.store import AuditPosition, ClaimVerdict, HoldState, LedgerState, RateCharge, StoreUnavailable
+from handrail.contract.store import (
+    AuditPosition,
+    AuditSubject,
+    Block,
+    ClaimVerdict,
+    HoldState,
+    LedgerState,
+    RateCharge,
+    StoreUnavailable,
+)
 from handrail.stores import open_store
-from handrail.stores import postgres as module
-from handrail.stores.postgres import PostgresStore
+from handrail.stores.postgres import PostgresStore, heartbeat
 
 
 @pytest.fixture
@@ -185,6 +193,47 @@ async def test_what_ends_while_its_user_is_forgotten_is_forgotten_too(url):
         assert (kept.user, kept.args, kept.envelope) == (None, "{}", None)
 
 
+async def _until_it_waits_for_a_lock(url: str) -> None:
+    async with asyncio.timeout(60):
+        with psycopg.connect(url, autocommit=True) as db:
+            while not db.execute(
+                """SELECT count(*) FROM pg_stat_activity
+                   WHERE datname = current_database() AND wait_event_type = 'Lock'"""
+            ).fetchone()[0]:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_session_that_is_opened_while_its_user_is_forgotten_comes_after_it(url):
+    async with machines(url, "o1", "o2") as (here, there):
+        until = await here.now() + 600_000
+        await here.create_session(session("s0"), AuditSubject("old", b"old secret"))
+        await here.block(Block(tenant="t", user="u", until=until))
+        async with locked(url, "UPDATE forgetting SET times = times"):
+            forgetting = asyncio.ensure_future(here.forget_user("t", "u"))
+            await _until_it_waits_for_a_lock(url)
+            opening = asyncio.ensure_future(there.create_session(session("s2"), AuditSubject("new", b"new secret")))
+            assert not (await asyncio.wait({opening}, timeout=0.3))[0]
+        await forgetting
+        opened = await opening
+        assert opened.subject == AuditSubject("new", b"new secret")
+        assert opened.blocked_until == until
+        assert await there.forgotten_sessions(["s0", "s1", "s2"]) == {"s0", "s1"}
+        assert await there.audit_users(["old", "new"]) == {"new": "u"}
+        assert (await there.claim(claim(session_id="s2", owner="o2"))).verdict is ClaimVerdict.BLOCKED
+
+
+async def test_two_owners_whose_names_have_one_hash_of_postgresql_both_live(url):
+    with psycopg.connect(url) as db:
+        pair = db.execute(
+            """SELECT min(name), max(name) FROM (SELECT 'o' || n AS name FROM generate_series(1, 300000) n) AS names
+               GROUP BY hashtext(name) HAVING count(*) > 1 LIMIT 1"""
+        ).fetchone()
+    async with machines(url, *pair) as stores:
+        assert [await store.owner_lives(owner) for store in stores for owner in pair] == [True] * 4
+        await stores[0].release_owner(pair[0])
+        assert [await stores[1].owner_lives(owner) for owner in pair] == [False, True]
+
+
 async def test_checkpoints_of_two_machines_are_all_kept(url):
     async with machines(url, "o1", "o2") as stores:
         chains = [AuditPosition(f"chain-{number}", "file", 1, "head") for number in range(40)]
@@ -237,6 +286,7 @@ async def test_what_nobody_waits_for_any_more_is_not_carried_out_later(url):
         asked = [store.claim(claim(f"k{number}", args_digest=f"d{number}", rate=rate)) for number in range(5)]
         results = await asyncio.gather(*asked, return_exceptions=True)
         assert all(isinstance(result, StoreUnavailable) for result in results)
+        assert "has not answered for 1 seconds; check that the server runs" in str(results[-1])
         await asyncio.sleep(2.5)
     rows = [await store.ledger_row(f"k{number}") for number in range(5)]
     assert [row for row in rows if row is not None] == []
@@ -274,6 +324,26 @@ async def test_a_server_that_may_lose_commits_is_refused(url):
     with psycopg.connect(url, autocommit=True) as db:
         db.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
     await _refused(url, "has synchronous_commit = off")
+
+
+async def test_a_database_that_is_set_to_lose_commits_later_takes_no_more_calls(url):
+    name = url.partition("@/")[2].partition("?")[0]
+    async with machines(url, "o1") as (store,):
+        with psycopg.connect(url, autocommit=True) as db:
+            db.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+            _cut_connections(db)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable) as raised:
+                await store.claim(claim())
+        assert "has synchronous_commit = off" in str(raised.value)
+
+
+async def test_options_in_the_url_do_not_take_away_what_the_promises_need(url):
+    await _refused(f"{url}&options=-c%20synchronous_commit%3Doff", "has synchronous_commit = off")
+    await _refused(f"{url}&options=-c%20synchronous_commit%3Doff%5C", "end with a backslash")
+    async with machines(f"{url}&options=-c%20lock_timeout%3D1", "o1") as (store,):
+        asked = store.claim(claim("k1"))
+        assert (await _waits_for(url, "UPDATE session SET turn = turn", asked)).verdict is ClaimVerdict.CLAIMED
 
 
 @pytest.fixture
@@ -319,7 +389,7 @@ async def test_a_connection_that_is_cut_is_made_again(url):
 
 
 async def test_an_owner_is_alive_while_its_heart_beats_and_its_leases_count_after_that(url, monkeypatch):
-    monkeypatch.setattr(module, "_FRESH_MS", 0)
+    monkeypatch.setattr(heartbeat, "_FRESH_MS", 0)
     async with machines(url, "o1", "o2") as (here, there):
         await here.claim(claim("k1", lease_ms=LEASE))
         # Its process lives, so it has not died; its heartbeat is taken for old, so it is not known to live.
@@ -341,7 +411,7 @@ async def test_processes_that_start_at_once_make_the_tables_once(empty):
 
 
 async def test_the_clock_is_the_servers_whatever_this_machine_says(url, monkeypatch):
-    monkeypatch.setattr(module.time, "time", lambda: 0.0)
+    monkeypatch.setattr(heartbeat.time, "time", lambda: 0.0)
     async with machines(url, "o1") as (store,):
         with psycopg.connect(url) as db:
             (now,) = db.execute("SELECT extract(epoch FROM clock_timestamp()) * 1000").fetchone()
@@ -368,12 +438,10 @@ async def test_a_value_that_postgresql_cannot_keep_is_refused_and_changes_nothin
 
 # Databases that cannot be used
 async def _refused(url: str, match: str) -> None:
-    store = open_store(url)
     with pytest.raises((UsageError, StoreUnavailable), match=match) as raised:
-        await store.open()
+        await open_store(url).open()
     assert "secret" not in str(raised.value)
     assert "\n" not in str(raised.value)
-    await store.close()
 
 
 async def test_a_database_that_is_not_there_is_named(postgres):
@@ -384,8 +452,21 @@ async def test_a_server_that_is_not_there_is_named():
     await _refused("postgresql://u:secret@127.0.0.1:9/d", 'The store "d" cannot be reached')
 
 
+async def test_a_password_is_shown_nowhere():
+    url = "postgresql://u:secret@/d?host=/nowhere/secret"
+    await _refused(url, r"cannot be reached \(.*/nowhere/\*\*\*")
+    store = open_store(url)
+    assert "secret" not in f"{store} {store!r} {vars(store)}"
+
+
 @pytest.mark.parametrize(
-    "url", ["postgresql://u:x/secret@h/d", "postgresql://u:secret@h/d?nonsense=1", "postgresql+asyncpg://u:secret@h/d"]
+    "url",
+    [
+        "postgresql://u:x/secret@h/d",
+        "postgresql://u:x@secret@h/d",
+        "postgresql://u:secret@h/d?nonsense=1",
+        "postgresql+asyncpg://u:secret@h/d",
+    ],
 )
 def test_a_url_that_cannot_be_read_is_refused_without_its_password(url):
     with pytest.raises(UsageError, match="cannot be read; write postgresql://") as raised:
@@ -442,7 +523,8 @@ async def test_a_database_that_may_only_be_read_is_told(url):
 def test_without_the_driver_the_command_that_installs_it_is_named(monkeypatch):
     import sys
 
-    monkeypatch.delitem(sys.modules, "handrail.stores.postgres")
+    for name in [name for name in sys.modules if name.startswith("handrail.stores.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(UsageError, match=r"pip install 'handrail\[postgres\]'"):
         open_store("postgresql://u@h/d")

@@ -1,8 +1,10 @@
-"""The port over statements: every method says which transaction it is, and whether it writes. A store adds only how a
-transaction is carried out, and who lives."""
+"""The port over statements: every method says which transaction it is, whether it writes, and what it must have for itself
+meanwhile. A store adds only how a transaction is carried out, and who lives."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -30,6 +32,8 @@ from handrail.contract.store import (
     SessionOpened,
     SessionRecord,
     SettledCall,
+    StoreLoad,
+    StoreUnavailable,
     TurnStart,
 )
 from handrail.stores.statements import (
@@ -40,9 +44,10 @@ from handrail.stores.statements import (
     ledger,
     sessions,
 )
+from handrail.stores.statements.locks import AUDIT, NO_LOCKS, LockedRequest, Locks, Request
+from handrail.stores.worker import Worker
 
 T = TypeVar("T")
-Request = Callable[[Transaction], T]
 
 
 def system_clock() -> int:
@@ -56,8 +61,8 @@ class StatementStore(ABC):
         self._clock = clock or system_clock
 
     @abstractmethod
-    async def _write(self, request: Request[T]) -> T:
-        """Carry out `request` in a transaction that is durable when this returns."""
+    async def _write(self, request: Request[T], locks: Locks = NO_LOCKS) -> T:
+        """Carry out `request` in a transaction that is durable when this returns, and has `locks` before it looks."""
 
     @abstractmethod
     async def _read(self, request: Request[T]) -> T:
@@ -81,7 +86,8 @@ class StatementStore(ABC):
 
     async def connect(self, session_id: str, *, registry_version: str, owner: str) -> int:
         return await self._write(
-            partial(sessions.connect, session_id=session_id, registry_version=registry_version, owner=owner)
+            partial(sessions.connect, session_id=session_id, registry_version=registry_version, owner=owner),
+            Locks(sessions=(session_id,)),
         )
 
     async def connections(self, session_ids: Sequence[str]) -> dict[str, int]:
@@ -96,18 +102,21 @@ class StatementStore(ABC):
         left: tuple[int, Mapping[str, Any]] | None = None,
     ) -> TurnStart:
         return await self._write(
-            partial(sessions.begin_turn, session_id=session_id, connection=connection, input_id=input_id, left=left)
+            partial(sessions.begin_turn, session_id=session_id, connection=connection, input_id=input_id, left=left),
+            Locks(sessions=(session_id,)),
         )
 
     async def save_sessions(self, saves: Sequence[tuple[str, int, Mapping[str, Any]]]) -> None:
         if saves:
-            await self._write(partial(sessions.save_sessions, saves=saves))
+            locks = Locks(sessions=[session_id for session_id, _, _ in saves])
+            await self._write(partial(sessions.save_sessions, saves=saves), locks)
 
     async def aliases(self, session_id: str) -> list[Alias]:
         return await self._read(partial(sessions.aliases, session_id=session_id))
 
     async def add_alias(self, session_id: str, alias: Alias) -> Alias:
-        return await self._write(partial(sessions.add_alias, session_id=session_id, alias=alias))
+        locks = Locks(sessions=(session_id,))
+        return await self._write(partial(sessions.add_alias, session_id=session_id, alias=alias), locks)
 
     # Ledger
     async def claim(self, claim: Claim) -> ClaimResult:
@@ -121,28 +130,33 @@ class StatementStore(ABC):
 
     async def ledger_row(self, key: str) -> LedgerRow | None:
         row, abandoned = await self._read(partial(_look_at, key=key))
-        return await self._write(partial(ledger.fresh_row, key=key)) if abandoned else row
+        if not abandoned:
+            return row
+        return await self._write(partial(ledger.fresh_row, key=key), Locks(sessions_of_calls=(key,)))
 
     async def unknown_like(self, session_id: str, turn: int, tool: str, args_digest: str) -> LedgerRow | None:
         return await self._write(
-            partial(ledger.unknown_like, session_id=session_id, turn=turn, tool=tool, args_digest=args_digest)
+            partial(ledger.unknown_like, session_id=session_id, turn=turn, tool=tool, args_digest=args_digest),
+            Locks(sessions=(session_id,)),
         )
 
     async def ledger_rows(self, *, state: LedgerState | None = None, limit: int = 100) -> list[LedgerRow]:
         return await self._write(partial(ledger.ledger_rows, state=state, limit=limit))
 
     async def settle(self, key: str, *, state: LedgerState, envelope: str) -> LedgerRow | None:
-        return await self._write(partial(ledger.settle, key=key, state=state, envelope=envelope))
+        locks = Locks(sessions_of_calls=(key,))
+        return await self._write(partial(ledger.settle, key=key, state=state, envelope=envelope), locks)
 
     async def evict(
         self, *, bodies_before: int, rows_before: int, batch_size: int = 100, left_at: str | None = None
     ) -> Evicted:
         statement = partial(evicting.evict, bodies_before=bodies_before, rows_before=rows_before)
-        return await self._write(partial(statement, batch_size=batch_size, left_at=left_at))
+        return await self._write(partial(statement, batch_size=batch_size, left_at=left_at), Locks(every_session=True))
 
     # Confirmations
     async def hold(self, hold: Hold, token_hash: str, shown: str = "") -> Hold:
-        return await self._write(partial(sessions.hold, hold=hold, token_hash=token_hash, shown=shown))
+        locks = Locks(sessions=(hold.session_id,))
+        return await self._write(partial(sessions.hold, hold=hold, token_hash=token_hash, shown=shown), locks)
 
     async def hold_by_id(self, hold_id: str) -> Hold | None:
         return await self._read(partial(sessions.hold_by_id, hold_id=hold_id))
@@ -151,29 +165,33 @@ class StatementStore(ABC):
         return await self._read(partial(sessions.holds, session_id=session_id, states=states))
 
     async def ask_again(self, hold_id: str, turn: int) -> None:
-        await self._write(partial(sessions.ask_again, hold_id=hold_id, turn=turn))
+        await self._write(partial(sessions.ask_again, hold_id=hold_id, turn=turn), Locks(sessions_of_holds=(hold_id,)))
 
     async def add_hold_token(
         self, hold_id: str, token_hash: str, shown: str = "", *, preview: str | None = None
     ) -> Hold:
         statement = partial(sessions.add_hold_token, hold_id=hold_id, token_hash=token_hash)
-        return await self._write(partial(statement, shown=shown, preview=preview))
+        return await self._write(partial(statement, shown=shown, preview=preview), Locks(sessions_of_holds=(hold_id,)))
 
     async def shown_with(self, hold_id: str, token_hash: str) -> str | None:
         return await self._read(partial(sessions.shown_with, hold_id=hold_id, token_hash=token_hash))
 
     async def outcome_told(self, hold_id: str, turn: int) -> None:
-        await self._write(partial(sessions.outcome_told, hold_id=hold_id, turn=turn))
+        await self._write(
+            partial(sessions.outcome_told, hold_id=hold_id, turn=turn), Locks(sessions_of_holds=(hold_id,))
+        )
 
     async def move_hold(
         self, hold_id: str, to: HoldState, *, expected: Sequence[HoldState], approval: Approval | None = None
     ) -> Hold | None:
         return await self._write(
-            partial(sessions.move_hold, hold_id=hold_id, to=to, expected=expected, approval=approval)
+            partial(sessions.move_hold, hold_id=hold_id, to=to, expected=expected, approval=approval),
+            Locks(sessions_of_holds=(hold_id,)),
         )
 
     async def decline_hold(self, hold_id: str, *, expected: Sequence[HoldState], left: str) -> Hold | None:
-        return await self._write(partial(_decline_hold, hold_id=hold_id, expected=expected, left=left))
+        locks = Locks(sessions_of_holds=(hold_id,))
+        return await self._write(partial(_decline_hold, hold_id=hold_id, expected=expected, left=left), locks)
 
     # Audit
     async def audit_checkpoints(self) -> list[AuditCheckpoint]:
@@ -201,7 +219,8 @@ class StatementStore(ABC):
                 follows=follows,
                 owner=owner,
                 audited_until=audited_until,
-            )
+            ),
+            AUDIT,
         )
 
     async def begin_audit(self, owner: str) -> None:
@@ -213,7 +232,7 @@ class StatementStore(ABC):
     async def abandoned_audits(self, taker: str) -> list[AbandonedAudit]:
         if not await self._read(auditing.has_audits):
             return []
-        return await self._write(partial(auditing.abandoned_audits, taker=taker))
+        return await self._write(partial(auditing.abandoned_audits, taker=taker), AUDIT)
 
     async def answered_by(self, owner: str, since: int) -> list[tuple[LedgerRow, str | None]]:
         return await self._read(partial(auditing.answered_by, owner=owner, since=since))
@@ -243,7 +262,8 @@ class StatementStore(ABC):
 
     # Forgetting
     async def forget_user(self, tenant: str, user: str, *, keep_block: bool = True) -> Mapping[str, int]:
-        return await self._write(partial(evicting.forget_user, tenant=tenant, user=user, keep_block=keep_block))
+        statement = partial(evicting.forget_user, tenant=tenant, user=user, keep_block=keep_block)
+        return await self._write(statement, Locks(every_session=True))
 
     async def forgotten_sessions(self, session_ids: Sequence[str]) -> set[str]:
         if not session_ids:
@@ -261,6 +281,72 @@ class StatementStore(ABC):
 
     async def audit_secrets(self, pseudonyms: Sequence[str]) -> Mapping[str, bytes]:
         return await self._read(partial(auditing.audit_secrets, pseudonyms=pseudonyms)) if pseudonyms else {}
+
+
+class ThreadedStore(StatementStore):
+    """A store with a thread that writes, everything that waits at once, and one that reads and never waits for a commit. Several
+    runtimes may share one object, each opening and closing it."""
+
+    def __init__(self, clock: Clock | None, *, title: str, limit: float) -> None:
+        """`title` begins the sentences about it; `limit` is how many seconds anybody waits for an answer."""
+        super().__init__(clock)
+        self._title = title
+        self._limit = limit
+        self._timeouts = 0
+        self._users = 0
+        self._process = 0
+        self._turnstile = asyncio.Lock()
+        self._writer: Worker | None = None
+        self._reader: Worker | None = None
+
+    @abstractmethod
+    async def _start(self) -> tuple[Worker, Worker]:
+        """The writer and the reader, whose `carry_out` are the two ways to the database."""
+
+    @abstractmethod
+    def _stop(self, writer: Worker, reader: Worker) -> None:
+        """Wait for what was asked for, then let go of the database and of every owner that was registered here. Blocks."""
+
+    async def open(self) -> None:
+        async with self._turnstile:
+            if not self._users:
+                self._writer, self._reader = await self._start()
+                self._process = os.getpid()
+            self._users += 1
+
+    async def close(self) -> None:
+        """Wait for what was asked for, then let go of the database and of every owner that was registered here."""
+        async with self._turnstile:
+            self._users = max(0, self._users - 1)
+            if self._users or self._writer is None or self._reader is None:
+                return
+            writer, reader, self._writer, self._reader = self._writer, self._reader, None, None
+            if self._process != os.getpid():
+                return  # forked: threads and connections are those of the process that opened them
+            for worker in (writer, reader):
+                worker.hand_over(asyncio.get_running_loop())
+            await asyncio.to_thread(self._stop, writer, reader)
+            self._timeouts += writer.timeouts + reader.timeouts
+
+    def load(self) -> StoreLoad:
+        workers = [worker for worker in (self._writer, self._reader) if worker is not None]
+        return StoreLoad(
+            waiting=self._writer.waiting if self._writer is not None else 0,
+            timeouts=self._timeouts + sum(worker.timeouts for worker in workers),
+        )
+
+    async def _write(self, request: Request[T], locks: Locks = NO_LOCKS) -> T:
+        if self._writer is None:
+            raise self._not_open()
+        return await self._writer.submit(request if locks is NO_LOCKS else LockedRequest(request, locks))
+
+    async def _read(self, request: Request[T]) -> T:
+        if self._reader is None:
+            raise self._not_open()
+        return await self._reader.submit(request)
+
+    def _not_open(self) -> StoreUnavailable:
+        return StoreUnavailable(f"{self._title} is not open; call open() first.")
 
 
 def _open_session(tx: Transaction, record: SessionRecord, subject: AuditSubject | None) -> SessionOpened:

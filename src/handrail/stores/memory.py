@@ -10,10 +10,11 @@ from typing import TypeVar
 
 from handrail.contract.errors import UsageError
 from handrail.contract.store import StoreLoad, StoreUnavailable
-from handrail.stores.base import Request, StatementStore
+from handrail.stores.base import StatementStore
 from handrail.stores.failures import unavailable
 from handrail.stores.migrations import migrate
 from handrail.stores.statements import Clock, Transaction
+from handrail.stores.statements.locks import NO_LOCKS, Locks, Request
 from handrail.stores.statements.transaction import Database, Life
 
 T = TypeVar("T")
@@ -56,7 +57,8 @@ class MemoryStore(StatementStore):
     def _life(self, _: Database, owner: str) -> Life:
         return Life.ALIVE if owner in self._owners else Life.ENDED
 
-    async def _write(self, request: Request[T]) -> T:
+    async def _write(self, request: Request[T], locks: Locks = NO_LOCKS) -> T:
+        del locks  # nobody else is at it
         self._check_open()
         try:
             self._db.execute("BEGIN IMMEDIATE")

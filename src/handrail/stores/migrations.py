@@ -14,7 +14,9 @@ from handrail.stores.statements.transaction import Database
 class Migration:
     version: int
     name: str
-    statements: tuple[str, ...]
+    statements: tuple[str, ...] = ()
+    on_postgres: tuple[str, ...] = ()
+    """What PostgreSQL needs besides."""
 
 
 _TABLES = (
@@ -183,22 +185,34 @@ MIGRATIONS = (
             "ALTER TABLE hold ADD COLUMN approved_via TEXT",
         ),
     ),
+    # SQLite finds rows by their rowid anyway, and shows by a lock on a file who lives. A version before this one made the
+    # heartbeats without a migration.
+    Migration(
+        12,
+        "heartbeats, and the order in which rows were made",
+        on_postgres=(
+            "CREATE TABLE IF NOT EXISTS heartbeat (owner TEXT PRIMARY KEY, seen_at BIGINT NOT NULL) WITHOUT ROWID",
+            "CREATE UNIQUE INDEX ledger_rowid ON ledger (rowid)",
+            "CREATE UNIQUE INDEX session_rowid ON session (rowid)",
+        ),
+    ),
 )
 
 
-_TABLE_NAMES = "SELECT name FROM sqlite_master WHERE type = 'table'"
+_SQLITE_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
+_POSTGRES_TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()"
 
 
 def migrate(
-    db: Database, name: str, now: int, migrations: Sequence[Migration] = MIGRATIONS, *, tables: str = _TABLE_NAMES
+    db: Database, name: str, now: int, migrations: Sequence[Migration] = MIGRATIONS, *, on_postgres: bool = False
 ) -> None:
-    """Bring the file to the newest version that is known; `UsageError` if it is newer still, or another program's."""
+    """Bring the database to the newest version that is known; `UsageError` if it is newer still, or another program's."""
     newest = migrations[-1].version
     while True:
         # The version is read again inside each transaction: another process may have taken the step meanwhile.
         db.execute("BEGIN IMMEDIATE")
         try:
-            version = _version(db, name, tables)
+            version = _version(db, name, _POSTGRES_TABLES if on_postgres else _SQLITE_TABLES)
             if version > newest:
                 raise UsageError(
                     f'The store "{name}" was written by a newer Handrail (its tables have version {version}; this one '
@@ -206,7 +220,7 @@ def migrate(
                 )
             step = next((step for step in migrations if step.version > version), None)
             if step is not None:
-                for statement in step.statements:
+                for statement in (*step.statements, *(step.on_postgres if on_postgres else ())):
                     db.execute(statement)
                 db.execute("INSERT INTO handrail_migration VALUES (?, ?, ?)", (step.version, step.name, now))
             db.execute("COMMIT")

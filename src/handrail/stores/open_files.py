@@ -162,8 +162,6 @@ class OpenFiles:
         self.connections = connections
         self._guard = threading.Lock()
         self._refusal: str | None = None
-        self.is_inherited = False
-        """Whether this is a forked child, and the files are its parent's."""
         self._folder = str(path.parent)
         self._settled: tuple[int, int, int] | None = None
         """The folder as it was at the last look, if it had been left alone for a while then."""
@@ -271,7 +269,6 @@ class OpenFiles:
 
     def keep_open_for_ever(self) -> None:
         """In a forked child: SQLite forbids to use or close there what the parent opened, so it must not even be collected."""
-        self.is_inherited = True
         _INHERITED.add(self._known[0][1])
         self._keep_connections()
 

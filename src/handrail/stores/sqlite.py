@@ -20,7 +20,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from handrail.contract.errors import HandrailError, UsageError
 from handrail.contract.store import (
@@ -29,11 +29,10 @@ from handrail.contract.store import (
     ClaimVerdict,
     Finish,
     LedgerRow,
-    StoreLoad,
     StoreUnavailable,
 )
 from handrail.stores import owners
-from handrail.stores.base import Group, Request, StatementStore, grouped
+from handrail.stores.base import Group, ThreadedStore, grouped
 from handrail.stores.failures import is_busy, unavailable, unusable
 from handrail.stores.migrations import migrate
 from handrail.stores.open_files import LOG_PAGES, LogRoom, OpenFiles, check_names, identity, make_private, real_path
@@ -43,7 +42,6 @@ from handrail.stores.statements.ledger import OUTCOME, SETTLED, ClaimRequest, fi
 from handrail.stores.statements.transaction import Database, Life, claimed, to_json
 from handrail.stores.worker import LIMIT_SECONDS, Job, Worker
 
-T = TypeVar("T")
 _OLDEST = (3, 35, 0)
 _START_PATIENCE = 5
 """How many times longer a start waits: other processes may start too, and each holds the file for a moment."""
@@ -72,71 +70,38 @@ _TRIGGER = f"""
     END"""
 
 
-class SqliteStore(StatementStore):
-    """See the module's docstring. Several runtimes may share one object, each opening and closing it."""
+class SqliteStore(ThreadedStore):
+    """See the module's docstring."""
 
     def __init__(
         self, path: Path, *, clock: Clock | None = None, busy_ms: int = 2_000, limit_seconds: float | None = None
     ) -> None:
         """`busy_ms` is waited for another process that writes, and `limit_seconds` for a disk that does not answer."""
-        super().__init__(clock)
         self._path = real_path(path)
-        self._title = f'The store "{self._path.name}"'
-        self._busy_ms = busy_ms
         # One request may wait for others several times.
-        self._limit = limit_seconds or max(LIMIT_SECONDS, 3 * busy_ms / 1_000)
-        self._timeouts = 0
+        limit = limit_seconds or max(LIMIT_SECONDS, 3 * busy_ms / 1_000)
+        super().__init__(clock, title=f'The store "{self._path.name}"', limit=limit)
+        self._busy_ms = busy_ms
         self._owners = OwnerLocks(self._path.with_name(self._path.name + ".owners"))
         self._files: OpenFiles | None = None
         self._room: LogRoom | None = None
-        self._users = 0
-        self._turnstile = asyncio.Lock()
         self._connections: tuple[sqlite3.Connection, ...] = ()
-        self._writer: Worker | None = None
-        self._reader: Worker | None = None
 
     @property
     def path(self) -> Path:
         return self._path
 
-    async def open(self) -> None:
-        async with self._turnstile:
-            if not self._users:
-                files = self._files = await self._opened()
-                writer, reader = self._connections = files.connections
-                room = self._room = LogRoom(self._path, files, self._busy_ms)
-                self._writer = Worker(
-                    "handrail-store-writer",
-                    lambda batch: self._commit(writer, files, batch),
-                    between=lambda: room.make(writer),
-                    title=self._title,
-                    limit=self._limit,
-                )
-                self._reader = Worker(
-                    "handrail-store-reader",
-                    lambda batch: self._look(reader, files, batch),
-                    title=self._title,
-                    limit=self._limit,
-                )
-            self._users += 1
-
-    async def close(self) -> None:
-        """Wait for what was asked for, then let go of the file and of every owner that was registered here."""
-        async with self._turnstile:
-            self._users = max(0, self._users - 1)
-            if self._users or self._writer is None or self._reader is None:
-                return
-            writer, reader, self._writer, self._reader = self._writer, self._reader, None, None
-            for worker in (writer, reader):
-                worker.hand_over(asyncio.get_running_loop())
-            await asyncio.to_thread(self._close_file, writer, reader)
-
-    def load(self) -> StoreLoad:
-        workers = [worker for worker in (self._writer, self._reader) if worker is not None]
-        return StoreLoad(
-            waiting=self._writer.waiting if self._writer is not None else 0,
-            timeouts=self._timeouts + sum(worker.timeouts for worker in workers),
+    async def _start(self) -> tuple[Worker, Worker]:
+        files = self._files = await self._opened()
+        writing, reading = self._connections = files.connections
+        room = self._room = LogRoom(self._path, files, self._busy_ms)
+        make = partial(Worker, title=self._title, limit=self._limit)
+        writer = make(
+            "handrail-store-writer",
+            lambda batch: self._commit(writing, files, batch),
+            between=lambda: room.make(writing),
         )
+        return writer, make("handrail-store-reader", lambda batch: self._look(reading, files, batch))
 
     async def register_owner(self, owner: str) -> None:
         await self._read(lambda _: self._owners.take(owner))
@@ -152,16 +117,6 @@ class SqliteStore(StatementStore):
             await self._write(partial(owners.release, names=[owner]))
         finally:
             await self._read(lambda _: self._owners.release(owner))
-
-    async def _write(self, request: Request[T]) -> T:
-        if self._writer is None:
-            raise self._not_open()
-        return await self._writer.submit(request)
-
-    async def _read(self, request: Request[T]) -> T:
-        if self._reader is None:
-            raise self._not_open()
-        return await self._reader.submit(request)
 
     async def _opened(self) -> OpenFiles:
         # Each of the two connections waits for others that start.
@@ -337,12 +292,11 @@ class SqliteStore(StatementStore):
             raise
         return db
 
-    def _close_file(self, writer: Worker, reader: Worker) -> None:
+    def _stop(self, writer: Worker, reader: Worker) -> None:
         ended = [worker.stop() for worker in (writer, reader)]
-        self._timeouts += writer.timeouts + reader.timeouts
         files = self._files
-        if not all(ended) or (files is not None and (files.is_inherited or files.is_damaged)):
-            # What a thread or the parent process still uses is left to the end of the process. So are damaged files.
+        if not all(ended) or (files is not None and files.is_damaged):
+            # What a thread still uses is left to the end of the process. So are damaged files.
             self._owners.release_all()
             return
         with contextlib.suppress(sqlite3.Error):
@@ -352,9 +306,6 @@ class SqliteStore(StatementStore):
         for db in self._connections:
             db.close()
         self._owners.release_all()
-
-    def _not_open(self) -> StoreUnavailable:
-        return StoreUnavailable(f'The store "{self._path.name}" is not open; call open() first.')
 
 
 def _in_one_statement(tx: Transaction, group: Group) -> Sequence[Any] | None:

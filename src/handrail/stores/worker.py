@@ -1,8 +1,8 @@
 """A thread that carries out what coroutines ask for, everything that waits at once: the group in group commit. The
-event loop never waits for the disk, and is woken once for a whole batch.
+event loop never waits for the disk or the server, and is woken once for a whole batch.
 
-A disk may hang. Whoever has waited for `limit` seconds is told so; until the thread is free again everybody else is told at
-once. What had not been begun is then never carried out; of what had been begun it is not known.
+A disk or a server may hang. Whoever has waited for `limit` seconds is told so; until the thread is free again everybody else
+is told at once. What had not been begun is then never carried out; of what had been begun it is not known.
 """
 
 from __future__ import annotations
@@ -60,17 +60,18 @@ class Worker:
         between: Callable[[], bool] = lambda: False,
         *,
         title: str = "The store",
+        advice: str = "check its disk, and who else has it open",
         limit: float = LIMIT_SECONDS,
     ) -> None:
         """`between` is one short step of something else, for when nobody waits; whether there is more of it to do. `title`
-        begins the sentences about it."""
+        begins the sentences about it; `advice` ends the one that it does not answer."""
         self._carry_out = carry_out
         self._between = between
         self._title = title
         self._limit = limit
         self._hung: _Round | None = None
         """The newest round that was given up. As long as it has no answer, the thread hangs."""
-        self._told = f"{title} has not answered for {limit:g} seconds; check its disk, and who else has it open."
+        self._told = f"{title} has not answered for {limit:g} seconds; {advice}."
         self.timeouts = 0
         """How many requests were told that they took too long."""
         self._any_withdrawn = False

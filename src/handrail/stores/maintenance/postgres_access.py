@@ -12,11 +12,14 @@ import psycopg
 
 from handrail.contract.errors import UsageError
 from handrail.contract.store import StoreUnavailable
-from handrail.stores import postgres
 from handrail.stores.maintenance.access import Row, StoreAccess
 from handrail.stores.maintenance.tables import Table
-from handrail.stores.postgres import PostgresStore
+from handrail.stores.postgres.connection import ServerAddress
+from handrail.stores.postgres.failures import first_line, unavailable
+from handrail.stores.postgres.heartbeat import life_of
+from handrail.stores.postgres.locking import MIGRATION_LOCK
 from handrail.stores.statements.transaction import Life
+from handrail.stores.worker import LIMIT_SECONDS
 
 _BATCH = 500
 
@@ -25,8 +28,7 @@ class PostgresAccess(StoreAccess):
     """A store in a database of PostgreSQL."""
 
     def __init__(self, url: str, *, read_only: bool) -> None:
-        store = PostgresStore(url)
-        self._database = store._connect()
+        self._database = ServerAddress(url).connect(LIMIT_SECONDS)
         self._db: psycopg.Connection[Any] = self._database.connection
         self._name = self._db.info.dbname
         self.title = f'The store "{self._name}"'
@@ -77,7 +79,7 @@ class PostgresAccess(StoreAccess):
                    WHERE connamespace = current_schema()::regnamespace AND NOT convalidated"""
             ).fetchone()
         except psycopg.Error as error:
-            return postgres._first_line(error)
+            return first_line(error)
         return f'the constraint "{unchecked[0]}" was not checked' if unchecked else ""
 
     def living_owners(self) -> list[str]:
@@ -86,13 +88,13 @@ class PostgresAccess(StoreAccess):
                 name
                 for (name,) in self._db.execute("SELECT owner FROM owner UNION SELECT owner FROM heartbeat ORDER BY 1")
             ]
-            return [name for name in names if postgres._life_of(self._database, name) is Life.ALIVE]
+            return [name for name in names if life_of(self._database, name) is Life.ALIVE]
 
     @contextmanager
     def alone(self, tables: Sequence[Table]) -> Iterator[None]:
         with self._explained():
             # A process that starts waits for this lock before it makes its tables, and registers as an owner after that.
-            had = self._db.execute("SELECT pg_try_advisory_lock(%s, 0)", (postgres._LOCKS,)).fetchone()
+            had = self._db.execute("SELECT pg_try_advisory_lock(%s)", (MIGRATION_LOCK,)).fetchone()
             if had is None or not had[0]:
                 raise StoreUnavailable(f"{self.title} is being upgraded or copied by another process; try again.")
             try:
@@ -102,7 +104,7 @@ class PostgresAccess(StoreAccess):
                     yield
             finally:
                 if not self._db.closed:
-                    self._db.execute("SELECT pg_advisory_unlock(%s, 0)", (postgres._LOCKS,))
+                    self._db.execute("SELECT pg_advisory_unlock(%s)", (MIGRATION_LOCK,))
 
     def rows(self, table: Table) -> Generator[Row, None, None]:
         order = "rowid" if table.keeps_order else ", ".join(_sorted(table, name) for name in table.key)
@@ -133,7 +135,7 @@ class PostgresAccess(StoreAccess):
         try:
             yield
         except psycopg.Error as error:
-            raise postgres._unavailable(self.title, error) from None
+            raise unavailable(self.title, error) from None
 
 
 def _listed(table: Table) -> str:

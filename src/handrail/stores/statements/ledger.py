@@ -19,6 +19,7 @@ from handrail.contract.store import (
     RateCharge,
 )
 from handrail.stores.statements import sessions
+from handrail.stores.statements.locks import Locks
 from handrail.stores.statements.transaction import LEDGER_COLUMNS, Life, Transaction, claimed, ledger_row, to_json
 
 OUTCOME = """envelope = CASE WHEN evicted = 0 THEN {} END, args = CASE WHEN evicted = 0 THEN args ELSE '{{}}' END,
@@ -32,6 +33,11 @@ class ClaimRequest:
     """A claim as the store's writer is asked for it: alone by calling it, or together with others by its value."""
 
     claim: Claim
+
+    @property
+    def locks(self) -> Locks:
+        limits = () if self.claim.rate is None else (f"limit {self.claim.rate.scope}",)
+        return Locks(sessions=(self.claim.session_id,), names=limits)
 
     def __call__(self, tx: Transaction) -> ClaimResult:
         return claim(tx, self.claim)
@@ -329,6 +335,11 @@ class FinishRequest:
     """An outcome as the store's writer is asked to keep it: alone by calling it, or together with others by its value."""
 
     finish: Finish
+
+    @property
+    def locks(self) -> Locks:
+        known = self.finish.claimed
+        return Locks(sessions_of_calls=(self.finish.key,)) if known is None else Locks(sessions=(known.session_id,))
 
     def __call__(self, tx: Transaction) -> LedgerRow:
         return finish(tx, self.finish)

@@ -1,0 +1,153 @@
+"""Connections to the server: where it is and what each of them is set to, and one that is made again after it was lost."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from handrail.contract.errors import HandrailError, UsageError
+from handrail.contract.store import StoreUnavailable
+from handrail.stores.postgres.dialect import translated, without_types
+from handrail.stores.postgres.failures import unreachable
+
+_OLDEST = 140_000
+_SETTINGS = "-c statement_timeout={} -c lock_timeout=2000 -c idle_in_transaction_session_timeout=10000 -c timezone=UTC"
+"""A process that is frozen inside a transaction must not keep its locks for ever."""
+
+
+class PostgresDatabase:
+    """A connection as the functions of `statements` use it."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+
+    def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> psycopg.Cursor[Any]:
+        given: Any = (
+            {name: without_types(value) for name, value in values.items()}
+            if isinstance(values, Mapping)
+            else [without_types(value) for value in values]
+        )
+        return self.connection.execute(translated(statement), given)
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        for row in rows:
+            self.execute(statement, row)
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE
+
+    def roll_back(self) -> None:
+        if not self.connection.closed and self.in_transaction:
+            self.connection.rollback()
+
+
+class ServerAddress:
+    """Where the server is, with the password, which nothing else may know; and the name by which sentences call the store."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            self._parts = conninfo_to_dict(url)
+        except psycopg.ProgrammingError:
+            # What psycopg says of it may hold the password.
+            raise _unreadable() from None
+        ports = str(self._parts.get("port", "")).split(",")
+        if any("@" in str(self._parts.get(part, "")) for part in ("dbname", "host")) or not all(
+            port.isdecimal() for port in ports if port
+        ):
+            # A password with a slash or an @ in it, whose rest would be shown as the name of a database or a machine.
+            raise _unreadable()
+        self._options = str(self._parts.pop("options", ""))
+        if self._options.endswith("\\"):
+            raise UsageError("The options in the URL of the store end with a backslash, which would hide what follows.")
+        self.database = str(self._parts.get("dbname") or self._parts.get("user") or "postgres")
+        self.title = f'The store "{self.database}"'
+
+    def __repr__(self) -> str:
+        return f'ServerAddress("{self.database}")'
+
+    def connect(self, limit: float) -> PostgresDatabase:
+        # Ours come last: what a URL sets may not take away what the promises need.
+        options = f"{self._options} {_SETTINGS.format(int(limit * 1_000))}".strip()
+        wanted: dict[str, Any] = {
+            "connect_timeout": max(2, int(limit)), "application_name": "handrail",
+            "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000,
+        }  # fmt: skip
+        try:
+            return PostgresDatabase(
+                psycopg.connect(**{**wanted, **self._parts, "options": options, "autocommit": True})
+            )
+        except psycopg.Error as error:
+            raise unreachable(self.title, error, str(self._parts.get("password", ""))) from None
+
+
+def _unreadable() -> UsageError:
+    return UsageError("The URL of the store cannot be read; write postgresql://USER@HOST/DATABASE.")
+
+
+class ReconnectingDatabase:
+    """A connection that is made when it is first needed, and again after it was lost; not more often than once in a while."""
+
+    def __init__(self, connect: Callable[[], PostgresDatabase], prepare: Callable[[PostgresDatabase], None]) -> None:
+        """`prepare` is done with each connection before anything else."""
+        self._connect = connect
+        self._prepare = prepare
+        self._db: PostgresDatabase | None = None
+        self._wait = 0.0
+        self._not_before = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        return self._db is not None and not self._db.connection.closed
+
+    def get(self) -> PostgresDatabase:
+        if self._db is None or self._db.connection.closed:
+            time.sleep(max(0.0, min(self._not_before - time.monotonic(), 1.0)))
+            self._wait = min(self._wait * 2 + 0.05, 2.0)
+            self._not_before = time.monotonic() + self._wait
+            db = self._connect()
+            try:
+                self._prepare(db)
+            except BaseException:
+                db.connection.close()
+                raise
+            self._db, self._wait = db, 0.0
+        return self._db
+
+    def close(self) -> None:
+        if self._db is not None:
+            with contextlib.suppress(psycopg.Error):
+                self._db.connection.close()
+            self._db = None
+
+
+# What is asked of a connection before it is used
+def check_server(db: PostgresDatabase, title: str) -> None:
+    if db.connection.info.server_version < _OLDEST:
+        raise UsageError(
+            f"{title} is on PostgreSQL {db.connection.info.server_version // 10_000}; 14 or newer is needed."
+        )
+    pid = db.connection.execute("SELECT pg_backend_pid()").fetchone()
+    if pid is None or pid[0] != db.connection.info.backend_pid:
+        raise UsageError(
+            f"{title} is reached through a connection pooler, which loses locks between transactions; "
+            "name the PostgreSQL server itself."
+        )
+
+
+def check_durability(db: PostgresDatabase, title: str, refusal: type[HandrailError] = StoreUnavailable) -> None:
+    """For every connection that writes: the URL, the role and the database may all set it, at any time."""
+    (durable,) = db.connection.execute("SHOW synchronous_commit").fetchone() or ("on",)
+    if durable in ("off", "local"):
+        raise refusal(
+            f'{title} has synchronous_commit = {durable}, which loses calls that were answered; set it to "on".'
+        )
+
+
+def read_only(db: PostgresDatabase) -> None:
+    db.connection.execute("SET default_transaction_read_only = on")

@@ -1,0 +1,177 @@
+"""Whose clock counts, and who lives. An owner shows that it lives by an advisory lock on a connection of its own, which the
+server frees when the connection ends, and by a row that it writes again and again, which a frozen process cannot."""
+
+# ruff: noqa: S608 - what is put into SQL is our own expression of the time
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import psycopg
+
+from handrail.contract.errors import HandrailError, UsageError
+from handrail.contract.store import StoreUnavailable
+from handrail.stores import owners
+from handrail.stores.postgres.connection import PostgresDatabase, ReconnectingDatabase
+from handrail.stores.postgres.dialect import NOW
+from handrail.stores.postgres.failures import first_line
+from handrail.stores.postgres.locking import advisory_number
+from handrail.stores.statements.transaction import Life
+
+_log = logging.getLogger("handrail.stores")
+_BEAT_SECONDS = 2.0
+_FRESH_MS = 10_000
+"""A heartbeat that is younger shows that its owner lives. One that has lost its lock must have beaten within half of it."""
+_LOCK = """locktype = 'advisory' AND granted AND objsubid = 1
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND (classid::bigint << 32) | objid::bigint = ?"""
+"""An advisory lock of this database, by its number, as `pg_locks` shows it."""
+
+
+class ServerClock:
+    """Milliseconds since 1970 on the server's clock: read at every heartbeat, and counted on by this machine's monotonic clock,
+    which nobody can set."""
+
+    def __init__(self) -> None:
+        self._ahead = time.time() * 1_000 - time.monotonic() * 1_000
+        self._error = float("inf")
+        """How wrong it may be, in milliseconds: the reading took twice as long."""
+
+    def __call__(self) -> int:
+        return int(time.monotonic() * 1_000 + self._ahead)
+
+    def read(self, db: PostgresDatabase) -> None:
+        before = time.monotonic()
+        (now,) = db.connection.execute(f"SELECT {NOW}").fetchone() or (0,)
+        after = time.monotonic()
+        ahead, error = now - (before + after) * 500, (after - before) * 500 + 1
+        # A reading that was slow tells nothing new if it fits to a quicker one.
+        if error <= self._error or abs(ahead - self._ahead) > error + self._error:
+            self._ahead, self._error = ahead, error
+
+
+class Heartbeat:
+    """The owners of this process, each with its lock and its row, on a thread and a connection of its own."""
+
+    def __init__(self, database: ReconnectingDatabase, clock: ServerClock, title: str) -> None:
+        self._database = database
+        self._clock = clock
+        self._title = title
+        self._owners: dict[str, bool] = {}
+        self._guard = threading.Lock()
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="handrail-store-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        with self._guard:
+            self._clock.read(self._database.get())
+            if self._ends.is_set():
+                self._database.close()  # nobody waited for it
+                return
+        self._thread.start()
+
+    def give_up(self) -> None:
+        self._ends.set()
+
+    def stop(self) -> None:
+        self._ends.set()
+        if self._thread.ident is not None:
+            self._thread.join(_BEAT_SECONDS * 3)
+        with contextlib.suppress(StoreUnavailable), self._guarded():
+            # Over a connection that is there: nobody waits for a server that is away just to say good-bye.
+            with contextlib.suppress(psycopg.Error):
+                for owner in self._owners if self._database.is_open else ():
+                    self._database.get().execute("DELETE FROM heartbeat WHERE owner = ?", (owner,))
+                    self._database.get().execute("DELETE FROM owner WHERE owner = ?", (owner,))
+            self._owners = {}
+            self._database.close()
+
+    def has(self, owner: str) -> bool:
+        return owner in self._owners
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """A server that hangs holds the beat; nobody else waits for it longer than this."""
+        if not self._guard.acquire(timeout=_BEAT_SECONDS * 3):
+            raise StoreUnavailable(f"{self._title} does not answer.")
+        try:
+            yield
+        finally:
+            self._guard.release()
+
+    def add(self, owner: str) -> None:
+        with self._guarded():
+            try:
+                if owner in self._owners or not self._take(owner):
+                    raise UsageError(
+                        f'The owner "{owner}" is registered already; each runtime needs a name of its own.'
+                    )
+                self._write([owner])
+                # What crashed owners left, long after their leases.
+                self._database.get().execute(f"DELETE FROM heartbeat WHERE seen_at < {NOW} - 86400000")
+            except psycopg.Error:
+                self._database.close()
+                raise
+            self._owners[owner] = True
+
+    def remove(self, owner: str) -> None:
+        with self._guarded():
+            if self._owners.pop(owner, None) is None:
+                return
+            with contextlib.suppress(psycopg.Error, HandrailError):
+                db = self._database.get()
+                db.execute("DELETE FROM heartbeat WHERE owner = ?", (owner,))
+                db.execute("SELECT pg_advisory_unlock(?)", (_number(owner),))
+
+    def _beat(self) -> None:
+        while not self._ends.wait(_BEAT_SECONDS):
+            with self._guard:
+                try:
+                    self._clock.read(self._database.get())
+                    for owner in self._owners:
+                        self._take(owner)
+                    self._write(list(self._owners))
+                except (psycopg.Error, HandrailError) as error:
+                    # The others are told by what they wait for; here it is only noted.
+                    _log.warning("%s does not take the heartbeat (%s)", self._title, first_line(error))
+                    self._database.close()
+
+    def _take(self, owner: str) -> bool:
+        db, number = self._database.get(), _number(owner)
+        held = db.execute(f"SELECT 1 FROM pg_locks WHERE pid = pg_backend_pid() AND {_LOCK}", (number,)).fetchone()
+        if held is not None:
+            return True
+        taken = db.execute("SELECT pg_try_advisory_lock(?)", (number,)).fetchone()
+        return bool(taken and taken[0])
+
+    def _write(self, names: Sequence[str]) -> None:
+        for owner in names:
+            self._database.get().execute(
+                f"INSERT INTO heartbeat VALUES (?, {NOW}) ON CONFLICT (owner) DO UPDATE SET seen_at = excluded.seen_at",
+                (owner,),
+            )
+
+
+def life_of(db: Any, owner: str) -> Life:
+    """An owner whose process is known to be gone has died. Of one on another machine only its heartbeat is known: while that is
+    fresh it lives; after that its leases count, because what it began may still run."""
+    row = db.execute(
+        f"""SELECT {NOW} - seen_at, EXISTS (SELECT 1 FROM pg_locks WHERE {_LOCK}) FROM heartbeat WHERE owner = ?""",
+        (_number(owner), owner),
+    ).fetchone()
+    age, has_lock = row or (None, False)
+    process = owners.process_of(db, owner)
+    if not has_lock and process is not None and process.is_gone():
+        return Life.DIED
+    if age is None:
+        return Life.ENDED
+    return Life.ALIVE if age < (_FRESH_MS if has_lock else _FRESH_MS // 2) else Life.ENDED
+
+
+def _number(owner: str) -> int:
+    return advisory_number("owner", owner)

@@ -1,0 +1,234 @@
+"""The store: a writer thread that commits everything that waits in one transaction, a reader thread with a connection of its own,
+and the heartbeat with another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import psycopg
+from psycopg import errors
+
+from handrail.contract.errors import UsageError
+from handrail.contract.store import StoreUnavailable
+from handrail.stores import owners
+from handrail.stores.base import ThreadedStore, grouped
+from handrail.stores.migrations import migrate
+from handrail.stores.owners import Process
+from handrail.stores.postgres.batches import carry_out_group
+from handrail.stores.postgres.connection import (
+    PostgresDatabase,
+    ReconnectingDatabase,
+    ServerAddress,
+    check_durability,
+    check_server,
+    read_only,
+)
+from handrail.stores.postgres.dialect import BEGIN
+from handrail.stores.postgres.failures import DEADLOCKS, loses_connection, unavailable
+from handrail.stores.postgres.heartbeat import Heartbeat, ServerClock, life_of
+from handrail.stores.postgres.locking import MIGRATION_LOCK, lock
+from handrail.stores.statements import Clock, Transaction
+from handrail.stores.statements.ledger import ClaimRequest, FinishRequest
+from handrail.stores.statements.transaction import Life
+from handrail.stores.worker import LIMIT_SECONDS, Job, Worker
+
+_MAX_GROUP = 512
+_ATTEMPTS = 5
+"""How often a transaction that met a deadlock is tried. Rows are locked in one order, so that hardly any does."""
+_ADVICE = "check that the server runs and can be reached, and what holds locks in it"
+
+
+class PostgresStore(ThreadedStore):
+    """See the docstring of the package."""
+
+    def __init__(self, url: str, *, clock: Clock | None = None, limit_seconds: float = LIMIT_SECONDS) -> None:
+        """`limit_seconds` is waited for a server that does not answer; `clock` is for tests."""
+        self._address = ServerAddress(url)
+        self._server_clock = ServerClock()
+        super().__init__(clock or self._server_clock, title=self._address.title, limit=limit_seconds)
+        self._heartbeat: Heartbeat | None = None
+        self._databases: tuple[ReconnectingDatabase, ...] = ()
+
+    def __repr__(self) -> str:
+        return f'PostgresStore("{self._address.database}")'
+
+    async def _start(self) -> tuple[Worker, Worker]:
+        # The heartbeat's connection makes the tables, so that the others find them.
+        connect = partial(self._address.connect, self._limit)
+        heartbeat = Heartbeat(ReconnectingDatabase(connect, self._prepare), self._server_clock, self._title)
+        try:
+            await asyncio.wait_for(asyncio.to_thread(heartbeat.start), 3 * self._limit)
+        except TimeoutError:
+            heartbeat.give_up()
+            raise StoreUnavailable(f"{self._title} could not be opened within {3 * self._limit:g} seconds.") from None
+        except psycopg.Error as error:
+            raise unavailable(self._title, error) from None
+        self._heartbeat = heartbeat
+        writing = ReconnectingDatabase(connect, partial(check_durability, title=self._title))
+        reading = ReconnectingDatabase(connect, read_only)
+        self._databases = (writing, reading)
+        make = partial(Worker, title=self._title, advice=_ADVICE, limit=self._limit)
+        return (
+            make("handrail-store-writer", lambda batch: self._commit(writing, batch)),
+            make("handrail-store-reader", lambda batch: self._look(reading, batch)),
+        )
+
+    def _stop(self, writer: Worker, reader: Worker) -> None:
+        for worker, database in zip((writer, reader), self._databases, strict=True):
+            if worker.stop():
+                database.close()
+        heartbeat, self._heartbeat = self._opened(), None
+        heartbeat.stop()
+
+    async def register_owner(self, owner: str) -> None:
+        heartbeat = self._opened()
+        try:
+            await asyncio.to_thread(heartbeat.add, owner)
+        except psycopg.Error as error:
+            raise unavailable(self._title, error) from None
+        try:
+            await self._write(partial(owners.register, owner=owner, process=Process.this()))
+        except BaseException:
+            await asyncio.to_thread(heartbeat.remove, owner)
+            raise
+
+    async def release_owner(self, owner: str) -> None:
+        heartbeat = self._opened()
+        try:
+            await self._write(partial(owners.release, names=[owner]))
+        finally:
+            await asyncio.to_thread(heartbeat.remove, owner)
+
+    # On the threads
+    def _commit(self, database: ReconnectingDatabase, batch: Sequence[Job]) -> None:
+        # Those that have no answer yet: what is answered is committed, and never carried out again.
+        left = list(batch)
+        try:
+            db = database.get()
+            if all(isinstance(job.request, ClaimRequest | FinishRequest) for job in batch):
+                self._in_one_trip(db, left)
+            if len(left) > 1:
+                self._together(db, left)
+            self._one_by_one(db, left)
+        except Exception as error:  # noqa: BLE001 - the connection is in nobody knows what state
+            database.close()
+            for job in left:
+                # An exception of its own for each: they are raised in different tasks.
+                job.error = self._failure(error)
+
+    def _in_one_trip(self, db: PostgresDatabase, left: list[Job]) -> None:
+        """Commit what no precondition refuses, each group with one trip to the server."""
+        jobs = {id(job.request): job for job in left}
+        for group in grouped([job.request for job in left], _MAX_GROUP):
+            if not group.claims and not group.finishes:
+                continue
+            try:
+                done = carry_out_group(db, group, self._clock())
+            except Exception as error:
+                if loses_connection(error):
+                    raise
+                db.roll_back()  # whatever it is, it comes again where each is looked at
+                continue
+            for request in group.requests:
+                job = jobs[id(request)]
+                job.outcome = done.get(_key_of(request))
+                if job.outcome is not None:
+                    left.remove(job)
+
+    def _together(self, db: PostgresDatabase, left: list[Job]) -> None:
+        """All in one transaction. If one fails nothing is done, and each is tried on its own."""
+        left[:] = [job for job in left if not job.withdrawn]
+        try:
+            db.connection.execute(BEGIN)
+            lock(db, [job.request for job in left])
+            tx = Transaction(db, self._clock(), self._life)
+            outcomes = [job.request(tx) for job in left]
+            db.connection.execute("COMMIT")
+        except Exception as error:
+            if loses_connection(error):
+                raise
+            db.roll_back()
+            return
+        for job, outcome in zip(left, outcomes, strict=True):
+            job.outcome = outcome
+        left.clear()
+
+    def _one_by_one(self, db: PostgresDatabase, left: list[Job]) -> None:
+        waits = True
+        while left:
+            job = left[0]
+            for attempt in range(_ATTEMPTS):
+                if job.withdrawn:
+                    break  # nobody waits for it any more
+                try:
+                    db.connection.execute(BEGIN)
+                    if not waits:
+                        db.connection.execute("SET LOCAL lock_timeout = 100")
+                    lock(db, [job.request])
+                    outcome = job.request(Transaction(db, self._clock(), self._life))
+                    db.connection.execute("COMMIT")
+                except Exception as error:
+                    if loses_connection(error):
+                        raise
+                    db.roll_back()
+                    job.error = self._failure(error)
+                    # Who has waited once for somebody else's lock has kept the others waiting long enough.
+                    waits = waits and not isinstance(error, errors.LockNotAvailable)
+                    if attempt < _ATTEMPTS - 1 and isinstance(error, DEADLOCKS):
+                        continue
+                else:
+                    job.outcome, job.error = outcome, None
+                break
+            left.pop(0)
+
+    def _look(self, database: ReconnectingDatabase, batch: Sequence[Job]) -> None:
+        for job in batch:
+            try:
+                job.outcome = job.request(Transaction(database.get(), self._clock(), self._life))
+            except Exception as error:  # noqa: BLE001 - whatever it is belongs to the one that asked
+                job.error = self._failure(error)
+                if isinstance(error, psycopg.Error):
+                    database.close()
+
+    def _life(self, db: Any, owner: str) -> Life:
+        if self._heartbeat is not None and self._heartbeat.has(owner):
+            return Life.ALIVE
+        return life_of(db, owner)
+
+    def _prepare(self, db: PostgresDatabase) -> None:
+        """Make or upgrade the tables, one process at a time."""
+        check_server(db, self._title)
+        check_durability(db, self._title, UsageError)
+        # Others may be at an upgrade, which takes its time.
+        db.connection.execute("SET lock_timeout = 60000")
+        db.connection.execute("SET statement_timeout = 60000")
+        db.connection.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))
+        try:
+            migrate(db, self._address.database, self._clock(), on_postgres=True)
+        finally:
+            db.roll_back()
+            db.connection.execute("SELECT pg_advisory_unlock(%s)", (MIGRATION_LOCK,))
+            db.connection.execute("RESET lock_timeout")
+            db.connection.execute("RESET statement_timeout")
+
+    def _failure(self, error: Exception) -> Exception:
+        if isinstance(error, psycopg.Error):
+            return unavailable(self._title, error)
+        if isinstance(error, StoreUnavailable):
+            return StoreUnavailable(*error.args)
+        if isinstance(error, UnicodeError):
+            return UsageError(f"{self._title} cannot keep this value: it is no Unicode text.")
+        return error
+
+    def _opened(self) -> Heartbeat:
+        if self._heartbeat is None:
+            raise self._not_open()
+        return self._heartbeat
+
+
+def _key_of(request: Any) -> str:
+    key: str = request.claim.key if isinstance(request, ClaimRequest) else request.finish.key
+    return key
