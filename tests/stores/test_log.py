@@ -232,13 +232,17 @@ async def test_nothing_is_done_between_when_the_end_was_asked_for() -> None:
 
 
 async def test_a_fault_between_does_not_end_the_thread(caplog: pytest.LogCaptureFixture) -> None:
+    begun = threading.Event()
+
     def between() -> bool:
+        begun.set()
         raise RuntimeError("nobody foresaw it")
 
     batches: list[object] = []
     worker = Worker("test", batches.append, between)
     for _ in range(3):
         await worker.submit(lambda: None)
+        assert await asyncio.to_thread(begun.wait, 30)
     await asyncio.to_thread(worker.stop)
     assert len(batches) == 3
     assert [record.levelname for record in caplog.records] == ["ERROR"]
