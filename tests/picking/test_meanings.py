@@ -123,5 +123,6 @@ def test_the_order_of_the_catalogue_changes_nothing(catalogue, concepts):
 def test_odd_texts_reach_an_embedder_as_texts_that_it_can_encode(concepts):
     tools = [{"toolId": "a", "description": "rain \ud800 weather"}, {"toolId": "b", "description": ""}]
     pick_tools("rain \udfff today", tools, embedder=concepts)
-    for text in (text for texts in concepts.asked for text in texts):
-        text.encode()
+    asked = [text for texts in concepts.asked for text in texts]
+    assert len(asked) > len(tools)
+    assert all(text == text.encode().decode() for text in asked)

@@ -97,6 +97,7 @@ async def test_a_new_file_that_another_process_is_making_is_waited_for(tmp_path:
     other.execute("BEGIN IMMEDIATE")  # as the other is for a moment: SQLite then refuses at once to begin a log
     opening = asyncio.create_task(use(path, "this"))
     await asyncio.wait({opening}, timeout=0.3)
+    assert not opening.done()
     other.execute("ROLLBACK")
     other.close()
     await opening

@@ -161,6 +161,7 @@ async def test_a_provider_that_is_busy_is_tried_again(provider: str) -> None:
         model = new_model(provider, server)
         connecting = asyncio.create_task(model.connect(LiveConfig()))
         await asyncio.sleep(0.05)
+        assert not connecting.done()
         server.refuse_with = None
         connection = await connecting
         await connection.close()
