@@ -80,7 +80,7 @@ def _from_environment(hint: Any, text: EnvironmentText) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, KeyError, RecursionError):
-        pass
+        pass  # plain text, as most variables are
     if _is_list_of_texts(hint):
         return [part.strip() for part in text.split(",") if part.strip()]
     return str(text)

@@ -124,7 +124,7 @@ class Runner:
             self._pool.shutdown()
         for future in self._outliving:
             if isinstance(future, asyncio.Task):
-                asyncio.tasks._unregister_task(future)
+                asyncio._unregister_task(future)  # documented, for those who keep tasks of their own
                 future._log_destroy_pending = False  # type: ignore[attr-defined]  # whoever closes us has named it
 
     async def _in_thread(self, attempt: Attempt, handler: Handler, context: Context) -> Any:

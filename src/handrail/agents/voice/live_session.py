@@ -650,7 +650,7 @@ class ToolCalls:
                     answers, scheduling="silent" if batch.interrupted else "when_idle"
                 )
             except LiveError:
-                pass
+                pass  # the connection is gone; whoever goes on with the session is told below
             else:
                 turn = self._session.turn
                 for write in writes:

@@ -143,7 +143,7 @@ def _memory() -> int:
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
         return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS:"))
     except (OSError, StopIteration):
-        pass
+        pass  # this system does not say; the peak has to do
     try:
         import resource  # noqa: PLC0415  # not on every system
     except ImportError:

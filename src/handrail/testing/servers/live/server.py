@@ -49,7 +49,7 @@ class Talk(ABC):
                     self.received.append(message)
                     await self.take(message)
         except (ConnectionClosed, Dropped):
-            pass
+            pass  # the end that this waits for
         finally:
             await self.stop_playing()
 
