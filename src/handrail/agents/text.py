@@ -247,8 +247,16 @@ class Loop:
                             yield event
                         return
                     continue
-                for event in self._answered(asked, finished, number):
+                words = ""  # of the host, where the model had none, or not all
+                if finished.reason == "length":
+                    words = cut_words()
+                elif not "".join(asked.pieces).strip():
+                    words = refused_words() if finished.reason == "refusal" else unfinished_words(number)
+                for event in self._say_more(asked, words) if words else ():
                     yield event
+                # Calls of the last round or of a refusal are not run, so the model must not find them in its history either.
+                raw = None if asked.calls else finished.raw
+                conversation.add(AssistantMessage("".join(asked.pieces), (), raw))
                 if self._ear is not None:
                     for event in self._heard(self._ear):
                         yield event
@@ -437,16 +445,6 @@ class Loop:
         return told
 
     # ------------------------------------------------------------------------------------------------ ending
-    def _answered(self, asked: Round, finished: Finished, number: int) -> Iterable[AgentEvent]:
-        """The answer, in the conversation; words of the host where the model had none."""
-        if finished.reason == "length":
-            yield from self._say_more(asked, cut_words())
-        elif not "".join(asked.pieces).strip():
-            refused = finished.reason == "refusal"
-            yield from self._say_more(asked, refused_words() if refused else unfinished_words(number))
-        # Calls of the last round or of a refusal are not run, so the model must not find them in its history either.
-        self._conversation.add(AssistantMessage("".join(asked.pieces), (), None if asked.calls else finished.raw))
-
     def _say_more(self, asked: Round, words: str) -> Iterable[AgentEvent]:
         yield from self._say(asked, f"\n\n{words}" if asked.pieces else words)
 
