@@ -30,7 +30,7 @@ from handrail.server.api.idempotent_requests import IdempotentRequests
 from handrail.server.api.readiness import Readiness
 from handrail.server.connections import ConnectionTable
 from handrail.server.host.hosted_session import OWN_IDS, EventReader, HostedSession
-from handrail.server.host.refusals import RefusalReason, SessionRefused, busy, restarting
+from handrail.server.host.refusals import RefusalReason, SessionRefused, restarting
 from handrail.server.host.session_registry import SessionRegistry
 from handrail.server.keys import Key, KeyRing
 from handrail.server.model_selection import ModelSelection
@@ -137,8 +137,6 @@ class ApiContext:
     """Voice conversations; None where the server has none."""
     streams: Counter[str] = field(default_factory=Counter)
     """Open streams by key."""
-    trying: set[str] = field(default_factory=set)
-    """Sessions in which a tool is being tried: a turn of its own, beside which no message is answered."""
     resent: IdempotentRequests = field(default_factory=IdempotentRequests)
     """Sessions made for requests that may come again."""
 
@@ -160,10 +158,6 @@ class ApiContext:
     def check_model(self) -> None:
         if self.models.choice.is_none:
             raise HttpProblem(503, self.models.choice.sentence, again=False)
-
-    def check_not_trying(self, hosted: HostedSession) -> None:
-        if hosted.id in self.trying:
-            raise busy("A tool is being tried in this session; wait for it.")
 
     def take_stream(self, key: Key) -> StreamSlot:
         """A place for a stream that opens: it is given back when the stream closes, which it does if the key is revoked."""

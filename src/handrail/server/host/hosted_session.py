@@ -257,6 +257,7 @@ class HostedSession:
         "id",
         "is_live",
         "is_remote",
+        "is_trying",
         "last_used",
         "late",
         "log",
@@ -289,6 +290,8 @@ class HostedSession:
         self.voice: VoicePort | None = None
         self.is_remote = False
         """Another process has the session: this is what is stored of it, to be looked at."""
+        self.is_trying = False
+        """A tool is being tried: a turn of its own, beside which no message is answered."""
         self.is_live = False
         """Of a remote one: a voice conversation is on there, or a tool is being tried."""
 

@@ -63,6 +63,10 @@ def busy(message: str) -> SessionRefused:
     return SessionRefused(RefusalReason.BUSY, message, retry_after=1)
 
 
+def trying() -> SessionRefused:
+    return busy("A tool is being tried in this session; wait for it.")
+
+
 def message_reused() -> SessionRefused:
     message = "That message id was used for another text; choose a new one."
     return SessionRefused(RefusalReason.MESSAGE_REUSED, message)

@@ -53,6 +53,7 @@ from handrail.server.host.refusals import (
     no_session,
     restarting,
     store_away,
+    trying,
 )
 from handrail.server.keys import Key
 from handrail.server.options import Options
@@ -331,6 +332,8 @@ class SessionRegistry:
 
     async def say(self, hosted: HostedSession, message_id: str, text: str) -> TurnRun:
         """The user says something. The same message again is the same turn: it is neither begun nor answered twice."""
+        if hosted.is_trying:
+            raise trying()
         if hosted.voice is not None:
             joined = await hosted.voice.say(message_id, text)
             if joined is not None:

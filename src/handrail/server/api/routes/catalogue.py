@@ -11,6 +11,7 @@ from handrail.contract.call import Call
 from handrail.registry.snapshot import LoadedTool
 from handrail.server.api.http import ApiRequest, HttpProblem, answer, hosted_session_of, id_of, read_object
 from handrail.server.api.visible_tools import MODES, nearest, tools_for, tools_in
+from handrail.server.host.refusals import trying
 
 _PROVIDER = "handrail-console"
 
@@ -58,12 +59,13 @@ async def try_tool(request: ApiRequest) -> Response:
     tool = str(request.path_params["tool"])
     body = await read_object(request, context.options, ("args", "sessionId"))
     hosted = await hosted_session_of(request, id_of(body.get("sessionId"), '"sessionId"'))
-    context.check_not_trying(hosted)
+    if hosted.is_trying:
+        raise trying()
     if hosted.voice is not None:
         raise HttpProblem(409, "A voice conversation is on in this session; end it first.", retry_after=1)
     if hosted.current is not None or hosted.busy.locked():
         raise HttpProblem(409, "The session is answering a message; wait for it, or cancel it.", retry_after=1)
-    context.trying.add(hosted.id)
+    hosted.is_trying = True
     try:
         await context.sessions.set_live(hosted, True)
         async with hosted.busy:
@@ -73,7 +75,7 @@ async def try_tool(request: ApiRequest) -> Response:
             (envelope,) = await hosted.session.call_many([call])
             await hosted.session.end_turn()
     finally:
-        context.trying.discard(hosted.id)
+        hosted.is_trying = False
         context.sessions.is_over(hosted)
     return answer(envelope.to_dict())
 

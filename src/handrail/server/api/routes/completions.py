@@ -57,7 +57,6 @@ async def complete(request: ApiRequest) -> Response | ASGIApp:
     named = request.headers.get("idempotency-key")
     message_id = id_of(named or f"req_{secrets.token_hex(12)}", "Idempotency-Key")
     hosted = await _hosted_session(request, context, body, history)
-    context.check_not_trying(hosted)
     if hosted.known(message_id) is None:
         await _check_welcome(context, hosted)
     streamed = body.get("stream") is True

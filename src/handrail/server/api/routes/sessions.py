@@ -137,7 +137,6 @@ async def post_message(request: ApiRequest) -> Response | ASGIApp:
     except BusyElsewhere as problem:
         elsewhere, hosted = problem, problem.hosted
     body = await read_object(request, context.options, ("id", "text"))
-    context.check_not_trying(hosted)
     message_id = id_of(body.get("id"), '"id"')
     text = text_of(body, "text", maximum=MAX_TEXT, required=True)
     if elsewhere is not None:

@@ -15,7 +15,7 @@ from handrail.server.api.http import (
     read_object,
     refusal,
 )
-from handrail.server.host.refusals import restarting
+from handrail.server.host.refusals import restarting, trying
 from handrail.server.voice.asyncapi import document
 from handrail.server.voice.client_socket import ClientSocket, pipe_of
 from handrail.server.voice.messages import PROTOCOL
@@ -28,7 +28,8 @@ async def give_ticket(request: ApiRequest) -> Response:
         raise HttpProblem(404, "This server has no voice.")
     if context.sessions.draining:
         raise restarting()
-    context.check_not_trying(hosted)
+    if hosted.is_trying:
+        raise trying()
     return answer(context.voice.ticket(hosted, request.key), 201)
 
 
