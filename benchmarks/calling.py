@@ -17,7 +17,7 @@ import orjson
 from benchmarks.catalogue import HANDLER, write_tools
 from benchmarks.report import Result
 from handrail import Call, Runtime
-from handrail.runtime.attempt import Attempt
+from handrail.runtime.call_attempt import Attempt
 from handrail.runtime.execution import ResultRules, checked_result
 from handrail.runtime.gates import admit, prepare, read
 from handrail.runtime.session import Session

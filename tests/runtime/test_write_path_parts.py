@@ -9,13 +9,13 @@ import handrail.runtime
 
 RUNTIME = Path(handrail.runtime.__file__).parent
 PARTS = (
-    "answers",
     "approval",
     "audit_recovery",
+    "claim_and_run",
     "confirmation",
+    "envelopes",
     "execution",
-    "ledger",
-    "ledger_claims",
+    "ledger_lookup",
     "session_restore",
     "write_path",
 )

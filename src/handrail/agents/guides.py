@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from handrail.runtime.attempt import Attempt
+    from handrail.runtime.call_attempt import Attempt
 
 
 class Guides:

@@ -23,9 +23,9 @@ from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, JsonError
 from handrail.contract.frozen import thaw
 from handrail.contract.store import LedgerState
-from handrail.runtime.answers import unknown_answer
+from handrail.runtime.envelopes import unknown_answer
 from handrail.runtime.known_calls import Entry, id_key, known_by_id
-from handrail.runtime.ledger import settle_from_row
+from handrail.runtime.ledger_lookup import settle_from_row
 from handrail.runtime.session import Session
 from handrail.schema.strict_json import read_arguments
 

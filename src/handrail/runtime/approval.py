@@ -18,8 +18,8 @@ from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.ports import Clock
 from handrail.contract.store import Approval, Hold, HoldState, LedgerRow, LedgerState, Store, StoreUnavailable
-from handrail.runtime.answers import AuditTrail, declined_again, declined_answer, not_recorded
-from handrail.runtime.attempt import Attempt, Refusal, RefusalRule
+from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule
+from handrail.runtime.claim_and_run import LedgerClaims
 from handrail.runtime.confirmation import (
     OPEN,
     Confirmations,
@@ -29,9 +29,9 @@ from handrail.runtime.confirmation import (
     shown_digest,
     token_hash,
 )
+from handrail.runtime.envelopes import AuditTrail, declined_again, declined_answer, not_recorded
 from handrail.runtime.known_calls import Entry
-from handrail.runtime.ledger import LedgerLookup, UnconfirmedClaims, settle_from_row
-from handrail.runtime.ledger_claims import LedgerClaims
+from handrail.runtime.ledger_lookup import LedgerLookup, UnconfirmedClaims, settle_from_row
 from handrail.runtime.policy import Policy
 from handrail.runtime.turns import pair_of
 

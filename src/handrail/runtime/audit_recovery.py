@@ -16,7 +16,7 @@ import orjson
 
 from handrail.contract.ports import DurableAudit
 from handrail.contract.store import AuditPosition, LedgerRow, LedgerState, Store
-from handrail.runtime.answers import AuditTrail
+from handrail.runtime.envelopes import AuditTrail
 from handrail.runtime.known_calls import id_of_key
 
 if TYPE_CHECKING:

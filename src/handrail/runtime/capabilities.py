@@ -24,7 +24,7 @@ from handrail.contract.intents import Intent, IntentType
 from handrail.runtime.local_time import LocalTime
 
 if TYPE_CHECKING:
-    from handrail.runtime.attempt import Attempt
+    from handrail.runtime.call_attempt import Attempt
     from handrail.runtime.session import Session
 
 MAX_MESSAGE_BYTES = 16 * 1024

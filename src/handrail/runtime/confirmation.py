@@ -31,12 +31,12 @@ from handrail.contract.events import ConfirmationWanted, LateEnvelope
 from handrail.contract.hidden_characters import escaped
 from handrail.contract.ports import MetricsPort
 from handrail.contract.store import Hold, HoldState, Store, StoreUnavailable
-from handrail.runtime.answers import Answers, AuditTrail, declined, declined_answer
-from handrail.runtime.attempt import Attempt, Refusal, RefusalRule, Write
+from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule, Write
+from handrail.runtime.envelopes import Answers, AuditTrail, declined, declined_answer
 from handrail.runtime.execution import Execution
 from handrail.runtime.gates import admit, ask_host, give_back_budget, prepare
 from handrail.runtime.known_calls import Aliases, Entry, alias_of, args_digest, attach_id, call_id_of, key_of
-from handrail.runtime.ledger import LedgerLookup
+from handrail.runtime.ledger_lookup import LedgerLookup
 from handrail.runtime.turns import TurnRecord, pair_of
 from handrail.schema.strict_json import read_arguments
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from handrail.contract.definition import Mode
 from handrail.contract.events import Progress
-from handrail.runtime.attempt import Attempt
+from handrail.runtime.call_attempt import Attempt
 from handrail.runtime.capabilities import PerCall, tell
 
 if TYPE_CHECKING:

@@ -35,17 +35,17 @@ from handrail.contract.store import (
     StoreUnavailable,
 )
 from handrail.registry import Registry, Snapshot
-from handrail.runtime.answers import Answers, AuditTrail
 from handrail.runtime.approval import Approvals, no_such_request
-from handrail.runtime.attempt import Attempt
 from handrail.runtime.audit_recovery import AuditRecovery
+from handrail.runtime.call_attempt import Attempt
+from handrail.runtime.claim_and_run import LedgerClaims
 from handrail.runtime.confirmation import Confirmations
+from handrail.runtime.envelopes import Answers, AuditTrail
 from handrail.runtime.execution import Execution
 from handrail.runtime.gates import checked_gates
 from handrail.runtime.housekeeper import Housekeeper
 from handrail.runtime.known_calls import Aliases
-from handrail.runtime.ledger import LedgerLookup, OwnClaims, UnconfirmedClaims
-from handrail.runtime.ledger_claims import LedgerClaims
+from handrail.runtime.ledger_lookup import LedgerLookup, OwnClaims, UnconfirmedClaims
 from handrail.runtime.pipeline import Pipeline
 from handrail.runtime.plan import Meaning, Plans, RedactorFactory
 from handrail.runtime.policy import Policy

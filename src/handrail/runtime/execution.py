@@ -23,7 +23,7 @@ from handrail.contract.errors import ErrorType, ToolError
 from handrail.contract.frozen import FrozenDict
 from handrail.contract.ports import Clock
 from handrail.registry.snapshot import LoadedTool
-from handrail.runtime.attempt import Attempt
+from handrail.runtime.call_attempt import Attempt
 from handrail.runtime.context import Context
 from handrail.runtime.runner import DeadlinePassed, NotStarted, Runner
 from handrail.schema.strict_json import trimmed

@@ -22,7 +22,7 @@ from handrail.contract.definition import ToolDefinition
 from handrail.contract.errors import ErrorType, JsonError, SchemaError, UsageError
 from handrail.contract.frozen import freeze
 from handrail.contract.gates import AskPerson, Gate, GatedCall, Refuse
-from handrail.runtime.attempt import Attempt, Check, Refusal, replaced_connection
+from handrail.runtime.call_attempt import Attempt, Check, Refusal, replaced_connection
 from handrail.runtime.hydrate import parse_call, validate_call
 from handrail.runtime.known_calls import loop_key
 from handrail.runtime.policy import BUILT_IN_GATES, Policy

@@ -29,7 +29,7 @@ from handrail.contract.errors import UsageError
 from handrail.contract.intents import Intent
 from handrail.contract.ports import Clock
 from handrail.contract.store import Alias, Hold, Store, StoreUnavailable
-from handrail.runtime.attempt import Attempt
+from handrail.runtime.call_attempt import Attempt
 from handrail.schema.strict_json import canonical
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 if TYPE_CHECKING:
-    from handrail.runtime.attempt import Attempt
+    from handrail.runtime.call_attempt import Attempt
 
 _ATTRIBUTE = "timeZone"
 

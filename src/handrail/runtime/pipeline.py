@@ -15,9 +15,9 @@ from handrail.contract.call import Call
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, JsonError
 from handrail.contract.store import StoreUnavailable
-from handrail.runtime.answers import Answers, StartOver
-from handrail.runtime.attempt import Attempt, Refusal
+from handrail.runtime.call_attempt import Attempt, Refusal
 from handrail.runtime.context import Context
+from handrail.runtime.envelopes import Answers, StartOver
 from handrail.runtime.execution import Execution, Started
 from handrail.runtime.gates import admit, ask_host, charge, condition_wants_person, prepare, read
 from handrail.runtime.hydrate import unknown_tool

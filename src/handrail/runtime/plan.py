@@ -16,9 +16,9 @@ from handrail.contract.portable_name import PORTABLE_NAME
 from handrail.contract.store import Effects
 from handrail.registry.handlers import Handler
 from handrail.registry.snapshot import LoadedTool, Snapshot
-from handrail.runtime.attempt import Attempt, Check, Refusal
+from handrail.runtime.call_attempt import Attempt, Check, Refusal
 from handrail.runtime.context import ToolFacts
-from handrail.runtime.convertible import ConvertibleSchema
+from handrail.runtime.converting_schema import ConvertibleSchema
 from handrail.runtime.execution import ResultRules
 from handrail.runtime.gates import ADMISSION, LIMITS, LOOP, ToolGate, clamps_for, host_check
 from handrail.runtime.policy import Policy

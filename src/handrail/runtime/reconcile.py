@@ -11,7 +11,7 @@ from handrail.contract.call import Call
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import UsageError
 from handrail.contract.store import LedgerRow, LedgerState
-from handrail.runtime.attempt import Attempt
+from handrail.runtime.call_attempt import Attempt
 from handrail.runtime.context import Context
 from handrail.runtime.execution import ResultRules, checked_result
 

@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import Any
 
 from handrail.registry.handlers import Handler
-from handrail.runtime.attempt import Attempt
+from handrail.runtime.call_attempt import Attempt
 from handrail.runtime.context import Context
 from handrail.runtime.workers import Workers
 

@@ -19,7 +19,7 @@ from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import UsageError
 from handrail.contract.events import LateEnvelope, SessionEvent
 from handrail.contract.store import AuditSubject, Hold
-from handrail.runtime.attempt import Attempt
+from handrail.runtime.call_attempt import Attempt
 from handrail.runtime.known_calls import CallIds, Entry, Replays
 from handrail.runtime.plan import Plans
 from handrail.runtime.policy import ModePolicy, Policy

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from handrail.runtime.attempt import Attempt
+from handrail.runtime.call_attempt import Attempt
 
 GRACE_SECONDS = 5.0
 """For what is not the handler's own time: the claim, and an outcome that is stored at the second or third try."""

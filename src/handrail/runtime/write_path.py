@@ -1,7 +1,7 @@
 """Steps 9 to 16 for a writing or held call: the key, then the limits, then a person or the claim.
 
 key: is there an execution with it already, here or in the store? → the host's gates → rate, loop, budget → confirmation, or
-claim → run → settle (ledger claims)
+claim → run → settle (`claim_and_run.py`)
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.ports import Clock
 from handrail.contract.store import LedgerRow, LedgerState, Store, StoreUnavailable
-from handrail.runtime.answers import Answers, declined, running
-from handrail.runtime.attempt import Attempt, Write
+from handrail.runtime.call_attempt import Attempt, Write
+from handrail.runtime.claim_and_run import LedgerClaims, give_back_unstarted
 from handrail.runtime.confirmation import Confirmations
+from handrail.runtime.envelopes import Answers, declined, running
 from handrail.runtime.gates import ask_host, charge, give_back_budget
 from handrail.runtime.known_calls import Aliases, Entry, args_digest, hash_key, id_in_message, ledger_key
-from handrail.runtime.ledger import LedgerLookup, may_try_again, settle_from_row
-from handrail.runtime.ledger_claims import LedgerClaims, give_back_unstarted
+from handrail.runtime.ledger_lookup import LedgerLookup, may_try_again, settle_from_row
 
 if TYPE_CHECKING:
     from handrail.runtime.turns import MessageId, Ordinals, Turns

@@ -84,7 +84,7 @@ from handrail.contract.errors import HandrailError, UsageError
 from handrail.contract.events import LateEnvelope, SessionEvent
 from handrail.contract.live import Answer, AudioOut, Direct, LiveConnection, LiveError, LiveEvent, LiveModel
 from handrail.contract.store import StoreUnavailable
-from handrail.runtime.attempt import ConnectionReplaced
+from handrail.runtime.call_attempt import ConnectionReplaced
 from handrail.runtime.core import RuntimeCore
 from handrail.runtime.session import Session
 

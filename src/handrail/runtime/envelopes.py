@@ -15,7 +15,7 @@ from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, ToolFailure, Too
 from handrail.contract.errors import ErrorType
 from handrail.contract.ports import AuditPort, CallRecord, Clock, DurableAudit, MetricsPort
 from handrail.contract.store import Hold, StoreUnavailable
-from handrail.runtime.attempt import Attempt, Refusal, RefusalRule
+from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.gates import give_back_budget
 from handrail.runtime.known_calls import Entry, call_id_of, key_of
 from handrail.runtime.policy import BUILT_IN_GATES

@@ -33,14 +33,22 @@ from handrail.contract.store import (
     Store,
     StoreUnavailable,
 )
-from handrail.runtime.answers import Answers, AuditTrail, StartOver, keep_unknown, not_recorded, running, unknown_answer
-from handrail.runtime.attempt import Attempt, Refusal, RefusalRule, replaced_connection
 from handrail.runtime.audit_recovery import AuditRecovery
+from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule, replaced_connection
 from handrail.runtime.context import Context
+from handrail.runtime.envelopes import (
+    Answers,
+    AuditTrail,
+    StartOver,
+    keep_unknown,
+    not_recorded,
+    running,
+    unknown_answer,
+)
 from handrail.runtime.execution import Execution, ResultRules, checked_result, failure_of
 from handrail.runtime.gates import give_back_budget, give_back_loop_count, switched_off
 from handrail.runtime.known_calls import Aliases, Entry, alias_of
-from handrail.runtime.ledger import LedgerLookup, OwnClaims, settle_from_row
+from handrail.runtime.ledger_lookup import LedgerLookup, OwnClaims, settle_from_row
 from handrail.runtime.rates import claim_charge
 from handrail.runtime.state import StateController
 
