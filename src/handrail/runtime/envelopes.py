@@ -16,7 +16,7 @@ from handrail.contract.errors import ErrorType
 from handrail.contract.ports import AuditPort, CallRecord, Clock, DurableAudit, MetricsPort
 from handrail.contract.store import Hold, StoreUnavailable
 from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule
-from handrail.runtime.gates import give_back_budget
+from handrail.runtime.gates import budget_left, give_back_budget
 from handrail.runtime.known_calls import Entry, call_id_of, key_of
 from handrail.runtime.policy import BUILT_IN_GATES
 
@@ -316,12 +316,7 @@ class Answers:
             meta["unvalidated"] = True
         limits = attempt.session.limits
         if limits.retrieval_calls is not None or limits.total_calls is not None:
-            # What the model is told: the calls that are left in this turn.
-            left = meta["budget"] = {}
-            if limits.retrieval_calls is not None:
-                left["retrieval"] = max(0, limits.retrieval_calls - attempt.turn.retrieval_used)
-            if limits.total_calls is not None:
-                left["total"] = max(0, limits.total_calls - attempt.turn.total_used)
+            meta["budget"] = budget_left(limits, attempt.turn)
         return meta
 
 

@@ -25,8 +25,8 @@ from handrail.contract.gates import AskPerson, Gate, GatedCall, Refuse
 from handrail.runtime.call_attempt import Attempt, Check, Refusal, replaced_connection
 from handrail.runtime.hydrate import parse_call, validate_call
 from handrail.runtime.known_calls import loop_key
-from handrail.runtime.policy import BUILT_IN_GATES, Policy
-from handrail.runtime.turns import digest_of
+from handrail.runtime.policy import BUILT_IN_GATES, ModePolicy, Policy
+from handrail.runtime.turns import TurnRecord, digest_of
 from handrail.schema.condition import compile_condition
 from handrail.schema.strict_json import canonical, read_arguments, trimmed
 from handrail.schema.validator import Violation
@@ -327,6 +327,16 @@ def give_back_budget(attempt: Attempt) -> None:
     if attempt.plan.retrieval:
         attempt.turn.retrieval_used -= 1
     attempt.session.counted(attempt.turn)
+
+
+def budget_left(limits: ModePolicy, turn: TurnRecord) -> dict[str, int]:
+    """What the model is told: the calls that are left in this turn, where there is a limit."""
+    told: dict[str, int] = {}
+    if limits.retrieval_calls is not None:
+        told["retrieval"] = max(0, limits.retrieval_calls - turn.retrieval_used)
+    if limits.total_calls is not None:
+        told["total"] = max(0, limits.total_calls - turn.total_used)
+    return told
 
 
 def _spent(tool_id: str, what: str, used: int, limit: int) -> Refusal:
