@@ -452,12 +452,12 @@ async def test_a_session_stays_one_object_and_refuses_the_calls_of_connections_b
         first = session.connection
         assert await resumed(session) is session
         assert (session.connection, first) == (2, 1)
-        assert not session.is_current(first)
+        assert not first.is_current
         assert kind(await pay(session, "1", connection=first)) == "CONFLICT"
         assert kind(await session.call("note", {}, call_id="n1", connection=first)) == "CONFLICT"
         calls = [Call("note", {}, "n2", connection=first), Call("note", {}, "n3")]
         assert [kind(answer) for answer in await session.call_many(calls)] == ["CONFLICT", None]
-        assert await session.begin_turn("m2", connection=first) == 1, "it cannot begin turns either"
+        assert await first.begin_turn("m2") == 1, "it cannot begin turns either"
         lines = audited(session.core, "refusal")
         assert {line["connection"] for line in lines} == {1}, "a refusal names the connection that its call came on"
         assert (await pay(session, "1")).ok

@@ -98,12 +98,12 @@ async def test_a_stream_that_cleans_up_after_it_was_replaced_neither_ends_nor_in
         old = session.connection
         await runtime.resume_session(session.id, token=session.token)
         interruptions = session.interruptions
-        await session.interrupt(connection=old)
-        await session.close(connection=old)
+        await old.interrupt()
+        await old.close()
         assert session.is_active
         assert session.interruptions == interruptions
         assert (await session.call("pay", {"q": "1"}, call_id="new-1")).ok
-        await session.close(connection=session.connection)
+        await session.connection.close()
         assert not session.is_active
 
 

@@ -178,11 +178,13 @@ class Connection(int):
 
     async def interrupt(self, call_ids: Collection[str] | None = None) -> None:
         """The user interrupted. Nothing once replaced."""
-        await self.session.interrupt(call_ids, connection=self)
+        if self.is_current:
+            await self.session.core.interrupt(self.session, call_ids)
 
     async def close(self) -> None:
         """The stream is over and the session with it. Nothing once replaced: the session goes on with the newer stream."""
-        await self.session.close(connection=self)
+        if self.is_current:
+            await self.session.core.close_session(self.session)
 
 
 _new = tuple.__new__  # a `Call` in half the time of calling it
@@ -291,10 +293,6 @@ class Session:
     switches = property(attrgetter("core.switches"))
     rates = property(attrgetter("core.rates"))
 
-    def is_current(self, connection: int) -> bool:
-        """Whether calls of this connection are accepted: nobody has resumed the session since, here or elsewhere."""
-        return connection == self.connection and not self.is_taken_over
-
     def reattach(self, connection: int, snapshot: Snapshot, plans: Plans, policy: Policy) -> None:
         """Continue on the next connection, which replaces the one before; handlers that have started settle."""
         self.connection = Connection(connection, self)
@@ -323,10 +321,9 @@ class Session:
             "session": {**self.attributes, "id": self.id},
         }
 
-    async def begin_turn(self, input_id: str | None = None, *, connection: int | None = None) -> int:
-        """A user's input was committed: the turn's number. The same input sent again keeps its turn. An input of a `connection`
-        that was replaced begins none."""
-        return await self.core.turns.begin(self, input_id, connection)
+    async def begin_turn(self, input_id: str | None = None) -> int:
+        """A user's input was committed: the turn's number. The same input sent again keeps its turn."""
+        return await self.core.turns.begin(self, input_id, None)
 
     async def first_turn(self) -> TurnRecord:
         """The turn that a call opens if nobody has begun one; calls at the same time open one together."""
@@ -364,13 +361,12 @@ class Session:
             return [await self.core.pipeline.call(self, made[0])]
         return await self.core.pipeline.call_many(self, made)
 
-    async def interrupt(self, call_ids: Collection[str] | None = None, *, connection: int | None = None) -> None:
+    async def interrupt(self, call_ids: Collection[str] | None = None) -> None:
         """The user interrupted: calls that do not write are cancelled, writing ones that have started are finished.
 
-        With `call_ids` only those that run under these ids are cancelled. From a `connection` that was replaced it does nothing.
+        With `call_ids` only those that run under these ids are cancelled.
         """
-        if connection is None or self.is_current(connection):
-            await self.core.interrupt(self, call_ids)
+        await self.core.interrupt(self, call_ids)
 
     async def events(self) -> AsyncGenerator[SessionEvent, None]:
         """What happens beside the answers to calls. A late envelope that is taken from here counts as given to the model; a host
@@ -395,11 +391,10 @@ class Session:
         self.limits = self.policy.for_mode(mode)
         await self.core.save(self)
 
-    async def close(self, *, connection: int | None = None) -> None:
-        """End the session. Calls that run settle; later ones are refused. A stream that cleans up after itself names its
-        `connection`: if that was replaced, the session goes on with the newer one."""
-        if connection is None or self.is_current(connection):
-            await self.core.close_session(self)
+    async def close(self) -> None:
+        """End the session. Calls that run settle; later ones are refused. A stream that cleans up after itself closes its
+        connection instead: if that was replaced, the session goes on with the newer one."""
+        await self.core.close_session(self)
 
     def enter_turn(self, number: int, started: float) -> TurnRecord:
         """The turn of this number. Those entered last are remembered whole, and of many more what they have spent. Of the calls
