@@ -26,7 +26,6 @@ from handrail.app import Runtime
 from handrail.contract.call import Call, IdScope
 from handrail.contract.model import CallMade, Finished, TextDelta, ToolMessage
 from handrail.server.assembly import assemble
-from handrail.server.host.conversation_store import ConversationStore
 from handrail.server.keys import KeyRing, given_key
 from handrail.server.options import Options
 from handrail.server.uvicorn_server import bound, calm_the_collector, make_server
@@ -113,7 +112,6 @@ async def _serve(folder: Path, thinking: float) -> None:
             TextAgent(runtime, _Thinker(thinking), listen=False),
             keys=KeyRing([given_key(_KEY)]),
             options=options,
-            conversations=ConversationStore(folder / "conversations.db"),
             audit=folder / "audit",
         )
         socket = bound(options)

@@ -5,6 +5,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from tests.server.earlier import earlier_conversations
 
 EVENT = "BEGIN:VCALENDAR\nBEGIN:VEVENT\nUID:a\nDTSTART:20260113T140000Z\nEND:VEVENT\nEND:VCALENDAR\n"
 USING = {
@@ -26,6 +27,7 @@ def used(built, handrail, monkeypatch):
     assert handrail("kb", "import", "a.jsonl").code == 0
     assert handrail("calendar", "import", "a.ics").code == 0
     assert handrail("users", "forget", "nobody", "--yes").code == 0
+    earlier_conversations(built / "conversations.db")
     return built
 
 
@@ -65,7 +67,7 @@ def test_files_that_are_right_are_said_to_be_and_left_alone(used, handrail):
     found = doctored(handrail)
     assert found["service kb"] == (True, "embeddings: none")
     assert found["service calendar"] == (True, "calendar.db can be used")
-    assert found["conversations"] == (True, "conversations.db can be used")
+    assert found["conversations"] == (True, "conversations.db is brought into the store at the next start")
     assert as_they_are(used) == before
 
 
@@ -108,10 +110,16 @@ def test_a_file_that_somebody_writes_at_the_moment_is_read_as_it_is(used, handra
         assert doctored(handrail)["service kb"][0]
 
 
-def test_conversations_in_memory_have_no_file(used, handrail, monkeypatch):
+def test_conversations_of_an_earlier_version_are_of_no_concern_to_a_store_in_memory(used, handrail, monkeypatch):
     monkeypatch.setenv("HANDRAIL_STORE_URL", "memory:")
     (used / "conversations.db").write_bytes(b"of no concern")
-    assert doctored(handrail)["conversations"] == (True, "kept in memory, as the store is")
+    assert "conversations" not in doctored(handrail)
+
+
+def test_conversations_that_are_in_the_store_have_no_check_of_their_own(used, handrail):
+    assert handrail("users", "forget", "nobody", "--yes").code == 0
+    assert not (used / "conversations.db").exists()
+    assert "conversations" not in doctored(handrail)
 
 
 def test_a_store_that_is_a_link_is_told_with_where_it_points(used, handrail):

@@ -17,7 +17,6 @@ from handrail.clients import text_client
 from handrail.server.assembly import assemble
 from handrail.server.keys import Key, KeyRing, hash_of
 from handrail.server.options import Options
-from handrail.server.state_files import open_conversations
 from handrail.settings import load_settings
 from handrail.testing.servers import Reply
 
@@ -81,7 +80,6 @@ async def served_here(folder):
         agent,
         keys=KeyRing((Key(name="ana", hash=hash_of(secret), role="user", user="ana"),)),
         options=Options.from_settings(settings),
-        conversations=open_conversations(settings),
     )
     headers = {"authorization": f"Bearer {secret}"}
     transport = httpx2.ASGITransport(made.app)

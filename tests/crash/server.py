@@ -22,7 +22,6 @@ from handrail.agents import Conversation, TextAgent
 from handrail.events import SessionEvent
 from handrail.runtime.session import Session
 from handrail.server.assembly import assemble
-from handrail.server.host.conversation_store import ConversationStore
 from handrail.server.host.session_registry import SessionRegistry
 from handrail.server.keys import KeyRing
 from handrail.server.options import Options
@@ -62,7 +61,6 @@ async def _serve(post: Post, journal: Journal) -> None:
         agent,
         keys=KeyRing(KEYS),
         options=options,
-        conversations=ConversationStore(post.folder / "conversations.db"),
         model_name="play",
     )
     if post.steals:
@@ -74,8 +72,10 @@ async def _serve(post: Post, journal: Journal) -> None:
 async def _steal(sessions: SessionRegistry, session_id: str, *, though_idle: bool) -> bool:
     """The control: as it was before a turn belonged to its living owner."""
     standing = await sessions.conversations.standing(session_id)
-    if standing is not None and standing.owner != sessions.conversations.owner:
-        await sessions.conversations.take(session_id, owner=standing.owner, though_busy=True)
+    if standing is not None and standing.owner != sessions.runtime.owner:
+        await sessions.conversations.take(
+            session_id, owner=sessions.runtime.owner, former=standing.owner, though_busy=True
+        )
     return True
 
 

@@ -16,7 +16,6 @@ from tests.server.model import PlayModel
 from handrail.agents import TextAgent
 from handrail.app import Runtime
 from handrail.server.assembly import AssembledServer, assemble
-from handrail.server.host.conversation_store import ConversationStore
 from handrail.server.keys import Key, KeyRing, hash_of
 from handrail.server.options import Options
 from handrail.server.uvicorn_server import bound, make_server
@@ -229,10 +228,9 @@ def put_together(
     voice, voice_options = more.pop("voice", None), more.pop("voice_options", None)
     runtime = Runtime(tools.build(), store=store, audit=audit, **more)
     agent = TextAgent(runtime, model, listen=False)
-    conversations = ConversationStore(None if store == "memory:" else folder / "conversations.db")
     chosen = options or Options(port=0)
     made = assemble(
-        runtime, agent, keys=KeyRing(keys), options=chosen, conversations=conversations, audit=audit, model_name="play",
+        runtime, agent, keys=KeyRing(keys), options=chosen, audit=audit, model_name="play",
         voice=voice(runtime, model) if isinstance(voice, FunctionType) else voice, voice_options=voice_options,
     )  # fmt: skip
     return made, tools, model

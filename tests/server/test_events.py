@@ -202,11 +202,11 @@ async def test_the_end_of_a_turn_has_the_number_that_is_stored_whatever_is_told_
         ana = await server.open()
         talk, finish = server.sessions._hosted[ana.id], server.sessions.conversations.finish
 
-        async def finish_while_something_happens(*args):
+        async def finish_while_something_happens(*args, **named):
             talk.session.events_queue.emit(MessageSent({"type": "image", "url": "/images/x.png"}))
             for _ in range(20):
                 await asyncio.sleep(0)
-            await finish(*args)
+            await finish(*args, **named)
 
         monkeypatch.setattr(server.sessions.conversations, "finish", finish_while_something_happens)
         async with ana.listening() as stream:

@@ -86,16 +86,12 @@ async def test_an_outcome_that_is_not_known_is_left_until_it_is_settled(tmp_path
 
 
 async def test_a_user_whom_another_process_forgets_has_no_session_here(tmp_path):
-    from handrail.server.host.conversation_store import ConversationStore
     from handrail.server.host.forgetting import forget_user
 
     async with in_process(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as server:
         ana, bob = await server.open(USER), await server.open(OTHER)
         await ana.say("hello")
-        beside = ConversationStore(tmp_path / "conversations.db")
-        await beside.open()
-        await forget_user(server.runtime, beside, "", "ana")  # without the talks of this server
-        await beside.close()
+        await forget_user(server.runtime, "", "ana")  # without the talks of this server
         said = await ana.post("are you there?")
         assert (said.status_code, said.json()["error"]["type"]) == (404, "NOT_FOUND")
         assert (await server.client.get(f"/api/sessions/{ana.id}", headers=ana.headers)).status_code == 404
@@ -148,9 +144,7 @@ async def test_personal_records_and_images_go_too(tmp_path):
         ana = await server.open(USER)
         await ana.say(f"look at {kept}")
         services = {"kb": kb, "images": open_images(tmp_path)}
-        result = await forget_user(
-            server.runtime, server.sessions.conversations, "", "ana", sessions=server.sessions, services=services
-        )
+        result = await forget_user(server.runtime, "", "ana", sessions=server.sessions, services=services)
     assert result["deleted"]["records"] == 1
     left = await kb.database.read(lambda db: sorted(row[0] for row in db.execute("SELECT id FROM record")))
     assert left == ["note:all", "note:bob"]
@@ -285,7 +279,7 @@ async def test_nothing_of_a_forgotten_user_is_in_any_file_while_the_server_runs_
         assert any(line.startswith("kb.db") for line in traces(tmp_path, WORD)), "the index has words, not sentences"
         for text in (NAME, SAID):
             files = {line.split()[0] for line in traces(tmp_path, text)}
-            assert files >= {"store.db-wal", "conversations.db-wal", "kb.db", "calendar.db"}, "what is there is found"
+            assert files >= {"store.db-wal", "kb.db", "calendar.db"}, "what is there is found"
         async with me.listening() as stream:
             deleted = await asyncio.to_thread(forget, tmp_path)
             assert (deleted["conversations"], deleted["records"], deleted["events"]) == (1, 1, 1)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.stores.processes import SPAWN, Racer
 
+from handrail.contract.conversations import StoredConversation
 from handrail.contract.store import StoreUnavailable
-from handrail.server.host.conversation_store import ConversationStore, StoredConversation
 from handrail.stores import SqliteStore
 from handrail_reference.services.calendar.database import CalendarDatabase as Calendar
 from handrail_reference.services.kb.database import KnowledgeDatabase as KnowledgeBase
@@ -26,13 +26,6 @@ async def use_store(path: Path, name: str) -> None:
     await store.register_owner(name)
     await store.switch(name, "broken")
     await store.close()
-
-
-async def use_conversations(path: Path, name: str) -> None:
-    conversations = ConversationStore(path)
-    await conversations.open()
-    await conversations.create(conversation(name))
-    await conversations.close()
 
 
 async def use_calendar(path: Path, name: str) -> None:
@@ -49,7 +42,7 @@ async def use_knowledge(path: Path, name: str) -> None:
     await kb.close()
 
 
-USES: tuple[Callable[[Path, str], Any], ...] = (use_store, use_conversations, use_calendar, use_knowledge)
+USES: tuple[Callable[[Path, str], Any], ...] = (use_store, use_calendar, use_knowledge)
 
 
 def conversation(name: str) -> StoredConversation:
@@ -121,14 +114,14 @@ async def test_another_process_that_closes_a_file_leaves_its_log_to_those_who_us
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
 async def test_conversations_are_not_written_to_a_file_that_is_gone(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / "conversations.db"
-    conversations = ConversationStore(path)
-    await conversations.open()
-    await conversations.create(conversation("before"))
+    path = tmp_path / "store.db"
+    store = SqliteStore(path)
+    await store.open()
+    await store.conversations.create(conversation("before"), owner="")
     path.with_name(path.name + suffix).unlink()
     for _ in range(2):
         with pytest.raises(StoreUnavailable, match="deleted or replaced while in use"):
-            await conversations.create(conversation("after"))
+            await store.conversations.create(conversation("after"), owner="")
     with pytest.raises(StoreUnavailable, match="deleted or replaced while in use"):
-        await conversations.load("before")
-    await conversations.close()
+        await store.conversations.load("before")
+    await store.close()

@@ -1,6 +1,7 @@
 """The list of conversations: what a key finds again, with the secret to go on, and what it is never told."""
 
 import sqlite3
+from contextlib import closing
 
 from tests.server.kit import KEYS, OPERATOR, OTHER, USER, ServerUnderTest, in_process
 
@@ -78,10 +79,10 @@ async def test_the_secret_of_a_session_cannot_be_read_from_the_file(tmp_path):
     async with in_process(tmp_path, store=f"sqlite:///{tmp_path}/handrail.db") as server:
         ana = await server.open()
         await ana.say("good morning")
-        path = tmp_path / "conversations.db"
-        with sqlite3.connect(path) as db:
-            (row,) = db.execute("SELECT * FROM opener").fetchall()
-        assert row[0] == ana.id
+        with closing(sqlite3.connect(tmp_path / "handrail.db")) as db:
+            ((session_id, sealed),) = db.execute("SELECT session_id, sealed FROM conversation").fetchall()
+        assert session_id == ana.id
+        assert sealed
         for path in tmp_path.rglob("*"):
             content = path.read_bytes() if path.is_file() else b""
             assert ana.opened["token"].encode() not in content, path.name

@@ -1,4 +1,4 @@
-"""`/readyz` tries what a message needs: the store's writer, the file of conversations, the audit."""
+"""`/readyz` tries what a message needs: the store's writer and the audit."""
 
 import asyncio
 import shutil
@@ -18,32 +18,31 @@ async def kept_on_disk(folder):
 async def not_ready(server) -> list[str]:
     answer = await server.client.get("/readyz")
     checks = answer.json()["checks"]
-    assert set(checks) == {"serving", "store", "conversations", "audit"}
+    assert set(checks) == {"serving", "store", "audit"}
     assert (answer.status_code == 200) is all(checks.values()) is answer.json()["ok"]
     return [name for name, well in checks.items() if not well]
 
 
-async def test_a_store_or_conversations_that_another_process_has_locked_are_not_ready(tmp_path, caplog):
+async def test_a_store_that_another_process_has_locked_is_not_ready(tmp_path, caplog):
     async with kept_on_disk(tmp_path) as server:
         assert await not_ready(server) == []
-        for file, name in (("store.db", "store"), ("conversations.db", "conversations")):
-            with closing(sqlite3.connect(tmp_path / file, isolation_level=None)) as other:
-                other.execute("BEGIN IMMEDIATE")
-                assert await not_ready(server) == [name]
-                assert f"not ready ({name})" in caplog.text
-                other.execute("ROLLBACK")
-            async with asyncio.timeout(60):
-                while await not_ready(server):
-                    await asyncio.sleep(0.05)
+        with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert await not_ready(server) == ["store"]
+            assert "not ready (store)" in caplog.text
+            other.execute("ROLLBACK")
+        async with asyncio.timeout(60):
+            while await not_ready(server):
+                await asyncio.sleep(0.05)
 
 
-async def test_conversations_that_were_deleted_are_not_ready_and_take_no_message(tmp_path, caplog):
+async def test_a_store_that_was_deleted_is_not_ready_and_takes_no_message(tmp_path, caplog):
     async with kept_on_disk(tmp_path) as server:
         ana = await server.open()
-        for path in tmp_path.glob("conversations.db*"):
+        for path in [*tmp_path.glob("store.db"), *tmp_path.glob("store.db-*")]:
             path.unlink()
-        assert await not_ready(server) == ["conversations"]
-        assert '"conversations.db" was deleted or replaced' in caplog.text
+        assert await not_ready(server) == ["store"]
+        assert '"store.db" was deleted or replaced' in caplog.text
         refused = await ana.post("hello", "m1")
         assert refused.status_code == 503
         assert "cannot be stored" in refused.json()["error"]["message"]
@@ -76,5 +75,5 @@ async def test_a_probe_leaves_nothing_behind_and_many_are_one_try(tmp_path):
             "try_writing"
         ]
         assert (await server.runtime.store.operating()).switches == {}
-        with closing(sqlite3.connect(tmp_path / "conversations.db")) as db:
+        with closing(sqlite3.connect(tmp_path / "store.db")) as db:
             assert db.execute("SELECT count(*) FROM conversation").fetchone() == (0,)

@@ -318,7 +318,7 @@ async def test_a_session_whose_conversation_was_deleted_because_it_is_old_has_en
         if not is_here:
             server.sessions._hosted[old.id].last_used -= 10_000
             await server.sessions._make_room(1_800)
-        server.sessions.conversations._clock = lambda: time.time() + 91 * 86_400
+        server.runtime.store._clock = lambda: int((time.time() + 91 * 86_400) * 1_000)
         await new.say("I am still here")
         await server.sessions._forget_unused()
         kept = {api.id: (await server.runtime.store.load_session(api.id)).active for api in (old, new)}
@@ -346,7 +346,7 @@ async def test_a_store_that_is_away_when_conversations_are_deleted_hears_of_it_l
         if not is_here:
             server.sessions._hosted[old.id].last_used -= 10_000
             await server.sessions._make_room(1_800)
-        server.sessions.conversations._clock = lambda: time.time() + 91 * 86_400
+        server.runtime.store._clock = lambda: int((time.time() + 91 * 86_400) * 1_000)
         await forget_while_away(server, monkeypatch)
         await server.sessions._forget_unused()
         assert not (await server.runtime.store.load_session(old.id)).active
@@ -358,7 +358,7 @@ async def unused(server):
     old = await server.open()
     server.sessions._hosted[old.id].last_used -= 10_000
     await server.sessions._make_room(1_800)
-    server.sessions.conversations._clock = lambda: time.time() + 91 * 86_400
+    server.runtime.store._clock = lambda: int((time.time() + 91 * 86_400) * 1_000)
     return old
 
 

@@ -10,8 +10,8 @@ from tests.server.kit import in_process
 from tests.server.model import PlayModel
 
 from handrail.agents import Conversation
+from handrail.contract.conversations import StoredTurn
 from handrail.contract.model import ModelError, ModelEvent, ModelRequest, ToolMessage
-from handrail.server.host.conversation_store import StoredTurn
 from handrail.server.host.hosted_session import MAX_SHOWN_BYTES, HostedSession
 from handrail.server.wire import to_json
 

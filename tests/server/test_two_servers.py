@@ -1,4 +1,4 @@
-"""Two servers on one store and one file of conversations: a turn belongs to its living owner, and a look takes nothing."""
+"""Two servers on one store: a turn belongs to its living owner, and a look takes nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -282,7 +282,7 @@ async def test_the_end_of_a_turn_that_could_not_be_stored_is_stored_later(tmp_pa
         kept = first.sessions.conversations
         finish = kept.finish
 
-        async def away(*_):
+        async def away(*_, **__):
             raise StoreUnavailable("The file cannot be written for a while.")
 
         kept.finish = away

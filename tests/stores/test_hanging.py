@@ -10,8 +10,8 @@ import pytest
 from tests.stores.processes import Racer, hold_locked
 from tests.stores.values import claim, done, session
 
+from handrail.contract.conversations import StoredConversation
 from handrail.contract.store import ClaimVerdict, LedgerState, StoreUnavailable
-from handrail.server.host.conversation_store import ConversationStore, StoredConversation
 from handrail.stores import SqliteStore
 
 LIMIT = 0.4
@@ -153,19 +153,18 @@ async def test_a_file_that_another_process_keeps_locked_is_told_in_bounds(path: 
     await store.close()
 
 
-async def test_conversations_that_hang_are_told_in_bounds(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("handrail.server.host.conversation_store._LIMIT_SECONDS", LIMIT)
-    conversations, go_on = ConversationStore(path), threading.Event()
-    await conversations.open()
+async def test_conversations_that_hang_are_told_in_bounds(path: Path) -> None:
+    store, go_on = SqliteStore(path, limit_seconds=LIMIT), threading.Event()
+    await store.open()
     kept = StoredConversation(session_id="s", tenant="", user=None, passing=False, document={})
-    stuck = asyncio.create_task(conversations._ask(lambda _: go_on.wait(60)))
+    stuck = asyncio.create_task(store._write(lambda _: go_on.wait(60)))
     with pytest.raises(StoreUnavailable, match="has not answered"):
         await stuck
     with pytest.raises(StoreUnavailable, match="has not answered"):
-        await conversations.create(kept)
+        await store.conversations.create(kept, owner="o1")
     go_on.set()
-    await answers_again(lambda: conversations.create(kept))
-    await conversations.close()
+    await answers_again(lambda: store.conversations.create(kept, owner="o1"))
+    await store.close()
 
 
 def test_requests_of_a_loop_that_was_closed_are_forgotten(path: Path) -> None:

@@ -87,7 +87,7 @@ def _checks() -> Iterator[Check]:
     yield _zone(settings)
     yield from _models(settings)
     yield _voice(settings)
-    yield _conversations(settings)
+    yield from _earlier_conversations(settings)
     yield from _store(settings)
     yield _folder(settings)
     yield _audit_key(settings)
@@ -254,14 +254,15 @@ async def _open_and_close(url: str) -> None:
     await store.close()
 
 
-def _conversations(settings: Settings) -> Check:
-    """The database beside the store. It is only read: a broken one is described in the words of whoever would use it."""
-    from handrail.server.state_files import open_conversations
+def _earlier_conversations(settings: Settings) -> Iterator[Check]:
+    """The file of an earlier version, which the next start brings into the store. It is only read: a broken one is described in
+    the words of whoever would use it."""
+    from handrail.server.earlier_files import check_conversations
 
-    if store_url(settings).startswith("memory:"):
-        return Check("conversations", True, "kept in memory, as the store is")
     path = settings.project / settings.server_conversations
-    return _file_check("conversations", lambda: check_database(path, lambda: open_conversations(settings).look()))
+    if path.exists() and not store_url(settings).startswith("memory:"):
+        told = f"{path.name} is brought into the store at the next start"
+        yield _file_check("conversations", lambda: check_database(path, lambda: check_conversations(path), told))
 
 
 def _folder(settings: Settings) -> Check:

@@ -85,11 +85,11 @@ def run(options: Namespace) -> int:
 async def _serve(settings: Settings, registry: Registry, options: Namespace, choice: ModelChoice) -> int:
     # A quarter of a second, which nobody shall wait who asks for help or whose tools do not build.
     from handrail.server.assembly import assemble, open_keys
+    from handrail.server.earlier_files import copies, import_files, keys_path, remove_old_copies
     from handrail.server.keyfile import follow
     from handrail.server.keys import given_key
     from handrail.server.model_selection import ModelSelection
     from handrail.server.options import Options
-    from handrail.server.state_files import keys_path, open_conversations
     from handrail.server.uvicorn_server import bound, calm_the_collector, end_soon, make_server
     from handrail.server.voice.voice_options import VoiceOptions
 
@@ -124,12 +124,12 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
             agent,
             keys=ring,
             options=limits,
-            conversations=open_conversations(settings),
             audit=settings.project / settings.audit_directory,
             models=models,
             voice=voice,
             voice_options=VoiceOptions.from_settings(settings),
             keys_file=keys_path(settings),
+            copies=copies(settings),
         )
     except BaseException:
         socket.close()
@@ -150,6 +150,8 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
 
     following = asyncio.create_task(follow(keys_path(settings), ring))
     try:
+        await import_files(settings, runtime.store)
+        remove_old_copies(settings)
         await _open(made.sessions)
         for sentence in await runtime.preload_services():
             warn(f"handrail serve: {sentence}")
@@ -178,7 +180,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
 
 
 async def _open(sessions: SessionRegistry) -> None:
-    """Open the files before there is a server, so that one that cannot be used is told in a sentence."""
+    """Open the store before there is a server, so that one that cannot be used is told in a sentence."""
     try:
         await sessions.start()
         await asyncio.sleep(0)  # a Ctrl-C that came while things were opened counts here, where nothing is half done

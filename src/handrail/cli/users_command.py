@@ -57,27 +57,24 @@ def run(options: Namespace) -> int:
 
 
 async def _forget(settings: Settings, options: Namespace) -> dict[str, Any]:
+    from handrail.server.earlier_files import copies, import_files, keys_path
     from handrail.server.host.forgetting import forget_user
-    from handrail.server.state_files import keys_path, open_conversations
 
     registry = _registry(settings, options.registry)
-    conversations = open_conversations(settings)
-    await conversations.open()
-    try:
-        async with AsyncExitStack() as stack:
-            services, unopened = await _services(settings, stack)
-            runtime = await stack.enter_async_context(open_runtime(settings, registry, capability_checks=False))
-            return await forget_user(
-                runtime,
-                conversations,
-                options.tenant,
-                options.user,
-                services=services,
-                unopened=unopened,
-                keys=keys_path(settings),
-            )
-    finally:
-        await conversations.close()
+    async with AsyncExitStack() as stack:
+        services, unopened = await _services(settings, stack)
+        runtime = open_runtime(settings, registry, capability_checks=False)
+        await import_files(settings, runtime.store)
+        await stack.enter_async_context(runtime)
+        return await forget_user(
+            runtime,
+            options.tenant,
+            options.user,
+            services=services,
+            unopened=unopened,
+            keys=keys_path(settings),
+            copies=copies(settings),
+        )
 
 
 async def _services(settings: Settings, stack: AsyncExitStack) -> tuple[dict[str, Any], dict[str, str]]:

@@ -1,4 +1,4 @@
-"""The port of the store: where sessions, turns, the ledger, confirmations, blocks, switches and limits live.
+"""The port of the store: where sessions, turns, the ledger, confirmations, blocks, switches, limits and conversations live.
 
 One conformance suite runs over every implementation. Every method is one transaction: it happened whole, or not at all.
 Times are milliseconds since 1970 on the *store's* clock. A store that cannot answer raises `StoreUnavailable`; a request
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Protocol
 
+from handrail.contract.conversations import ConversationStore
 from handrail.contract.errors import HandrailError
 
 Effects = Literal["none", "idempotent", "unsafe"]
@@ -349,6 +350,11 @@ class AbandonedAudit(NamedTuple):
 
 class Store(Protocol):
     """Durable state of sessions. See the module's docstring."""
+
+    @property
+    def conversations(self) -> ConversationStore:
+        """What a server keeps of its sessions."""
+        ...
 
     async def open(self) -> None: ...
     async def close(self) -> None: ...

@@ -1,8 +1,8 @@
-"""Puts a server together from settings: keys, conversations, sessions, the application. `handrail serve` and tests share it."""
+"""Puts a server together from settings: keys, sessions, the application. `handrail serve` and tests share it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,14 @@ from handrail.server.api.application import create
 from handrail.server.api.http import ApiContext
 from handrail.server.api.routes.files import console_files
 from handrail.server.connections import ConnectionTable
+from handrail.server.earlier_files import keys_path
 from handrail.server.host.agent_port import TextAgentPort
-from handrail.server.host.conversation_store import ConversationStore
 from handrail.server.host.forgetting import forget_user
 from handrail.server.host.session_registry import SessionRegistry
 from handrail.server.keyfile import add_key, key_for_start, load_keys, read_secret
 from handrail.server.keys import Key, KeyRing, TokenBuckets, check_name
 from handrail.server.model_selection import ModelSelection
 from handrail.server.options import Options
-from handrail.server.state_files import keys_path
 from handrail.server.voice.admission import Admission, VoiceAgentPort
 from handrail.server.voice.voice_options import VoiceOptions
 from handrail.settings import Settings
@@ -52,21 +51,22 @@ def assemble(
     *,
     keys: KeyRing,
     options: Options,
-    conversations: ConversationStore,
     audit: Path | None = None,
     model_name: str = "model",
     models: ModelSelection | None = None,
     voice: VoiceAgentPort | None = None,
     voice_options: VoiceOptions | None = None,
     keys_file: Path | None = None,
+    copies: Sequence[Path] = (),
 ) -> AssembledServer:
-    sessions = SessionRegistry(runtime, agent, conversations, options)
+    """`copies` are files that are deleted with the first user who is forgotten."""
+    sessions = SessionRegistry(runtime, agent, options)
     limits = voice_options or VoiceOptions()
     rates = TokenBuckets(options.requests_per_minute)
     admission = Admission(sessions, voice, keys, limits, rates) if voice is not None else None
 
     async def forget(tenant: str, user: str) -> dict[str, Any]:
-        return await forget_user(runtime, conversations, tenant, user, sessions=sessions, keys=keys_file)
+        return await forget_user(runtime, tenant, user, sessions=sessions, keys=keys_file, copies=copies)
 
     context = ApiContext(
         sessions=sessions,

@@ -36,6 +36,7 @@ from handrail.contract.store import (
     StoreUnavailable,
     TurnStart,
 )
+from handrail.stores.conversations import StatementConversations
 from handrail.stores.statements import (
     Clock,
     Transaction,
@@ -59,6 +60,7 @@ class StatementStore(ABC):
 
     def __init__(self, clock: Clock | None) -> None:
         self._clock = clock or system_clock
+        self.conversations = StatementConversations(self)
 
     @abstractmethod
     async def _write(self, request: Request[T], locks: Locks = NO_LOCKS) -> T:

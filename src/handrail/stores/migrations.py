@@ -196,6 +196,26 @@ MIGRATIONS = (
             "CREATE UNIQUE INDEX session_rowid ON session (rowid)",
         ),
     ),
+    # Times of a server's conversations are milliseconds too. Texts are JSON, because PostgreSQL keeps no NUL.
+    Migration(
+        13,
+        "conversations of a server, and what was imported from files of its own",
+        (
+            """CREATE TABLE conversation (
+                session_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, user TEXT, key TEXT NOT NULL, sealed TEXT NOT NULL,
+                owner TEXT NOT NULL, live INTEGER NOT NULL, passing INTEGER NOT NULL, created_at INTEGER NOT NULL,
+                updated_at INTEGER NOT NULL, document TEXT NOT NULL)""",
+            "CREATE INDEX conversation_user ON conversation (tenant, user)",
+            "CREATE INDEX conversation_key ON conversation (key)",
+            "CREATE INDEX conversation_updated ON conversation (updated_at)",
+            """CREATE TABLE conversation_turn (
+                session_id TEXT NOT NULL REFERENCES conversation ON DELETE CASCADE, message_id TEXT NOT NULL,
+                position INTEGER NOT NULL, number INTEGER NOT NULL, text TEXT NOT NULL, state TEXT NOT NULL,
+                attempts INTEGER NOT NULL, answer TEXT NOT NULL, last_event INTEGER NOT NULL,
+                PRIMARY KEY (session_id, message_id)) WITHOUT ROWID""",
+            "CREATE TABLE file_import (source TEXT PRIMARY KEY, position TEXT NOT NULL) WITHOUT ROWID",
+        ),
+    ),
 )
 
 

@@ -271,6 +271,8 @@ class SqliteStore(ThreadedStore):
             f"PRAGMA wal_autocheckpoint = {LOG_PAGES}",
             "PRAGMA cache_size = -16000",
             "PRAGMA temp_store = MEMORY",
+            # What people said is overwritten when it is deleted, also where SQLite was built without that.
+            "PRAGMA secure_delete = ON",
         )
         try:
             migrate(db, self._path.name, self._clock())

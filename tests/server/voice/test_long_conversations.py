@@ -24,9 +24,9 @@ from handrail.registry import Registry
 from handrail.runtime import known_calls
 from handrail.runtime.core import RuntimeCore
 from handrail.runtime.plan import Plans
-from handrail.server.host import conversation_store as conversations
 from handrail.server.host import hosted_session
 from handrail.server.voice import conversation_host as line_module
+from handrail.stores.statements import conversations
 from handrail.testing.servers.live import Ask, Say, Turn, call
 
 SOME, MANY = 35, 90

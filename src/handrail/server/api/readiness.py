@@ -1,4 +1,4 @@
-"""Whether this process should be given work: it is not about to stop, and store, conversations and audit can be written.
+"""Whether this process should be given work: it is not about to stop, and store and audit can be written.
 
 Each part is really tried, but at most once a second, and never again while an earlier try has not come back: however often a
 balancer asks, the writers have next to nothing to do for it, and one that hangs is not given more.
@@ -30,7 +30,6 @@ class Readiness:
         self._audit = audit
         self._context = {
             "store": _Part(sessions.runtime.store.try_writing),
-            "conversations": _Part(sessions.conversations.try_writing),
             "audit": _Part(self._try_audit),
         }
         self.kept_seconds = KEPT_SECONDS

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from handrail.app import Runtime
 from handrail.contract.errors import HandrailError, UsageError
 from handrail.runtime.services import call_hook
-from handrail.server.host.conversation_store import ConversationStore
 from handrail.server.keyfile import LOOK_SECONDS, revoke_keys_of
 from handrail.sqlite_files import scrub
 
@@ -29,7 +28,6 @@ _KEYS_SECONDS = 2 * LOOK_SECONDS
 
 async def forget_user(
     runtime: Runtime,
-    conversations: ConversationStore,
     tenant: str,
     user: str,
     *,
@@ -37,9 +35,11 @@ async def forget_user(
     services: Mapping[str, Any] | None = None,
     unopened: Mapping[str, str] | None = None,
     keys: Path | None = None,
+    copies: Sequence[Path] = (),
 ) -> dict[str, Any]:
     """Delete what is kept of a user; how much it was. `sessions` are those of a running server, which end first. `services` are
     asked to forget the user too, unless given those of the runtime; `unopened` are those that could not be asked, and why.
+    `copies` are old files that an import left: they go whole.
 
     Raises `NotAllForgotten` if a part could not be reached: everything else is deleted, and the audit tells what is left.
     """
@@ -61,7 +61,7 @@ async def forget_user(
     counts: dict[str, Any] = dict(await runtime.store.forget_user(tenant, user, keep_block=keep_block))
     await runtime.housekeeper.learn()
     with _noted(left, "conversations"):
-        counts["conversations"], mentioned = await conversations.forget(tenant, user)
+        counts["conversations"], mentioned = await runtime.store.conversations.forget(tenant, user)
     with _noted(left, "images"):
         counts["images"] = await _forget_images(asked.get("images"), mentioned)
     for name, service in sorted(asked.items()):
@@ -69,10 +69,11 @@ async def forget_user(
             counts.update(await _forgotten_by(name, service, user, tenant))
     if keys is not None:
         counts["keys"] = revoked
-    parts = (("", runtime.store), ("conversations", conversations))
-    for path in dict.fromkeys(_file_of(part) for name, part in parts if name not in left):
-        if path is None:
-            continue
+    for copy in copies:
+        with _noted(left, f'the file "{copy.name}"'):
+            copy.unlink(missing_ok=True)
+    path = _file_of(runtime.store)
+    if path is not None:
         with _noted(left, f'what the file "{path.name}" has in unused pages'):
             await asyncio.to_thread(scrub, path)
     # Under the pseudonym, which nobody can trace back to a name any more.

@@ -19,11 +19,11 @@ from time import monotonic
 from typing import Any, Literal, Protocol
 
 from handrail.agents import Conversation
+from handrail.contract.conversations import MAX_TURNS, StoredTurn
 from handrail.contract.errors import ErrorType
 from handrail.contract.events import SessionEvent
 from handrail.contract.model import ToolMessage
 from handrail.runtime.session import Session
-from handrail.server.host.conversation_store import MAX_TURNS, StoredTurn
 from handrail.server.wire import frame, notice, to_json, without_detail
 
 LATE = "~late:"

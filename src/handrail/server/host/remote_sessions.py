@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+from handrail.contract.conversations import Ownership, StoredTurn
 from handrail.contract.store import StoreUnavailable
-from handrail.server.host.conversation_store import Ownership, StoredTurn
 from handrail.server.host.hosted_session import LATE, HostedSession, events_of
 from handrail.server.host.session_registry import SessionRegistry
 from handrail.server.wire import HEARTBEAT, frame, notice, without_detail
@@ -67,7 +67,7 @@ async def follow(
 
 async def _is_at(sessions: SessionRegistry, standing: Ownership, owner: str) -> bool:
     """Whether the session is still where it was, and not here, and its owner lives."""
-    at_home = standing.owner == owner and owner != sessions.conversations.owner
+    at_home = standing.owner == owner and owner != sessions.runtime.owner
     return at_home and await sessions.runtime.store.owner_lives(owner)
 
 

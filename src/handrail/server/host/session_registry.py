@@ -1,10 +1,10 @@
 """The sessions that a server hosts: opened, found again by id and secret, spoken to, told about late results, and let go.
 
-A session that is not in memory is resumed from the store, and its conversation from the file of conversations: after a restart,
-after it was idle, or because another process had it. A turn that was cut off by the end of a process is answered anew under the
+A session that is not in memory is resumed from the store, with its conversation: after a restart, after it was idle, or because
+another process had it. A turn that was cut off by the end of a process is answered anew under the
 same message: its turn is the same, so writing calls meet their first execution, and held calls their open request.
 
-Several processes may share one store and one file of conversations. A turn belongs to its living owner. Whoever only looks at a
+Several processes may share one store. A turn belongs to its living owner. Whoever only looks at a
 session that another living process has is shown what is stored (`HostedSession.is_remote`). Whoever says something in it moves
 it here if the owner is idle in it, and is asked to wait if not. The session of a process that has ended goes to the one that
 is asked next.
@@ -24,6 +24,13 @@ from weakref import WeakValueDictionary
 
 from handrail.agents import Conversation
 from handrail.app import Runtime
+from handrail.contract.conversations import (
+    Moved,
+    Quota,
+    QuotaExceeded,
+    StoredConversation,
+    StoredTurn,
+)
 from handrail.contract.definition import Mode
 from handrail.contract.errors import HandrailError, SessionEnded, UsageError
 from handrail.contract.events import LateEnvelope
@@ -33,14 +40,6 @@ from handrail.runtime.local_time import attributes_for
 from handrail.runtime.retention import end_detached
 from handrail.runtime.session import Session
 from handrail.server.host.agent_port import PortEvents, TextAgentPort
-from handrail.server.host.conversation_store import (
-    ConversationStore,
-    Moved,
-    Quota,
-    QuotaExceeded,
-    StoredConversation,
-    StoredTurn,
-)
 from handrail.server.host.hosted_session import HostedSession, TurnRun
 from handrail.server.host.refusals import (
     RefusalReason,
@@ -81,11 +80,9 @@ class BusyElsewhere(SessionRefused):
 class SessionRegistry:
     """See the module's docstring."""
 
-    def __init__(
-        self, runtime: Runtime, agent: TextAgentPort, conversations: ConversationStore, options: Options
-    ) -> None:
+    def __init__(self, runtime: Runtime, agent: TextAgentPort, options: Options) -> None:
         self.runtime = runtime
-        self.conversations = conversations
+        self.conversations = runtime.store.conversations
         self.options = options
         self.draining = False
         self.hurried = asyncio.Event()
@@ -96,10 +93,9 @@ class SessionRegistry:
         self._chores: list[asyncio.Task[None]] = []
         self._unused: list[str] = []
         self._unstored: dict[tuple[str, str], tuple[HostedSession, StoredTurn]] = {}
-        """Ends of turns that the file of conversations did not take: while it says that they run, nobody else goes on."""
+        """Ends of turns that the store did not take: while it says that they run, nobody else goes on."""
         self._unfreed: set[str] = set()
-        """Sessions that others could have, if the file of conversations had taken it."""
-        conversations.owner = runtime.owner
+        """Sessions that others could have, if the store had taken it."""
 
     def __len__(self) -> int:
         return len(self._hosted)
@@ -108,7 +104,6 @@ class SessionRegistry:
 
     async def start(self) -> None:
         """Open what is needed; once more changes nothing."""
-        await self.conversations.open()
         await self.runtime.open()
         if not self._chores:
             loop = asyncio.get_running_loop()
@@ -157,7 +152,6 @@ class SessionRegistry:
         await self._store_again()
         self._hosted.clear()
         await self.runtime.close()
-        await self.conversations.close()
 
     def _running(self) -> list[asyncio.Task[None]]:
         runs = [hosted.current.task for hosted in self._hosted.values() if hosted.current is not None]
@@ -201,7 +195,7 @@ class SessionRegistry:
                 key=key.hash,
                 document=conversation.to_dict(),
             )
-            self._unused += await self.conversations.create(stored, self._quota)
+            self._unused += await self.conversations.create(stored, owner=self.runtime.owner, quota=self._quota)
         except StoreUnavailable:
             with suppress(StoreUnavailable):
                 await session.close()
@@ -253,7 +247,7 @@ class SessionRegistry:
             return True  # it cannot be asked at the moment, and nothing can be written to it either
         if owner is None and not hosted.ended:
             await self.end(hosted, delete=False)
-        return owner is None or owner == self.conversations.owner
+        return owner is None or owner == self.runtime.owner
 
     async def _load(self, session_id: str, token: str, *, take: bool) -> HostedSession:
         if self.draining:
@@ -280,7 +274,12 @@ class SessionRegistry:
                 session_id=session_id, tenant=session.tenant, user=session.user, passing=False,
                 document=Conversation().to_dict(),
             )  # fmt: skip
-            await self.conversations.create(stored)
+            try:
+                await self.conversations.create(stored, owner=self.runtime.owner)
+            except StoreUnavailable:
+                raise store_away() from None
+            except UsageError:  # another process has come for it at the same moment
+                raise moved() from None
         hosted = _hosted_session(session, stored)
         hosted.rebuild()
         self.runtime.metrics.session_opened(session_id)
@@ -297,11 +296,13 @@ class SessionRegistry:
             standing = await self.conversations.standing(session_id)
             if standing is None:
                 return True
-            others = standing.owner not in ("", self.conversations.owner)
+            others = standing.owner not in ("", self.runtime.owner)
             lives = others and await self.runtime.store.owner_lives(standing.owner)
             if lives and (standing.busy or not though_idle):
                 return False
-            if await self.conversations.take(session_id, owner=standing.owner, though_busy=not lives):
+            if await self.conversations.take(
+                session_id, owner=self.runtime.owner, former=standing.owner, though_busy=not lives
+            ):
                 return True
         return False  # others want it as well; whoever asked may ask again
 
@@ -384,7 +385,7 @@ class SessionRegistry:
         run = hosted.current = TurnRun(turn, hosted.log.last)
         hosted.keep(turn)
         try:
-            await self.conversations.begin(hosted.id, turn)
+            await self.conversations.begin(hosted.id, turn, owner=self.runtime.owner)
         except (StoreUnavailable, Moved) as error:
             hosted.current = None
             hosted.turns.pop(turn.message_id, None)
@@ -499,7 +500,7 @@ class SessionRegistry:
         long = len(conversation.messages) > _LONG
         document = await asyncio.to_thread(conversation.to_dict) if long else conversation.to_dict()
         try:
-            await self.conversations.finish(hosted.id, turn, document)
+            await self.conversations.finish(hosted.id, turn, document, owner=self.runtime.owner)
         except HandrailError as error:
             _log.error("A turn could not be stored: %s", error)
             if isinstance(error, StoreUnavailable):
@@ -581,7 +582,7 @@ class SessionRegistry:
     async def set_live(self, hosted: HostedSession, live: bool) -> None:
         """Something other than a turn begins or ends in the session, such as a voice conversation: it stays here meanwhile."""
         try:
-            await self.conversations.set_live(hosted.id, live)
+            await self.conversations.set_live(hosted.id, live, owner=self.runtime.owner)
         except Moved:
             raise moved() from None
 
@@ -593,7 +594,7 @@ class SessionRegistry:
 
     async def _free(self, session_id: str) -> None:
         try:
-            await self.conversations.set_live(session_id, False)
+            await self.conversations.set_live(session_id, False, owner=self.runtime.owner)
         except Moved:
             return
         except StoreUnavailable as error:
@@ -616,7 +617,7 @@ class SessionRegistry:
                 heard = [hosted for hosted in self._hosted.values() if hosted.log.readers]
                 owners = await self.conversations.owners([hosted.id for hosted in heard]) if heard else {}
                 for hosted in heard:
-                    if owners.get(hosted.id, self.conversations.owner) != self.conversations.owner:
+                    if owners.get(hosted.id, self.runtime.owner) != self.runtime.owner:
                         await self._let_go(hosted)
                 await self._end_all_unused()
             except StoreUnavailable:
@@ -637,7 +638,7 @@ class SessionRegistry:
 
     async def _forget_unused(self) -> None:
         """Delete old conversations and end their sessions, so that the store can give back the room of those too."""
-        self._unused += await self.conversations.prune(unused_for=self.options.keep_days * 86_400)
+        self._unused += await self.conversations.prune(unused_for=self.options.keep_days * 86_400_000)
         await self._end_all_unused()
 
     async def _end_all_unused(self) -> None:

@@ -18,10 +18,10 @@ from functools import partial
 from typing import Any
 
 from handrail.agents.voice.host_port import Ending, Sound, SpokenConversation
+from handrail.contract.conversations import ConversationStore, StoredTurn, TurnState
 from handrail.contract.errors import HandrailError
 from handrail.contract.events import SessionEvent
 from handrail.schema.strict_json import trimmed
-from handrail.server.host.conversation_store import ConversationStore, StoredTurn, TurnState
 from handrail.server.host.hosted_session import LATE, MAX_BYTES, MAX_EVENTS, SPAN, HostedSession, TurnRun
 from handrail.server.host.refusals import busy, ended, message_reused, restarting
 from handrail.server.keys import Key
@@ -321,9 +321,10 @@ class ConversationHost:
 class StoredTranscript:
     """The turns of one conversation, as people see them."""
 
-    def __init__(self, hosted: HostedSession, conversations: ConversationStore) -> None:
+    def __init__(self, hosted: HostedSession, conversations: ConversationStore, owner: str) -> None:
         self._hosted_session = hosted
         self._conversations = conversations
+        self._owner = owner
         self._run: TurnRun | None = None
         self._typed: dict[str, TurnRun] = {}
         """Runs of words that came in the text protocol, by the client's message id."""
@@ -491,6 +492,6 @@ class StoredTranscript:
         try:
             long = len(conversation.messages) > _LONG
             document = await asyncio.to_thread(conversation.to_dict) if long else conversation.to_dict()
-            await self._conversations.finish(self._hosted_session.id, turn, document)
+            await self._conversations.finish(self._hosted_session.id, turn, document, owner=self._owner)
         except HandrailError as error:
             _log.error("A turn could not be stored: %s", error)

@@ -1,0 +1,228 @@
+"""Files in which earlier versions kept the state of a server. The first start brings what is in them into the store.
+
+A file is read under a lock, batch by batch, and renamed to `….migrated` when everything is in the store. The store notes how far
+it came in the transaction of each batch: after a crash the next start continues there. Processes that start at the same time
+wait. Apart from the assembly, because `handrail users` and `handrail doctor` need this without the web framework.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import orjson
+
+from handrail.contract.conversations import ImportedConversation, StoredConversation, StoredTurn
+from handrail.contract.errors import UsageError
+from handrail.contract.store import Store, StoreUnavailable
+from handrail.settings import Settings
+from handrail.sqlite_files import check_writable, look
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover  # a system without it has one process at a time
+    fcntl = None  # type: ignore[assignment]
+
+_log = logging.getLogger("handrail.server")
+_NEWEST = 2
+_MAX_BATCH = 100
+_MAX_BATCH_BYTES = 1_000_000
+_LOOK_SECONDS = 0.05
+_BUSY_SECONDS = 5.0
+DONE = ".migrated"
+
+
+async def import_files(settings: Settings, store: Store) -> None:
+    """Bring the files of earlier versions into the store, which is opened for it. Where there are none nothing is done."""
+    paths = [settings.project / settings.server_conversations]
+    if settings.store_url.startswith("memory:") or not any(path.exists() for path in paths):
+        return
+    await store.open()
+    try:
+        async with _alone(settings.project):
+            await _import_conversations(paths[0], store)
+    finally:
+        await store.close()
+
+
+def keys_path(settings: Settings) -> Path:
+    return settings.project / settings.server_keys_file
+
+
+def copies(settings: Settings) -> tuple[Path, ...]:
+    """What an import leaves. People's words are in there."""
+    return tuple(settings.project / (name + DONE) for name in (settings.server_conversations,))
+
+
+def remove_old_copies(settings: Settings) -> None:
+    """Delete what an import left longer ago than conversations are kept."""
+    for path in copies(settings):
+        if path.is_file() and time.time() - path.stat().st_ctime > settings.server_keep_days * 86_400:
+            path.unlink(missing_ok=True)
+
+
+def check_conversations(path: Path) -> None:
+    """Raise what an import would of a file that cannot be used. Changes nothing; a file that is not there is right."""
+    if not path.exists():
+        return
+    try:
+        check_writable(path)
+        look(path, lambda db: _check(db, path.name))
+    except OSError as error:
+        raise StoreUnavailable(f'The conversations "{path.name}" cannot be read ({error.strerror}).') from None
+    except sqlite3.Error as error:
+        raise StoreUnavailable(f'The conversations "{path.name}" cannot be used ({error}).') from None
+
+
+def _check(db: sqlite3.Connection, name: str) -> None:
+    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    if not {"conversation", "turn"} <= tables or version > _NEWEST:
+        raise UsageError(
+            f'"{name}" is not the file of conversations of an earlier Handrail; move it away, or name another in [server].'
+        )
+
+
+async def _import_conversations(path: Path, store: Store) -> None:
+    await asyncio.to_thread(check_conversations, path)
+    db = await asyncio.to_thread(_open, path)
+    if db is None:
+        return  # another process has brought it over
+    imported = 0
+    try:
+        source = await asyncio.to_thread(_source, db)
+        after = await store.conversations.imported_until(source)
+        while batch := await asyncio.to_thread(_batch, db, after):
+            imported += await store.conversations.import_all(source, batch)
+            after = batch[-1].conversation.session_id
+    finally:
+        db.close()
+    _log.warning('%d conversations of "%s" were brought into the store.', imported, path.name)
+    _put_away(path)
+
+
+def _open(path: Path) -> sqlite3.Connection | None:
+    """The file, which nobody else can use until the connection is closed; None if it is not there."""
+    if not path.exists():
+        return None
+    db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        # Without its log it is one file, which can be renamed. SQLite refuses while another process has it open.
+        db.execute("PRAGMA journal_mode = DELETE")
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        db.execute("BEGIN EXCLUSIVE")
+        # The file's own name: what was imported from it is known by that, wherever it is moved or copied.
+        db.execute("CREATE TABLE IF NOT EXISTS imported (source TEXT NOT NULL)")
+        db.execute("INSERT INTO imported SELECT ? WHERE NOT EXISTS (SELECT 1 FROM imported)", (token_hex(16),))
+        db.execute("COMMIT")
+        db.execute("BEGIN")
+    except sqlite3.Error as error:
+        db.close()
+        raise StoreUnavailable(
+            f'The conversations "{path.name}" cannot be brought into the store ({error}); end the server that uses them.'
+        ) from None
+    return db
+
+
+def _source(db: sqlite3.Connection) -> str:
+    return str(db.execute("SELECT source FROM imported").fetchone()[0])
+
+
+def _batch(db: sqlite3.Connection, after: str) -> list[ImportedConversation]:
+    columns = {row[1] for row in db.execute("PRAGMA table_info(conversation)")}
+    has_openers = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'opener'").fetchone() is not None
+    opened_with = "coalesce(opener.key, '')" if has_openers else "''"
+    key = (
+        f"CASE WHEN conversation.key <> '' THEN conversation.key ELSE {opened_with} END"
+        if "key" in columns
+        else opened_with
+    )
+    sealed = "coalesce(opener.sealed, '')" if has_openers else "''"
+    join = "LEFT JOIN opener USING (session_id)" if has_openers else ""
+    rows = db.execute(
+        f"""SELECT session_id, tenant, user, passing, document, {key}, {sealed}, created, updated
+            FROM conversation {join} WHERE session_id > ? ORDER BY session_id LIMIT ?""",  # noqa: S608
+        (after, _MAX_BATCH),
+    )
+    found: list[ImportedConversation] = []
+    size = 0
+    for row in rows:
+        found.append(_conversation(db, row))
+        size += len(row[4])
+        if size > _MAX_BATCH_BYTES:
+            break
+    return found
+
+
+def _conversation(db: sqlite3.Connection, row: tuple[Any, ...]) -> ImportedConversation:
+    session_id, tenant, user, passing, document, key, sealed, created, updated = row
+    turns = db.execute(
+        """SELECT message_id, text, position, number, state, attempts, answer, last_event FROM turn
+           WHERE session_id = ? ORDER BY position""",
+        (session_id,),
+    )
+    return ImportedConversation(
+        conversation=StoredConversation(
+            session_id=session_id,
+            tenant=tenant,
+            user=user,
+            passing=bool(passing),
+            document=orjson.loads(document),
+            key=key,
+            turns=[
+                StoredTurn(
+                    message_id=one[0],
+                    text=one[1],
+                    position=one[2],
+                    number=one[3],
+                    state=one[4],
+                    attempts=one[5],
+                    answer=orjson.loads(one[6]),
+                    last_event=one[7],
+                )
+                for one in turns
+            ],
+        ),
+        sealed=sealed,
+        created_at=round(created * 1_000),
+        updated_at=round(updated * 1_000),
+    )
+
+
+def _put_away(path: Path) -> None:
+    try:
+        path.rename(path.with_name(path.name + DONE))
+    except OSError as error:
+        # It is not read again: the store knows that it came to the end of it.
+        _log.warning(
+            'The file "%s" could not be renamed (%s); it is no longer used, delete it.', path.name, error.strerror
+        )
+
+
+@asynccontextmanager
+async def _alone(folder: Path) -> AsyncIterator[None]:
+    """No other process imports meanwhile; one that ends, however it does, lets the next one in."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        while not _is_locked(handle):  # noqa: ASYNC110  # another process ends its import, which wakes nobody
+            await asyncio.sleep(_LOOK_SECONDS)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _is_locked(handle: int) -> bool:
+    try:
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
