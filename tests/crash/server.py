@@ -37,6 +37,8 @@ class Post:
     port: int
     ledger: bool = True
     steals: bool = False
+    database: str | None = None
+    """The URL of a PostgreSQL database; None: a file in the folder."""
 
 
 def serve(post: Post) -> None:
@@ -52,7 +54,7 @@ def serve(post: Post) -> None:
 
 async def _serve(post: Post, journal: Journal) -> None:
     prepare(journal, post.number, post.number)
-    store = store_of(post.folder, ledger=post.ledger)
+    store = store_of(post.folder, post.database, ledger=post.ledger)
     runtime = Runtime(Registry.load(post.folder / "tool_registry.json"), store=store, policy=POLICY)
     options = replace(Options(), port=post.port, shutdown_seconds=2, requests_per_minute=1_000_000)
     agent = JournalAgent(TextAgent(runtime, PlayModel(pause=0.01), listen=False), journal, post.number)

@@ -1,4 +1,4 @@
-"""Two servers on one file under random SIGKILLs, with clients that jump between them and others that only look.
+"""Two servers on one store under random SIGKILLs, with clients that jump between them and others that only look.
 
 The controls are the same servers without the ledger, and servers that take whatever session they are asked for. Were the one not
 to double and the other not to steal, the run could not have seen it in the real servers either. `HANDRAIL_CRASH_SEED` chooses the
@@ -12,8 +12,8 @@ import pytest
 from tests.crash.two_servers import run
 
 
-def check(seed: int, seconds: float) -> None:
-    figures = run(seed, seconds)
+def check(seed: int, seconds: float, database: str | None = None) -> None:
+    figures = run(seed, seconds, database=database)
     print(f"\n{figures}")
     assert figures.faults == {}, figures
     assert figures.kills > 0
@@ -25,6 +25,10 @@ def check(seed: int, seconds: float) -> None:
 @pytest.mark.parametrize("half", [0, 1])
 def test_killed_servers_lose_double_and_steal_nothing(half):
     check(int(os.environ.get("HANDRAIL_CRASH_SEED", "20260401")) + half, 30)
+
+
+def test_servers_on_postgresql_that_are_killed_lose_double_and_steal_nothing(postgres):
+    check(int(os.environ.get("HANDRAIL_CRASH_SEED", "20260421")), 20, postgres.new_database())
 
 
 @pytest.mark.long

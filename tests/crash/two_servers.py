@@ -1,4 +1,4 @@
-"""Two real servers on one SQLite file, killed and started again at random, and clients that jump between them at random.
+"""Two real servers on one store, killed and started again at random, and clients that jump between them at random.
 
 Some clients talk: each message asks for writing calls, and is sent again, to either server, until it is answered. Others only
 look: GETs and streams of sessions that are not theirs to answer. In the end every message must have its answer, no call may
@@ -90,7 +90,15 @@ class TwoServers:
     """One run in one folder."""
 
     def __init__(
-        self, folder: Path, *, seed: int, seconds: float, ledger: bool = True, steals: bool = False, kills: int = 1
+        self,
+        folder: Path,
+        *,
+        seed: int,
+        seconds: float,
+        ledger: bool = True,
+        steals: bool = False,
+        kills: int = 1,
+        database: str | None = None,
     ) -> None:
         self.folder = folder
         self.random = random.Random(seed)
@@ -99,6 +107,7 @@ class TwoServers:
         """At least so many: on a slow machine it takes longer until as much has happened."""
         self.ledger = ledger
         self.steals = steals
+        self.database = database
         self.figures = Figures(seed=seed)
         self.clients: list[Client] = []
         self.disturbed = True
@@ -163,7 +172,7 @@ class TwoServers:
 
     async def _start(self, place: int) -> None:
         self.numbers += 1
-        post = Post(self.numbers, self.folder, self.ports[place], self.ledger, self.steals)
+        post = Post(self.numbers, self.folder, self.ports[place], self.ledger, self.steals, self.database)
         process = self._spawn.Process(target=serve, args=(post,), name=str(post.number))
         process.start()
         self.live[place] = process
@@ -383,9 +392,12 @@ def _free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def run(seed: int, seconds: float, *, kills: int = 1, **control: bool) -> Figures:
+def run(seed: int, seconds: float, *, kills: int = 1, database: str | None = None, **control: bool) -> Figures:
     with room() as folder:
-        return asyncio.run(TwoServers(Path(folder) / "run", seed=seed, seconds=seconds, kills=kills, **control).run())
+        servers = TwoServers(
+            Path(folder) / "run", seed=seed, seconds=seconds, kills=kills, database=database, **control
+        )
+        return asyncio.run(servers.run())
 
 
 def main() -> int:

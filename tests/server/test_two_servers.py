@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.server.kit import KEYS, ServerUnderTest, SessionClient, bearer, over_socket, text_of
@@ -16,10 +17,18 @@ WRITE = 'call post {"q": "30"}'
 """A writing call that runs until the test says so."""
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of the store that the servers share."""
+    if request.param == "sqlite":
+        return f"sqlite:////{tmp_path}/store.db"
+    url: str = request.getfixturevalue("postgres").new_database()
+    return url
+
+
 @asynccontextmanager
-async def two_servers(folder) -> AsyncIterator[tuple[ServerUnderTest, ServerUnderTest]]:
+async def two_servers(folder: Path, store: str) -> AsyncIterator[tuple[ServerUnderTest, ServerUnderTest]]:
     async with AsyncExitStack() as stack:
-        store = f"sqlite:////{folder}/store.db"
         made = [await stack.enter_async_context(over_socket(folder, store=store)) for _ in range(2)]
         yield made[0], made[1]
 
@@ -46,8 +55,8 @@ async def ended(api: SessionClient) -> dict:
     return found
 
 
-async def test_a_look_never_takes_a_turn_from_a_living_owner(tmp_path):
-    async with two_servers(tmp_path) as (first, second):
+async def test_a_look_never_takes_a_turn_from_a_living_owner(tmp_path, store):
+    async with two_servers(tmp_path, store) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         await ana.post(WRITE, "m1")
@@ -66,8 +75,8 @@ async def test_a_look_never_takes_a_turn_from_a_living_owner(tmp_path):
         assert (await there.show())["messages"] == (await ana.show())["messages"]
 
 
-async def test_a_message_that_runs_elsewhere_is_answered_there_and_told_here(tmp_path):
-    async with two_servers(tmp_path) as (first, second):
+async def test_a_message_that_runs_elsewhere_is_answered_there_and_told_here(tmp_path, store):
+    async with two_servers(tmp_path, store) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         await ana.post(WRITE, "m1")
@@ -84,8 +93,8 @@ async def test_a_message_that_runs_elsewhere_is_answered_there_and_told_here(tmp
         assert await connection_of(first, ana) == 1
 
 
-async def test_another_message_waits_for_the_turn_that_runs_elsewhere(tmp_path):
-    async with two_servers(tmp_path) as (first, second):
+async def test_another_message_waits_for_the_turn_that_runs_elsewhere(tmp_path, store):
+    async with two_servers(tmp_path, store) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         await ana.post(WRITE, "m1")
@@ -106,8 +115,8 @@ async def test_another_message_waits_for_the_turn_that_runs_elsewhere(tmp_path):
         assert text_of(await there.say("hello", "m2")).strip() == "You said: hello"
 
 
-async def test_a_message_moves_an_idle_session_and_its_listeners_are_told(tmp_path):
-    async with two_servers(tmp_path) as (first, second):
+async def test_a_message_moves_an_idle_session_and_its_listeners_are_told(tmp_path, store):
+    async with two_servers(tmp_path, store) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         await ana.say("one", "m1")
@@ -125,8 +134,8 @@ async def test_a_message_moves_an_idle_session_and_its_listeners_are_told(tmp_pa
         assert (await there.show())["messages"] == (await ana.show())["messages"]
 
 
-async def test_a_stream_at_another_server_hears_turn_after_turn_and_goes_on_at_the_owner(tmp_path):
-    async with two_servers(tmp_path) as (first, second):
+async def test_a_stream_at_another_server_hears_turn_after_turn_and_goes_on_at_the_owner(tmp_path, store):
+    async with two_servers(tmp_path, store) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         await ana.say("one", "m1")
@@ -144,8 +153,8 @@ async def test_a_stream_at_another_server_hears_turn_after_turn_and_goes_on_at_t
         assert "resync" not in [event.type for event in events]
 
 
-async def test_a_request_is_shown_and_approved_at_another_server_and_runs_once(tmp_path):
-    async with two_servers(tmp_path) as (first, second):
+async def test_a_request_is_shown_and_approved_at_another_server_and_runs_once(tmp_path, store):
+    async with two_servers(tmp_path, store) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         async with there.listening() as stream:
@@ -159,8 +168,8 @@ async def test_a_request_is_shown_and_approved_at_another_server_and_runs_once(t
         assert await connection_of(first, ana) == 1
 
 
-async def test_the_turn_of_a_process_that_has_ended_is_gone_on_with_by_the_next_that_is_asked(tmp_path):
-    async with two_servers(tmp_path) as (first, second):
+async def test_the_turn_of_a_process_that_has_ended_is_gone_on_with_by_the_next_that_is_asked(tmp_path, store):
+    async with two_servers(tmp_path, store) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         await ana.post('call note {"q": "a"} && nap {"q": "30"}', "m1")
@@ -178,8 +187,8 @@ async def test_the_turn_of_a_process_that_has_ended_is_gone_on_with_by_the_next_
         assert await connection_of(second, ana) == 2
 
 
-async def test_of_two_servers_that_are_told_different_things_at_once_one_answers_first(tmp_path):
-    async with two_servers(tmp_path) as (first, second):
+async def test_of_two_servers_that_are_told_different_things_at_once_one_answers_first(tmp_path, store):
+    async with two_servers(tmp_path, store) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         for number in range(8):
@@ -201,8 +210,8 @@ async def test_of_two_servers_that_are_told_different_things_at_once_one_answers
         assert sorted(one["turn"] for one in said) == list(range(1, 17))
 
 
-async def test_who_was_given_a_session_before_it_moved_and_came_back_is_asked_to_try_again(tmp_path):
-    async with two_servers(tmp_path) as (first, second):
+async def test_who_was_given_a_session_before_it_moved_and_came_back_is_asked_to_try_again(tmp_path, store):
+    async with two_servers(tmp_path, store) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         key = next(key for key in KEYS if key.name == "ana")
@@ -218,8 +227,8 @@ async def test_who_was_given_a_session_before_it_moved_and_came_back_is_asked_to
         assert shown == ["m2", "m3", "m4"]
 
 
-async def test_a_turn_whose_connection_was_taken_in_spite_of_everything_is_answered_anew(tmp_path):
-    async with two_servers(tmp_path) as (first, _):
+async def test_a_turn_whose_connection_was_taken_in_spite_of_everything_is_answered_anew(tmp_path, store):
+    async with two_servers(tmp_path, store) as (first, _):
         ana = await first.open()
         await ana.say("one", "m1")
         # A wish to connect that arrives late, from a process that has ended since.
@@ -234,8 +243,8 @@ async def test_a_turn_whose_connection_was_taken_in_spite_of_everything_is_answe
         assert (answer["state"], [card["ok"] for card in answer["toolCards"]]) == ("done", [True])
 
 
-async def test_a_turn_that_a_stop_cut_off_makes_the_calls_that_did_not_run(tmp_path):
-    store, options = f"sqlite:////{tmp_path}/store.db", replace(Options(), shutdown_seconds=1)
+async def test_a_turn_that_a_stop_cut_off_makes_the_calls_that_did_not_run(tmp_path, store):
+    options = replace(Options(), shutdown_seconds=1)
     async with over_socket(tmp_path, store=store, options=options) as server:
         ana = await server.open()
         text = 'call post {"q": "30"} && note {"q": "a"}'
@@ -258,8 +267,8 @@ async def test_a_turn_that_a_stop_cut_off_makes_the_calls_that_did_not_run(tmp_p
         )
 
 
-async def test_a_session_in_which_something_is_tried_stays_where_it_is(tmp_path):
-    async with two_servers(tmp_path) as (first, second):
+async def test_a_session_in_which_something_is_tried_stays_where_it_is(tmp_path, store):
+    async with two_servers(tmp_path, store) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         body = {"args": {"q": "30"}, "sessionId": ana.id}
@@ -273,8 +282,8 @@ async def test_a_session_in_which_something_is_tried_stays_where_it_is(tmp_path)
                 await asyncio.sleep(0.02)
 
 
-async def test_the_end_of_a_turn_that_could_not_be_stored_is_stored_later(tmp_path, caplog):
-    async with two_servers(tmp_path) as (first, second):
+async def test_the_end_of_a_turn_that_could_not_be_stored_is_stored_later(tmp_path, caplog, store):
+    async with two_servers(tmp_path, store) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         await ana.post(WRITE, "m1")
@@ -296,8 +305,8 @@ async def test_the_end_of_a_turn_that_could_not_be_stored_is_stored_later(tmp_pa
         assert shown["messages"][-1]["text"].strip() == "post: ok"
 
 
-async def test_a_look_with_a_wrong_secret_or_key_is_told_that_there_is_no_session(tmp_path):
-    async with two_servers(tmp_path) as (first, second):
+async def test_a_look_with_a_wrong_secret_or_key_is_told_that_there_is_no_session(tmp_path, store):
+    async with two_servers(tmp_path, store) as (first, second):
         ana = await first.open()
         path = f"/api/sessions/{ana.id}"
         wrong = {**ana.headers, "X-Session-Token": "wrong"}
@@ -309,8 +318,8 @@ async def test_a_look_with_a_wrong_secret_or_key_is_told_that_there_is_no_sessio
 
 
 @pytest.mark.parametrize("asks", [False, True])
-async def test_only_who_asks_for_tokens_is_given_some(tmp_path, asks):
-    async with over_socket(tmp_path, store=f"sqlite:////{tmp_path}/store.db") as server:
+async def test_only_who_asks_for_tokens_is_given_some(tmp_path, asks, store):
+    async with over_socket(tmp_path, store=store) as server:
         ana = await server.open()
         await ana.say('call pay {"q": "10"}')
         path = f"/api/sessions/{ana.id}" + ("?tokens=true" if asks else "")
