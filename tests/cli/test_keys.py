@@ -6,9 +6,9 @@ import time
 
 import httpx2 as httpx
 import pytest
+from tests.server.keys import keys_of
 from tests.server.test_commands import serving
 
-from handrail.server.keyfile import load_keys
 from handrail.server.keys import KeyRing
 
 
@@ -18,10 +18,10 @@ def test_a_key_is_shown_once_alone_on_a_line_and_only_its_hash_is_kept(project, 
     secret = said.out.strip()
     assert said.out == f"{secret}\n"
     assert 'speaks for "ana"' in said.err
-    path = project / "server-keys.json"
+    path = project / "handrail.db"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert secret not in path.read_text()
-    key = KeyRing(load_keys(path)).find(secret)
+    assert secret.encode() not in path.read_bytes()
+    key = KeyRing(keys_of(project)).find(secret)
     assert (key.name, key.role, key.user) == ("ana-laptop", "user", "ana")
     listed = handrail("keys", "list")
     assert "ana-laptop" in listed.out
@@ -32,14 +32,14 @@ def test_a_key_is_shown_once_alone_on_a_line_and_only_its_hash_is_kept(project, 
 def test_keys_of_each_kind_are_made_and_revoked(project, handrail):
     operator = json.loads(handrail("keys", "add", "night-shift", "--operator", "--json").out)
     website = json.loads(handrail("keys", "add", "website", "--any-user", "--json").out)
-    ring = KeyRing(load_keys(project / "server-keys.json"))
+    ring = KeyRing(keys_of(project))
     assert ring.find(operator["key"]).is_operator
     assert ring.find(website["key"]).user is None
     assert not ring.find(website["key"]).is_operator
     assert handrail("keys", "revoke", "website").code == 0
     assert [one["name"] for one in json.loads(handrail("keys", "list", "--json").out)] == ["night-shift"]
     replaced = json.loads(handrail("keys", "add", "night-shift", "--operator", "--replace", "--json").out)
-    ring = KeyRing(load_keys(project / "server-keys.json"))
+    ring = KeyRing(keys_of(project))
     assert ring.find(operator["key"]) is None
     assert ring.find(replaced["key"]) is not None
 
@@ -59,16 +59,33 @@ def test_keys_of_each_kind_are_made_and_revoked(project, handrail):
 )
 def test_a_mistake_is_told_in_a_sentence_and_changes_nothing(project, handrail, words, sentence):
     handrail("keys", "add", "laptop", "--user", "ana")
-    before = (project / "server-keys.json").read_bytes()
+    before = keys_of(project)
     said = handrail("keys", *words)
     assert said.code == 2
     assert sentence in said.err
     assert said.out == ""
-    assert (project / "server-keys.json").read_bytes() == before
+    assert keys_of(project) == before
 
 
 def test_no_keys_is_a_sentence(project, handrail):
     assert "There are no keys" in handrail("keys", "list").out
+    assert handrail("keys", "list", "--json").out == "[]\n"
+
+
+def test_keys_of_a_store_in_memory_belong_to_its_server(project, handrail, monkeypatch):
+    monkeypatch.setenv("HANDRAIL_STORE_URL", "memory:")
+    said = handrail("keys", "add", "phone", "--user", "ana")
+    assert said.code == 2
+    assert "--new-key" in said.err
+
+
+def test_keys_of_an_earlier_version_are_listed_and_revoked(project, handrail):
+    path = project / "server-keys.json"
+    path.write_text(json.dumps({"keys": [{"name": "old", "hash": "0" * 64, "role": "user", "user": "ana"}]}))
+    path.chmod(0o600)
+    assert "old" in handrail("keys", "list").out
+    assert not path.exists()
+    assert handrail("keys", "revoke", "old").code == 0
     assert handrail("keys", "list", "--json").out == "[]\n"
 
 

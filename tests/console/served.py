@@ -13,7 +13,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from handrail.server.keyfile import add_key
+from tests.server.keys import in_store
+
+from handrail.server.stored_keys import add_key
 
 
 class Served:
@@ -76,8 +78,8 @@ class Served:
             return json.load(answer)
 
     def add_key(self, name: str, *, user: str) -> str:
-        """The secret of a new user's key that the server has taken in; it looks at the file of keys twice a second."""
-        _, secret = add_key(self.folder / "server-keys.json", name=name, role="user", user=user)
+        """The secret of a new user's key that the server has taken in; it looks at its store twice a second."""
+        _, secret = in_store(self.folder / "handrail.db", lambda keys: add_key(keys, name=name, role="user", user=user))
         request = urllib.request.Request(f"{self.url}/api/sessions", headers={"Authorization": f"Bearer {secret}"})
         for _ in range(200):
             try:

@@ -11,8 +11,7 @@ from tests.console.accessibility import obstacles
 from tests.console.browser import LOOKS, Opened, chromium, opened
 from tests.console.served import Served
 from tests.console.test_voice_offline import SPEECH
-
-from handrail.server.keyfile import revoke_key
+from tests.server.keys import in_store
 
 ZONE = ZoneInfo("Europe/Zagreb")
 DEAF = "delete window.SpeechRecognition; delete window.webkitSpeechRecognition;"
@@ -101,7 +100,7 @@ def test_when_the_key_ends_nothing_of_its_session_stays_over_the_sign_in_page(br
     with opened(browser, f"{served.url}/#key={secret}") as it:
         say(it, "book a meeting with liv@example.com tomorrow at nine")
         it.page.get_by_role("dialog").wait_for()
-        revoke_key(served.folder / "server-keys.json", "guest")
+        in_store(served.folder / "handrail.db", lambda keys: keys.revoke("guest"))
         it.page.get_by_text("The server does not know this key any more.").wait_for()
         assert it.page.get_by_role("dialog").count() == 0
         assert it.page.locator(".log, .held-line, .toast").count() == 0

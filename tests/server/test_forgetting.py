@@ -37,7 +37,7 @@ async def test_a_forgotten_user_leaves_nothing_that_was_said(tmp_path):
         answer = await server.client.delete("/api/users/ana", headers=bearer(OPERATOR))
         assert answer.status_code == 200
         assert answer.json()["deleted"] == {
-            "sessions": 1, "calls": 1, "requests": 1, "callsLeft": 0, "conversations": 1, "images": 0,
+            "sessions": 1, "calls": 1, "requests": 1, "callsLeft": 0, "conversations": 1, "images": 0, "keys": 0,
         }  # fmt: skip
         assert (await server.client.get(f"/api/sessions/{ana.id}", headers=ana.headers)).status_code == 404
         assert (await ana.decide(request)).status_code == 404

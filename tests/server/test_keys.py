@@ -1,9 +1,7 @@
-"""Keys: made once, kept as hashes in a file that nobody else can read, found by their secret alone."""
+"""Keys: made once, kept as hashes in the store, found by their secret alone."""
 
 import asyncio
 import json
-import stat
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import openai
@@ -11,36 +9,55 @@ import pytest
 from tests.server.kit import KEYS, OPERATOR, USER, bearer, over_socket
 
 from handrail.contract.errors import ConfigError, UsageError
-from handrail.server import keyfile
+from handrail.contract.store import StoreUnavailable
+from handrail.server import stored_keys
 from handrail.server.assembly import open_keys
-from handrail.server.keyfile import add_key, follow, load_keys, revoke_key
+from handrail.server.earlier_files import import_files, load_keys
 from handrail.server.keys import Key, KeyRing, TokenBuckets, given_key, hash_of, new_secret
 from handrail.server.options import Options
+from handrail.server.stored_keys import KeyFollower, add_key
 from handrail.settings import Settings
+from handrail.stores import MemoryStore, open_store
 
 
-def test_a_made_key_is_found_by_its_secret_and_only_its_hash_is_kept(tmp_path):
-    path = tmp_path / "keys.json"
-    key, secret = add_key(path, name="laptop", role="operator", user="local")
-    assert secret not in path.read_text()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    ring = KeyRing(load_keys(path))
+@asynccontextmanager
+async def opened_keys():
+    store = MemoryStore()
+    await store.open()
+    yield store.keys
+    await store.close()
+
+
+async def started(keys, options=None, given=None, **more):
+    """A start of a server: the keys that it accepts, and what makes the new one."""
+    ring = KeyRing((), given)
+    _, make = await open_keys(keys, ring, options or Options(), **more)
+    return ring, make
+
+
+async def test_a_made_key_is_found_by_its_secret_and_only_its_hash_is_kept(tmp_path):
+    store = open_store(f"sqlite:////{tmp_path}/s.db")
+    await store.open()
+    key, secret = await add_key(store.keys, name="laptop", role="operator", user="local")
+    ring = KeyRing(await store.keys.all())
     assert ring.find(secret) == key
     for wrong in ("", secret[:-1], secret + "x", secret.upper(), key.hash, "x" * 10_000, "\ud800"):
         assert ring.find(wrong) is None
+    await store.close()
+    for path in tmp_path.iterdir():
+        assert secret.encode() not in (path.read_bytes() if path.is_file() else b"")
 
 
-def test_a_key_of_the_same_name_takes_the_place_of_the_old_one(tmp_path):
-    path = tmp_path / "keys.json"
-    _, old = add_key(path, name="laptop", role="operator")
-    _, other = add_key(path, name="phone", role="user", user="ana")
-    _, new = add_key(path, name="laptop", role="operator")
-    ring = KeyRing(load_keys(path))
-    assert ring.find(old) is None
-    assert ring.find(new) is not None
-    assert ring.find(other).user == "ana"
-    assert len(ring) == 2
-    assert [file.name for file in tmp_path.iterdir()] == ["keys.json"]
+async def test_a_key_of_the_same_name_takes_the_place_of_the_old_one():
+    async with opened_keys() as keys:
+        _, old = await add_key(keys, name="laptop", role="operator")
+        _, other = await add_key(keys, name="phone", role="user", user="ana")
+        _, new = await add_key(keys, name="laptop", role="operator")
+        ring = KeyRing(await keys.all())
+        assert ring.find(old) is None
+        assert ring.find(new) is not None
+        assert ring.find(other).user == "ana"
+        assert len(ring) == 2
 
 
 @pytest.mark.parametrize(
@@ -59,7 +76,7 @@ def test_a_file_that_cannot_be_understood_is_told_and_lets_nobody_in(tmp_path, c
 
 def test_a_file_that_others_can_read_is_not_used(tmp_path):
     path = tmp_path / "keys.json"
-    add_key(path, name="a", role="user")
+    path.write_text('{"keys": []}')
     path.chmod(0o644)
     with pytest.raises(ConfigError, match="chmod 600"):
         load_keys(path)
@@ -71,45 +88,45 @@ def test_a_key_that_is_easy_to_guess_or_strange_is_refused(secret):
         given_key(secret)
 
 
-def test_the_first_start_on_the_loopback_makes_a_key_and_the_second_does_not(tmp_path):
-    settings = Settings(project=tmp_path)
-    ring, make = open_keys(settings, Options(), None, None)
-    assert list(tmp_path.iterdir()) == [], "a start that comes to nothing leaves no key"
-    secret = make()
-    assert ring.find(secret).is_operator
-    again, make = open_keys(settings, Options(), None, None)
-    assert make() is None
-    assert again.find(secret) is not None
+async def test_the_first_start_on_the_loopback_makes_a_key_and_the_second_does_not():
+    async with opened_keys() as keys:
+        ring, make = await started(keys)
+        assert await keys.all() == [], "a start that comes to nothing leaves no key"
+        secret = await make()
+        assert ring.find(secret).is_operator
+        again, make = await started(keys)
+        assert await make() is None
+        assert again.find(secret) is not None
 
 
 @pytest.mark.parametrize("kept_in", [None, "console-key"])
-def test_two_first_starts_at_once_both_show_a_key_that_works(tmp_path, kept_in):
-    settings = Settings(project=tmp_path)
+async def test_two_first_starts_at_once_both_show_a_key_that_works(tmp_path, kept_in):
     secret_file = tmp_path / kept_in if kept_in else None
-    starts = [open_keys(settings, Options(), None, None, secret_file) for _ in range(2)]  # both find no key
-    secrets = [make() for _, make in starts]
-    later = KeyRing(load_keys(tmp_path / "server-keys.json"))
-    assert all(later.find(secret) is not None for secret in secrets)
-    assert all(ring.find(secret) is not None for (ring, _), secret in zip(starts, secrets, strict=True))
-    assert len(set(secrets)) == (1 if kept_in else 2)
+    async with opened_keys() as keys:
+        starts = [await started(keys, secret_file=secret_file) for _ in range(2)]  # both find no key
+        secrets = await asyncio.gather(*(make() for _, make in starts))
+        later = KeyRing(await keys.all())
+        assert all(later.find(secret) is not None for secret in secrets)
+        assert all(ring.find(secret) is not None for (ring, _), secret in zip(starts, secrets, strict=True))
+        assert len(set(secrets)) == (1 if kept_in else 2)
 
 
-def test_a_server_that_others_can_reach_starts_with_no_key_of_its_own_making(tmp_path):
-    settings = Settings(project=tmp_path)
+async def test_a_server_that_others_can_reach_starts_with_no_key_of_its_own_making():
     public = Options(host="0.0.0.0")
-    with pytest.raises(UsageError, match="--new-key"):
-        open_keys(settings, public, None, None)
-    assert list(tmp_path.iterdir()) == []
-    given = new_secret()
-    ring, _ = open_keys(settings, public, given_key(given), None)
-    assert ring.find(given).is_operator
-    assert list(tmp_path.iterdir()) == []
-    ring, make = open_keys(settings, public, None, "balancer")
-    secret = make()
-    assert ring.find(secret).name == "balancer"
-    ring, make = open_keys(settings, public, None, "balancer")
-    assert ring.find(make()).name == "balancer"
-    assert ring.find(secret) is None, "a key of the same name is replaced"
+    async with opened_keys() as keys:
+        with pytest.raises(UsageError, match="--new-key"):
+            await started(keys, public)
+        given = new_secret()
+        ring, make = await started(keys, public, given_key(given))
+        assert ring.find(given).is_operator
+        assert await make() is None
+        assert await keys.all() == []
+        ring, make = await started(keys, public, new="balancer")
+        secret = await make()
+        assert ring.find(secret).name == "balancer"
+        ring, make = await started(keys, public, new="balancer")
+        assert ring.find(await make()).name == "balancer"
+        assert ring.find(secret) is None, "a key of the same name is replaced"
 
 
 def test_a_key_is_shown_by_no_repr():
@@ -135,24 +152,29 @@ def test_the_memory_of_buckets_is_bounded():
     assert len(buckets._kept) <= 10_000
 
 
-def test_a_key_can_be_made_under_a_name_that_is_free_and_revoked_by_it(tmp_path):
-    path = tmp_path / "keys.json"
-    _, secret = add_key(path, name="laptop", role="user", user="ana", replace=False)
-    with pytest.raises(UsageError, match='There is a key "laptop"'):
-        add_key(path, name="laptop", role="operator", replace=False)
-    assert KeyRing(load_keys(path)).find(secret) is not None
-    assert revoke_key(path, "laptop").user == "ana"
-    assert revoke_key(path, "laptop") is None
-    assert load_keys(path) == []
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_keys_that_are_made_at_the_same_time_are_all_kept(tmp_path):
-    path = tmp_path / "keys.json"
-    with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda number: add_key(path, name=f"k{number}", role="user")[1], range(24)))
-    ring = KeyRing(load_keys(path))
-    assert all(ring.find(secret) is not None for secret in made)
+async def test_the_keys_of_an_earlier_version_are_brought_into_the_store_once(tmp_path):
+    settings = Settings(project=tmp_path, store_url=f"sqlite:////{tmp_path}/s.db")
+    secret, path = new_secret(), tmp_path / "server-keys.json"
+    entries = [
+        {"name": "laptop", "hash": hash_of(secret), "role": "operator", "user": "local", "created": "2026-01-02"},
+        {"name": "old", "hash": "0" * 64},
+    ]
+    store = open_store(settings.store_url)
+    for attempt in range(2):  # the second time as after a crash before the file was renamed
+        path.write_text(json.dumps({"keys": entries}))
+        path.chmod(0o600)
+        await import_files(settings, store)
+        assert not path.exists()
+        assert (tmp_path / "server-keys.json.migrated").exists()
+        await store.open()
+        if attempt == 0:
+            await store.keys.revoke("old")
+        found = await store.keys.all()
+        await store.close()
+        assert [(one.name, one.role, one.user, one.created) for one in found] == [
+            ("laptop", "operator", "local", "2026-01-02")
+        ]
+        assert KeyRing(found).find(secret) is not None
 
 
 def test_what_was_opened_with_a_key_ends_with_it_or_with_its_rights():
@@ -173,15 +195,16 @@ def test_what_was_opened_with_a_key_ends_with_it_or_with_its_rights():
 
 
 @asynccontextmanager
-async def with_a_file_of_keys(tmp_path, monkeypatch):
-    """A server whose keys are those of a file, which it follows."""
-    path = tmp_path / "keys.json"
-    keyfile._write(path, list(KEYS))
-    monkeypatch.setattr(keyfile, "LOOK_SECONDS", 0.01)
+async def following_its_store(tmp_path, monkeypatch):
+    """A server whose keys are those of its store, which it follows."""
+    monkeypatch.setattr(stored_keys, "LOOK_SECONDS", 0.01)
     async with over_socket(tmp_path) as server:
-        following = asyncio.create_task(follow(path, server.keys))
+        keys = server.runtime.store.keys
+        for key in KEYS:
+            await keys.add(key, replace=False)
+        following = asyncio.create_task(KeyFollower(keys, server.keys).follow())
         try:
-            yield server, path
+            yield server, keys
         finally:
             following.cancel()
 
@@ -195,13 +218,13 @@ async def status_of(server, secret, until):
 
 
 async def test_a_running_server_takes_new_keys_in_and_ends_the_streams_of_a_revoked_one(tmp_path, monkeypatch):
-    async with with_a_file_of_keys(tmp_path, monkeypatch) as (server, path):
-        _, secret = add_key(path, name="phone", role="user", user="ana")
+    async with following_its_store(tmp_path, monkeypatch) as (server, keys):
+        _, secret = await add_key(keys, name="phone", role="user", user="ana")
         assert await status_of(server, secret, 200) == 200
         ana, other = await server.open(secret), await server.open(OPERATOR)
         running = asyncio.create_task(ana.say("slow 2000 end"))
         async with ana.listening() as stream, other.listening() as kept:
-            revoke_key(path, "phone")
+            await keys.revoke("phone")
             told = await stream.until("closed")
             assert "revoked" in told[-1].data["reason"]
             assert await stream.next() is None
@@ -217,28 +240,31 @@ async def test_a_running_server_takes_new_keys_in_and_ends_the_streams_of_a_revo
 
 
 async def test_an_openai_client_whose_key_is_revoked_gets_an_error(tmp_path, monkeypatch):
-    async with with_a_file_of_keys(tmp_path, monkeypatch) as (server, path):
+    async with following_its_store(tmp_path, monkeypatch) as (server, keys):
         client = openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key=USER, max_retries=0)
         asked = [{"role": "user", "content": "slow 2000 end"}]
         stream = await client.chat.completions.create(model="handrail", messages=asked, stream=True)
         await anext(stream)
-        revoke_key(path, "ana")
+        await keys.revoke("ana")
         with pytest.raises(openai.APIError, match="revoked"):
             _ = [chunk async for chunk in stream]
         await client.close()
 
 
-async def test_a_file_that_became_unusable_changes_nothing_until_it_is_mended(tmp_path, monkeypatch, caplog):
-    async with with_a_file_of_keys(tmp_path, monkeypatch) as (server, path):
-        path.chmod(0o644)
-        async with asyncio.timeout(20):
-            while "chmod 600" not in caplog.text:
-                await asyncio.sleep(0.01)
+async def test_while_the_store_is_away_the_keys_stay_as_they_were(tmp_path, monkeypatch, caplog):
+    async with following_its_store(tmp_path, monkeypatch) as (server, keys):
         assert await status_of(server, USER, 200) == 200
-        revoke_from = json.loads(path.read_text())
-        revoke_from["keys"] = [key for key in revoke_from["keys"] if key["name"] != "ana"]
-        path.write_text(json.dumps(revoke_from))
-        path.chmod(0o600)
+
+        async def away():
+            raise StoreUnavailable("The store is away.")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(keys, "changes", away)
+            await keys.revoke("ana")
+            async with asyncio.timeout(20):
+                while "The store is away. The keys stay as they were." not in caplog.text:
+                    await asyncio.sleep(0.01)
+            assert await status_of(server, USER, 200) == 200
+            assert caplog.text.count("The keys stay as they were") == 1
         assert await status_of(server, USER, 401) == 401
-        path.unlink()
-        assert await status_of(server, OPERATOR, 401) == 401
+        assert await status_of(server, OPERATOR, 200) == 200

@@ -1,23 +1,27 @@
 """Keys: who may use the server. Make one, see which there are, revoke one.
 
-A key's secret is printed once, alone on standard output; the file keeps only its hash. A server that runs takes every change in
-within a second, and ends the streams of a revoked key.
+A key's secret is printed once, alone on standard output; the store keeps only its hash. Every server that shares the store takes
+a change in within a second, and ends the streams of a revoked key.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
+from handrail.app import store_url
 from handrail.cli import nearest
 from handrail.cli.output import print_json
 from handrail.cli.project import current_settings
 from handrail.contract.errors import UsageError
-from handrail.server.keyfile import add_key, load_keys, revoke_key
-from handrail.server.keys import Key, Role
+from handrail.contract.keys import Key, KeyStore, Role
+from handrail.server.earlier_files import import_files
+from handrail.server.stored_keys import add_key
+from handrail.settings import Settings
+from handrail.stores import open_store
 
 EXAMPLES = """examples:
   handrail keys add ana-laptop --user ana
@@ -46,18 +50,31 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    settings = current_settings()
-    path = settings.project / settings.server_keys_file
-    return {"add": _add, "list": _list, "revoke": _revoke}[options.action](path, options)
+    return asyncio.run(_run(current_settings(), options))
 
 
-def _add(path: Path, options: Namespace) -> int:
+async def _run(settings: Settings, options: Namespace) -> int:
+    url = store_url(settings)
+    if url.startswith("memory:"):
+        raise UsageError(
+            "The store is in memory, and so are the keys of each server; `handrail serve --new-key NAME` makes one."
+        )
+    store = open_store(url)
+    await import_files(settings, store)
+    await store.open()
+    try:
+        return await {"add": _add, "list": _list, "revoke": _revoke}[options.action](store.keys, options)
+    finally:
+        await store.close()
+
+
+async def _add(keys: KeyStore, options: Namespace) -> int:
     if options.user is not None and not (options.user.strip() and options.user.isprintable()):
         raise UsageError(f"A user is named by printable text; {options.user!r} is not.")
     role: Role = "operator" if options.operator else "user"
     # As `serve` gives its first key a user, so that an operator who talks is somebody.
     user = options.user if options.user is not None else (options.name if options.operator else None)
-    key, secret = add_key(path, name=options.name, role=role, user=user, replace=options.replace)
+    key, secret = await add_key(keys, name=options.name, role=role, user=user, replace=options.replace)
     if options.json:
         print_json({**_shown(key), "key": secret})
         return 0
@@ -67,24 +84,24 @@ def _add(path: Path, options: Namespace) -> int:
     return 0
 
 
-def _list(path: Path, options: Namespace) -> int:
-    keys = load_keys(path)
+async def _list(keys: KeyStore, options: Namespace) -> int:
+    known = await keys.all()
     if options.json:
-        print_json([_shown(key) for key in keys])
+        print_json([_shown(key) for key in known])
         return 0
-    if not keys:
+    if not known:
         print("There are no keys; `handrail keys add NAME --user USER` makes one.")
         return 0
-    width = max(len(key.name) for key in keys)
-    for key in keys:
+    width = max(len(key.name) for key in known)
+    for key in known:
         print(f"{key.name:<{width}}  {key.created or '-':<10}  {_whose(key)}")
     return 0
 
 
-def _revoke(path: Path, options: Namespace) -> int:
-    gone = revoke_key(path, options.name)
+async def _revoke(keys: KeyStore, options: Namespace) -> int:
+    gone = await keys.revoke(options.name)
     if gone is None:
-        near = nearest(options.name, [key.name for key in load_keys(path)])
+        near = nearest(options.name, [key.name for key in await keys.all()])
         raise UsageError(f'There is no key "{options.name}"{near or "; `handrail keys list` shows them."}')
     if options.json:
         print_json(_shown(gone))

@@ -12,6 +12,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from contextlib import AsyncExitStack, closing
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -85,9 +86,8 @@ def run(options: Namespace) -> int:
 async def _serve(settings: Settings, registry: Registry, options: Namespace, choice: ModelChoice) -> int:
     # A quarter of a second, which nobody shall wait who asks for help or whose tools do not build.
     from handrail.server.assembly import assemble, open_keys
-    from handrail.server.earlier_files import copies, import_files, keys_path, remove_old_copies
-    from handrail.server.keyfile import follow
-    from handrail.server.keys import given_key
+    from handrail.server.earlier_files import copies, import_files, remove_old_copies
+    from handrail.server.keys import KeyRing, given_key
     from handrail.server.model_selection import ModelSelection
     from handrail.server.options import Options
     from handrail.server.uvicorn_server import bound, calm_the_collector, end_soon, make_server
@@ -99,11 +99,17 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
     if options.port is not None:
         limits = replace(limits, port=options.port)
     given = given_key(_key(options.key)) if options.key is not None else None
-    socket = bound(limits)
-    try:
-        key_file = Path(options.key_file) if options.key_file is not None and given is None else None
-        ring, make_key = open_keys(settings, limits, given, options.new_key, key_file)
+    async with AsyncExitStack() as stack:
+        socket = stack.enter_context(closing(bound(limits)))
         runtime = open_runtime(settings, registry, serving=True)
+        await import_files(settings, runtime.store)
+        remove_old_copies(settings)
+        # Already now: what is wrong with the keys is told before a model is loaded, which may take long.
+        await runtime.store.open()
+        stack.push_async_callback(runtime.store.close)
+        ring = KeyRing((), given)
+        key_file = Path(options.key_file) if options.key_file is not None and given is None else None
+        keys, make_key = await open_keys(runtime.store.keys, ring, limits, new=options.new_key, secret_file=key_file)
         text_model = open_model(settings, choice)
         summary = await load_model(text_model)
         agent = open_agent(settings, runtime, text_model, listen=False)
@@ -128,53 +134,47 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
             models=models,
             voice=voice,
             voice_options=VoiceOptions.from_settings(settings),
-            keys_file=keys_path(settings),
             copies=copies(settings),
         )
-    except BaseException:
-        socket.close()
-        raise
-    address = _address(limits.host, socket.getsockname()[1])
+        address = _address(limits.host, socket.getsockname()[1])
 
-    settling: list[asyncio.Task[None]] = []
+        settling: list[asyncio.Task[None]] = []
 
-    async def settle() -> None:
-        await runtime.warm_up_services()
-        calm_the_collector()
+        async def settle() -> None:
+            await runtime.warm_up_services()
+            calm_the_collector()
 
-    def ready() -> None:
-        # Only now: a start that comes to nothing must not leave a key that nobody was shown.
-        kept_in = None if options.new_key else options.key_file
-        _tell(address, make_key(), registry, choice, [*summary], as_json=options.json, kept_in=kept_in)
-        settling.append(asyncio.get_running_loop().create_task(settle()))
+        async def ready() -> None:
+            # Only now: a start that comes to nothing must not leave a key that nobody was shown.
+            secret = await make_key()
+            kept_in = None if options.new_key else options.key_file
+            _tell(address, secret, registry, choice, [*summary], as_json=options.json, kept_in=kept_in)
+            settling.append(asyncio.get_running_loop().create_task(settle()))
 
-    following = asyncio.create_task(follow(keys_path(settings), ring))
-    try:
-        await import_files(settings, runtime.store)
-        remove_old_copies(settings)
-        await _open(made.sessions)
-        for sentence in await runtime.preload_services():
-            warn(f"handrail serve: {sentence}")
-        server = make_server(
-            made.app,
-            limits,
-            made.sessions.drain,
-            ready,
-            made.sessions.hurried.set,
-            made.connections,
-            runtime.running_calls,
-        )
-        await server.serve(sockets=[socket])
-    except SystemExit:
-        return 1  # the application could not start; why was logged
-    finally:
-        following.cancel()
-        socket.close()
-        for task in settling:
-            task.cancel()
-        await asyncio.gather(*settling, return_exceptions=True)
-        await voice.model.close()
-        await models.close()
+        following = asyncio.create_task(keys.follow())
+        try:
+            await _open(made.sessions)
+            for sentence in await runtime.preload_services():
+                warn(f"handrail serve: {sentence}")
+            server = make_server(
+                made.app,
+                limits,
+                made.sessions.drain,
+                ready,
+                made.sessions.hurried.set,
+                made.connections,
+                runtime.running_calls,
+            )
+            await server.serve(sockets=[socket])
+        except SystemExit:
+            return 1  # the application could not start; why was logged
+        finally:
+            following.cancel()
+            for task in settling:
+                task.cancel()
+            await asyncio.gather(following, *settling, return_exceptions=True)
+            await voice.model.close()
+            await models.close()
     end_soon(0)
     return 0
 

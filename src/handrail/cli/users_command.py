@@ -57,7 +57,7 @@ def run(options: Namespace) -> int:
 
 
 async def _forget(settings: Settings, options: Namespace) -> dict[str, Any]:
-    from handrail.server.earlier_files import copies, import_files, keys_path
+    from handrail.server.earlier_files import copies, import_files
     from handrail.server.host.forgetting import forget_user
 
     registry = _registry(settings, options.registry)
@@ -72,7 +72,6 @@ async def _forget(settings: Settings, options: Namespace) -> dict[str, Any]:
             options.user,
             services=services,
             unopened=unopened,
-            keys=keys_path(settings),
             copies=copies(settings),
         )
 

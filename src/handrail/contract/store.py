@@ -1,4 +1,5 @@
-"""The port of the store: where sessions, turns, the ledger, confirmations, blocks, switches, limits and conversations live.
+"""The port of the store: where sessions, turns, the ledger, confirmations, blocks, switches, limits, conversations and server
+keys live.
 
 One conformance suite runs over every implementation. Every method is one transaction: it happened whole, or not at all.
 Times are milliseconds since 1970 on the *store's* clock. A store that cannot answer raises `StoreUnavailable`; a request
@@ -15,6 +16,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from handrail.contract.conversations import ConversationStore
 from handrail.contract.errors import HandrailError
+from handrail.contract.keys import KeyStore
 
 Effects = Literal["none", "idempotent", "unsafe"]
 HOLD_TOKENS = 64
@@ -354,6 +356,11 @@ class Store(Protocol):
     @property
     def conversations(self) -> ConversationStore:
         """What a server keeps of its sessions."""
+        ...
+
+    @property
+    def keys(self) -> KeyStore:
+        """Who may use a server."""
         ...
 
     async def open(self) -> None: ...

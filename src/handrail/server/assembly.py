@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,21 +12,20 @@ from starlette.applications import Starlette
 from handrail.app import Runtime
 from handrail.clients.model_choice import ModelChoice
 from handrail.contract.errors import UsageError
+from handrail.contract.keys import KeyStore
 from handrail.server.api.application import create
 from handrail.server.api.http import ApiContext
 from handrail.server.api.routes.files import console_files
 from handrail.server.connections import ConnectionTable
-from handrail.server.earlier_files import keys_path
 from handrail.server.host.agent_port import TextAgentPort
 from handrail.server.host.forgetting import forget_user
 from handrail.server.host.session_registry import SessionRegistry
-from handrail.server.keyfile import add_key, key_for_start, load_keys, read_secret
-from handrail.server.keys import Key, KeyRing, TokenBuckets, check_name
+from handrail.server.keys import KeyRing, TokenBuckets, check_name
 from handrail.server.model_selection import ModelSelection
 from handrail.server.options import Options
+from handrail.server.stored_keys import KeyFollower, add_key, key_for_start, read_secret
 from handrail.server.voice.admission import Admission, VoiceAgentPort
 from handrail.server.voice.voice_options import VoiceOptions
-from handrail.settings import Settings
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 FIRST_KEY = "console"
@@ -56,7 +55,6 @@ def assemble(
     models: ModelSelection | None = None,
     voice: VoiceAgentPort | None = None,
     voice_options: VoiceOptions | None = None,
-    keys_file: Path | None = None,
     copies: Sequence[Path] = (),
 ) -> AssembledServer:
     """`copies` are files that are deleted with the first user who is forgotten."""
@@ -66,7 +64,7 @@ def assemble(
     admission = Admission(sessions, voice, keys, limits, rates) if voice is not None else None
 
     async def forget(tenant: str, user: str) -> dict[str, Any]:
-        return await forget_user(runtime, tenant, user, sessions=sessions, keys=keys_file, copies=copies)
+        return await forget_user(runtime, tenant, user, sessions=sessions, copies=copies)
 
     context = ApiContext(
         sessions=sessions,
@@ -85,40 +83,41 @@ def is_loopback(host: str) -> bool:
     return host in _LOOPBACK
 
 
-def open_keys(
-    settings: Settings, options: Options, given: Key | None, new: str | None, secret_file: Path | None = None
-) -> tuple[KeyRing, Callable[[], str | None]]:
-    """The keys that the server accepts, and what makes the one that is new: call it when the server is there.
+async def open_keys(
+    store: KeyStore, ring: KeyRing, options: Options, *, new: str | None = None, secret_file: Path | None = None
+) -> tuple[KeyFollower, Callable[[], Awaitable[str | None]]]:
+    """Fill the ring with the keys of the store; what keeps it so, and what makes the key that is new: call that when the
+    server is there.
 
     A server on the loopback makes a key at its first start. One that others can reach must have been given one. The new key's
     secret is to be shown once; None if there is no new key. A start that comes to nothing leaves no key that nobody was shown.
     With a `secret_file` the secret is kept there and shown at every start, which is for development on this machine.
     """
-    path = keys_path(settings)
-    kept = load_keys(path)
-    ring = KeyRing(kept, given)
+    was_given = len(ring) > 0
+    follower = KeyFollower(store, ring)
+    await follower.refresh()
     known = _kept_secret(options, secret_file, ring)
-    first = (not kept or secret_file is not None) and given is None and is_loopback(options.host)
+    first = (not len(ring) or secret_file is not None) and not was_given and is_loopback(options.host)
     name = FIRST_KEY if new is None and first and known is None else new
     if name is not None:
         check_name(name)
 
-    def make() -> str | None:
+    async def make() -> str | None:
         if name is None:
             return known
         if new is not None:
-            key, secret = add_key(path, name=name, role="operator", user=LOCAL_USER)
+            _, secret = await add_key(store, name=name, role="operator", user=LOCAL_USER)
         else:
             # Another server that starts at this moment may have made one since we looked.
-            key, secret = key_for_start(path, name=name, role="operator", user=LOCAL_USER, secret_file=secret_file)
-        ring.put(key)
+            _, secret = await key_for_start(store, name=name, role="operator", user=LOCAL_USER, secret_file=secret_file)
+        await follower.refresh()
         return secret
 
     if name is None and not len(ring):
         raise UsageError(
             f'Nobody could use a server on "{options.host}" without a key; `handrail serve --new-key NAME` makes one.'
         )
-    return ring, make
+    return follower, make
 
 
 def _kept_secret(options: Options, path: Path | None, ring: KeyRing) -> str | None:

@@ -8,58 +8,54 @@ wait. Apart from the assembly, because `handrail users` and `handrail doctor` ne
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
 from handrail.contract.conversations import ImportedConversation, StoredConversation, StoredTurn
-from handrail.contract.errors import UsageError
+from handrail.contract.errors import ConfigError, UsageError
+from handrail.contract.keys import MAX_KEYS, ROLES, Key, Role
 from handrail.contract.store import Store, StoreUnavailable
+from handrail.server.folder_lock import folder_lock
 from handrail.settings import Settings
 from handrail.sqlite_files import check_writable, look
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover  # a system without it has one process at a time
-    fcntl = None  # type: ignore[assignment]
 
 _log = logging.getLogger("handrail.server")
 _NEWEST = 2
 _MAX_BATCH = 100
 _MAX_BATCH_BYTES = 1_000_000
-_LOOK_SECONDS = 0.05
 _BUSY_SECONDS = 5.0
+_MAX_BYTES = 16 * 1024 * 1024
 DONE = ".migrated"
 
 
 async def import_files(settings: Settings, store: Store) -> None:
     """Bring the files of earlier versions into the store, which is opened for it. Where there are none nothing is done."""
-    paths = [settings.project / settings.server_conversations]
-    if settings.store_url.startswith("memory:") or not any(path.exists() for path in paths):
+    conversations, keys = settings.project / settings.server_conversations, settings.project / settings.server_keys_file
+    if settings.store_url.startswith("memory:") or not (conversations.exists() or keys.exists()):
         return
     await store.open()
     try:
-        async with _alone(settings.project):
-            await _import_conversations(paths[0], store)
+        async with folder_lock(settings.project):
+            await _import_keys(keys, store)
+            await _import_conversations(conversations, store)
     finally:
         await store.close()
 
 
-def keys_path(settings: Settings) -> Path:
-    return settings.project / settings.server_keys_file
-
-
 def copies(settings: Settings) -> tuple[Path, ...]:
-    """What an import leaves. People's words are in there."""
-    return tuple(settings.project / (name + DONE) for name in (settings.server_conversations,))
+    """What an import leaves. People's names and words are in there."""
+    return tuple(
+        settings.project / (name + DONE) for name in (settings.server_conversations, settings.server_keys_file)
+    )
 
 
 def remove_old_copies(settings: Settings) -> None:
@@ -67,6 +63,46 @@ def remove_old_copies(settings: Settings) -> None:
     for path in copies(settings):
         if path.is_file() and time.time() - path.stat().st_ctime > settings.server_keep_days * 86_400:
             path.unlink(missing_ok=True)
+
+
+def load_keys(path: Path) -> tuple[str, list[Key]]:
+    """What names the content of a file of keys, and the keys, none if there is no file; `ConfigError` if it cannot be used or
+    others may read it."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            raw = file.read(_MAX_BYTES)
+    except FileNotFoundError:
+        return "", []
+    except OSError as error:
+        raise ConfigError(f'The file of keys "{path.name}" cannot be read ({error.strerror}).') from None
+    if os.name == "posix" and mode & 0o077:
+        raise ConfigError(f'The file of keys "{path.name}" can be read by others; run `chmod 600` on it.')
+    try:
+        entries = json.loads(raw)["keys"]
+        return sha256(raw).hexdigest(), [_key(entry) for entry in entries[:MAX_KEYS]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ConfigError(
+            f'The file of keys "{path.name}" cannot be understood; it has {{"keys": [{{"name", "hash", "role", "user"}}]}}.'
+        ) from None
+
+
+def _key(entry: Any) -> Key:
+    name, hashed, role, user = entry["name"], entry["hash"], entry.get("role", "user"), entry.get("user")
+    created = entry.get("created", "")
+    good = isinstance(name, str) and isinstance(hashed, str) and len(hashed) == 64 and role in ROLES
+    if not good or not (user is None or isinstance(user, str)) or not isinstance(created, str):
+        raise ValueError(name)
+    return Key(name=name, hash=hashed, role=cast(Role, role), user=user, created=created)
+
+
+async def _import_keys(path: Path, store: Store) -> None:
+    source, keys = await asyncio.to_thread(load_keys, path)
+    if not source:
+        return  # there is none, or another process has brought it over
+    imported = await store.keys.import_all(source, keys)
+    _log.warning('%d keys of "%s" were brought into the store.', imported, path.name)
+    _put_away(path)
 
 
 def check_conversations(path: Path) -> None:
@@ -205,24 +241,3 @@ def _put_away(path: Path) -> None:
         _log.warning(
             'The file "%s" could not be renamed (%s); it is no longer used, delete it.', path.name, error.strerror
         )
-
-
-@asynccontextmanager
-async def _alone(folder: Path) -> AsyncIterator[None]:
-    """No other process imports meanwhile; one that ends, however it does, lets the next one in."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        while not _is_locked(handle):  # noqa: ASYNC110  # another process ends its import, which wakes nobody
-            await asyncio.sleep(_LOOK_SECONDS)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _is_locked(handle: int) -> bool:
-    try:
-        if fcntl is not None:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -1,7 +1,7 @@
 """Keys: who may use the server, and how often.
 
 A key is a long random text that its holder sends as a bearer token; only its hash is kept. It is a `user`'s or an `operator`'s;
-one that names a user speaks for that user and nobody else. `keyfile` keeps them on disk.
+one that names a user speaks for that user and nobody else. `stored_keys` keeps them in the store.
 """
 
 from __future__ import annotations
@@ -10,41 +10,18 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Literal
 
 from handrail.contract.errors import UsageError
+from handrail.contract.keys import Key, Role
 
-Role = Literal["user", "operator"]
-ROLES: tuple[Role, ...] = ("user", "operator")
+__all__ = ["Key", "KeyRing", "Role", "TokenBuckets", "check_name", "given_key", "hash_of", "new_secret"]
+
 PREFIX = "hr_"
 SHORTEST = 20
 """A key that a person made up must be at least so long."""
 LONGEST = 512
 _MAX_BUCKETS = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
-    """What is kept of a key."""
-
-    name: str
-    hash: str
-    role: Role = "user"
-    user: str | None = None
-    """The only user that this key speaks for; None: any."""
-    created: str = field(default="", compare=False)
-    """The day on which it was made, where that is known."""
-
-    is_operator: bool = field(init=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "is_operator", self.role == "operator")
-
-    def may_use(self, user: str | None) -> bool:
-        """Whether it opens what is this user's."""
-        return self.user is None or self.is_operator or self.user == user
 
 
 class KeyRing:
@@ -59,12 +36,6 @@ class KeyRing:
 
     def __len__(self) -> int:
         return len(self._by_hash)
-
-    def put(self, key: Key) -> None:
-        """Accept a new key, in the place of one that had its name."""
-        for old in [one for one in self._by_hash.values() if one.name == key.name]:
-            del self._by_hash[old.hash]
-        self._by_hash[key.hash] = key
 
     def replace(self, keys: Iterable[Key]) -> list[Key]:
         """Accept these from now on. What was opened with a key that is gone or has other rights is ended; those keys."""

@@ -49,7 +49,7 @@ class Server(uvicorn.Server):
         self,
         config: uvicorn.Config,
         drain: Callable[[], Awaitable[None]],
-        ready: Callable[[], None] | None,
+        ready: Callable[[], Awaitable[None] | None] | None,
         hurry: Callable[[], None] | None,
         running_calls: Callable[[], list[str]] | None,
     ) -> None:
@@ -66,7 +66,9 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self._ready is not None and not self.should_exit:
             try:
-                self._ready()
+                telling = self._ready()
+                if telling is not None:
+                    await telling
             except BaseException:
                 await self.shutdown(sockets)
                 raise
@@ -173,7 +175,7 @@ def make_server(
     app: ASGIApp,
     options: Options,
     drain: Callable[[], Awaitable[None]],
-    ready: Callable[[], None] | None = None,
+    ready: Callable[[], Awaitable[None] | None] | None = None,
     hurry: Callable[[], None] | None = None,
     connections: ConnectionTable | None = None,
     running_calls: Callable[[], list[str]] | None = None,

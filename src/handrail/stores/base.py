@@ -37,6 +37,7 @@ from handrail.contract.store import (
     TurnStart,
 )
 from handrail.stores.conversations import StatementConversations
+from handrail.stores.keys import StatementKeys
 from handrail.stores.statements import (
     Clock,
     Transaction,
@@ -61,6 +62,7 @@ class StatementStore(ABC):
     def __init__(self, clock: Clock | None) -> None:
         self._clock = clock or system_clock
         self.conversations = StatementConversations(self)
+        self.keys = StatementKeys(self)
 
     @abstractmethod
     async def _write(self, request: Request[T], locks: Locks = NO_LOCKS) -> T:

@@ -216,6 +216,16 @@ MIGRATIONS = (
             "CREATE TABLE file_import (source TEXT PRIMARY KEY, position TEXT NOT NULL) WITHOUT ROWID",
         ),
     ),
+    Migration(
+        14,
+        "keys of a server",
+        (
+            """CREATE TABLE server_key (
+                name TEXT PRIMARY KEY, hash TEXT NOT NULL, role TEXT NOT NULL, user TEXT, created TEXT NOT NULL)""",
+            "CREATE TABLE server_key_changes (times INTEGER NOT NULL)",
+            "INSERT INTO server_key_changes VALUES (0)",
+        ),
+    ),
 )
 
 

@@ -329,7 +329,7 @@ async def test_a_key_that_is_replaced_ends_its_conversations(tmp_path):
         async with on_the_line(api) as client:
             ring = server.made.voice._keys
             old = next(key for key in ring._by_hash.values() if key.name == "ana")
-            ring.put(type(old)(name="ana", hash="0" * 64, role="user", user="ana"))
+            ring.replace([type(old)(name="ana", hash="0" * 64, role="user", user="ana")])
             await client.refused(4401)
         await server.agent.spoken.until(lambda one: ("end", "key_revoked") in one.given)
         async with connected(server, api.id) as client:

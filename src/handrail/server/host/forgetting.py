@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from handrail.app import Runtime
 from handrail.contract.errors import HandrailError, UsageError
 from handrail.runtime.services import call_hook
-from handrail.server.keyfile import LOOK_SECONDS, revoke_keys_of
+from handrail.server.stored_keys import LOOK_SECONDS
 from handrail.sqlite_files import scrub
 
 if TYPE_CHECKING:  # the web framework comes with it, which `handrail users` does without
@@ -34,7 +34,6 @@ async def forget_user(
     sessions: SessionRegistry | None = None,
     services: Mapping[str, Any] | None = None,
     unopened: Mapping[str, str] | None = None,
-    keys: Path | None = None,
     copies: Sequence[Path] = (),
 ) -> dict[str, Any]:
     """Delete what is kept of a user; how much it was. `sessions` are those of a running server, which end first. `services` are
@@ -47,9 +46,9 @@ async def forget_user(
         raise UsageError("Name the user whose data is to be deleted.")
     left: dict[str, str] = {f'what the service "{name}" keeps': reason for name, reason in (unopened or {}).items()}
     revoked = 0
-    if keys is not None and not tenant:  # keys speak for users without a tenant
+    if not tenant:  # keys speak for users without a tenant
         with _noted(left, "keys"):
-            revoked = len(await asyncio.to_thread(revoke_keys_of, keys, user))
+            revoked = len(await runtime.store.keys.revoke_of(user))
         if revoked and sessions is None:
             await asyncio.sleep(_KEYS_SECONDS)
     if sessions is not None:
@@ -67,8 +66,7 @@ async def forget_user(
     for name, service in sorted(asked.items()):
         with _noted(left, f'what the service "{name}" keeps'):
             counts.update(await _forgotten_by(name, service, user, tenant))
-    if keys is not None:
-        counts["keys"] = revoked
+    counts["keys"] = revoked
     for copy in copies:
         with _noted(left, f'the file "{copy.name}"'):
             copy.unlink(missing_ok=True)
