@@ -65,9 +65,9 @@ async def test_a_probe_leaves_nothing_behind_and_many_are_one_try(tmp_path):
         tries = []
         write = server.runtime.store._write
 
-        async def counted(request):
+        async def counted(request, *locks):
             tries.append(request)
-            return await write(request)
+            return await write(request, *locks)
 
         server.runtime.store._write = counted
         await asyncio.gather(*(not_ready(server) for _ in range(50)))
