@@ -259,8 +259,14 @@ class CallIds(dict[str, Entry]):
         """Let go of outcomes that the store has, and of the oldest ids; what runs, is held or is not stored stays known."""
         for key in list(self._whole):
             entry = self.get(key)
-            if entry is not None and _is_needed(entry, needed):
-                continue
+            if entry is not None:
+                if entry.response is not None:
+                    is_stored = entry.ledger_key is not None or entry.hold_id is not None
+                    is_needed = entry.unknown or not is_stored
+                else:
+                    is_needed = entry.hold_id is None if entry.kept else entry.ledger_key is None
+                if is_needed or entry in needed:
+                    continue
             del self._whole[key]
             if entry is not None:
                 raw = entry.raw_digest
@@ -343,12 +349,6 @@ async def known_by_id(session: Session, key: str) -> Entry | None:
             if alias.call_id == key and key not in known:
                 known[key] = Entry.of(alias.tool, alias.raw_digest, ledger_key=alias.ledger_key, hold_id=alias.hold_id)
     return known.get(key)
-
-
-def _is_needed(entry: Entry, needed: Container[Entry]) -> bool:
-    if entry.response is not None:
-        return entry.unknown or entry in needed or (entry.ledger_key is None and entry.hold_id is None)
-    return entry in needed or (entry.kept and entry.hold_id is None) or (not entry.kept and entry.ledger_key is None)
 
 
 class Forgotten:
