@@ -262,16 +262,6 @@ class Conversation:
         self.replace(message, kept)
         return kept
 
-    def add_calls(
-        self, text: str, calls: Sequence[Call], writes: Callable[[Call], bool]
-    ) -> tuple[AssistantMessage, list[ToolMessage]]:
-        """Calls that a live model makes, after these words. Until its envelope comes, a placeholder says that none has come."""
-        # At once: providers refuse a history in which a call has no answer, and anything may end the conversation in between.
-        made = AssistantMessage(text, tuple(calls))
-        waiting = [lost(call, doubtful=writes(call)) for call in calls]
-        self.add(made, *waiting)
-        return made, waiting
-
     def farewell_words(self) -> str | None:
         """The goodbye of the tool that ended this turn, if it has one."""
         for message in reversed(self.current_turn()):

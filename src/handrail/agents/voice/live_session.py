@@ -545,7 +545,16 @@ class ToolCalls:
             if batch.interrupted:
                 envelopes = [cancelled_call(call) for call in batch.calls]
             else:
-                timers = self._announce(batch, session)
+                for call in batch.calls:
+                    event = events.started(session, call, batch.number)
+                    self._tell(event.type, event.data)
+                    plan = session.plans[call.name] if isinstance(call.name, str) else None
+                    if plan is not None:  # calls that take longer than their budget are reported
+                        budget = plan.latency_budget_ms
+                        if plan.retrieval:
+                            budget = min(budget, session.limits.retrieval_ms)
+                        slow, loop = CallSlow(batch, call.name), asyncio.get_running_loop()
+                        timers.append(loop.call_later(budget / 1000, self._report, slow))
                 envelopes = await self._answered(batch, session, repeats, writes)
         except Exception as error:  # noqa: BLE001  # the model always gets an answer
             _LOG.error("The calls of a voice turn failed", exc_info=error)
@@ -588,22 +597,6 @@ class ToolCalls:
         if self._conversation.keep is not None and any(writes):
             await self._conversation.keep()
         return repeats, writes
-
-    def _announce(self, batch: CallBatch, session: Session) -> list[asyncio.TimerHandle]:
-        """Report the start of each call; the timers report those that take longer than their budget."""
-        timers = []
-        for call in batch.calls:
-            event = events.started(session, call, batch.number)
-            self._tell(event.type, event.data)
-            plan = session.plans[call.name] if isinstance(call.name, str) else None
-            if plan is None:
-                continue
-            budget = plan.latency_budget_ms
-            if plan.retrieval:
-                budget = min(budget, session.limits.retrieval_ms)
-            slow = CallSlow(batch, call.name)
-            timers.append(asyncio.get_running_loop().call_later(budget / 1000, self._report, slow))
-        return timers
 
     async def _answered(
         self,

@@ -346,7 +346,16 @@ class StoredTranscript:
         elif type in _CARDS:
             self._card(type, data)
         elif type == "transcript" and data["who"] == "user":
-            self._heard(data)
+            # It may become known after the turn has begun, or even after it has ended.
+            input_id = str(data.get("inputId"))
+            before = self._words[1] if self._words[0] == input_id else ""
+            words = data["whole"] if data["final"] else before + data["text"]
+            self._words = (input_id, str(words)[:_MAX_WORDS])
+            turn = self._hosted_session.turns.get(input_id)
+            if turn is not None and turn.message_id not in self._typed:
+                turn.text = self._words[1]
+                if turn.state != "running" and data["final"]:
+                    self._store(turn)
         elif type == "transcript" and run is not None and data["text"]:
             run.note("text", {"text": data["text"]})
             if run.turn.message_id in self._typed:
@@ -421,18 +430,6 @@ class StoredTranscript:
             run.note(type, data)
             if run.turn.message_id in self._typed:
                 self._hosted_session.log.add(type, data, run.turn.number)
-
-    def _heard(self, data: Mapping[str, Any]) -> None:
-        """What the user said may become known after the turn has begun, or even after it has ended."""
-        input_id = str(data.get("inputId"))
-        before = self._words[1] if self._words[0] == input_id else ""
-        words = data["whole"] if data["final"] else before + data["text"]
-        self._words = (input_id, str(words)[:_MAX_WORDS])
-        turn = self._hosted_session.turns.get(input_id)
-        if turn is not None and turn.message_id not in self._typed:
-            turn.text = self._words[1]
-            if turn.state != "running" and data["final"]:
-                self._store(turn)
 
     def _done(self, data: Mapping[str, Any]) -> None:
         """The turn is done; or done once more, with all that was said, when the model went on in it."""

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from handrail.agents import events
-from handrail.agents.conversation import Conversation
+from handrail.agents.conversation import Conversation, lost
 from handrail.agents.host_words import late_words, unfinished_words
 from handrail.agents.voice.host_phrases import blocked_words, idle_words, lost_words, say_exactly
 from handrail.agents.voice.host_port import Abilities, Ending, Sound, VoicePolicy, taken_over
@@ -60,7 +60,7 @@ from handrail.contract.live import (
     UserSpeechEnded,
     UserSpeechStarted,
 )
-from handrail.contract.model import HostMessage
+from handrail.contract.model import AssistantMessage, HostMessage
 
 _LOG = logging.getLogger("handrail.agent")
 
@@ -334,11 +334,14 @@ class ConversationReducer:
             return
         item = self.speech.end_item()
         said = item.text if item is not None else ""
-        message, placeholders = self._conversation.add_calls(said, event.calls, self._writes)
+        message = AssistantMessage(said, tuple(event.calls))
+        # At once: providers refuse a history in which a call has no answer, and anything may end the conversation in between.
+        placeholders = tuple(lost(call, doubtful=self._writes(call)) for call in event.calls)
+        self._conversation.add(message, *placeholders)
         if item is not None:
             item.message = message
         number = turn.rounds if turn is not None else 1
-        batch = CallBatch(tuple(event.calls), tuple(placeholders), turn, self.connection, number)
+        batch = CallBatch(message.calls, placeholders, turn, self.connection, number)
         if not self.calls.running:
             self.calls.busy_since = self._effects.now
         self.calls.running.append(batch)

@@ -147,7 +147,22 @@ class VoiceActivity:
                 if self._quiet >= BREAK_SECONDS:
                     self.is_active = False
                 self._noise += (power - self._noise) * min(1.0, seconds / _MEAN_SECONDS)
-            self._learn(power, seconds, may_rise)
+            # The noise stays between the quietest block and the loudest frame of what was heard lately.
+            self._energy += power * seconds
+            self._greatest = max(self._greatest, power)
+            self._block_seconds += seconds
+            if self._block_seconds + _SMALL < _BLOCK_SECONDS:
+                continue
+            blocks = self._blocks
+            blocks.append((self._energy / self._block_seconds, self._greatest))
+            self._energy, self._greatest, self._block_seconds = 0.0, 0.0, 0.0
+            if len(blocks) > 1:
+                self._noise = min(self._noise, max(blocks[-1][1], blocks[-2][1]))
+            if may_rise and len(blocks) >= self._needed:
+                self._noise = max(self._noise, min(mean for mean, _ in blocks))
+            if len(blocks) == blocks.maxlen:
+                self._needed = len(blocks)
+            self._noise = max(self._noise, _SMALL)
         return heard
 
     def _loud(self, power: float, seconds: float, now: float, length: float) -> bool:
@@ -179,24 +194,6 @@ class VoiceActivity:
         voice.energy += loud.energy
         self.heard_at, self._last_power = voice.until, voice.energy / voice.seconds
         return True
-
-    def _learn(self, power: float, seconds: float, may_rise: bool) -> None:
-        """Keep the noise between the quietest block and the loudest frame of what was heard lately."""
-        self._energy += power * seconds
-        self._greatest = max(self._greatest, power)
-        self._block_seconds += seconds
-        if self._block_seconds + _SMALL < _BLOCK_SECONDS:
-            return
-        self._blocks.append((self._energy / self._block_seconds, self._greatest))
-        self._energy, self._greatest, self._block_seconds = 0.0, 0.0, 0.0
-        blocks = self._blocks
-        if len(blocks) > 1:
-            self._noise = min(self._noise, max(blocks[-1][1], blocks[-2][1]))
-        if may_rise and len(blocks) >= self._needed:
-            self._noise = max(self._noise, min(mean for mean, _ in blocks))
-        if len(blocks) == blocks.maxlen:
-            self._needed = len(blocks)
-        self._noise = max(self._noise, _SMALL)
 
 
 @dataclass(slots=True, eq=False)
