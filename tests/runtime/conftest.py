@@ -1,6 +1,7 @@
 """Tools written into a temporary folder, over a memory store, one in a file, or one in PostgreSQL."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from handrail.stores.postgres import PostgresStore
 
 
 @pytest.fixture
-def make_tools(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., World]:
+def make_tools(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., World]]:
     """`make_tools({name: (fields, handler)})`: a world with these tools; `store="sqlite"` or
     `"postgres"` for a store that others can open."""
 
@@ -24,8 +25,9 @@ def make_tools(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., 
         elif store == "sqlite":
             kept = SqliteStore(tmp_path / "store.db", clock=clock.milliseconds if clock else None)
         elif store == "postgres":
-            url = request.getfixturevalue("postgres").new_database()
+            url = borrowed.enter_context(request.getfixturevalue("postgres").borrowed())
             kept = PostgresStore(url, clock=clock.milliseconds if clock else None)
         return World(kit, kit.build(), kept)
 
-    return make
+    with ExitStack() as borrowed:
+        yield make

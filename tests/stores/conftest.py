@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,18 +21,21 @@ def clock() -> StillClock:
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: StillClock) -> Iterator[Store]:
     made: Store
+    borrowed = ExitStack()
     if request.param == "memory":
         made = MemoryStore(clock=clock)
     elif request.param == "sqlite":
         made = SqliteStore(tmp_path / "s.db", clock=clock)
     else:
-        made = PostgresStore(request.getfixturevalue("postgres").new_database(), clock=clock)
+        url = borrowed.enter_context(request.getfixturevalue("postgres").borrowed())
+        made = PostgresStore(url, clock=clock)
 
     async def prepare() -> None:
         await made.open()
         await made.register_owner("o1")
         await made.create_session(session())
 
-    asyncio.run(prepare())
-    yield made
-    asyncio.run(made.close())
+    with borrowed:
+        asyncio.run(prepare())
+        yield made
+        asyncio.run(made.close())
