@@ -5,6 +5,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,10 @@ settings.load_profile(os.environ.get("HANDRAIL_TEST_PROFILE", "ci"))
 for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"):
     os.environ.pop(name, None)
 os.environ["OLLAMA_HOST"] = "127.0.0.1:9"
+# Nor on the authorities that it trusts: no test speaks to a host of the world, and a client that reads all of their
+# certificates spends more processor time on them than most tests on everything else. There are none in this folder.
+os.environ.pop("SSL_CERT_FILE", None)
+os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)
 
 
 def _in_a_fresh_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
