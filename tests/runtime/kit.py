@@ -10,8 +10,8 @@ from textwrap import dedent
 from typing import Any
 
 from handrail.app import Runtime
-from handrail.build.compiler import BuildPlan, build
-from handrail.build.writer import stamp_for, write
+from handrail.build.compiler import BuildPlan, BuildStamp, build, compile_unjudged
+from handrail.build.writer import write
 from handrail.contract.envelope import ToolResponse
 from handrail.events import SessionEvent
 from handrail.registry import Registry
@@ -71,6 +71,8 @@ def confirmed(**fields: Any) -> dict[str, Any]:
 
 WAIVERS = {"action-unconfirmed": "A test tool."}
 Tool = tuple[Mapping[str, Any], str]
+_JUDGED: set[frozenset[tuple[str, str]]] = set()
+"""The contents of folders in which a build found nothing wrong."""
 
 
 class Tools:
@@ -111,17 +113,27 @@ class Tools:
             (folder / "handler.py").write_text(preamble + dedent(source), "utf-8")
 
     def build(self, *modules: str) -> Registry:
-        result = build(BuildPlan(tools=self.folder, artifact=self.artifact, project=self.root, modules=modules))
-        assert not result.errors, "\n".join(str(finding) for finding in result.errors)
-        write(result, stamp_for(result, {}))
+        self.rebuild(*modules)
         registry = Registry.load(self.artifact)
         registry.lock()
         return registry
 
-    def rebuild(self) -> None:
-        result = build(BuildPlan(tools=self.folder, artifact=self.artifact, project=self.root))
-        assert not result.errors
-        write(result, stamp_for(result, {}))
+    def rebuild(self, *modules: str) -> None:
+        plan = BuildPlan(tools=self.folder, artifact=self.artifact, project=self.root, modules=modules)
+        tools = self._contents()
+        # Hundreds of tests write the same tools; judging them takes most of the time of a build.
+        result = compile_unjudged(plan) if tools in _JUDGED and not modules else build(plan)
+        assert result is not None
+        assert not result.errors, "\n".join(str(finding) for finding in result.errors)
+        _JUDGED.add(tools)
+        write(result, BuildStamp(git_commit=None, timestamp="2026-01-02T03:04:05Z"))
+
+    def _contents(self) -> frozenset[tuple[str, str]]:
+        """Every file of the tools, as it would be in any other folder."""
+        files = [path for path in self.folder.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+        return frozenset(
+            (str(path.relative_to(self.folder)), path.read_text("utf-8").replace(str(self.root), "")) for path in files
+        )
 
     def started(self) -> list[Any]:
         """What every start of a handler was given, in order."""
