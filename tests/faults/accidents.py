@@ -70,8 +70,8 @@ class FlakyFile(Accidents, SqliteStore):
 
     working = 0
 
-    async def _write(self, request: Any) -> Any:
-        return await self._counted(super()._write(request))
+    async def _write(self, request: Any, *locks: Any) -> Any:
+        return await self._counted(super()._write(request, *locks))
 
     async def _read(self, request: Any) -> Any:
         return await self._counted(super()._read(request))

@@ -143,8 +143,7 @@ async def test_a_process_that_is_really_killed_leaves_the_same(make_tools, tmp_p
     tools = {"pay": (writing(), PAID), "set": (writing(idempotent=True), PAID), "send": (confirmed(), PAID)}
     async with make_tools(tools, store=store) as world:
         note = tmp_path / "session.json"
-        url = world.store.url if store == "postgres" else f"sqlite:////{str(tmp_path / 'store.db').lstrip('/')}"
-        command = [sys.executable, "-c", SCRIPT, str(world.tools.artifact), url, point, tool, str(note)]
+        command = [sys.executable, "-c", SCRIPT, str(world.tools.artifact), world.url, point, tool, str(note)]
         done = subprocess.run(command, capture_output=True, timeout=120, check=False, env={**os.environ})
         assert done.returncode == -signal.SIGKILL, done.stderr.decode()
         session_id, token = json.loads(Path(note).read_text())

@@ -19,15 +19,16 @@ def make_tools(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Calla
     def make(tools, *, store="memory", clock=None):
         kit = Tools(tmp_path / "project")
         kit.write(tools)
-        kept = store
+        kept, url = store, ""
         if store == "memory":
             kept = MemoryStore(clock=clock.milliseconds if clock else None)
         elif store == "sqlite":
+            url = f"sqlite:///{tmp_path / 'store.db'}"
             kept = SqliteStore(tmp_path / "store.db", clock=clock.milliseconds if clock else None)
         elif store == "postgres":
             url = borrowed.enter_context(request.getfixturevalue("postgres").borrowed())
             kept = PostgresStore(url, clock=clock.milliseconds if clock else None)
-        return World(kit, kit.build(), kept)
+        return World(kit, kit.build(), kept, url)
 
     with ExitStack() as borrowed:
         yield make

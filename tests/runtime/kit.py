@@ -171,10 +171,11 @@ class CrashSwitch:
 class World:
     """Tools, and runtimes over them on one store; everything is closed at the end."""
 
-    def __init__(self, tools: Tools, registry: Registry, store: Any) -> None:
+    def __init__(self, tools: Tools, registry: Registry, store: Any, url: str = "") -> None:
         self.tools = tools
         self.registry = registry
         self.store = store
+        self.url = url
         self.runtimes: list[Runtime] = []
 
     def runtime(self, **options: Any) -> Runtime:
