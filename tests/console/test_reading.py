@@ -72,7 +72,7 @@ def test_who_left_at_the_end_comes_back_to_the_end_with_what_was_said_meanwhile(
         it.page.get_by_role("heading", name="Audit").wait_for()
         it.page.wait_for_function("() => document.getElementById('announce').textContent.includes('Late words')")
         it.page.get_by_role("link", name="Chat").click()
-        it.page.get_by_text("Late words").first.wait_for()
+        it.page.locator(".scroller").get_by_text("Late words").first.wait_for()
         assert it.page.evaluate(TOP) > 0
         assert it.page.evaluate(FROM_THE_END) < 4
 
