@@ -10,10 +10,12 @@ from tests.console.scripted_voice import ScriptedVoiceServer, VoiceScript
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """With a microphone that plays a tone, for those who allow it. Not for longer than a module: its event loop stands in
-    the way of tests that run one of their own."""
-    with launched("--use-fake-device-for-media-stream") as made:
+def browser(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """With a microphone that plays a tone, for those who allow it; a module says by `ASKS_FOR_THE_MICROPHONE` that it does,
+    because only the whole browser asks. Not for longer than a module: its event loop stands in the way of tests that run one
+    of their own."""
+    whole = getattr(request.module, "ASKS_FOR_THE_MICROPHONE", False)
+    with launched("--use-fake-device-for-media-stream", whole=whole) as made:
         yield made
 
 

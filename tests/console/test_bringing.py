@@ -77,18 +77,35 @@ def test_what_is_missing_is_installed_and_said(
 
 
 @pytest.mark.parametrize(
-    ("script", "name"),
+    ("script", "names"),
     [
-        ("browser", "chromium"),
+        ("browser", "chromium chromium-headless-shell"),
         ("browser", "chromium-browser"),
         ("browser", "google-chrome"),
         ("speech", "espeak-ng"),
     ],
 )
-def test_nothing_is_done_or_said_where_it_is_there(machine: Machine, script: str, name: str) -> None:
+def test_nothing_is_done_or_said_where_it_is_there(machine: Machine, script: str, names: str) -> None:
     machine.apt()
-    machine.put(name)
+    for name in names.split():
+        machine.put(name)
     assert machine.run(script, ci=True) == (0, "", "")
+    assert not machine.asked.exists()
+
+
+@pytest.mark.parametrize("trouble", ["none", "install"])
+def test_chromium_without_windows_is_brought_too_where_it_can_be_had(machine: Machine, trouble: str) -> None:
+    machine.apt(fails_at=trouble)
+    machine.put("chromium")
+    assert machine.run("browser", ci=True) == (0, "", "")
+    assert machine.asked.read_text(encoding="utf-8") == "install -y --no-install-recommends chromium-headless-shell\n"
+
+
+def test_who_may_not_install_it_goes_without_chromium_without_windows(machine: Machine) -> None:
+    machine.apt()
+    machine.whose("1000")
+    machine.put("chromium")
+    assert machine.run("browser", ci=True) == (0, "", "")
     assert not machine.asked.exists()
 
 

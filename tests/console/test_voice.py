@@ -11,6 +11,7 @@ from tests.console.samples import MEETING, PREVIEW
 from tests.console.scripted_voice import ScriptedVoiceServer, VoiceScript, tone
 from tests.console.test_safety import EVIL, harmless
 
+ASKS_FOR_THE_MICROPHONE = True
 ALLOWED = {"permissions": ["microphone"]}
 
 

@@ -9,6 +9,7 @@ from tests.console.scripted_voice import ScriptedVoiceServer, VoiceScript
 from tests.console.test_voice import ALLOWED, in_state, is_off, talk
 from tests.console.test_voice_offline import SPEECH
 
+ASKS_FOR_THE_MICROPHONE = True
 # As Chromium says them.
 MISSING = "No microphone was found. Connect one, or switch it on, then press"
 REFUSED = "This page may not use the microphone. Allow it for this page in the browser's settings, then press"
