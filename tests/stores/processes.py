@@ -15,6 +15,7 @@ from tests.stores.values import claim, done
 
 from handrail.contract.store import ClaimVerdict, StoreUnavailable
 from handrail.stores import SqliteStore
+from handrail.stores.postgres import PostgresStore
 
 SPAWN = get_context("spawn")
 
@@ -164,3 +165,39 @@ def checkpoint_often(path: str, orders: Connection) -> None:
         db.execute("INSERT OR REPLACE INTO switch (tool, reason) VALUES (?, 'x')", (f"tool{number}",))
     db.close()
     orders.send("done")
+
+
+def wait_for_changes(url: str, answers: Connection) -> None:
+    """Wait as often as the parent wishes until the store says that something has changed; tell what is switched off then."""
+
+    async def run() -> None:
+        store = PostgresStore(url)
+        await store.open()
+        answers.send("open")
+        for _ in iter(answers.recv, "end"):
+            changed = store.changed()
+            answers.send("waits")
+            async with asyncio.timeout(60):
+                await changed
+            answers.send(dict((await store.operating()).switches))
+        await store.close()
+
+    asyncio.run(run())
+
+
+def hold_claims(url: str, answers: Connection) -> None:
+    """Claim a call that may run again and one that may not, with short leases; finish both when told, and tell what is stored."""
+
+    async def run() -> None:
+        store = PostgresStore(url)
+        await store.open()
+        await store.register_owner("frozen")
+        for effects, key in (("idempotent", "safe"), ("unsafe", "unsafe")):
+            await store.claim(claim(key, effects=effects, args_digest=key, owner="frozen", lease_ms=200))
+        answers.send("claimed")
+        answers.recv()
+        rows = [await store.finish(done(key, envelope='{"by":"frozen"}')) for key in ("safe", "unsafe")]
+        answers.send({row.key: (row.state.value, row.fence, row.envelope) for row in rows})
+        await store.close()
+
+    asyncio.run(run())

@@ -9,6 +9,7 @@ back what it does: shield a claim, or settle the row that it may have made.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -366,6 +367,11 @@ class Store(Protocol):
     async def open(self) -> None: ...
     async def close(self) -> None: ...
     async def now(self) -> int: ...
+    def changed(self, hold_id: str | None = None) -> asyncio.Future[None]:
+        """Done when another process may have changed this held call or its outcome; without an id, when it may have changed
+        blocks, switches or any held call. Only a hint, which a store need not give: whoever waits looks after a while anyway."""
+        ...
+
     def load(self) -> StoreLoad: ...
     async def try_writing(self) -> None:
         """A small transaction that writes and leaves nothing behind; `StoreUnavailable` if a call could not be claimed now."""

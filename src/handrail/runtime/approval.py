@@ -31,7 +31,7 @@ from handrail.runtime.confirmation import (
 )
 from handrail.runtime.envelopes import AuditTrail, declined_again, declined_answer, not_recorded
 from handrail.runtime.known_calls import Entry
-from handrail.runtime.ledger_lookup import LedgerLookup, UnconfirmedClaims, settle_from_row
+from handrail.runtime.ledger_lookup import LedgerLookup, UnconfirmedClaims, settle_from_row, sleep_unless
 from handrail.runtime.policy import Policy
 from handrail.runtime.turns import pair_of
 
@@ -322,10 +322,11 @@ class Approvals:
         """The process that has the session's connection runs it; if it does not within two seconds, we do."""
         waited = 0.0
         while waited < session.policy.approver_wait_seconds:
+            changed = self._store.changed(hold.hold_id)
             stored = await self._store.hold_by_id(hold.hold_id)
             if stored is not None and stored.state is HoldState.CONSUMED:
                 return await self._outcome(stored)
-            await self._clock.sleep(_POLL_SECONDS)
+            await sleep_unless(self._clock, _POLL_SECONDS, changed)
             waited += _POLL_SECONDS
         return None
 

@@ -25,12 +25,13 @@ CONNECTION_SECONDS = 0.75
 class Housekeeper:
     """The housekeeper of one runtime."""
 
-    __slots__ = ("_beat", "_looked", "core", "pruning")
+    __slots__ = ("_beat", "_busy", "_looked", "core", "pruning")
 
     def __init__(self, core: RuntimeCore) -> None:
         self.core = core
         self._beat = 0.0
         self._looked = 0.0
+        self._busy = asyncio.Lock()
         self.pruning = DailyPruning(core.store, core.clock, core.audit, core.policy)
 
     async def work(self) -> None:
@@ -49,26 +50,39 @@ class Housekeeper:
             self.pruning.step,
         )
         away = False
+        attending = asyncio.ensure_future(self._attend())
         try:
             while True:
                 await self.core.clock.sleep(TICK_SECONDS)
                 self._beat += TICK_SECONDS
                 away = await self._do(chores, away)
         finally:
+            attending.cancel()
+            await asyncio.gather(attending, return_exceptions=True)
             self.pruning.leave()
+
+    async def _attend(self) -> None:
+        """Between the ticks: what another process says that it has changed."""
+        changed = self.core.store.changed()
+        while True:
+            await changed
+            # Before the look, so that nothing that changes during it is missed.
+            changed = self.core.store.changed()
+            await self._do((self.learn, self._follow_confirmations), was_away=True)
 
     async def _do(self, chores: Sequence[Callable[[], Awaitable[None]]], was_away: bool) -> bool:
         """Each of the chores; whether the store is away, which is told once."""
         away = False
-        for chore in chores:
-            try:
-                await chore()
-            except StoreUnavailable as error:
-                if not (away or was_away):
-                    self.core.log.warning("The store is away: %s", error)
-                away = True
-            except Exception:
-                self.core.log.exception("The housekeeper stumbled; it goes on")
+        async with self._busy:
+            for chore in chores:
+                try:
+                    await chore()
+                except StoreUnavailable as error:
+                    if not (away or was_away):
+                        self.core.log.warning("The store is away: %s", error)
+                    away = True
+                except Exception:
+                    self.core.log.exception("The housekeeper stumbled; it goes on")
         return away
 
     async def write_behind(self) -> None:

@@ -130,7 +130,10 @@ class LedgerLookup:
                 return None
             if waited >= seconds:
                 return row
-            await self._clock.sleep(_POLL_SECONDS)
+            if row.hold_id is None:
+                await self._clock.sleep(_POLL_SECONDS)
+            else:
+                await sleep_unless(self._clock, _POLL_SECONDS, self._store.changed(row.hold_id))
             waited += _POLL_SECONDS
 
     async def settle(self, entry: Entry, key: str, seconds: float) -> None:
@@ -243,3 +246,13 @@ def _same_claim(row: LedgerRow, claim_id: str, owner: str, lease_ms: int) -> Cla
         check_connection=False,
         claim_id=claim_id,
     )
+
+
+async def sleep_unless(clock: Clock, seconds: float, changed: asyncio.Future[None]) -> None:
+    """Wait this long, or until the store says that somebody has changed what is waited for."""
+    sleeping = asyncio.ensure_future(clock.sleep(seconds))
+    try:
+        await asyncio.wait((sleeping, changed), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        sleeping.cancel()
+        changed.cancel()

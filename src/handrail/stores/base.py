@@ -50,6 +50,8 @@ from handrail.stores.statements.locks import AUDIT, NO_LOCKS, LockedRequest, Loc
 from handrail.stores.worker import Worker
 
 T = TypeVar("T")
+OPERATING = "operating"
+"""What changed: blocks, switches, or who was forgotten."""
 
 
 def system_clock() -> int:
@@ -71,6 +73,13 @@ class StatementStore(ABC):
     @abstractmethod
     async def _read(self, request: Request[T]) -> T:
         """Carry out `request`, which changes nothing."""
+
+    def _tell(self, topic: str) -> None:  # noqa: B027 - not every store can
+        """Wake those who wait for this in any process: for `OPERATING`, or for the id of a held call."""
+
+    def changed(self, hold_id: str | None = None) -> asyncio.Future[None]:
+        del hold_id
+        return asyncio.get_running_loop().create_future()
 
     async def now(self) -> int:
         return self._clock()
@@ -124,10 +133,18 @@ class StatementStore(ABC):
 
     # Ledger
     async def claim(self, claim: Claim) -> ClaimResult:
-        return await self._write(ledger.ClaimRequest(claim))
+        result = await self._write(ledger.ClaimRequest(claim))
+        if claim.hold_id is not None:
+            self._tell(claim.hold_id)
+        return result
 
     async def finish(self, finish: Finish) -> LedgerRow:
-        return await self._write(ledger.FinishRequest(finish))
+        row = await self._write(ledger.FinishRequest(finish))
+        if row.hold_id is not None:
+            self._tell(row.hold_id)
+        if finish.block is not None:
+            self._tell(OPERATING)
+        return row
 
     async def renew(self, claims: Sequence[tuple[str, int]], lease_ms: int) -> list[str]:
         return await self._write(partial(ledger.renew, claims=claims, lease_ms=lease_ms)) if claims else []
@@ -188,14 +205,18 @@ class StatementStore(ABC):
     async def move_hold(
         self, hold_id: str, to: HoldState, *, expected: Sequence[HoldState], approval: Approval | None = None
     ) -> Hold | None:
-        return await self._write(
+        moved = await self._write(
             partial(sessions.move_hold, hold_id=hold_id, to=to, expected=expected, approval=approval),
             Locks(sessions_of_holds=(hold_id,)),
         )
+        self._tell(hold_id)
+        return moved
 
     async def decline_hold(self, hold_id: str, *, expected: Sequence[HoldState], left: str) -> Hold | None:
         locks = Locks(sessions_of_holds=(hold_id,))
-        return await self._write(partial(_decline_hold, hold_id=hold_id, expected=expected, left=left), locks)
+        moved = await self._write(partial(_decline_hold, hold_id=hold_id, expected=expected, left=left), locks)
+        self._tell(hold_id)
+        return moved
 
     # Audit
     async def audit_checkpoints(self) -> list[AuditCheckpoint]:
@@ -249,13 +270,17 @@ class StatementStore(ABC):
         return await self._read(sessions.operating)
 
     async def block(self, block: Block) -> int:
-        return await self._write(partial(sessions.block, block=block))
+        until = await self._write(partial(sessions.block, block=block))
+        self._tell(OPERATING)
+        return until
 
     async def unblock(self, tenant: str, user: str) -> None:
         await self._write(partial(sessions.unblock, tenant=tenant, user=user))
+        self._tell(OPERATING)
 
     async def switch(self, tool: str, off: str | None) -> None:
         await self._write(partial(sessions.switch, tool=tool, off=off))
+        self._tell(OPERATING)
 
     async def count_rates(
         self, charges: Mapping[tuple[str, int], int], since: Mapping[str, int] | None = None
@@ -267,7 +292,9 @@ class StatementStore(ABC):
     # Forgetting
     async def forget_user(self, tenant: str, user: str, *, keep_block: bool = True) -> Mapping[str, int]:
         statement = partial(evicting.forget_user, tenant=tenant, user=user, keep_block=keep_block)
-        return await self._write(statement, Locks(every_session=True))
+        wiped = await self._write(statement, Locks(every_session=True))
+        self._tell(OPERATING)
+        return wiped
 
     async def forgotten_sessions(self, session_ids: Sequence[str]) -> set[str]:
         if not session_ids:

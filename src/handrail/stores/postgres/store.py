@@ -1,5 +1,5 @@
 """The store: a writer thread that commits everything that waits in one transaction, a reader thread with a connection of its own,
-and the heartbeat with another."""
+and one more each for the heartbeat and for wake-ups."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from handrail.stores.postgres.dialect import BEGIN
 from handrail.stores.postgres.failures import DEADLOCKS, loses_connection, unavailable
 from handrail.stores.postgres.heartbeat import Heartbeat, ServerClock, life_of
 from handrail.stores.postgres.locking import MIGRATION_LOCK, lock
+from handrail.stores.postgres.wakeups import Wakeups, listen
 from handrail.stores.statements import Clock, Transaction
 from handrail.stores.statements.ledger import ClaimRequest, FinishRequest
 from handrail.stores.statements.transaction import Life
@@ -50,6 +51,7 @@ class PostgresStore(ThreadedStore):
         self._server_clock = ServerClock()
         super().__init__(clock or self._server_clock, title=self._address.title, limit=limit_seconds)
         self._heartbeat: Heartbeat | None = None
+        self._wakeups: Wakeups | None = None
         self._databases: tuple[ReconnectingDatabase, ...] = ()
 
     def __repr__(self) -> str:
@@ -70,6 +72,7 @@ class PostgresStore(ThreadedStore):
         writing = ReconnectingDatabase(connect, partial(check_durability, title=self._title))
         reading = ReconnectingDatabase(connect, read_only)
         self._databases = (writing, reading)
+        self._wakeups = Wakeups(ReconnectingDatabase(connect, listen), self._title)
         make = partial(Worker, title=self._title, advice=_ADVICE, limit=self._limit)
         return (
             make("handrail-store-writer", lambda batch: self._commit(writing, batch)),
@@ -82,6 +85,16 @@ class PostgresStore(ThreadedStore):
                 database.close()
         heartbeat, self._heartbeat = self._opened(), None
         heartbeat.stop()
+        if self._wakeups is not None:
+            self._wakeups.stop()
+            self._wakeups = None
+
+    def _tell(self, topic: str) -> None:
+        if self._wakeups is not None:
+            self._wakeups.tell(topic)
+
+    def changed(self, hold_id: str | None = None) -> asyncio.Future[None]:
+        return super().changed() if self._wakeups is None else self._wakeups.changed(hold_id)
 
     async def register_owner(self, owner: str) -> None:
         heartbeat = self._opened()
