@@ -7,6 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -220,6 +221,41 @@ async def test_a_session_that_is_opened_while_its_user_is_forgotten_comes_after_
         assert await there.forgotten_sessions(["s0", "s1", "s2"]) == {"s0", "s1"}
         assert await there.audit_users(["old", "new"]) == {"new": "u"}
         assert (await there.claim(claim(session_id="s2", owner="o2"))).verdict is ClaimVerdict.BLOCKED
+
+
+async def test_listing_and_evicting_do_not_read_whole_tables(url):
+    async with machines(url, "o1"):
+        pass
+    with psycopg.connect(url, autocommit=True) as db:
+        found = db.execute("SELECT column_name FROM information_schema.columns WHERE table_name = 'session'").fetchall()
+        columns = [name for (name,) in found if name != "rowid"]
+        named = ", ".join(f'"{name}"' for name in columns)
+        copied = named.replace('"session_id"', "'n' || n")
+        db.execute(f"INSERT INTO session ({named}) SELECT {copied} FROM session, generate_series(1, 3000) n")
+        db.execute(
+            """INSERT INTO ledger (key, tenant, session_id, turn, ordinal, tool, tool_hash, registry_version, args_digest,
+                   args, effects, state, fence, owner, claim_id, lease_until, created_at, finished_at, envelope)
+               SELECT 'n' || n, 't', 's1', 1, 1, 'pay', 'h', 'v', 'd', '{}', 'unsafe', 'succeeded', 1, 'o', 'c', 0, 0, n, ''
+               FROM generate_series(1, 3000) n"""
+        )
+        db.execute("ANALYZE")
+    before = _rows_read(url)
+    # Tables as small as these would be read whole whatever indexes they have.
+    store = PostgresStore(f"{url}&options=-c%20enable_seqscan%3Doff")
+    await store.open()
+    assert [row.key for row in await store.ledger_rows(limit=2)] == ["n3000", "n2999"]
+    assert (await store.evict(bodies_before=0, rows_before=0, batch_size=10)).left_at is not None
+    await store.close()  # which is when its connections hand in what they have counted
+    assert _rows_read(url) - before < 500
+
+
+def _rows_read(url: str) -> int:
+    with psycopg.connect(url, autocommit=True) as db:
+        (rows,) = db.execute(
+            """SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_user_tables
+               WHERE relname IN ('ledger', 'session')"""
+        ).fetchone()
+        return int(rows)
 
 
 async def test_two_owners_whose_names_have_one_hash_of_postgresql_both_live(url):
@@ -498,6 +534,29 @@ async def test_a_role_that_may_not_create_tables_is_told(empty):
         db.execute("CREATE ROLE reader LOGIN PASSWORD 'secret'")
         db.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
     await _refused(empty.replace("postgres@", "reader:secret@", 1), "does not let this role do that")
+
+
+async def test_a_role_that_may_change_rows_and_nothing_else_is_enough(url):
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("DROP ROLE IF EXISTS handrail_calls")
+        db.execute("CREATE ROLE handrail_calls LOGIN")
+        page = (Path(__file__).parents[2] / "docs" / "postgresql.md").read_text()
+        grants = page.partition("```sql\n")[2].partition("```")[0]
+        name = url.partition("@/")[2].partition("?")[0]
+        for grant in grants.replace("DATABASE handrail", f"DATABASE {name}").strip().split(";\n"):
+            db.execute(grant)
+    async with machines(url.replace("postgres@", "handrail_calls@", 1), "o1") as (store,):
+        await store.hold(held("h1", expires_at=2**50), "token")
+        row = (await store.claim(claim())).row
+        await store.finish(done(claimed=row))
+        await store.switch("pay", "off")
+        later = await store.now() + 60_000
+        await store.evict(bodies_before=later, rows_before=later, batch_size=100)
+        assert (await store.forget_user("t", "u"))["sessions"] == 1
+        with psycopg.connect(url.replace("postgres@", "handrail_calls@", 1)) as db:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                db.execute("DROP TABLE session")
+            db.rollback()
 
 
 async def test_a_database_that_may_only_be_read_is_told(url):
