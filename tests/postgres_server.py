@@ -80,6 +80,50 @@ class PostgresServer:
             self._process.wait(60)
             self._process = None
 
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
+    def copy_to(self, folder: Path) -> None:
+        """A standby of this server, as it is now, in a folder of its own."""
+        if os.geteuid() == 0:
+            os.chown(folder, _NOBODY, _NOBODY)
+        self._run(
+            "pg_basebackup",
+            "-D",
+            folder / "data",
+            "-h",
+            self._folder,
+            "-U",
+            "postgres",
+            "-R",
+            "-X",
+            "stream",
+            "-c",
+            "fast",
+        )
+
+    def promote(self) -> None:
+        with psycopg.connect(self.url("postgres"), autocommit=True) as db:
+            db.execute("SELECT pg_promote()")
+
+    def require_synchronous(self) -> None:
+        """From now on a commit is answered when a standby has it too."""
+        with psycopg.connect(self.url("postgres"), autocommit=True) as db:
+            db.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            db.execute("SELECT pg_reload_conf()")
+            deadline = time.monotonic() + 60
+            while not db.execute("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'").fetchone():
+                assert time.monotonic() < deadline, "no standby is synchronous"
+                time.sleep(0.02)
+
+    @staticmethod
+    def url_of_either(url: str, *servers: PostgresServer) -> str:
+        """The database of `url` on whichever of the servers can be written."""
+        name = url.partition("@/")[2].partition("?")[0]
+        folders = quote(",".join(str(server.folder) for server in servers), safe="")
+        return f"postgresql://postgres@/{name}?host={folders}&target_session_attrs=read-write"
+
     def url(self, database: str) -> str:
         return f"postgresql://postgres@/{database}?host={quote(str(self._folder), safe='')}"
 
@@ -163,6 +207,22 @@ def postgres_server(*settings: str) -> Iterator[PostgresServer]:
             yield server
         finally:
             server.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def standby_of(primary: PostgresServer) -> Iterator[PostgresServer]:
+    """A server that follows another, until it is promoted."""
+    folder = Path(tempfile.mkdtemp(prefix="hr-pg-"))
+    try:
+        standby = PostgresServer(folder)
+        primary.copy_to(folder)
+        standby.start()
+        try:
+            yield standby
+        finally:
+            standby.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
