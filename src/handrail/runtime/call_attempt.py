@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from handrail.contract.call import Call
@@ -91,6 +92,11 @@ def replaced_connection(connection: int | None = None) -> Refusal:
     return Refusal("session", ErrorType.CONFLICT, message, rule=RefusalRule.CONNECTION, value=connection)
 
 
+def milliseconds_since(started: float) -> float:
+    """The time that a call has taken, to the microsecond."""
+    return int((perf_counter() - started) * 1_000_000) / 1000
+
+
 @dataclass(slots=True, eq=False)
 class Write:
     """What only a writing or held call needs to know on its way."""
@@ -114,10 +120,9 @@ class Write:
     """The handler did not end in a way that tells what it has done."""
 
 
-@dataclass(eq=False)
+@dataclass(slots=True, eq=False)
 class Attempt:
-    """The state of one call while it passes the pipeline. Every call makes one and sets few of its fields, so the others are
-    defaults of the class."""
+    """The state of one call while it passes the pipeline."""
 
     session: Session
     call: Call

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
@@ -34,7 +33,7 @@ from handrail.contract.store import (
     StoreUnavailable,
 )
 from handrail.runtime.audit_recovery import AuditRecovery
-from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule, replaced_connection
+from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule, milliseconds_since, replaced_connection
 from handrail.runtime.context import Context
 from handrail.runtime.envelopes import (
     Answers,
@@ -319,7 +318,7 @@ class LedgerClaims:
         except Exception as error:  # noqa: BLE001  # an author's code may raise anything
             response = ToolResponse(False, None, failure_of(error, plan.definition, voice=False))
         error_type = None if response.error is None else response.error.type.value
-        self._answers.audit_call("late_result", attempt, (perf_counter() - started) * 1000, error_type)
+        self._answers.audit_call("late_result", attempt, milliseconds_since(started), error_type)
         if write is None or plan.effects != "unsafe" or not response.ok:
             return
         fence = write.fence

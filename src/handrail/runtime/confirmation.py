@@ -31,7 +31,7 @@ from handrail.contract.events import ConfirmationWanted, LateEnvelope
 from handrail.contract.hidden_characters import escaped
 from handrail.contract.ports import MetricsPort
 from handrail.contract.store import Hold, HoldState, Store, StoreUnavailable
-from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule, Write
+from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule, Write, milliseconds_since
 from handrail.runtime.envelopes import Answers, AuditTrail, declined, declined_answer
 from handrail.runtime.execution import Execution
 from handrail.runtime.gates import admit, ask_host, give_back_budget, prepare
@@ -385,7 +385,7 @@ class Confirmations:
         return text, "" if facts is None else text_of_facts(facts)
 
     def _held_answer(self, attempt: Attempt, hold: Hold) -> ToolResponse:
-        duration = (perf_counter() - attempt.started) * 1000
+        duration = milliseconds_since(attempt.started)
         message = f'"{hold.tool}" waits for the approval of a person; tell the user what it is about, and do not call it again.'
         failure = ToolFailure(
             ErrorType.CONFIRMATION_REQUIRED,

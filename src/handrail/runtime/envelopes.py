@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from handrail.contract.call import Call
@@ -15,7 +14,7 @@ from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, ToolFailure, Too
 from handrail.contract.errors import ErrorType
 from handrail.contract.ports import AuditPort, CallRecord, Clock, DurableAudit, MetricsPort
 from handrail.contract.store import Hold, StoreUnavailable
-from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule
+from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule, milliseconds_since
 from handrail.runtime.gates import budget_left, give_back_budget
 from handrail.runtime.known_calls import Entry, call_id_of, key_of
 from handrail.runtime.policy import BUILT_IN_GATES
@@ -60,14 +59,14 @@ class AuditTrail:
                 "toolVersion": plan.definition.version,
                 "category": plan.definition.category,
                 "provider": call.provider,
-                "duration": round(duration, 3),
+                "duration": duration,
                 **_refusal_fields(refusal, _message(attempt, refusal)),
             },
         )
 
     def audit_unknown(self, session: Session, call: Call, refusal: Refusal, duration: float) -> None:
         name = call.name[:128] if isinstance(call.name, str) else None
-        fields = {"callId": call.call_id, "toolId": name, "provider": call.provider, "duration": round(duration, 3)}
+        fields = {"callId": call.call_id, "toolId": name, "provider": call.provider, "duration": duration}
         # The name is the model's own, and may be anything that was said.
         self.note("refusal", session, {**self.who(session), **fields, **_refusal_fields(refusal)}, private=("toolId",))
 
@@ -102,7 +101,7 @@ class AuditTrail:
 
     def observe(self, attempt: Attempt, refusal: Refusal) -> None:
         """A gate that only observes: what it would have refused is written down, and the call passes."""
-        self.audit_refusal(attempt, refusal, (perf_counter() - attempt.started) * 1000, event="would_refuse")
+        self.audit_refusal(attempt, refusal, milliseconds_since(attempt.started), event="would_refuse")
 
     def warn_latency(self, attempt: Attempt, duration: float) -> dict[str, int]:
         """A call took longer than its soft budget: logged, and told to the model as this."""
@@ -175,7 +174,7 @@ class Answers:
             turn.refusals += 1
             if turn.refusals > attempt.session.policy.refusals:
                 refusal = _too_many_refusals(turn.refusals, attempt.session.policy.refusals, refusal)
-        duration = (perf_counter() - attempt.started) * 1000
+        duration = milliseconds_since(attempt.started)
         error = refusal.failure()
         if attempt.held:
             self._metrics.refused_held(attempt.plan.tool_id, duration, error.type.value)
@@ -194,12 +193,12 @@ class Answers:
         session.counted(turn)
         if not free and turn.refusals > session.policy.refusals:
             refusal = _too_many_refusals(turn.refusals, session.policy.refusals, refusal)
-        duration = (perf_counter() - started) * 1000
+        duration = milliseconds_since(started)
         self._trail.audit_unknown(session, call, refusal, duration)
         meta = {
             "toolId": call.name if isinstance(call.name, str) else "",
             "registryVersion": session.snapshot.version,
-            "duration": round(duration, 3),
+            "duration": duration,
             "responseSchemaVersion": RESPONSE_SCHEMA_VERSION,
         }
         return ToolResponse(False, None, refusal.failure(), (), meta)
@@ -211,7 +210,7 @@ class Answers:
     def refuse_unknown(self, attempt: Attempt, key: str) -> ToolResponse:
         """The envelope of a call that may have run: it never runs again by itself."""
         keep_unknown(attempt, key)
-        duration = (perf_counter() - attempt.started) * 1000
+        duration = milliseconds_since(attempt.started)
         refusal = Refusal("ledger", ErrorType.CONFLICT, unknown_message(attempt.plan.tool_id), rule=RefusalRule.UNKNOWN)
         self._trail.audit_refusal(attempt, refusal, duration)
         return unknown_answer(attempt.plan.tool_id, self.meta(attempt, duration))
@@ -229,7 +228,7 @@ class Answers:
             return self.refuse(attempt, refusal, free=True)
         first = known.call_id if known.call_id != attempt.call.call_id else None
         answer = known.replay(**({"duplicateOf": first} if first else {}))
-        duration = (perf_counter() - attempt.started) * 1000
+        duration = milliseconds_since(attempt.started)
         error_type = None if answer.error is None else answer.error.type.value
         self.audit_call("replay", attempt, duration, error_type, duplicate_of=first)
         return answer
@@ -237,9 +236,9 @@ class Answers:
     def finish(self, attempt: Attempt, response: ToolResponse, raw: bytes) -> ToolResponse:
         """The envelope of an outcome with the facts about its call. `raw` is its data as JSON."""
         ok, data, error, intents, facts = response
-        plan, session = attempt.plan, attempt.session
-        session.last_used = attempt.started
-        duration = (perf_counter() - attempt.started) * 1000
+        plan, session, started = attempt.plan, attempt.session, attempt.started
+        session.last_used = started
+        duration = milliseconds_since(started)
         meta = self.meta(attempt, duration)
         if facts:
             meta = {**facts, **meta}
@@ -290,7 +289,7 @@ class Answers:
                 more["confirmationId"] = write.hold_id
         # fmt: off
         return _new(CallRecord, (
-            session.id, plan.tool_id, int(duration * 1000) / 1000, error_type, size, event, self._now(), plan.audit_fields,
+            session.id, plan.tool_id, duration, error_type, size, event, self._now(), plan.audit_fields,
             attempt.turn.number, attempt.connection or session.connection, session.state.mode, provider, call_id, attempt.key,
             attempt.canonical or attempt.raw_digest, attempt.defaulted, plan.redact, more, session.subject,
         ))
@@ -298,14 +297,14 @@ class Answers:
 
     def cut_off(self, attempt: Attempt) -> None:
         """The caller went away while the handler ran: there is nobody to answer, and the audit says so."""
-        duration = (perf_counter() - attempt.started) * 1000
+        duration = milliseconds_since(attempt.started)
         self.audit_call("execution", attempt, duration, ErrorType.CANCELLED.value)
 
     def meta(self, attempt: Attempt, duration: float) -> dict[str, Any]:
         """What an envelope says about its call."""
         plan = attempt.plan
         meta: dict[str, Any] = plan.meta.copy()
-        meta["duration"] = int(duration * 1000) / 1000
+        meta["duration"] = duration
         if attempt.defaulted:
             meta["defaulted"] = list(attempt.defaulted)
         if attempt.clamped:
@@ -322,11 +321,9 @@ class Answers:
 
 def _is_empty(data: Any) -> bool:
     """Nothing was found: null, `{}`, or an object whose lists are all empty."""
-    if data is None or data == {}:
-        return True
     if not isinstance(data, dict):
-        return False
-    has_list = False
+        return data is None
+    has_list = not data
     for value in data.values():
         if isinstance(value, list):
             if value:

@@ -74,8 +74,10 @@ class SessionGate:
                 )
             if wants_user and session.user is None:
                 return Refusal("session", ErrorType.AUTH, "The user must sign in first.", rule="requiresAuth")
-            connection = attempt.connection
-            if connection is not None and (connection != session.connection or session.is_taken_over):
+            connection, current = attempt.connection, session.connection
+            if connection is not None and (
+                session.is_taken_over or (connection is not current and connection != current)
+            ):
                 return replaced_connection(connection)
             newest = core.registry.generation
             if newest is not session.snapshot and newest.version != session.snapshot.version:

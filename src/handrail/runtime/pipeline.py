@@ -47,13 +47,13 @@ class Pipeline:
     async def call(self, session: Session, call: Call) -> ToolResponse:
         """The envelope that this call ends in. Every call gets one."""
         turn = session.turn or await session.first_turn()
+        name, _, _, _, _, _, connection = call
         # 1. Find
-        name = call.name
         plan = session.plans[name] if type(name) is str else None
         started = perf_counter()  # a tool's first call loads it, which is not the tool's own time
         if plan is None:
             return self._refuse_name(session, call, started)
-        connection = call.connection or session.connection
+        connection = connection or session.connection
         attempt = Attempt(session, call, plan, turn, started, connection)
         # 2. Parse
         refusal = read(attempt)

@@ -29,6 +29,8 @@ MAX_SAFE_INTEGER = 2**53 - 1
 MAX_CANONICAL_DEPTH = 128
 _SMALL = 2**53
 _SORTED = orjson.OPT_SORT_KEYS
+_SAFE = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
+"""Refuses integers from 2^53 on, so that the walk need not look at them."""
 _loads, _dumps, _join = orjson.loads, orjson.dumps, b"".join
 MAX_ARGUMENT_BYTES = 64 * 1024
 MAX_DOCUMENT_BYTES = 1024 * 1024
@@ -62,15 +64,19 @@ _PART_OF_STRING = re.compile(_STRING)
 _NOT_SPACE = re.compile(r"[^ \t\n\r]")
 _SPACED_COLON = re.compile(r'"[ \t\n\r]+:')
 _NAMES = {list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
-_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
-_NOT_NUMERIC = bytes(set(range(256)) - set(b'0123456789.e+-,: "'))
-_SIXTEEN_DIGITS = b"0" * 16
+_FLOATS = bytes.maketrans(b"123456789e", b"0" * 9 + b".")
+"""Makes `0.` of whatever a float has and an integer has not."""
+_SCANNED = 512
+"""Characters of text that are searched faster than gone through value by value."""
 MAX_CONTAINERS = MAX_DEPTH
 """Of objects and lists in what the walk takes. It bounds their depth too."""
 MAX_TEXT = 16 * 1024
 """Characters of arguments as text: in UTF-8 they cannot exceed the limit of the exact reader."""
 MAX_MEMBERS, MAX_STRING = 256, 4096
 """Of an object: it may share its parts, so that writing it could take more memory than it has itself."""
+
+_WRITTEN_ALIKE = frozenset({str, int, bool, type(None)})
+"""Of these, orjson and RFC 8785 write every value that orjson takes in the same way."""
 
 Arguments = tuple[dict[str, Any], bytes, bool]
 """The arguments, their canonical form, and whether orjson wrote that: then it also writes them with plain defaults filled in."""
@@ -81,40 +87,40 @@ _Branch: TypeAlias = "tuple[Any, Any, int, Any, _Branch | None]"
 
 def read_arguments(raw: object) -> Arguments:
     """The arguments of a call as plain data that shares nothing with `raw`; `JsonError` with the reason if they are none."""
-    if type(raw) is str:
-        if raw[:1] == "{" and len(raw) <= MAX_TEXT:
-            try:
+    try:
+        if type(raw) is str:
+            if raw[:1] == "{" and len(raw) <= MAX_TEXT:
                 args = _loads(raw)
-                text = _dumps(args, None, _SORTED)
-            except (ValueError, TypeError):  # no JSON, or nested too deeply to be written again
-                return _read_exactly(raw)
-            is_ascii = text.isascii()
-            # Every key that was written has its colon, and what was read holds the distinct ones. Without escapes both texts have
-            # the same strings, so that equal numbers of colons prove that no key came twice.
-            if is_ascii and "\\" not in raw and raw.count(":") == text.count(b":"):
-                # RFC 8785 writes floats otherwise than orjson, and integers from 2^53 on have sixteen digits. A string that
-                # looks like either is in doubt.
-                numbers = text.translate(_ZEROS, _NOT_NUMERIC)
+                text = _dumps(args, None, _SAFE)
+                colons, is_ascii = raw.count(":"), text.isascii()
+                # Every key that was written has its colon, and what was read holds the distinct ones. Without escapes both texts
+                # have the same strings, so that equal numbers of colons prove that no key came twice. An object that others are
+                # in has a colon, so that colons and lists bound the depth. RFC 8785 writes floats otherwise than orjson; a string
+                # that looks like one is in doubt.
                 if (
+                    len(raw) <= _SCANNED
+                    and is_ascii
+                    and "\\" not in raw
+                    and colons == text.count(b":")
+                    and colons + text.count(b"[") < MAX_DEPTH
                     # `find`, because `in` asks bytes for an index first, and pays for the exception.
-                    numbers.find(b"0.") < 0
-                    and numbers.find(b"0e") < 0
-                    and numbers.find(_SIXTEEN_DIGITS) < 0
-                    and text.count(b"{") + text.count(b"[") <= MAX_CONTAINERS
+                    and text.translate(_FLOATS).find(b"0.") < 0
                 ):
                     return args, _join((text, b"")), True  # `trimmed`, as it is kept
-            keys = _count_keys(args, is_ascii)
-            # Where strings hold colons too, those that follow a quote are counted.
-            if keys == raw.count(":") or (keys == raw.count('":') and _SPACED_COLON.search(raw) is None):
-                return args, _join((text, b"")), True
-    elif type(raw) is dict:
-        try:
+                keys = _count_keys(args, is_ascii)
+                # Where strings hold colons too, those that follow a quote are counted.
+                if keys == colons or (keys == raw.count('":') and _SPACED_COLON.search(raw) is None):
+                    return args, _join((text, b"")), True
+        elif type(raw) is dict:
             copy = _copy_plain(raw)
-            text = _dumps(copy, None, _SORTED) if copy is not None else b""
-        except TypeError:  # a key that is no text, or half a surrogate pair: the exact reader names its place
-            return _read_exactly(raw)
-        if copy is not None and len(text) <= MAX_ARGUMENT_BYTES:
-            return copy, _join((text, b"")), True
+            if copy is not None:
+                text = _dumps(copy, None, _SAFE)
+                if len(text) <= MAX_ARGUMENT_BYTES:
+                    return copy, _join((text, b"")), True
+    except (ValueError, TypeError):
+        # No JSON, nested too deeply to be written, a large integer, a key that is no text, or half a surrogate pair: the exact
+        # reader names its place.
+        pass
     return _read_exactly(raw)
 
 
@@ -130,10 +136,10 @@ def _read_exactly(raw: object) -> Arguments:
     return args, trimmed(orjson.dumps(args, option=_SORTED) if alike else _write(args)), False
 
 
-def _count_keys(root: Any, is_ascii: bool) -> int:
-    """The keys in a value that was parsed; -1 in doubt whether it is acceptable, or written by orjson as RFC 8785 wants it."""
+def _count_keys(root: dict[str, Any], is_ascii: bool) -> int:
+    """The keys in an object that was parsed; -1 in doubt whether it is acceptable, or written by orjson as RFC 8785 wants it."""
     keys = 0
-    containers = [root]
+    containers: list[Any] = [root]
     for container in containers:  # grows while it is gone through
         if type(container) is dict:
             keys += len(container)
@@ -145,20 +151,14 @@ def _count_keys(root: Any, is_ascii: bool) -> int:
             container = container.values()
         for value in container:
             kind = type(value)
-            if kind is str or kind is bool or value is None:
+            if kind in _WRITTEN_ALIKE:
                 continue
-            if kind is int:
-                if not -_SMALL < value < _SMALL:
-                    return -1
-            elif kind is float:
-                # RFC 8785 writes whole numbers without a point, and exponents otherwise than orjson.
-                if value.is_integer() or not 1e-4 <= abs(value) < 1e15:
-                    return -1
-            elif len(containers) < MAX_CONTAINERS:
+            if kind is not float:
                 containers.append(value)
-            else:
+            # RFC 8785 writes whole numbers without a point, and exponents otherwise than orjson.
+            elif value.is_integer() or not 1e-4 <= abs(value) < 1e15:
                 return -1
-    return keys
+    return keys if len(containers) <= MAX_CONTAINERS else -1
 
 
 def _copy_plain(raw: dict[Any, Any]) -> dict[str, Any] | None:
@@ -183,23 +183,17 @@ def _copy_plain(raw: dict[Any, Any]) -> dict[str, Any] | None:
             if kind is str:
                 if len(value) > MAX_STRING:
                     return None
-            elif kind is bool or value is None:
+            elif kind is int or kind is bool or value is None:
                 continue
-            elif kind is int:
-                if not -_SMALL < value < _SMALL:
-                    return None
-            elif kind is float:
-                if value.is_integer() or not 1e-4 <= abs(value) < 1e15:  # NaN and infinity, too
-                    return None
             elif kind is dict or kind is list:
                 room -= len(value)
-                if room < 0 or len(containers) == MAX_CONTAINERS:
+                if room < 0:
                     return None
                 container[place] = inner = value.copy()
                 containers.append(inner)
-            else:
+            elif kind is not float or value.is_integer() or not 1e-4 <= abs(value) < 1e15:  # NaN and infinity, too
                 return None
-    return root
+    return root if len(containers) <= MAX_CONTAINERS else None
 
 
 def parse(raw: object, *, max_bytes: int = MAX_ARGUMENT_BYTES, max_depth: int = MAX_DEPTH) -> Any:
