@@ -11,14 +11,17 @@ from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handrail.contract.store import AuditSubject
 from handrail.observe import chain
 from handrail.observe.audit import AuditLog
 from handrail.observe.chain import GENESIS, seal
+from handrail.observe.sealing import open_event
 from handrail.observe.verify import read_events, verify_directory
 
 JSON = st.recursive(
@@ -451,3 +454,20 @@ def test_closing_on_a_full_disk_says_what_is_lost(tmp_path, monkeypatch, caplog)
     log.emit("execution", {})
     log.close()
     assert "could not be written" in caplog.text
+
+
+@pytest.mark.parametrize("value", ["as it was", ["as it was"]], ids=["a value", "a list"])
+def test_words_are_sealed_as_they_were_when_they_were_noted(value: Any) -> None:
+    log, subject = AuditLog(None), AuditSubject("p1", b"k" * 32)
+    fields = {"toolId": "find", "value": value, "sessionId": "s1"}
+    log.emit_for(subject, "refusal", fields, private=("toolId",))
+    fields["sessionId"] = "s2"
+    if isinstance(value, list):
+        value.append("and more")
+    [line] = log.events
+    assert line["sessionId"] == "s1"
+    assert "toolId" not in line
+    assert "as it was" not in str(line)
+    opened = open_event(line, {"p1": b"k" * 32})
+    assert opened["toolId"] == "find"
+    assert opened["value"] in ("as it was", ["as it was"])

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import orjson
@@ -35,6 +35,19 @@ _RECORD_BYTES = 500
 """About so much a call's line is longer than its arguments."""
 _BATCH = 256
 """How many lines at most are rendered before they are written, and kept rendered if that fails."""
+
+
+_VALUES = frozenset({str, int, float, bool, type(None)})
+
+
+class _Unsealed(NamedTuple):
+    """An event whose words are sealed when it is written."""
+
+    event: str
+    time: float
+    fields: dict[str, Any]
+    private: Collection[str]
+    subject: AuditSubject
 
 
 class _Ring:
@@ -112,7 +125,7 @@ class AuditLog:
         self._limit = max_pending
         self._mask = compile_redactor(None, redact)
         # Appending to a deque and taking from it are atomic, so that any thread may emit without a lock.
-        self._pending: deque[Entry | CallRecord] = deque()
+        self._pending: deque[Entry | CallRecord | _Unsealed] = deque()
         self.note: Callable[[CallRecord], None] = self._pending.append
         """What every call does, so it is nothing but an append. `flush` sees to it that not too many wait."""
         self._dropped = 0
@@ -144,18 +157,26 @@ class AuditLog:
     ) -> None:
         """As `emit`; what is not known to be harmless, and what is named as `private`, is sealed, or left out if the subject has
         no secret."""
-        public = dict(fields)
-        self._seal_words(subject, public, private)
-        self.emit(event, public)
+        own = dict(fields)
+        if not _VALUES.issuperset(map(type, own.values())):  # something in it may be changed before it is written
+            self._seal_words(subject, own, private)
+            self.emit(event, own)
+        elif len(self._pending) >= self._limit:
+            self._drop()
+        else:
+            self._pending.append(_Unsealed(event, self.clock(), own, private, subject))
 
     def _seal_words(self, subject: AuditSubject, fields: dict[str, Any], private: Collection[str] = ()) -> None:
         words = take_words(fields, private)
         if words and subject.secret:
             fields[SEALED] = seal_text(subject, self._body(words)).decode()
 
-    def _entry(self, noted: Entry | CallRecord) -> Entry:
-        """What is written: of a call the fields of its line in their order, made now, because the call itself only leaves a
-        `CallRecord`, in no time."""
+    def _entry(self, noted: Entry | CallRecord | _Unsealed) -> Entry:
+        """What is written. Words are sealed, and the fields of a call's line put in their order, only now: the call itself
+        waits for neither."""
+        if isinstance(noted, _Unsealed):
+            self._seal_words(noted.subject, noted.fields, noted.private)
+            return noted.event, noted.time, self._body(noted.fields)[1:]
         if not isinstance(noted, CallRecord):
             return noted
         try:
@@ -329,8 +350,12 @@ class AuditLog:
         self._sink.restart()
 
 
-def _size(noted: Entry | CallRecord) -> int:
-    return _RECORD_BYTES + len(noted.args) if isinstance(noted, CallRecord) else len(noted[2])
+def _size(noted: Entry | CallRecord | _Unsealed) -> int:
+    if isinstance(noted, CallRecord):
+        return _RECORD_BYTES + len(noted.args)
+    if isinstance(noted, _Unsealed):
+        return _RECORD_BYTES + sum(len(value) for value in noted.fields.values() if isinstance(value, str))
+    return len(noted[2])
 
 
 _LIVE: WeakSet[AuditLog] = WeakSet()

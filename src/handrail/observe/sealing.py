@@ -45,10 +45,12 @@ def looks_like_id(value: object) -> bool:
 
 def take_words(fields: dict[str, Any], private: Collection[str] = ()) -> dict[str, Any]:
     """Take out of a named user's line, and return, what may not stand in it as it is: `private`, and what may hold words."""
+    doubtful = fields.keys() - _HOST_MADE
+    doubtful.update(private)
     names = [
         name
         for name in fields
-        if name in private or not (name in _HOST_MADE or (name in _MODEL_MADE and looks_like_id(fields[name])))
+        if name in doubtful and (name in private or name not in _MODEL_MADE or not looks_like_id(fields[name]))
     ]
     return {name: fields.pop(name) for name in names}
 

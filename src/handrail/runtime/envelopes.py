@@ -52,7 +52,7 @@ class AuditTrail:
             session,
             {
                 **self.who(session),
-                "connection": attempt.connection or session.connection,
+                "connection": int(attempt.connection or session.connection),
                 "callId": call.call_id,
                 "idempotencyKey": attempt.key,
                 "toolId": plan.tool_id,
@@ -116,7 +116,7 @@ class AuditTrail:
         return {
             "sessionId": session.id,
             "turnId": session.turn.number if session.turn is not None else None,
-            "connection": session.connection,
+            "connection": int(session.connection),
             "registryVersion": session.snapshot.version,
             "mode": session.mode,
         }
@@ -142,7 +142,7 @@ def _refusal_fields(refusal: Refusal, message: str | None = None) -> dict[str, A
         "ok": False,
         "errorType": refusal.type.value,
         "gate": refusal.gate,
-        "rule": refusal.rule,
+        "rule": str(refusal.rule),
         "value": refusal.value,
         "limit": refusal.limit,
         "message": refusal.message if message is None else message,

@@ -26,7 +26,9 @@ def quoted(value: Json) -> str:
     """A JSON value as text, cut where it is long."""
     # A long value is not written out only to be cut.
     if isinstance(value, str):
-        return cut(json.dumps(value[: ECHO_LENGTH + 1], ensure_ascii=False))
+        return cut(_ENCODER.encode(value[: ECHO_LENGTH + 1]))
+    if type(value) is int:
+        return cut(str(value))
     text = ""
     for part in _ENCODER.iterencode(value):
         text += part[: ECHO_LENGTH + 1]

@@ -134,7 +134,9 @@ class Wording:
             yield from descend(schema, token)
 
     def _holds(self, schemas: Sequence[Mapping[str, Json]] | None) -> bool:
-        return schemas is None or any(schema in self._holders for schema in schemas)
+        if not schemas:  # as nearly always: the schema has no secrets
+            return schemas is None
+        return any(schema in self._holders for schema in schemas)
 
     def _applying(self, schemas: Iterable[Json]) -> Sequence[Mapping[str, Json]] | None:
         """The schemas and all that may apply beside them; None if there are too many to look at."""
@@ -207,7 +209,9 @@ class Wording:
 
 def _marks(schemas: Sequence[Mapping[str, Json]] | None) -> bool:
     """Whether one of the schemas says that its value is secret; in doubt, it is."""
-    return schemas is None or any(schema.get("writeOnly") is True for schema in schemas)
+    if not schemas:
+        return schemas is None
+    return any(schema.get("writeOnly") is True for schema in schemas)
 
 
 def _declares(schemas: Sequence[Mapping[str, Json]], name: str) -> bool:

@@ -118,6 +118,9 @@ class Explanation:
     """Whether all of the instance was looked at."""
 
 
+_NO_JSON = Violation("", "The value has a part that JSON does not have, or is nested too deeply.", "json")
+
+
 class RustSchema:
     """A schema compiled by `jsonschema_rs`. What only filling in needs is worked out when the first instance comes."""
 
@@ -229,16 +232,16 @@ class RustSchema:
     def explain(self, instance: Json) -> Explanation:
         """The violations, found with a bounded number of steps; past the bound they say where the search ended."""
         refusal = self._refusal(instance)
-        return Explanation([refusal]) if refusal is not None else self._explained(instance)
+        if refusal is not None:
+            return Explanation([refusal])
+        try:
+            valid = self._engine.is_valid(instance)
+        except ValueError:  # the engine's words may repeat the value
+            return Explanation([_NO_JSON])
+        return Explanation([]) if valid else self._explained(instance)
 
     def _explained(self, instance: Json) -> Explanation:
-        """The explanation of an instance that the engine may look at."""
-        try:
-            if self._engine.is_valid(instance):
-                return Explanation([])
-        except ValueError:  # the engine's words may repeat the value
-            message = "The value has a part that JSON does not have, or is nested too deeply."
-            return Explanation([Violation("", message, "json")])
+        """The explanation of an instance that the engine has refused."""
         if self._refs is None:
             self._refs = LocalRefs(self.schema)
         explainer = Explainer(self._refs, Steps())
@@ -302,7 +305,7 @@ class RustSchema:
         try:
             valid = self._engine.is_valid(instance)
         except ValueError:
-            valid = False
+            return instance, (), [_NO_JSON]
         if not valid:
             return instance, (), self._explained(instance).violations
         if self._plan is None:
