@@ -3,18 +3,22 @@
     python scripts/mutants.py [TARGET …] [--minutes N] [--fresh] [--report]
 
 `scripts/mutants.toml` names the targets, the tests that protect each, and the mutants that may survive, with a reason. No file
-is changed: a mutant is what one forked process imports in place of its module, before it runs the tests that enter the mutated
-function. Outcomes are appended to build/mutants as they come, so a run that is stopped continues where it was. A target starts
-anew when its module has changed; when only its tests have changed, its survivors are tried again. The report says how many
-were killed, and fails where fewer than 80 % were, or where one survived that is not listed.
+is changed. A process collects the tests of a target once and forks for each mutant; the fork gives the mutated function its
+faulty code and runs the tests that enter it. A fault outside of functions is imported in place of its module instead, which
+takes seconds longer. Outcomes are appended to build/mutants as they come, so a run that is stopped continues where it was. A
+target starts anew when its module has changed; when only its tests have changed, its survivors are tried again. The report
+says how many were killed, and fails where fewer than 80 % were, or where one survived that is not listed.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import gc
 import hashlib
 import importlib.abc
 import importlib.machinery
+import inspect
 import json
 import os
 import random
@@ -27,10 +31,11 @@ import threading
 import time
 import tomllib
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -41,15 +46,19 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "scripts" / "mutants.toml"
 RESULTS = ROOT / "build" / "mutants"
+KILLER = RESULTS / "killer.txt"
 KILLED_PERCENT = 80
 SEED = 16
 MAX_SECONDS = 12.0
 """The quickest tests that enter a function, from every file, up to this together; where all tests do, not all are needed."""
+OUT_OF_TIME = 64
+"""The exit status of a process whose time ran out before its work ended."""
 PYTEST = (
     # A server for each mutant would take longer than its tests.
     "-k",
     "not postgres",
     "-q",
+    "-s",
     "-x",
     "--no-header",
     "-p",
@@ -117,6 +126,8 @@ class Outcome:
     seconds: float
     tests: str
     """The digest of the tests that it was tried with."""
+    by: str = ""
+    """The test that killed it."""
 
 
 def read_table(path: Path = TABLE) -> tuple[list[Target], list[Survivor]]:
@@ -190,6 +201,75 @@ class _Selection:
         )
 
 
+class _Trials:
+    """Does its work once all tests of a target are collected: whoever forks then need not collect them again."""
+
+    def __init__(self, target: Target, work: Callable[[_Trials], bool]) -> None:
+        self._target = target
+        self._work = work
+        self._items: dict[str, pytest.Item] = {}
+
+    def pytest_runtestloop(self, session: pytest.Session) -> object:
+        self._session = session
+        self._items = {item.nodeid: item for item in session.items}
+        gc.freeze()
+        if not self._work(self):
+            pytest.exit("out of time", returncode=OUT_OF_TIME)
+        return True
+
+    def code_of(self, mutant: Mutant) -> dict[FunctionType, CodeType]:
+        """The function that differs in this mutant, with its code there; empty if the fault is outside of functions."""
+        module = sys.modules[self._target.module]
+        origin = str(module.__file__)
+        usual, faulty = (
+            _codes(compile(source, origin, "exec", dont_inherit=True))
+            for source in (self._target.source, mutant.source)
+        )
+        functions = {(each.__qualname__, each.__code__.co_firstlineno): each for each in _functions_in(module, origin)}
+        places = [place for place, code in faulty.items() if code != usual.get(place)]
+        return {functions[place]: faulty[place] for place in places if place in functions}
+
+    def run(self, tests: Mapping[str, float]) -> int:
+        """The tests, until one fails, which is written down."""
+        items = [self._items[name] for name in tests]
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            # Whoever waits for what a mutant never does is ended by the alarm.
+            signal.setitimer(signal.ITIMER_REAL, 6 + 4 * tests[item.nodeid])
+            try:
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            except BaseException:  # noqa: BLE001 - a test that ends the run has noticed something too
+                self._session.testsfailed += 1
+            if self._session.testsfailed:
+                KILLER.write_text(item.nodeid, encoding="utf-8")
+                return int(pytest.ExitCode.TESTS_FAILED)
+        return int(pytest.ExitCode.OK)
+
+
+def _codes(code: CodeType) -> dict[tuple[str, int], CodeType]:
+    """The code of each function of a module and of its classes, by qualified name and first line."""
+    found: dict[tuple[str, int], CodeType] = {}
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            # The body of a class, unlike that of a function, has no locals of its own.
+            if each.co_flags & inspect.CO_NEWLOCALS:
+                found[each.co_qualname, each.co_firstlineno] = each
+            else:
+                found |= _codes(each)
+    return found
+
+
+def _functions_in(owner: ModuleType | type, file: str) -> Iterable[FunctionType]:
+    for each in vars(owner).values():
+        if isinstance(each, type):
+            if each.__module__ == (owner.__name__ if isinstance(owner, ModuleType) else owner.__module__):
+                yield from _functions_in(each, file)
+            continue
+        for part in (each.fget, each.fset) if isinstance(each, property) else (getattr(each, "__func__", each),):
+            function = inspect.unwrap(part) if callable(part) else None
+            if isinstance(function, FunctionType) and function.__code__.co_filename == file:
+                yield function
+
+
 class _Recorder:
     """Which lines the functions begin at that each test enters, and how long each test takes."""
 
@@ -218,7 +298,9 @@ class _Recorder:
             self.seconds[self._test] = time.perf_counter() - started
 
 
-def _in_child(work: Callable[[], int], *, time_limit: float, cpu_limit: int) -> int | None:
+def _in_child(
+    work: Callable[[], int], *, time_limit: float | None = None, cpu_limit: int | None = None, quiet: bool = True
+) -> int | None:
     """The exit status of a forked process that does this; None if it took too long."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -226,11 +308,12 @@ def _in_child(work: Callable[[], int], *, time_limit: float, cpu_limit: int) -> 
         status = 70
         try:
             os.setsid()
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             nothing = os.open(os.devnull, os.O_RDWR)
-            for each in (0, 1, 2) if "MUTANTS_OUTPUT" not in os.environ else (0,):
+            for each in (0, 1, 2) if quiet and "MUTANTS_OUTPUT" not in os.environ else (0,):
                 os.dup2(nothing, each)
-            resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit, cpu_limit + 5))
+            if cpu_limit is not None:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit, cpu_limit + 5))
             status = work()
         except BaseException:  # noqa: BLE001 - a forked process ends here, whatever it met
             traceback.print_exc()
@@ -242,12 +325,17 @@ def _in_child(work: Callable[[], int], *, time_limit: float, cpu_limit: int) -> 
     try:
         ended = bool(select.select([reading], [], [], time_limit)[0])
     finally:
-        # Also when this run is stopped: the child would go on alone, and a mutant may never end.
+        # Also when this run is stopped: the child would go on alone, and a mutant may never end. One without a limit of its
+        # own has children that it ends itself.
         os.close(reading)
         if not ended:
+            os.killpg(child, signal.SIGKILL if cpu_limit is not None else signal.SIGTERM)
+        _, status = os.waitpid(child, 0)
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    if not ended or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)):
+    if not ended or (
+        os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL, signal.SIGALRM)
+    ):
         return None
     return os.waitstatus_to_exitcode(status)
 
@@ -270,51 +358,64 @@ def quickest_of_each_file(tests: Mapping[str, float]) -> list[str]:
     return sorted(tests, key=lambda name: places[name])
 
 
-def try_mutant(target: Target, mutant: Mutant, tests: Mapping[str, float]) -> tuple[str, float]:
-    """What became of it, and after how many seconds. `tests`: with their seconds without a mutant."""
-    started = time.perf_counter()
-    if not tests:
-        return "survived", 0.0
-    names, usual = list[str](), 0.0
+def selected(tests: Mapping[str, float], killers: Counter[str] | None = None) -> dict[str, float]:
+    """The tests that are run, with their seconds without a mutant; first those that killed most of its like."""
+    names, together = list[str](), 0.0
     for name in quickest_of_each_file(tests):
-        if not names or usual + tests[name] <= MAX_SECONDS:
+        if not names or together + tests[name] <= MAX_SECONDS:
             names.append(name)
-            usual += tests[name]
-    status = _in_child(
+            together += tests[name]
+    if killers is not None:
+        names.sort(key=lambda name: -killers[name])
+    return {name: tests[name] for name in names}
+
+
+def try_function(trials: _Trials, code: Mapping[FunctionType, CodeType], tests: Mapping[str, float]) -> int | None:
+    """The status of the tests with the faulty code of a function."""
+
+    def work() -> int:
+        for function, faulty in code.items():
+            function.__code__ = faulty
+        return trials.run(tests)
+
+    limit = int(15 + 4 * sum(tests.values()))
+    return _in_child(work, time_limit=limit, cpu_limit=limit)
+
+
+def try_module(target: Target, mutant: Mutant, tests: Mapping[str, float]) -> int | None:
+    """The status of the tests with the faulty module imported."""
+    names = list(tests)
+    limit = int(15 + 4 * sum(tests.values()))
+    return _in_child(
         lambda: _run_tests(names, _Selection(names), _MutantFinder(target, mutant.source)),
-        time_limit=15 + 4 * usual,
-        cpu_limit=int(15 + 4 * usual),
+        time_limit=limit,
+        cpu_limit=limit,
     )
-    seconds = time.perf_counter() - started
-    if status is None:
-        return "hung", seconds
-    # A usage error is a module that a conftest could not import.
-    if status in (pytest.ExitCode.NO_TESTS_COLLECTED, 70):
-        raise SystemExit(
-            f'mutants: the tests of "{target.name}" could not be run with {mutant.name!r}; see MUTANTS_OUTPUT=1.'
-        )
-    return ("survived" if status == pytest.ExitCode.OK else "killed"), seconds
 
 
 def look_at_tests(target: Target) -> dict[str, tuple[float, set[int]]]:
     """The tests of a target without a mutant: seconds, and the functions that each enters, by their first lines."""
+    now = digest(
+        *target.tests,
+        *(each.read_text(encoding="utf-8") for top in ("src", "tests") for each in sorted((ROOT / top).rglob("*.py"))),
+    )
     place = RESULTS / f"{target.name}.tests.json"
-    place.unlink(missing_ok=True)
-    recorder = _Recorder(target)
+    known = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {}
+    if known.get("of") != now:
+        recorder = _Recorder(target)
 
-    def work() -> int:
-        status = _run_tests(target.tests, recorder)
-        found = {name: (recorder.seconds[name], sorted(recorder.entered[name])) for name in recorder.entered}
-        place.write_text(json.dumps(found), encoding="utf-8")
-        return status
+        def work() -> int:
+            status = _run_tests(target.tests, recorder)
+            found = {name: (recorder.seconds[name], sorted(recorder.entered[name])) for name in recorder.entered}
+            place.write_text(json.dumps({"of": now if status == pytest.ExitCode.OK else "", "tests": found}), "utf-8")
+            return status
 
-    status = _in_child(work, time_limit=600, cpu_limit=600)
-    if status != pytest.ExitCode.OK:
-        raise SystemExit(
-            f'mutants: the tests of "{target.name}" fail without any mutant; run pytest {" ".join(target.tests)}.'
-        )
-    found = json.loads(place.read_text(encoding="utf-8"))
-    return {name: (seconds, set(lines)) for name, (seconds, lines) in found.items()}
+        if _in_child(work, time_limit=600, cpu_limit=600) != pytest.ExitCode.OK:
+            raise SystemExit(
+                f'mutants: the tests of "{target.name}" fail without any mutant; run pytest {" ".join(target.tests)}.'
+            )
+        known = json.loads(place.read_text(encoding="utf-8"))
+    return {name: (seconds, set(lines)) for name, (seconds, lines) in known["tests"].items()}
 
 
 # ------------------------------------------------------------------------------------------------------ one target
@@ -369,16 +470,56 @@ def run_target(target: Target, mutants: list[Mutant], deadline: float | None) ->
     # What stands outside of functions counts for all of them.
     inside = {name for _, _, name in functions}
     everything = {name: seconds for name, (seconds, _) in tests.items()}
-    with _results_file(target).open("a", encoding="utf-8") as results:
-        for place, mutant in enumerate(waiting, 1):
-            if deadline is not None and time.monotonic() > deadline:
-                return False
-            selected = entering.get(mutant.function, {}) if mutant.function in inside else everything
-            outcome, seconds = try_mutant(target, mutant, selected)
-            line = {"mutant": mutant.name, "outcome": outcome, "seconds": round(seconds, 2), "tests": now}
+    left = {mutant.name for mutant in waiting}
+    killers: dict[str, Counter[str]] = {name: Counter() for name in inside}
+    for mutant in mutants:
+        if mutant.function in inside and mutant.name in done:
+            killers[mutant.function][done[mutant.name].by] += 1
+
+    def in_time() -> bool:
+        return deadline is None or time.monotonic() <= deadline
+
+    def note(mutant: Mutant, seconds: float, status: int | None) -> None:
+        by = KILLER.read_text(encoding="utf-8") if KILLER.exists() else ""
+        KILLER.unlink(missing_ok=True)
+        if by and mutant.function in inside:
+            killers[mutant.function][by] += 1
+        # A usage error is a module that a conftest could not import.
+        if status in (pytest.ExitCode.NO_TESTS_COLLECTED, 70):
+            raise SystemExit(
+                f'mutants: the tests of "{target.name}" could not be run with {mutant.name!r}; see MUTANTS_OUTPUT=1.'
+            )
+        outcome = "hung" if status is None else "survived" if status == pytest.ExitCode.OK else "killed"
+        line = {"mutant": mutant.name, "outcome": outcome, "seconds": round(seconds, 2), "tests": now, "by": by}
+        with _results_file(target).open("a", encoding="utf-8") as results:
             results.write(json.dumps(line) + "\n")
-            results.flush()
-            print(f"{target.name} {place}/{len(waiting)} {outcome} {seconds:.1f} s  {mutant.name}", flush=True)
+        left.remove(mutant.name)
+        print(f"{target.name} {len(left)} left, {outcome} {seconds:.1f} s  {mutant.name}", file=sys.stderr, flush=True)
+
+    def try_functions(trials: _Trials) -> bool:
+        for mutant in waiting:
+            if not in_time():
+                return False
+            started = time.perf_counter()
+            code = trials.code_of(mutant)
+            if code:
+                entered = selected(entering.get(mutant.function, {}), killers[mutant.function])
+                status = try_function(trials, code, entered) if entered else int(pytest.ExitCode.OK)
+                note(mutant, time.perf_counter() - started, status)
+        return True
+
+    status = _in_child(lambda: _run_tests(target.tests, _Trials(target, try_functions)), quiet=False)
+    if status == OUT_OF_TIME:
+        return False
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise SystemExit(f'mutants: the tests of "{target.name}" could not be collected; see MUTANTS_OUTPUT=1.')
+    for mutant in [mutant for mutant in waiting if mutant.name not in read_outcomes(target)]:
+        if not in_time():
+            return False
+        started = time.perf_counter()
+        entered = selected(entering.get(mutant.function, {}) if mutant.function in inside else everything)
+        status = try_module(target, mutant, entered) if entered else int(pytest.ExitCode.OK)
+        note(mutant, time.perf_counter() - started, status)
     return True
 
 
