@@ -60,9 +60,7 @@ _FINISH_TRIES = 6
 class AppliesIntents(Protocol):
     """Applies what a handler asked for. `stored`: the store has it already, with the outcome."""
 
-    def __call__(
-        self, session: Session, attempt: Attempt, intents: Sequence[Intent], *, stored: bool = False
-    ) -> None: ...
+    def __call__(self, session: Session, attempt: Attempt, intents: Sequence[Intent], *, stored: bool) -> None: ...
 
 
 class LostConnection(Protocol):
@@ -334,8 +332,9 @@ class LedgerClaims:
         self, attempt: Attempt, key: str, fence: int, state: LedgerState, answer: ToolResponse
     ) -> LedgerRow | None:
         """Store the outcome; tried again while the store is away, because the effect has happened."""
-        session = attempt.session
-        block, after = _stored_intents(session, answer) if answer.intents else (None, None)
+        session, write = attempt.session, attempt.write
+        assert write is not None
+        block, after = _stored_intents(session, answer.intents) if answer.ok and answer.intents else (None, None)
         finish = Finish(
             key=key,
             fence=fence,
@@ -344,7 +343,7 @@ class LedgerClaims:
             block=block,
             session_state=after,
             connection=session.connection,
-            claimed=attempt.write.claimed if attempt.write is not None else None,
+            claimed=write.claimed,
         )
         self._crash("before_finish")
         for attempt_number in range(_FINISH_TRIES):
@@ -450,10 +449,11 @@ class LedgerClaims:
         return result
 
     def _forget(self, attempt: Attempt, entry: Entry, hold: Hold | None) -> None:
-        session = attempt.session
+        session, write = attempt.session, attempt.write
+        assert write is not None
         give_back_unstarted(attempt)
-        if entry.ledger_key is not None and session.writes.get(entry.ledger_key) is entry:
-            del session.writes[entry.ledger_key]
+        if session.writes.get(write.key) is entry:
+            del session.writes[write.key]
         if hold is None:
             entry.kept = False
             entry.ledger_key = None
@@ -533,14 +533,12 @@ def _verdict_refusal(attempt: Attempt, result: ClaimResult) -> Refusal:
             return Refusal("ledger", ErrorType.CONFLICT, message, rule=result.verdict.value)
 
 
-def _stored_intents(session: Session, answer: ToolResponse) -> tuple[Block | None, Any]:
+def _stored_intents(session: Session, intents: Sequence[Intent]) -> tuple[Block | None, Any]:
     """What the intents of an outcome change, for the transaction that stores it: the block, and the session's state."""
-    if not answer.ok or not answer.intents:
-        return None, None
     after = StateController(session.state.snapshot())
     block: Block | None = None
-    for intent in answer.intents:
+    for intent in intents:
         if after.apply_intent(intent).applied and intent.type == IntentType.BLOCK_USER and session.user is not None:
             until = int(intent.fields["until"] * 1000)
-            block = Block(tenant=session.tenant, user=session.user, until=max(until, block.until if block else 0))
+            block = Block(tenant=session.tenant, user=session.user, until=max(until, block.until) if block else until)
     return block, dict(after.snapshot())
