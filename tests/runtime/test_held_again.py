@@ -6,7 +6,7 @@ import pytest
 from tests.faults.accidents import Flaky
 from tests.runtime.kit import FOUND, PAID, PATIENT, asked, audited, confirmed, kind, next_event, reading, until
 
-from handrail.contract.store import HoldState, StoreUnavailable
+from handrail.contract.store import HoldState, LedgerState, StoreUnavailable
 from handrail.testing import VirtualClock, settle
 
 TOOLS = {"pay": (confirmed(), PAID), "look": (reading(), FOUND)}
@@ -215,3 +215,44 @@ async def test_a_no_is_told_and_written_down_once_though_the_session_is_resumed(
         assert len(audited(session.core, "confirmation_declined")) == 1
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(next_event(session, "envelope"), 0.1)
+
+
+# What a person and other processes see
+
+
+async def test_an_open_request_is_shown_again_to_whoever_has_a_secret_of_it(make_tools):
+    async with make_tools(TOOLS) as world:
+        session = await world.session()
+        hold_id, token = await held(session, "c1")
+        shown = await session.core.show(hold_id, token=token)
+        assert shown["id"] == hold_id
+        assert shown["token"] != token
+        assert await session.core.show(hold_id, token="a guess") is None
+        assert (await session.core.approve(hold_id, token=shown["token"])).ok
+        assert await session.core.show(hold_id, token=token) is None, "it was answered"
+
+
+async def test_an_unknown_outcome_of_an_approved_call_answers_once_it_is_known(make_tools):
+    ended = "async def execute(args, ctx):\n    mark(args)\n    raise SystemExit(1)\n"
+    async with make_tools({"pay": (confirmed(), ended)}) as world:
+        session = await world.session()
+        hold_id, token = await held(session, "c1")
+        with pytest.raises(SystemExit):
+            await session.core.approve(hold_id, token=token)
+        assert kind(await pay(session, "c2")) == "CONFLICT"
+        (row,) = await world.store.ledger_rows()
+        envelope = '{"ok": true, "data": {"found": 1}, "intents": [], "meta": {}}'
+        await world.store.settle(row.key, state=LedgerState.SUCCEEDED, envelope=envelope)
+        assert (await pay(session, "c3")).data == {"found": 1}
+        assert world.starts == 1
+
+
+async def test_other_processes_learn_that_a_held_call_has_used_a_unit_of_the_user_s_limit(make_tools):
+    limit = {"calls": 1, "windowMs": 60_000, "scope": "user"}
+    async with make_tools({"pay": (confirmed(rateLimit=limit), PAID)}) as world:
+        session = await world.session(user="ana")
+        await held(session, "c1")
+        await session.core.housekeeper.write_behind()
+        elsewhere = await world.session(user="ana")
+        await elsewhere.core.housekeeper.learn()
+        assert kind(await pay(elsewhere, "c1", q="b")) == "RATE_LIMIT"
