@@ -441,7 +441,7 @@ def read_outcomes(target: Target) -> dict[str, Outcome]:
     return {each.mutant: each for each in outcomes if each.outcome != "survived" or each.tests == now}
 
 
-def chosen(target: Target, mutants: list[Mutant]) -> list[Mutant]:
+def chosen(target: Target, mutants: Sequence[Mutant]) -> Sequence[Mutant]:
     """Those of the functions that count: all of them, or the sample."""
     if target.functions:
         mutants = [each for each in mutants if each.function.partition(".")[0] in target.functions]
@@ -451,7 +451,7 @@ def chosen(target: Target, mutants: list[Mutant]) -> list[Mutant]:
     return [mutants[place] for place in sorted(places)]
 
 
-def run_target(target: Target, mutants: list[Mutant], deadline: float | None) -> bool:
+def run_target(target: Target, mutants: Sequence[Mutant], deadline: float | None) -> bool:
     """Try what is left of a target; False if time ran out."""
     from scripts.mutations import function_at, functions_of  # noqa: PLC0415 - only a run needs cosmic-ray
 
@@ -535,6 +535,8 @@ class Figures:
     seconds: float
     survivors: tuple[tuple[str, str, str], ...]
     """Function, line before, line after."""
+    left_out: tuple[tuple[str, str, str], ...] = ()
+    """Those that the sample does not have, so that nothing is known of them."""
 
 
 def report(figures: Sequence[Figures], listed: Sequence[Survivor], *, whole: bool) -> tuple[list[str], list[str]]:
@@ -563,7 +565,7 @@ def report(figures: Sequence[Figures], listed: Sequence[Survivor], *, whole: boo
             if not any(one.covers((function, before, after)) for one in listed)
         ]
     if whole and all(each.tried == each.mutants for each in figures):
-        alive = {survivor for each in figures for survivor in each.survivors}
+        alive = {survivor for each in figures for survivor in (*each.survivors, *each.left_out)}
         complaints += [
             "scripts/mutants.toml lists a survivor that is none any more: "
             f"{each.function or 'module'}: {each.before} -> {each.after}"
@@ -573,7 +575,9 @@ def report(figures: Sequence[Figures], listed: Sequence[Survivor], *, whole: boo
     return lines, complaints
 
 
-def figures_of(target: Target, mutants: Sequence[Mutant]) -> Figures:
+def figures_of(target: Target, every: Sequence[Mutant]) -> Figures:
+    mutants = chosen(target, every)
+    sample = {mutant.name for mutant in mutants}
     outcomes = read_outcomes(target)
     tried = [(mutant, outcomes[mutant.name]) for mutant in mutants if mutant.name in outcomes]
     alive = [mutant for mutant, outcome in tried if outcome.outcome == "survived"]
@@ -584,6 +588,7 @@ def figures_of(target: Target, mutants: Sequence[Mutant]) -> Figures:
         killed=len(tried) - len(alive),
         seconds=sum(outcome.seconds for _, outcome in tried),
         survivors=tuple(dict.fromkeys((mutant.function, mutant.before, mutant.after) for mutant in alive)),
+        left_out=tuple((each.function, each.before, each.after) for each in every if each.name not in sample),
     )
 
 
@@ -616,12 +621,12 @@ def main(arguments: list[str]) -> int:
     deadline = time.monotonic() + 60 * options.minutes if options.minutes else None
     figures, in_time = list[Figures](), True
     for target in targets:
-        mutants = chosen(target, mutants_of(target.source))
+        every = mutants_of(target.source)
         if options.fresh:
             _results_file(target).unlink(missing_ok=True)
         if not options.report and in_time:
-            in_time = run_target(target, mutants, deadline)
-        figures.append(figures_of(target, mutants))
+            in_time = run_target(target, chosen(target, every), deadline)
+        figures.append(figures_of(target, every))
     lines, complaints = report(figures, listed, whole=not options.names)
     print(*lines, *complaints, sep="\n")
     (RESULTS / "report.txt").write_text("\n".join([*lines, *complaints, ""]), encoding="utf-8")

@@ -40,6 +40,11 @@ def test_a_survivor_that_was_killed_since_leaves_the_list():
     assert report([killed], [LISTED], whole=False)[1] == []
 
 
+def test_a_listed_survivor_that_the_sample_does_not_have_stays_listed():
+    sampled = replace(GOOD, killed=10, survivors=(), left_out=(ALIVE,))
+    assert report([sampled], [LISTED], whole=True)[1] == []
+
+
 def test_four_fifths_must_be_killed_and_all_tried():
     weak = replace(GOOD, killed=7)
     assert "70 %" in report([weak], [LISTED], whole=True)[1][0]
