@@ -52,6 +52,19 @@ def rules() -> str:
     )
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """The same text on every Python: 3.13 began to name an option's value once, `-o, --output FILE`."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=100)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if action.nargs == 0 or not action.option_strings:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {value}"
+
+
 def command_line() -> str:
     parts = [f"# Command line\n\n{NOTE}\nExit codes: 0 done, 1 the work failed, 2 wrong usage.\n"]
     # Those of other packages that may be installed here are none of Handrail's documentation.
@@ -62,7 +75,7 @@ def command_line() -> str:
             prog=f"handrail {name}",
             description=module.__doc__,
             epilog=getattr(module, "EXAMPLES", None),
-            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=100),
+            formatter_class=_Help,
         )
         module.configure(parser)
         parts.append(

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
@@ -26,7 +27,7 @@ def called(built, handrail):
 
 
 def _older(project, days):
-    with sqlite3.connect(project / "handrail.db") as db:
+    with closing(sqlite3.connect(project / "handrail.db")) as db, db:
         db.execute("UPDATE ledger SET finished_at = finished_at - ?", (days * _DAY_MS,))
         db.execute("UPDATE session SET saved_at = saved_at - ?", (days * _DAY_MS,))
 
@@ -74,7 +75,7 @@ def test_what_was_given_back_before_it_broke_off_is_audited(called, built, handr
 
 
 def test_an_unknown_outcome_is_never_given_back(called, built, handrail):
-    with sqlite3.connect(built / "handrail.db") as db:
+    with closing(sqlite3.connect(built / "handrail.db")) as db, db:
         db.execute("UPDATE ledger SET state = 'unknown', finished_at = NULL, created_at = 1")
     assert _pruned(handrail, "--results", "1", "--rows", "1") == {"results": 0, "rows": 0}
     assert len(called()) == 1
@@ -100,7 +101,7 @@ def test_show_prints_json_and_times_that_a_person_can_read(called, handrail):
 
 
 def test_an_unknown_outcome_is_called_so(called, built, handrail):
-    with sqlite3.connect(built / "handrail.db") as db:
+    with closing(sqlite3.connect(built / "handrail.db")) as db, db:
         db.execute("UPDATE ledger SET state = 'unknown', finished_at = NULL, envelope = NULL")
     assert "unknown outcome" in handrail("ledger", "list").out
     (row,) = json.loads(handrail("ledger", "list", "--json").out)

@@ -75,18 +75,19 @@ def test_server_and_console_have_the_same_table() -> None:
 
 
 def test_the_table_agrees_with_python_s_own_data() -> None:
-    known = unicodedata.unidata_version.split(".")
+    known, ours = ([int(part) for part in it.split(".")] for it in (unicodedata.unidata_version, UNICODE_VERSION))
     for code in range(sys.maxunicode + 1):
         category = unicodedata.category(chr(code))
         if category in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp") or (category == "Zs" and code != 0x20):
             assert code in HIDDEN, hex(code)
         elif category == "Cn":
             # Either version may know characters that the other does not yet.
-            assert code in HIDDEN or known < UNICODE_VERSION.split("."), hex(code)
+            assert code in HIDDEN or known < ours, hex(code)
     ignored = [code for code in HIDDEN if unicodedata.category(chr(code))[0] not in "CZ"]
     names = {unicodedata.name(chr(code)).rstrip("0123456789-") for code in ignored}
     assert {"VARIATION SELECTOR", "HANGUL FILLER", "COMBINING GRAPHEME JOINER", "BRAILLE PATTERN BLANK"} <= names
-    assert len(ignored) < 300, "letters that are seen are not in the table"
+    # A newer Python knows letters that the table still takes for unassigned, and so for hidden.
+    assert len(ignored) < 300 or known > ours, "letters that are seen are not in the table"
 
 
 def test_a_finding_of_the_build_cannot_steer_the_terminal() -> None:

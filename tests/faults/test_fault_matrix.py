@@ -9,6 +9,7 @@ import json
 import resource
 import sqlite3
 import unicodedata
+from contextlib import closing
 
 import pytest
 from tests.faults.accidents import Flaky, JumpingClock, die
@@ -317,7 +318,7 @@ async def test_row_16_a_locked_sqlite_file_is_waited_for_a_bounded_time(make_too
 
     async with make_tools(TOOLS, store=SqliteStore(tmp_path / "store.db", busy_ms=100)) as world:
         session = await world.session()
-        with sqlite3.connect(tmp_path / "store.db", isolation_level=None) as other:
+        with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other, other:
             other.execute("BEGIN IMMEDIATE")
             assert kind(await pay(session, "c1")) == "STORE_UNAVAILABLE", "though it stays locked"
             assert (await session.call("look", {"q": "a"})).ok

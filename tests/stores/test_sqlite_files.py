@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -141,7 +142,7 @@ async def test_a_damaged_file_is_told(path: Path) -> None:
 
 
 async def test_another_programs_database_is_left_alone(path: Path) -> None:
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("CREATE TABLE customer (name)")
     db.close()
     assert "another program" in await refusal(path, UsageError)
@@ -353,7 +354,7 @@ async def test_a_start_is_tried_again_while_others_start(path: Path, monkeypatch
 
 async def test_a_newer_file_is_refused_in_one_sentence_and_left_as_it_is(path: Path) -> None:
     await (await with_session(path)).close()
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("INSERT INTO handrail_migration VALUES (99, 'from the future', 0)")
     db.close()
     told = f"newer Handrail (its tables have version 99; this one knows {len(MIGRATIONS)})"

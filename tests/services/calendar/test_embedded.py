@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -335,7 +336,7 @@ def test_busy_times_that_overlap_or_touch_are_one():
 async def test_a_file_that_is_no_calendar_is_named_and_left_as_it_was(tmp_path, content, says):
     path = tmp_path / "calendar.db"
     if content is None:
-        with sqlite3.connect(path) as db:
+        with closing(sqlite3.connect(path)) as db, db:
             db.execute("CREATE TABLE theirs (x)")
         db.close()
     else:
@@ -370,7 +371,7 @@ async def test_a_calendar_of_a_newer_handrail_is_not_touched(tmp_path):
     calendar = open_calendar(tmp_path)
     await calendar.create(draft())
     await calendar.close()
-    with sqlite3.connect(tmp_path / "calendar.db") as db:
+    with closing(sqlite3.connect(tmp_path / "calendar.db")) as db, db:
         db.execute("PRAGMA user_version = 99")
     db.close()
     newer = open_calendar(tmp_path)

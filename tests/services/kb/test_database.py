@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import closing
 
 import pytest
 
@@ -58,7 +59,7 @@ def test_a_damaged_file_says_so(tmp_path, open_base):
 
 def test_the_database_of_another_program_is_refused(tmp_path):
     path = tmp_path / "other.db"
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("CREATE TABLE mine (x)")
     db.close()
     assert "another program" in _sentence(path, UsageError)
