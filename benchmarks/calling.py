@@ -109,6 +109,11 @@ OTHERS: dict[str, Shape] = {
     "30 keys": lambda number, index: {"query": f"{number} {index}", "any": {f"key_{one}": one for one in range(30)}},
 }
 
+REFUSED: dict[str, tuple[str, Shape]] = {
+    "refused for its arguments": ("tool_00000", lambda number, index: {**_flat(number, index), "top_k": 99}),
+    "of an unknown tool": ("tool_99999", _flat),
+}
+
 
 async def _ratios(runtime: Runtime) -> list[Result]:
     """Each shape against the bare handler, taken in turns, so that a noisy moment hits both of a pair."""
@@ -120,6 +125,7 @@ async def _ratios(runtime: Runtime) -> list[Result]:
         for name, shape in shapes.items()
         for form in ("text", "object")
     ]
+    cases += [(name, shape, "object", tool) for name, (tool, shape) in REFUSED.items()]
     pairs: dict[str, list[tuple[float, float]]] = {name: [] for name, *_ in cases}
     written: list[tuple[float, float]] = []
     for number in range(_ROUNDS):
@@ -133,8 +139,8 @@ async def _ratios(runtime: Runtime) -> list[Result]:
             pairs[name].append((governed, bare))
             written.append((_written(runtime), bare))
     found = [Result("bare handler", median(bare for one in pairs.values() for _, bare in one) * 1e6, "µs")]
-    for name, _, _, tool in cases:
-        limit = 8.0 if tool == "tool_00000" else None
+    for name, shape, *_ in cases:
+        limit = 8.0 if shape in PROMISED.values() and name not in REFUSED else None
         spent = median(governed for governed, _ in pairs[name]) * 1e6
         found.append(
             Result(f"governed call, {name} / bare handler", _ratio(pairs[name]), "x", limit, f"{spent:.1f} µs")
