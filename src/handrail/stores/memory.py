@@ -14,8 +14,7 @@ from handrail.stores.base import StatementStore
 from handrail.stores.failures import unavailable
 from handrail.stores.migrations import migrate
 from handrail.stores.statements import Clock, Transaction
-from handrail.stores.statements.locks import NO_LOCKS, Locks, Request
-from handrail.stores.statements.transaction import Database, Life
+from handrail.stores.statements.transaction import NO_LOCKS, Database, Life, Locks, Request
 
 T = TypeVar("T")
 _NAME = "memory:"

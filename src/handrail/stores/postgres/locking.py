@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from handrail.stores.postgres.connection import PostgresDatabase
-from handrail.stores.statements.locks import Request, locks_of
+from handrail.stores.statements.transaction import Request, locks_of
 
 
 def lock(db: PostgresDatabase, requests: Sequence[Request[Any]]) -> None:

@@ -19,8 +19,15 @@ from handrail.contract.store import (
     RateCharge,
 )
 from handrail.stores.statements import sessions
-from handrail.stores.statements.locks import Locks
-from handrail.stores.statements.transaction import LEDGER_COLUMNS, Life, Transaction, claimed, ledger_row, to_json
+from handrail.stores.statements.transaction import (
+    LEDGER_COLUMNS,
+    Life,
+    Locks,
+    Transaction,
+    claimed,
+    ledger_row,
+    to_json,
+)
 
 OUTCOME = """envelope = CASE WHEN evicted = 0 THEN {} END, args = CASE WHEN evicted = 0 THEN args ELSE '{{}}' END,
     user = CASE WHEN evicted = 0 THEN user END"""
