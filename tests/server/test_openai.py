@@ -164,22 +164,27 @@ async def test_a_client_that_can_ask_again_hears_the_whole_answer(tmp_path, stre
 
 async def test_requests_that_may_come_again_are_remembered_for_a_while_and_not_without_end(tmp_path):
     async with in_process(tmp_path) as server:
-        now = 0.0
-        resent = IdempotentRequests(lambda: now, max_requests=3)
+        now = await server.runtime.store.now()
+        server.runtime.store._clock = lambda: now
+        resent = IdempotentRequests()
 
         async def session(name: str) -> str:
             async def make() -> HostedSession:
                 return await server.sessions.open(KEYS[1], passing=True)
 
-            return (await resent.find(server.sessions, KEYS[1], None, name, make)).id
+            return (await resent.find(server.sessions, KEYS[1], USER, None, name, make)).id
 
         first = await session("a")
         assert await session("a") == first
-        now = 601.0
+        now += 601_000
         assert await session("a") != first
-        for name in "bcdef":
-            await session(name)
-            assert len(resent) <= 3
+        await session("b")
+        now += 601_000
+        last = await session("c")
+        kept = await server.runtime.store._read(
+            lambda tx: tx.db.execute("SELECT session_id FROM idempotent_request").fetchall()
+        )
+        assert kept == [(last,)]
 
 
 async def test_a_client_that_goes_away_cancels_the_turn(tmp_path):

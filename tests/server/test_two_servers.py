@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.server.kit import KEYS, ServerUnderTest, SessionClient, bearer, over_socket, text_of
+from tests.server.kit import KEYS, USER, ServerUnderTest, SessionClient, bearer, over_socket, text_of
+from tests.server.voice.kit import connected, ticket_for, voice_server
 
 from handrail.contract.store import StoreUnavailable
 from handrail.server.host.refusals import RefusalReason, SessionRefused
 from handrail.server.options import Options
+from handrail.server.voice.messages import PROTOCOL
 
 WRITE = 'call post {"q": "30"}'
 """A writing call that runs until the test says so."""
@@ -315,6 +317,38 @@ async def test_a_look_with_a_wrong_secret_or_key_is_told_that_there_is_no_sessio
             assert (await second.client.get(path, headers=headers)).status_code == 404
             assert (await second.client.get(f"{path}/events", headers=headers)).status_code == 404
         assert await connection_of(first, ana) == 1
+
+
+async def test_a_request_that_both_servers_are_sent_is_one_turn(tmp_path, store):
+    async with two_servers(tmp_path, store) as servers:
+        words = {"model": "x", "messages": [{"role": "user", "content": 'call note {"q": "a"}'}]}
+        headers = {**bearer(USER), "Idempotency-Key": "req-1"}
+
+        async def asked(server: ServerUnderTest) -> tuple[str, str]:
+            while True:  # as the vendor's client does, which asks again where the answer is not ready
+                answer = await server.client.post("/v1/chat/completions", json=words, headers=headers)
+                if answer.status_code != 409:
+                    break
+                await asyncio.sleep(0.05)
+            assert answer.status_code == 200, answer.text
+            return answer.headers["x-handrail-session"], answer.json()["choices"][0]["message"]["content"]
+
+        async with asyncio.timeout(60):
+            answers = {*await asyncio.gather(*map(asked, servers)), await asked(servers[0]), await asked(servers[1])}
+        assert len(answers) == 1
+        assert servers[0].tools.started() == [{"q": "a"}]
+
+
+async def test_a_ticket_for_voice_is_taken_by_the_other_server_and_once(tmp_path, store):
+    async with voice_server(tmp_path, store=store) as first, voice_server(tmp_path, store=store) as second:
+        ana = await first.open()
+        ticket = (await ticket_for(ana))["ticket"]
+        async with connected(second, ana.id) as client:
+            await client.send("hello", protocol=PROTOCOL, ticket=ticket)
+            await client.message("ready")
+            async with connected(first, ana.id) as again:
+                await again.send("hello", protocol=PROTOCOL, ticket=ticket)
+                await again.refused(4401)
 
 
 @pytest.mark.parametrize("asks", [False, True])

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from handrail.contract.conversations import ConversationStore
 from handrail.contract.errors import HandrailError
 from handrail.contract.keys import KeyStore
+from handrail.contract.server_requests import RequestStore
 
 Effects = Literal["none", "idempotent", "unsafe"]
 HOLD_TOKENS = 64
@@ -362,6 +363,11 @@ class Store(Protocol):
     @property
     def keys(self) -> KeyStore:
         """Who may use a server."""
+        ...
+
+    @property
+    def requests(self) -> RequestStore:
+        """What clients of a server may bring to another process of it."""
         ...
 
     async def open(self) -> None: ...

@@ -59,6 +59,10 @@ class KeyRing:
 
         return closed
 
+    def of_hash(self, hashed: str) -> Key | None:
+        """The key that is kept under this hash, as it is accepted now."""
+        return self._by_hash.get(hashed)
+
     def knows(self, key: Key) -> bool:
         """Whether this key, as it was when somebody came with it, is still accepted."""
         return self._by_hash.get(key.hash) == key

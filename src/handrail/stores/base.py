@@ -45,6 +45,7 @@ from handrail.contract.store import (
     TurnStart,
 )
 from handrail.stores.keys import StatementKeys
+from handrail.stores.requests import StatementRequests
 from handrail.stores.statements import (
     Clock,
     Transaction,
@@ -157,6 +158,7 @@ class StatementStore(ABC):
         self._clock = clock or system_clock
         self.conversations = StatementConversations(self)
         self.keys = StatementKeys(self)
+        self.requests = StatementRequests(self)
 
     @abstractmethod
     async def _write(self, request: Request[T], locks: Locks = NO_LOCKS) -> T:

@@ -226,6 +226,20 @@ MIGRATIONS = (
             "INSERT INTO server_key_changes VALUES (0)",
         ),
     ),
+    Migration(
+        15,
+        "tickets for voice, and requests that may come again",
+        (
+            """CREATE TABLE voice_ticket (
+                digest TEXT PRIMARY KEY, session_id TEXT NOT NULL, sealed TEXT NOT NULL, key TEXT NOT NULL,
+                expires_at INTEGER NOT NULL) WITHOUT ROWID""",
+            "CREATE INDEX voice_ticket_expiry ON voice_ticket (expires_at)",
+            """CREATE TABLE idempotent_request (
+                digest TEXT PRIMARY KEY, owner TEXT NOT NULL, session_id TEXT, sealed TEXT NOT NULL,
+                made_at INTEGER NOT NULL) WITHOUT ROWID""",
+            "CREATE INDEX idempotent_request_age ON idempotent_request (made_at)",
+        ),
+    ),
 )
 
 

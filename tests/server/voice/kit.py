@@ -281,6 +281,12 @@ async def ticket_for(api: SessionClient, expected: int = 201) -> dict[str, Any]:
     return answer.json()
 
 
+async def tickets_kept(server: ServerUnderTest) -> int:
+    """How many tickets wait to be used."""
+    kept = await server.runtime.store._read(lambda tx: tx.db.execute("SELECT count(*) FROM voice_ticket").fetchone())
+    return int(kept[0])
+
+
 def address(server: ServerUnderTest, session_id: str) -> str:
     return f"{server.url.replace('http', 'ws', 1)}/api/sessions/{session_id}/voice"
 

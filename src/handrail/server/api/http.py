@@ -178,6 +178,11 @@ class ApiRequest(Request):
     key: Key
     """The one that the guard has found with it; paths that need none have none."""
 
+    @property
+    def secret(self) -> str:
+        """The secret of the key."""
+        return self.headers.get("authorization", "").partition(" ")[2].strip()
+
 
 class PathEndpoint:
     """An ASGI application that gives a request to the endpoint of its method and sends what comes back."""

@@ -13,9 +13,10 @@ from handrail.contract.errors import HandrailError
 from handrail.contract.store import StoreUnavailable
 from handrail.runtime.session import Session
 from handrail.server.host.hosted_session import HostedSession
-from handrail.server.host.refusals import RefusalReason, SessionRefused
+from handrail.server.host.refusals import RefusalReason, SessionRefused, store_away
 from handrail.server.host.session_registry import SessionRegistry
 from handrail.server.keys import Key, KeyRing, TokenBuckets
+from handrail.server.voice import tickets
 from handrail.server.voice.client_socket import ClientSocket
 from handrail.server.voice.close_codes import (
     BAD_MESSAGE,
@@ -31,7 +32,6 @@ from handrail.server.voice.close_codes import (
 )
 from handrail.server.voice.conversation_host import KEY_REVOKED, ConversationHost, StoredTranscript
 from handrail.server.voice.messages import PROTOCOL
-from handrail.server.voice.tickets import SECONDS, Tickets
 from handrail.server.voice.voice_metrics import VoiceMetrics
 from handrail.server.voice.voice_options import VoiceOptions
 
@@ -84,9 +84,9 @@ class Admission:
         rates: TokenBuckets | None = None,
     ) -> None:
         self.options = options
-        self.tickets = Tickets()
         self._metrics = VoiceMetrics()
         self._sessions = sessions
+        self._store = sessions.runtime.store
         self._agent = agent
         self._keys = keys
         self._rates = rates
@@ -105,16 +105,16 @@ class Admission:
     def to_prometheus(self) -> str:
         return self._metrics.to_prometheus(self._hosts.values())
 
-    def ticket(self, hosted: HostedSession, key: Key) -> dict[str, Any]:
+    async def ticket(self, hosted: HostedSession, key: Key) -> dict[str, Any]:
         """What a client needs to connect."""
         if hosted.voice is None:
             self._check_room(key)
         model = self._agent.model
         return {
-            "ticket": self.tickets.give(hosted.id, hosted.session.token, key),
+            "ticket": await tickets.give(self._store.requests, hosted.id, hosted.session.token, key),
             "url": f"/api/sessions/{hosted.id}/voice",
             "protocol": PROTOCOL,
-            "expiresIn": SECONDS,
+            "expiresIn": tickets.SECONDS,
             "offline": not model.output_rate,
             "model": model.name,
             "audio": {"input": {"rates": list(model.input_rates)}, "output": {"rate": model.output_rate}},
@@ -165,8 +165,11 @@ class Admission:
     # Inside
 
     async def _admit(self, client: ClientSocket, hello: Mapping[str, Any]) -> tuple[Key, HostedSession]:
-        ticket = self.tickets.use(hello["ticket"], client.session_id)
-        if ticket is None or not self._keys.knows(ticket.key):
+        try:
+            ticket = await tickets.use(self._store.requests, self._keys, hello["ticket"], client.session_id)
+        except StoreUnavailable:
+            raise _refused(store_away()) from None
+        if ticket is None:
             if self._wrong.take(client.address):
                 raise ClientRefused(FLOOD, "Too many wrong tickets came from there; wait a minute.")
             raise ClientRefused(

@@ -147,7 +147,9 @@ async def _hosted_session(
         return await context.sessions.open(key, user=user, history=history, passing=True)
 
     name = request.headers.get("idempotency-key")
-    return await context.resent.find(context.sessions, key, user, name, make) if name else await make()
+    if not name:
+        return await make()
+    return await context.resent.find(context.sessions, key, request.secret, user, name, make)
 
 
 def _plain_user(request: ApiRequest, user: str) -> str | None:

@@ -52,7 +52,7 @@ async def open_session(request: ApiRequest) -> Response:
         request.key, mode=cast(Mode, mode), user=user or None, time_zone=time_zone_of(body)
     )
     session = hosted.session
-    sealed = seal(_secret(request), session.id, session.token)
+    sealed = seal(request.secret, session.id, session.token)
     await context.sessions.conversations.remember_opener(session.id, sealed)
     tools = [tool.tool_id for tool in tools_in(session)]
     facts = {"sessionId": session.id, "token": session.token, "mode": session.mode, "user": session.user}
@@ -70,15 +70,11 @@ async def list_sessions(request: ApiRequest) -> Response:
     listed = []
     for one in found:
         holds = await sessions.runtime.store.holds(one.session_id, (HoldState.PENDING,))
-        facts = {"sessionId": one.session_id, "token": unseal(_secret(request), one.session_id, one.sealed)}
+        facts = {"sessionId": one.session_id, "token": unseal(request.secret, one.session_id, one.sealed)}
         times = {"createdAt": one.created_at, "updatedAt": one.updated_at}
         waiting = sum(hold.expires_at > now for hold in holds)
         listed.append({**facts, "title": one.title, **times, "answering": one.answering, "waiting": waiting})
     return answer({"sessions": listed})
-
-
-def _secret(request: ApiRequest) -> str:
-    return request.headers.get("authorization", "").partition(" ")[2].strip()
 
 
 async def show_session(request: ApiRequest) -> Response:

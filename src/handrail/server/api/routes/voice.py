@@ -30,7 +30,7 @@ async def give_ticket(request: ApiRequest) -> Response:
         raise restarting()
     if hosted.is_trying:
         raise trying()
-    return answer(context.voice.ticket(hosted, request.key), 201)
+    return answer(await context.voice.ticket(hosted, request.key), 201)
 
 
 async def asyncapi(request: ApiRequest) -> Response:
