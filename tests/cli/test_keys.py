@@ -70,6 +70,8 @@ def test_a_mistake_is_told_in_a_sentence_and_changes_nothing(project, handrail, 
 def test_no_keys_is_a_sentence(project, handrail):
     assert "There are no keys" in handrail("keys", "list").out
     assert handrail("keys", "list", "--json").out == "[]\n"
+    assert handrail("keys", "revoke", "phone").code == 2
+    assert not (project / "handrail.db").exists(), "to look for keys makes no file"
 
 
 def test_keys_of_a_store_in_memory_belong_to_its_server(project, handrail, monkeypatch):

@@ -114,6 +114,15 @@ async def test_conversations_that_nobody_went_on_with_are_deleted(store, clock):
     assert await store.conversations.load("s2") is not None
 
 
+async def test_old_conversations_are_deleted_in_small_batches(store, clock, monkeypatch):
+    monkeypatch.setattr("handrail.stores.statements.conversations._MAX_PRUNED", 3)
+    for number in range(7):
+        await create(store, f"s{number}")
+    clock.now += 1_000
+    batches = [len(await store.conversations.prune(unused_for=500)) for _ in range(4)]
+    assert batches == [3, 3, 1, 0]
+
+
 async def test_of_a_long_session_the_newest_turns_are_kept(store, monkeypatch):
     monkeypatch.setattr("handrail.stores.statements.conversations.MAX_TURNS", 20)
     assert MAX_TURNS == 500

@@ -12,7 +12,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import Any
 
-from handrail.app import store_url
+from handrail.app import has_store, store_url
 from handrail.cli import nearest
 from handrail.cli.output import print_json
 from handrail.cli.project import current_settings
@@ -59,7 +59,9 @@ async def _run(settings: Settings, options: Namespace) -> int:
         raise UsageError(
             "The store is in memory, and so are the keys of each server; `handrail serve --new-key NAME` makes one."
         )
-    store = open_store(url)
+    earlier = settings.project / settings.server_keys_file
+    made = options.action == "add" or has_store(settings) or await asyncio.to_thread(earlier.exists)
+    store = open_store(url if made else "memory:")  # to look for keys makes no file
     await import_files(settings, store)
     await store.open()
     try:

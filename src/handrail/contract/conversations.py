@@ -167,7 +167,8 @@ class ConversationStore(Protocol):
         ...
 
     async def prune(self, *, unused_for: int) -> list[str]:
-        """Delete conversations that nobody has continued for that many milliseconds; their sessions."""
+        """Delete conversations that nobody has continued for that many milliseconds, a hundred at most; their sessions. Ask again
+        until there are none."""
         ...
 
     async def imported_until(self, source: str) -> str:

@@ -638,7 +638,8 @@ class SessionRegistry:
 
     async def _forget_unused(self) -> None:
         """Delete old conversations and end their sessions, so that the store can give back the room of those too."""
-        self._unused += await self.conversations.prune(unused_for=self.options.keep_days * 86_400_000)
+        while gone := await self.conversations.prune(unused_for=self.options.keep_days * 86_400_000):
+            self._unused += gone
         await self._end_all_unused()
 
     async def _end_all_unused(self) -> None:

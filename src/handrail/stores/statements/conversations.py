@@ -42,7 +42,8 @@ _EMPTY_MS = 3_600_000
 _COUNT_MS = 10_000
 """So long the number of all conversations, and of a key's, is not counted anew."""
 _MAX_COUNTS = 10_000
-_MAX_EVICTED = 1_000_000
+_MAX_PRUNED = 100
+"""In one transaction: everybody else who writes waits for it."""
 
 
 class Counts:
@@ -250,7 +251,7 @@ def forget(tx: Transaction, tenant: str, user: str) -> tuple[int, set[str]]:
 
 
 def prune(tx: Transaction, unused_for: int) -> list[str]:
-    return _evict(tx, "updated_at < ?", (tx.now - unused_for,), _MAX_EVICTED)
+    return _evict(tx, "updated_at < ?", (tx.now - unused_for,), _MAX_PRUNED)
 
 
 def imported_until(tx: Transaction, source: str) -> str:
