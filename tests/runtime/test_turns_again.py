@@ -182,3 +182,57 @@ async def test_a_call_that_claims_while_the_next_turn_begins_is_counted_once_and
         assert session.turn.total_used == 3
         await session.begin_turn("m2")
         assert session.turn.total_used == 1
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
+@pytest.mark.parametrize("moment", ["before it is stored", "once it is stored", "once it has begun"])
+async def test_a_write_that_claims_while_the_next_turn_begins_is_counted_after_a_crash(
+    make_tools, store, moment, monkeypatch
+):
+    """The process dies right after the claim: nothing has been written behind."""
+    async with make_tools(TOOLS, store=store) as world:
+        first = await world.session(mode="voice", crash=CrashSwitch())
+        for word in "ab":
+            await first.call("note", {"q": word})
+        beginning, begin_turn = asyncio.Event(), type(world.store).begin_turn
+        unknown_like, asked, begun = type(world.store).unknown_like, asyncio.Event(), asyncio.Event()
+
+        async def never_heard_of(*args, **options):
+            if moment == "once it is stored":
+                await begin_turn(*args, **options)
+            beginning.set()
+            await asyncio.Event().wait()
+
+        async def after_the_turn(*args, **options):
+            asked.set()
+            await begun.wait()
+            return await unknown_like(*args, **options)
+
+        with monkeypatch.context() as patch:
+            if moment == "once it has begun":
+                await first.begin_turn(
+                    "m1"
+                )  # gone through again, so that the store is asked before the call is counted
+                patch.setattr(type(world.store), "unknown_like", after_the_turn)
+            else:
+                patch.setattr(type(world.store), "begin_turn", never_heard_of)
+                next_turn = asyncio.ensure_future(first.begin_turn("m2"))
+                await beginning.wait()
+            first.core.crash.hook = CrashAt("after_claim")
+            call = asyncio.ensure_future(first.call("pay", {"q": "a"}))
+            if moment == "once it has begun":
+                await asked.wait()
+                next_turn = asyncio.ensure_future(first.begin_turn("m2"))
+                await next_turn
+                begun.set()
+            with pytest.raises(Crashed):
+                await call
+            next_turn.cancel()
+            first.core._housekeeper.cancel()
+        session = await resumed(first, world.runtime())
+        assert session.turn.number == (1 if moment == "before it is stored" else 2)
+        if session.turn.number == 2:
+            assert session.turn.total_used == 0
+            await session.begin_turn("m1")
+        assert session.turn.total_used == 3
+        assert kind(await session.call("note", {"q": "c"})) == "BUDGET_EXCEEDED"

@@ -135,7 +135,9 @@ class Claim:
     """The confirmation whose single-use grant this claim consumes."""
     rate: RateCharge | None = None
     counters: Mapping[str, Any] | None = None
-    """Counters to write with the claim."""
+    """Counters to write with the claim: those of the turn that the session is in."""
+    left: tuple[int, Mapping[str, Any]] | None = None
+    """The turn that the call is counted in, and its counters, where the session is in another or may be: the next one begins."""
     check_connection: bool = True
     claim_id: str = ""
     """Random for each claim, and the same when that claim is tried again after `StoreUnavailable`: a row that bears it is

@@ -430,6 +430,10 @@ class LedgerClaims:
             rate=claim_charge(session, plan.tool_id, limit, attempt.rate_slot) if limit and hold is None else None,
             # While a turn begins, the store may have the session in another already.
             counters=None if hold or session.beginning else counted.counters(),
+            # What this call took from its own turn must not wait to be written behind: the handler starts next.
+            left=(attempt.turn.number, attempt.turn.counters())
+            if hold is None and (session.beginning or attempt.turn is not counted)
+            else None,
             check_connection=hold is None,
             claim_id=own.unconfirmed.get(key) or f"{own.owner}-{next(self._numbers)}",
         )

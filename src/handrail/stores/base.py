@@ -515,7 +515,7 @@ def grouped(requests: Sequence[Request[Any]], largest: int) -> list[Group]:
         names: tuple[Hashable, ...] | None = None
         if isinstance(request, ledger.ClaimRequest):
             wish = request.claim
-            if wish.hold_id is None and wish.rate is None and wish.check_connection:
+            if wish.hold_id is None and wish.rate is None and wish.left is None and wish.check_connection:
                 names = (wish.key, (wish.session_id, wish.turn, wish.tool, wish.args_digest))
                 if wish.alias is not None:
                     names += ((wish.session_id, wish.alias.call_id),)

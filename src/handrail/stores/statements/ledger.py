@@ -267,6 +267,14 @@ def _save_counters(tx: Transaction, claim: Claim) -> None:
     if claim.counters is not None:
         counters = to_json(claim.counters, '"counters" of a claim')
         tx.db.execute("UPDATE session SET counters = ? WHERE session_id = ?", (counters, claim.session_id))
+    if claim.left is not None:
+        turn, left = claim.left
+        counters = sessions.keep_counters(tx, claim.session_id, claim.connection, turn, left)
+        # The next turn may not have begun here yet: after a crash now, the session is resumed in this one.
+        tx.db.execute(
+            "UPDATE session SET counters = ? WHERE session_id = ? AND current_turn = ?",
+            (counters, claim.session_id, turn),
+        )
 
 
 def _slot(rate: RateCharge, now: int) -> int:

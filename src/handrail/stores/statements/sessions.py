@@ -101,8 +101,7 @@ def begin_turn(
     if row[0] != connection:
         return TurnStart(turn=0, known=False)
     if left is not None:
-        kept = to_json(left[1], '"counters" of a turn')
-        tx.db.execute(_KEEP_COUNTERS, (left[0], kept, session_id, connection))
+        keep_counters(tx, session_id, connection, *left)
     if input_id is not None:
         known = tx.db.execute(
             "SELECT turn FROM turn_input WHERE session_id = ? AND input_id = ?", (session_id, input_id)
@@ -110,12 +109,22 @@ def begin_turn(
         if known is not None:
             return _begin_again(tx, session_id, known[0])
     turn = row[1] + 1
-    tx.db.execute("UPDATE session SET turn = ?, current_turn = ? WHERE session_id = ?", (turn, turn, session_id))
+    # Its counters are those of the turn that it is in. Of a new one there are none.
+    tx.db.execute(
+        "UPDATE session SET turn = ?, current_turn = ?, counters = '{}' WHERE session_id = ?", (turn, turn, session_id)
+    )
     if input_id is not None:
         tx.db.execute("INSERT INTO turn_input VALUES (?, ?, ?)", (session_id, input_id, turn))
     if turn > _TURNS_LEFT:
         tx.db.execute("DELETE FROM turn_left WHERE session_id = ? AND turn < ?", (session_id, turn - _TURNS_LEFT))
     return TurnStart(turn=turn, known=False)
+
+
+def keep_counters(tx: Transaction, session_id: str, connection: int, turn: int, counters: Mapping[str, Any]) -> str:
+    """Keep what was counted in a turn for when its input comes again; as it is stored."""
+    kept = to_json(counters, '"counters" of a turn')
+    tx.db.execute(_KEEP_COUNTERS, (turn, kept, session_id, connection))
+    return kept
 
 
 def _begin_again(tx: Transaction, session_id: str, turn: int) -> TurnStart:
@@ -134,8 +143,7 @@ def save_sessions(tx: Transaction, saves: Sequence[tuple[str, int, Mapping[str, 
     for session_id, connection, changes in saves:
         given = dict(changes)
         for turn, counters in given.pop("left", {}).items():
-            kept = to_json(counters, '"counters" of a turn')
-            tx.db.execute(_KEEP_COUNTERS, (turn, kept, session_id, connection))
+            keep_counters(tx, session_id, connection, turn, counters)
         unknown = [name for name in given if name not in _SAVED]
         if unknown:
             raise UsageError(f'A session\'s "{unknown[0]}" cannot be saved; what can are {", ".join(_SAVED)}.')
