@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ from handrail.contract.store import (
 )
 from handrail.stores import open_store
 from handrail.stores.postgres import PostgresStore, heartbeat
+from handrail.stores.postgres.locking import MIGRATION_LOCK
 
 
 @pytest.fixture
@@ -409,6 +411,48 @@ def _cut_connections(db):
         """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
            WHERE datname = current_database() AND pid <> pg_backend_pid()"""
     )
+
+
+def _connections(db: psycopg.Connection) -> list[int]:
+    rows = db.execute("SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+    return [pid for (pid,) in rows]
+
+
+@pytest.mark.parametrize("moment", ["between two heartbeats", "in a heartbeat"])
+async def test_a_store_is_closed_although_its_server_answers_no_more(url, moment, monkeypatch):
+    monkeypatch.setattr(heartbeat, "_BEAT_SECONDS", 60 if moment == "between two heartbeats" else 0.1)
+    store = PostgresStore(url, limit_seconds=1)
+    await store.open()
+    await store.register_owner("o1")
+    with psycopg.connect(url, autocommit=True) as other:
+        stopped = _connections(other)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        if moment == "in a heartbeat":
+            await asyncio.sleep(1)
+        monkeypatch.setattr(heartbeat, "_BEAT_SECONDS", 0.1)
+        await asyncio.wait_for(store.close(), 30)
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+
+
+async def test_a_store_that_was_not_opened_in_time_keeps_no_connection_and_can_be_opened_later(url):
+    store = PostgresStore(url, limit_seconds=1)
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))  # an upgrade that takes its time
+        with pytest.raises(StoreUnavailable, match="could not be opened within 3 seconds"):
+            await store.open()
+        assert len(_connections(other)) == 1, "it is still being opened"
+        other.execute("SELECT pg_advisory_unlock(%s)", (MIGRATION_LOCK,))
+        async with asyncio.timeout(30):
+            while _connections(other):
+                await asyncio.sleep(0.05)
+    assert "handrail-store-heartbeat" not in {thread.name for thread in threading.enumerate()}
+    await store.open()
+    await store.create_session(session())
+    await store.close()
 
 
 async def test_a_connection_that_is_cut_is_made_again(url):

@@ -79,17 +79,9 @@ class Heartbeat:
         self._ends.set()
 
     def stop(self) -> None:
+        """Let the thread forget the owners. One that a server holds, because it does not answer, ends with the process."""
         self._ends.set()
-        if self._thread.ident is not None:
-            self._thread.join(_BEAT_SECONDS * 3)
-        with contextlib.suppress(StoreUnavailable), self._guarded():
-            # Over a connection that is there: nobody waits for a server that is away just to say good-bye.
-            with contextlib.suppress(psycopg.Error):
-                for owner in self._owners if self._database.is_open else ():
-                    self._database.get().execute("DELETE FROM heartbeat WHERE owner = ?", (owner,))
-                    self._database.get().execute("DELETE FROM owner WHERE owner = ?", (owner,))
-            self._owners = {}
-            self._database.close()
+        self._thread.join(_BEAT_SECONDS * 3)
 
     def has(self, owner: str) -> bool:
         return owner in self._owners
@@ -140,6 +132,14 @@ class Heartbeat:
                     # The others are told by what they wait for; here it is only noted.
                     _log.warning("%s does not take the heartbeat (%s)", self._title, first_line(error))
                     self._database.close()
+        with self._guard:
+            # Over a connection that is there: nobody waits for a server that is away just to say good-bye.
+            with contextlib.suppress(psycopg.Error):
+                for owner in self._owners if self._database.is_open else ():
+                    self._database.get().execute("DELETE FROM heartbeat WHERE owner = ?", (owner,))
+                    self._database.get().execute("DELETE FROM owner WHERE owner = ?", (owner,))
+            self._owners = {}
+            self._database.close()
 
     def _take(self, owner: str) -> bool:
         db, number = self._database.get(), _number(owner)
