@@ -51,7 +51,7 @@ class PostgresServer:
     def initialise(self) -> None:
         if os.geteuid() == 0:
             os.chown(self._folder, _NOBODY, _NOBODY)
-        self._run(
+        self.run(
             "initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C.UTF-8"
         )
 
@@ -156,10 +156,13 @@ class PostgresServer:
             db.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return self.url(name)
 
-    def _run(self, program: str, *arguments: Any) -> None:
-        done = subprocess.run([self._programs / program, *arguments], capture_output=True, check=False, **_as_nobody())
+    def run(self, program: str, *arguments: Any, given: bytes = b"") -> bytes:
+        """What a program of PostgreSQL prints, which is given this to read."""
+        command = [self._programs / program, *arguments]
+        done = subprocess.run(command, input=given, capture_output=True, check=False, **_as_nobody())
         if done.returncode:
             raise RuntimeError(f"{program} failed: {done.stderr.decode(errors='replace')[-2000:]}")
+        return done.stdout
 
 
 async def _make_tables(url: str) -> None:

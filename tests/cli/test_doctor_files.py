@@ -160,3 +160,17 @@ def test_files_of_another_user_are_told(used, handrail, monkeypatch):
     assert not ok
     assert f'"handrail.db" belongs to user {user} and this is user {user + 1}' in message
     assert f'"handrail.db.owners" belongs to user {user}' in message
+
+
+def test_a_store_that_was_restored_from_an_older_copy_is_named(built, handrail):
+    ask = ("call", "lookup_order", "--args", '{"id": "A-1001"}')
+    assert handrail(*ask).code == 0
+    said = handrail("doctor").out
+    assert "store age     the store knows the newest lines of the audit log" in said
+    older = (built / "handrail.db").read_bytes()
+    assert handrail(*ask).code == 0
+    (built / "handrail.db").write_bytes(older)
+    said = handrail("doctor")
+    assert said.code == 1
+    assert "FAIL  store age     The store is older than its audit log: it does not know the session" in said.out
+    assert "It was restored from an older copy" in said.out

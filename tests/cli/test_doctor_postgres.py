@@ -263,7 +263,7 @@ def standby_of(primary, folder):
     server = PostgresServer(folder)
     if os.geteuid() == 0:
         os.chown(folder, 65_534, 65_534)
-    server._run("pg_basebackup", "-D", server._data, "-R", "-d", primary.url("postgres"), "--checkpoint=fast")
+    server.run("pg_basebackup", "-D", server._data, "-R", "-d", primary.url("postgres"), "--checkpoint=fast")
     server.start()
     return server
 

@@ -4,6 +4,7 @@ request that waits for a person, a user who was forgotten, one who is blocked. A
 import asyncio
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,6 +88,7 @@ def _die_in_a_call(tools: Tools, url: str) -> tuple[str, str]:
         session, token = process.stdout.readline().split()
         while not tools.started():
             assert process.poll() is None
+            time.sleep(0.02)
         process.kill()
     return session, token
 

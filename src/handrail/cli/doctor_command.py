@@ -10,6 +10,7 @@ import sys
 import tomllib
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 from handrail.app import (
     audit_key,
     build_plan,
+    has_store,
     live_missing,
     open_registry,
     own_capabilities,
@@ -34,12 +36,16 @@ from handrail.cli.output import authors_speak_aside, count, print_json, show
 from handrail.cli.project import current_settings, with_reference_tools
 from handrail.contract.errors import HandrailError, ServiceError
 from handrail.contract.model import Model
+from handrail.observe.reading import audit_files, newest_facts
 from handrail.plugins import SERVICES, entry_points_of
 from handrail.registry.registry import environment_from
+from handrail.runtime.audit_recovery import older_than_audit
 from handrail.runtime.services import Services, absent_capability, call_hook, reason_of
 from handrail.settings import FILE, Settings
 from handrail.sqlite_files import check_database, check_folder
 from handrail.stores import open_store
+from handrail.stores.maintenance import open_access
+from handrail.stores.migrations import MIGRATIONS
 
 EXAMPLES = "examples:\n  handrail doctor\n  handrail doctor --json"
 _NEEDED = ("jsonschema-rs", "orjson")
@@ -90,6 +96,7 @@ def _checks() -> Iterator[Check]:
     yield from _earlier_conversations(settings)
     yield from _store(settings)
     yield _folder(settings)
+    yield from _store_age(settings)
     yield _audit_key(settings)
     needed: dict[str, str] = {}
     yield from _project_checks(settings, needed)
@@ -271,6 +278,30 @@ def _folder(settings: Settings) -> Check:
         return _file_check("audit", lambda: check_folder(folder, "can be written"))
     there = next(parent for parent in folder.absolute().parents if parent.exists())
     return _file_check("audit", lambda: check_folder(there, "is made at the first call"))
+
+
+def _store_age(settings: Settings) -> Iterator[Check]:
+    """Whether the store knows what its audit log tells of; nothing where there is only one of them, or neither can be read."""
+    url, folder = store_url(settings), settings.project / settings.audit_directory
+    if url.startswith("memory:") or not has_store(settings) or not audit_files(folder):
+        return
+    try:
+        with closing(open_access(url, read_only=True)) as access:
+            if access.version() != MIGRATIONS[-1].version:
+                return
+        sentence = asyncio.run(_compared(url, folder))
+    except HandrailError:
+        return  # the check of the store says what is wrong with it
+    yield Check("store age", sentence is None, sentence or "the store knows the newest lines of the audit log")
+
+
+async def _compared(url: str, folder: Path) -> str | None:
+    store = open_store(url)
+    await store.open()
+    try:
+        return await older_than_audit(store, lambda: newest_facts(folder))
+    finally:
+        await store.close()
 
 
 def _audit_key(settings: Settings) -> Check:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from handrail.contract.store import AuditPosition, AuditSubject
+from handrail.contract.store import AuditedFact, AuditPosition, AuditSubject
 
 
 class CallRecord(NamedTuple):
@@ -104,6 +104,10 @@ class DurableAudit(Protocol):
 
     def audited(self, keys: Collection[str], since: float) -> set[str]:
         """Those of the ledger keys whose execution has a line, in whatever was written since then."""
+        ...
+
+    def newest_facts(self) -> list[AuditedFact]:
+        """What the newest lines say that the store must know."""
         ...
 
     def end(self) -> bool:

@@ -309,6 +309,17 @@ class AuditPosition(NamedTuple):
     head: str
 
 
+class AuditedFact(NamedTuple):
+    """What a line of an audit log says that the store must know: a session, and maybe a call of its ledger."""
+
+    file: str
+    """The file's name, which holds that of its chain."""
+    session_id: str
+    ledger_key: str | None
+    tool: str | None
+    at: str
+
+
 class AuditCheckpoint(NamedTuple):
     """How far an audit chain was once written, as the store keeps it. Number 0 is no chain: its `seq` is how many there are."""
 

@@ -20,9 +20,9 @@ from weakref import WeakSet
 import orjson
 
 from handrail.contract.ports import CallRecord
-from handrail.contract.store import AuditPosition, AuditSubject
+from handrail.contract.store import AuditedFact, AuditPosition, AuditSubject
 from handrail.observe.chain import GAP, ChainWriter, Entry, encode, encode_name, json_substitute, seal
-from handrail.observe.reading import keys_of_executions
+from handrail.observe.reading import keys_of_executions, newest_facts
 from handrail.observe.redaction import compile_redactor
 from handrail.observe.sealing import SEALED, seal_text, take_words
 from handrail.observe.shared_chain import SharedChainWriter, can_share
@@ -270,6 +270,10 @@ class AuditLog:
     def audited(self, keys: Collection[str], since: float) -> set[str]:
         """Those of the ledger keys whose execution has a line, in whatever file was written to since then."""
         return set() if self._directory is None else keys_of_executions(self._directory, keys, since)
+
+    def newest_facts(self) -> list[AuditedFact]:
+        """What the newest lines say that the store must know."""
+        return [] if self._directory is None else newest_facts(self._directory)
 
     @property
     def has_more(self) -> bool:

@@ -11,6 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from handrail.contract.store import AuditedFact
 from handrail.observe.chain import CHECKPOINT, FILES, START, decode, encode_name
 
 Event: TypeAlias = dict[str, Any]
@@ -18,6 +19,7 @@ CALL_NAMES = ("callId", "idempotencyKey", "ledgerKey", "confirmationId")
 OF_THE_CHAIN = (START, CHECKPOINT)
 """Events that say nothing but how the chain of hashes goes on."""
 _TAIL_BLOCK = 64 * 1024
+_NEWEST_FILES, _NEWEST_LINES = 8, 500
 _EXECUTIONS = (b'{"event":"execution"', b'{"event":"late_result"')
 _OUTCOMES = (*_EXECUTIONS, b'{"event":"settled"')
 _LEDGER_KEY = re.compile(rb'"ledgerKey":"([0-9a-f]{64})"')
@@ -96,6 +98,21 @@ def keys_of_outcomes(directory: Path) -> set[str]:
                 if named is not None:
                     found.add(named[1].decode())
     return found
+
+
+def newest_facts(directory: Path) -> list[AuditedFact]:
+    """What the newest lines of the newest files say that the store must know, oldest first: of each file the last session and
+    the last call that was claimed. Only the ends of the files are read."""
+    files = sorted(audit_files(directory), key=lambda file: file.stat().st_mtime)[-_NEWEST_FILES:]
+    facts: list[AuditedFact] = []
+    for file in files:
+        lines = [item for item in _last_lines(file, _NEWEST_LINES, OF_THE_CHAIN) if item.get("sessionId")]
+        calls = [item for item in lines if item["event"] in ("execution", "late_result") and item.get("ledgerKey")]
+        newest = [(item, None) for item in lines[-1:]] + [(item, item["ledgerKey"]) for item in calls[-1:]]
+        facts += [
+            AuditedFact(file.name, item["sessionId"], key, item.get("toolId"), str(item["ts"])) for item, key in newest
+        ]
+    return sorted(facts, key=lambda fact: fact.at)
 
 
 def tail_events(path: Path, count: int, without: Collection[str] = ()) -> list[Event]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
 from handrail.contract.ports import DurableAudit
-from handrail.contract.store import AuditPosition, LedgerRow, LedgerState, Store
+from handrail.contract.store import AuditedFact, AuditPosition, LedgerRow, LedgerState, Store
 from handrail.runtime.envelopes import AuditTrail
 from handrail.runtime.known_calls import id_of_key
 
@@ -35,6 +36,35 @@ class AuditedSessions(Protocol):
 
     async def pseudonym_of(self, session: Session, user: str | None) -> str | None:
         """Under which name the audit log knows a person."""
+
+
+async def older_than_audit(store: Store, newest_facts: Callable[[], list[AuditedFact]]) -> str | None:
+    """A sentence if the log tells of something that the store does not know: it was restored from an older copy.
+
+    A line follows what it tells of into the store, so the newest must be known, and the newest of each chain that the store has
+    a checkpoint of. Other chains may be those of a store that was used before this one."""
+    checkpoints = await store.audit_checkpoints()
+    if not checkpoints and not await store.ledger_rows(limit=1):
+        return None  # a new store
+    chains = {checkpoint.position.chain for checkpoint in checkpoints if checkpoint.number}
+    facts = await asyncio.to_thread(newest_facts)
+    for number, fact in enumerate(reversed(facts)):
+        if (number == 0 or any(chain in fact.file for chain in chains)) and not await _is_known(store, fact):
+            call = f'the call {fact.ledger_key[:12]} of "{fact.tool}"' if fact.ledger_key else ""
+            return (
+                f"The store is older than its audit log: it does not know {call or f'the session {fact.session_id}'}, of "
+                f"which the log has a line from {fact.at}. It was restored from an older copy, or the log is another store's; "
+                "what was called since then may run again."
+            )
+    return None
+
+
+async def _is_known(store: Store, fact: AuditedFact) -> bool:
+    session = await store.load_session(fact.session_id)
+    if session is None or fact.ledger_key is None:
+        return session is not None
+    # Calls of a closed session may have been pruned.
+    return not session.active or await store.ledger_row(fact.ledger_key) is not None
 
 
 class AuditRecovery:
@@ -122,6 +152,13 @@ class AuditRecovery:
         await self._save(log, until)
         if self.has_begun:
             await self._store.end_audit(self._owner)
+
+    async def compare(self) -> None:
+        """Say so if the store is older than the log."""
+        if self._log is not None:
+            sentence = await older_than_audit(self._store, self._log.newest_facts)
+            if sentence is not None:
+                self._notes.error("%s", sentence)
 
     async def recover(self) -> None:
         """Write the lines that processes left out when they died. By one process alone, and once."""

@@ -213,6 +213,7 @@ class RuntimeCore:
         try:
             await self.store.register_owner(self.owner)
             await self.housekeeper.learn()
+            await self.audit_recovery.compare()
             await self.audit_recovery.recover()
         except BaseException:
             await self.store.close()
