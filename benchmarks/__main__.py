@@ -8,7 +8,19 @@ from pathlib import Path
 
 from benchmarks.report import Result, save, show
 
-ALL = ("starting", "loading", "calling", "writing", "postgres", "sessions", "knowledge", "picking", "serving", "voice")
+ALL = (
+    "starting",
+    "loading",
+    "calling",
+    "writing",
+    "postgres",
+    "sessions",
+    "knowledge",
+    "picking",
+    "serving",
+    "voice",
+    "capacity",
+)
 
 
 def main(names: list[str]) -> int:
