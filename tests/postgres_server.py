@@ -88,7 +88,7 @@ class PostgresServer:
         """A standby of this server, as it is now, in a folder of its own."""
         if os.geteuid() == 0:
             os.chown(folder, _NOBODY, _NOBODY)
-        self._run(
+        self.run(
             "pg_basebackup",
             "-D",
             folder / "data",
