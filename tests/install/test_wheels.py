@@ -1,6 +1,7 @@
 """The wheels, each in a new environment with what it declares and nothing else, used from an empty folder."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -223,7 +224,8 @@ def test_pip_installs_what_the_page_counts(tmp_path, wheels, extra):
         text=True,
         check=False,
     )
-    if "No matching distribution" in done.stderr or "ConnectionError" in done.stderr:
+    is_away = "No matching distribution" in done.stderr or "ConnectionError" in done.stderr
+    if is_away and os.environ.get("CI") != "true":
         pytest.skip(f"the package index does not answer: {done.stderr.strip().splitlines()[-1]}")
     assert done.returncode == 0, done.stderr
     assert Environment(tmp_path / "env", tmp_path).packages() == set(installed_with("handrail", extra))
